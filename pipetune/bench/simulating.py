@@ -6,6 +6,8 @@ known true gain among nine useless ones (power).
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,10 +15,11 @@ from dataclasses import dataclass
 from scipy import stats
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Outcome
+from pipetune.core.results import Outcome, Prediction
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.confirmation import confirm
+from pipetune.search.forecast import error_of
 from pipetune.search.search import search
 from pipetune.testing import recorded
 from pipetune.testing.recorded import CONDITIONS, UNITS, ReplayRunner
@@ -54,14 +57,21 @@ class Ended:
     found: bool  # the useful one is in the plan, and the plan was confirmed
     decided: bool  # some plan was accepted or rejected by its pairs
     seconds: float
+    likely: bool = False  # nothing is proven, and a plan is called likely
+    likely_rightly: bool = False  # that plan truly gains
 
     @property
     def accepted(self) -> bool:
         return self.chosen or self.confirmed
 
 
-def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float = BUDGET_SECONDS) -> Ended:
-    """One session; with a `gain` above 1 one of the ten candidates, at a place drawn by the seed, truly has it."""
+def session(
+    scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float = BUDGET_SECONDS, predicts: bool = False
+) -> Ended:
+    """One session; with a `gain` above 1 one of the ten candidates, at a place drawn by the seed, truly has it.
+
+    Where the model `predicts`, it is wrong by what it is known to be (`forecast.error_of`).
+    """
     series = recorded.load()
     clock = FakeClock()
     place = seed % CANDIDATES
@@ -73,6 +83,15 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
         seed=seed,
         gain=lambda plan: gain if any(one.rule == USEFUL for one in plan.rewrites) else 1.0,
     )
+    draw = random.Random(seed)
+    log = math.log(gain)
+    told = {
+        name: draw.gauss(log if name == USEFUL else 0.0, error_of(log if name == USEFUL else 0.0)) for name in names
+    }
+
+    def expected(plan: Plan) -> Prediction:
+        return Prediction(1000 * math.exp(sum(told[one.rule] for one in plan.rewrites)), 1e-3)
+
     settings = Settings(budget_seconds=budget_seconds, seed=seed)
     budget = TimePlan(budget_seconds, clock)
     clock.advance(budget.ends(Part.PREPARATION))  # verdict and preparation have used their parts
@@ -84,6 +103,7 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
         randomness_fixed=False,
         clock=clock,
         budget=budget,
+        expected=expected if predicts else None,
     )
     confirmed = False
     if found.chosen is not None:
@@ -97,6 +117,8 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
         )
         confirmed = proof.confirmed
     useful = found.chosen is not None and any(one.rule == USEFUL for one in found.chosen.rewrites)
+    likely = found.candidate is not None and found.candidate.likely
+    right = found.candidate is not None and any(one.rule == USEFUL for one in found.candidate.plan.rewrites)
     return Ended(
         scene,
         chosen=found.chosen is not None,
@@ -107,6 +129,8 @@ def session(scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float
             for trial in found.trials
         ),
         seconds=budget.spent(),
+        likely=likely,
+        likely_rightly=likely and right,
     )
 
 
@@ -116,13 +140,17 @@ def sessions(
     seed: int,
     gain: float = 1.0,
     budget_seconds: float = BUDGET_SECONDS,
+    predicts: bool = False,
     told: Callable[[int], None] = lambda done: None,
 ) -> list[Ended]:
     """That many sessions over all scenes in turn; one takes some milliseconds. `told(done)` after every 200."""
     ended = []
     for number in range(count):
         scene = SCENES[number % len(SCENES)]
-        ended.append(session(scene, seed=seed * 1_000_003 + number, gain=gain, budget_seconds=budget_seconds))
+        one = session(
+            scene, seed=seed * 1_000_003 + number, gain=gain, budget_seconds=budget_seconds, predicts=predicts
+        )
+        ended.append(one)
         if len(ended) % 200 == 0:
             told(len(ended))
     return ended

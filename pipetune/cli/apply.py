@@ -32,6 +32,11 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         nargs="?",
         help="session.json, or the folder that holds it (default: the newest finished one under reports/)",
     )
+    parser.add_argument(
+        "--unproven",
+        action="store_true",
+        help="use candidate.patch, of a plan that may be faster and is not proven, where the session has no patch",
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--diff", action="store_true", help="show the patch, change nothing")
     mode.add_argument(
@@ -50,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
         PipetuneError: there is no session, it holds no patch, or the patch cannot be applied or reverted.
     """
     from pipetune.core.session_file import load
-    from pipetune.supervisor.results_folder import results_folder_of
+    from pipetune.supervisor.results_folder import CANDIDATE_PATCH, results_folder_of
 
     named = Path(arguments.session) if arguments.session else None
     if arguments.revert:
@@ -60,12 +65,15 @@ def execute(arguments: argparse.Namespace) -> int:
     if named is None:
         _print_default_session(path.parent, session)
     if session.command.get("confidential"):
+        name = CANDIDATE_PATCH if arguments.unproven else "tuned.patch"
         raise PipetuneError(
             "The session is confidential and holds no patch.",
             hint="In the folder with your source files, run: "
-            f"patch -p1 < {(path if path.is_dir() else path.parent).absolute() / 'tuned.patch'}",
+            f"patch -p1 < {(path if path.is_dir() else path.parent).absolute() / name}",
         )
     patch = session.patch
+    if arguments.unproven and not (patch and patch.diff) and session.candidate is not None:
+        patch = session.candidate.patch
     if patch is None or not patch.diff:
         return _report_no_patch(session, folder, arguments)
     if arguments.diff:
@@ -115,6 +123,14 @@ def _report_no_patch(session: Session, folder: Path, arguments: argparse.Namespa
         return _print_status(applied)
     out = sys.stderr if arguments.diff else sys.stdout
     print(f"This session holds no patch: {why_no_patch(session)}.", file=out)
+    candidate = session.candidate
+    if candidate is not None and candidate.patch is not None and candidate.patch.diff:
+        gain = candidate.gain
+        print(
+            f"  It holds a candidate, {gain.median:.2f}x as fast ({gain.low:.2f} to {gain.high:.2f} in 80 of 100 "
+            f"cases): pipetune apply --unproven {_shell_path(folder)}",
+            file=out,
+        )
     for rejection in session.patch.not_covered if session.patch else ():
         print(f"  {rejection.rule}: {rejection.why}", file=out)
     for file, state in applied.files:
@@ -209,7 +225,10 @@ def _apply(session: Session, patch: PatchResult, folder: Path, named: Path | Non
 def machine_warnings(session: Session) -> list[str]:
     """Returns the warnings to show before the patch of this session is applied on this machine."""
     texts = []
-    if session.patch and session.patch.verified is None:
+    candidate = session.candidate
+    if candidate is not None and not (session.patch and session.patch.diff):
+        texts.append(f"The patch is not proven to be faster. {candidate.why}")
+    elif session.patch and session.patch.verified is None:
         texts.append("The patch was not verified by running it.")
     machine = session.machine
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

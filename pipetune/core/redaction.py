@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pipetune.core.codec import Json, decode, encode
-from pipetune.core.session import Session
+from pipetune.core.session import PatchResult, Session
 
 WITHHELD = "withheld"
 _PATH_KEYS = frozenset({"file", "files", "directory", "out"})
@@ -42,13 +42,22 @@ def redact(session: Session) -> Session:
 
 def _without_source(session: Session) -> Session:
     command = {name: value for name, value in session.command.items() if name in _PUBLIC_COMMAND_KEYS}
-    patch = session.patch
     return replace(
         session,
         command={**command, "confidential": True},
-        patch=replace(patch, diff="", digests={}, texts={}) if patch else None,
+        datasets=tuple(
+            replace(one, candidate=replace(one.candidate, patch=_without_text(one.candidate.patch)))
+            if one.candidate
+            else one
+            for one in session.datasets
+        ),
+        patch=_without_text(session.patch),
         distributed=replace(session.distributed, module="") if session.distributed else None,
     )
+
+
+def _without_text(patch: PatchResult | None) -> PatchResult | None:
+    return replace(patch, diff="", digests={}, texts={}) if patch else None
 
 
 def _secrets(session: Session) -> Iterator[str]:
@@ -58,7 +67,9 @@ def _secrets(session: Session) -> Iterator[str]:
     words = [str(word) for word in arguments] if isinstance(arguments, list | tuple) else []
     paths = [str(command.get(key) or "") for key in ("script", "module", "directory", "out")]
     paths += [finding.file or "" for finding in (*session.findings, *session.advice)]
-    paths += session.patch.files if session.patch else ()
+    candidate = session.candidate
+    for patch in (session.patch, candidate.patch if candidate else None):
+        paths += patch.files if patch else ()
     for dataset in session.datasets:
         for node in (*dataset.pipeline.nodes, *(dataset.tuned.nodes if dataset.tuned else ())):
             paths.append(node.location.file if node.location else "")

@@ -83,6 +83,34 @@ class Reproducibility:
     why: str = ""
 
 
+LIKELY_FROM = 0.8
+"""Probability of a gain above 3 % from which on an unproven plan is called likely."""
+
+LIKELY_PAIRS = 3
+"""Pairs of windows without which no plan is called likely, whatever the cost model expects."""
+
+NOTHING_BELOW = 0.1
+"""Probability of such a gain below which there is nothing to gain from a plan."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that yields the same data and may be faster, but is not proven: the user decides whether to use it."""
+
+    plan: Plan
+    gain: Interval  # the middle 80 % of what the gain may be, from the cost model and all windows
+    probability: float  # of a gain above 3 %
+    unit: str  # what the gain is about: "training" or "input"
+    why: str  # what is missing to a proof, a sentence
+    comparison: Comparison | None = None
+    patch: PatchResult | None = None  # None: it was not written, or the source cannot express it
+
+    @property
+    def likely(self) -> bool:
+        """Whether it is probably faster, by windows and not by the cost model alone."""
+        return self.probability >= LIKELY_FROM and self.gain.pairs >= LIKELY_PAIRS
+
+
 @dataclass(frozen=True)
 class DatasetResult:
     """One dataset of the script: its pipeline and, if it was tuned, all results."""
@@ -97,6 +125,7 @@ class DatasetResult:
     diagnosis: Diagnosis | None = None
     rates: dict[str, Rate] = field(default_factory=dict)  # "off", "defaults", "autotune", "tuned"
     plan: Plan | None = None  # the confirmed plan; None: no change
+    candidate: Candidate | None = None  # the best plan that is not proven, where none is
     gains: dict[str, Interval] = field(default_factory=dict)  # per rewrite key, by ablation
     input_speedup: Interval | None = None  # tuned over defaults
     input_speedup_over_autotune: Interval | None = None
@@ -200,6 +229,12 @@ class Session:
         return next(iter(self.profiled_datasets), None)
 
     @property
+    def candidate(self) -> Candidate | None:
+        """The unproven plan of the main dataset; None if there is none, or one is proven."""
+        dataset = self.main_dataset
+        return dataset.candidate if dataset else None
+
+    @property
     def plan(self) -> Plan | None:
         """The confirmed plan of the main dataset; None if there is none."""
         dataset = self.main_dataset
@@ -210,8 +245,9 @@ class SessionOutcome(enum.StrEnum):
     """The outcome of a session."""
 
     PROVEN = "proven"  # a plan was confirmed
+    LIKELY = "likely"  # a plan is probably faster, but not confirmed
     UNDECIDED = "undecided"  # something may be faster, but was not tried, not decided or not confirmed
-    NONE = "none"  # every legal rewrite was tried, and nothing is faster
+    NONE = "none"  # no legal rewrite has more than a small chance to be faster
     NOT_INPUT_BOUND = "not-input-bound"  # a better input cannot save time
     UNTRIED = "untried"  # trials were not requested
     FAILED = "failed"  # the analysis did not complete
@@ -227,11 +263,13 @@ def outcome_of(session: Session) -> SessionOutcome:
         return SessionOutcome.FAILED
     if dataset.plan is not None and dataset.plan.rewrites:
         return SessionOutcome.PROVEN
+    if dataset.candidate is not None:
+        return SessionOutcome.LIKELY if dataset.candidate.likely else SessionOutcome.UNDECIDED
     if dataset.diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
         return SessionOutcome.NOT_INPUT_BOUND
     if has_accepted_trial(session) or undecided_trials(session) or untried_rewrites(session):
         return SessionOutcome.UNDECIDED
-    return SessionOutcome.NONE if session.trials else SessionOutcome.UNTRIED
+    return SessionOutcome.NONE if session.trials or dataset.rejected else SessionOutcome.UNTRIED
 
 
 def decisive_trials(session: Session) -> tuple[Trial, ...]:

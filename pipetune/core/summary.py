@@ -8,7 +8,7 @@ from pipetune.core.edits import Edit, Plan, Rewrite
 from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.profile import Verdict
 from pipetune.core.results import Comparison, Interval, Rate
-from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session
+from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session, outcome_of
 
 RATES = ("off", "defaults", "autotune", "tuned")
 SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "verification", "total")
@@ -19,6 +19,8 @@ def summary(session: Session) -> dict[str, Json]:
     main = session.main_dataset
     diagnosis = main.diagnosis if main else None
     return {
+        "outcome": outcome_of(session).value,
+        "training_at": _training_at(session),
         "verdict": (diagnosis.verdict if diagnosis else Verdict.UNDETERMINED).value,
         "input_wait": _input_wait(main),
         "datasets": [_dataset(dataset) for dataset in session.profiled_datasets],
@@ -31,6 +33,20 @@ def summary(session: Session) -> dict[str, Json]:
         "complete": session.complete,
         "advice": [encode(finding) for finding in session.advice],
         "distributed": _distributed(session.distributed),
+    }
+
+
+def _training_at(session: Session) -> Json:
+    """Returns where the dataset that is tuned is consumed, and where others are."""
+    main = session.main_dataset
+    if main is None:
+        return None
+    others = [one for one in session.datasets if one is not main]
+    return {
+        "file": main.file,
+        "line": main.line,
+        "kind": main.consumer,
+        "others": [{"file": one.file, "line": one.line, "kind": one.consumer, "role": one.role} for one in others],
     }
 
 
@@ -75,6 +91,7 @@ def _dataset(dataset: DatasetResult) -> dict[str, Json]:
             _rewrite(rewrite, dataset, dataset.gains.get(rewrite.key))
             for rewrite in (dataset.plan.rewrites if dataset.plan else ())
         ],
+        "candidate": _candidate(dataset),
         "offered": [
             {**_rewrite(offer.rewrite, dataset, offer.gain), "consent": offer.consent, "why": offer.why}
             for offer in dataset.offered
@@ -120,6 +137,20 @@ def _rewrite(rewrite: Rewrite, dataset: DatasetResult, gain: Interval | None) ->
         "gain": encode(gain),
         "edits": encode(rewrite.edits, tuple[Edit, ...]),
         "summary": rewrite.summary,
+    }
+
+
+def _candidate(dataset: DatasetResult) -> Json:
+    """Returns the rewrites of the unproven plan, and how probable a gain is; null if there is none."""
+    found = dataset.candidate
+    if found is None:
+        return None
+    return {
+        "rewrites": [_rewrite(rewrite, dataset, None) for rewrite in found.plan.rewrites],
+        "gain": encode(found.gain),
+        "probability": found.probability,
+        "unit": found.unit,
+        "why": found.why,
     }
 
 

@@ -59,6 +59,17 @@ class DistributedView:
 def patch(session: Session, places: Places) -> PatchView:
     value = session.patch
     result = session.main_dataset
+    candidate = session.candidate
+    if candidate is not None and candidate.patch is not None and candidate.patch.diff:
+        diff = places.foreign(candidate.patch.diff, lines=True)
+        return PatchView(
+            diff=diff,
+            lines=tuple((_diff_kind(line), line) for line in diff.splitlines()),
+            files=tuple(places.file(name) for name in candidate.patch.files),
+            verified=False,
+            sentence=f"Not proven, and applied only with `pipetune apply --unproven`. {places.said(candidate.why)}",
+            not_covered=(),
+        )
     if value is None or not (value.diff or value.covered or value.not_covered):
         return PatchView("", (), (), None, f"No patch: {why_no_patch(session)}.", ())
     pipelines = (result.pipeline, result.tuned) if result else ()
@@ -98,6 +109,10 @@ def why_no_patch(session: Session) -> str:
             return "the input is not what holds training back, there is nothing to change"
         case SessionOutcome.UNTRIED:
             return "no rewrite was tried"
+        case SessionOutcome.LIKELY:
+            return "a plan is probably faster, and that is not proven"
+        case SessionOutcome.UNDECIDED if session.candidate is not None:
+            return "a plan may be faster, and that is not proven"
         case SessionOutcome.UNDECIDED if has_accepted_trial(session):
             return "a plan was faster in its trials, and was not confirmed by fresh measurements"
         case SessionOutcome.UNDECIDED:

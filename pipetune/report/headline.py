@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import (
+    Candidate,
     DatasetResult,
     PatchResult,
     Session,
@@ -82,7 +83,7 @@ def headline(session: Session, places: Places) -> Headline:
     if session.status == "no-dataset" or (result is None and session.status == "done"):
         missing = Figure(why="no dataset was consumed")
         return Headline("no-dataset", missing, "No dataset", "The script consumed no tf.data dataset.", (detail,))
-    found = _measured(session, result)
+    found = _measured(session, result, places)
     below = "what was measured is below" if result else "nothing was measured"
     match session.status:
         case "failed":
@@ -101,9 +102,11 @@ def _unfinished(kind: str, big: str, sentence: str, found: Headline, detail: str
     return Headline(kind, Figure(why="the run ended before confirmation"), big, sentence, (detail,))
 
 
-def _measured(session: Session, result: DatasetResult | None) -> Headline:
+def _measured(session: Session, result: DatasetResult | None, places: Places) -> Headline:
     training = session.training
     diagnosis = result.diagnosis if result else None
+    if session.candidate is not None:
+        return _candidate(session, session.candidate, places)
     if session.patch is not None and session.patch.verified is False:
         return _withheld(session, session.patch)
     if result is not None and result.plan is not None and result.plan.rewrites:
@@ -115,6 +118,28 @@ def _measured(session: Session, result: DatasetResult | None) -> Headline:
         big = gain.short if gain.known else "Plan found"
         return Headline("input-only", Figure(why=why), big, text)
     return _without_plan(session, diagnosis)
+
+
+def _candidate(session: Session, candidate: Candidate, places: Places) -> Headline:
+    """Nothing is proven, and a plan may be faster: likely so, or not decided."""
+    gain = interval(candidate.gain, words.ratio)
+    subject = "Training" if candidate.unit == "training" else "The input alone"
+    rules = words.joined(list(dict.fromkeys(one.rule for one in candidate.plan.rewrites)))
+    span = f"{gain.span.replace(' to ', 'x to ')}x in 80 of 100 cases"
+    if candidate.likely:
+        kind, big, figure_ = "likely", f"Likely {gain.short}", Figure(f"likely {gain.short}", why="it is not proven")
+        text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}."
+    else:
+        kind, big, figure_ = "undecided", "Undecided", Figure("undecided", why="nothing is proven")
+        text = f"{subject} may run faster with {rules}, or may not: {span}."
+    details = [places.said(candidate.why)]
+    if candidate.patch is not None and candidate.patch.diff:
+        details.append(
+            "The data stays the same. candidate.patch holds the change; `pipetune apply --unproven` applies it."
+        )
+    else:
+        details.append("The data stays the same. The source cannot express the change.")
+    return Headline(kind, figure_, big, text, tuple(details))
 
 
 def _confirmed(session: Session) -> Headline:

@@ -33,6 +33,11 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if patch and patch.diff and patch.verified is not False:
         steps.append(Fact(shell("pipetune", "apply", *paths.words()), "put the patch into your files"))
         steps.append(Fact(shell("pipetune", "apply", "--diff", *paths.words()), "see the patch first"))
+    candidate = session.candidate
+    if candidate is not None and candidate.patch is not None and candidate.patch.diff:
+        steps.append(
+            Fact(shell("pipetune", "apply", "--unproven", *paths.words()), "put the unproven patch into your files")
+        )
     if session.plan and session.plan.rewrites and not (patch and patch.diff and not patch.not_covered):
         plan = paths.words("plan.json") or ("plan.json",)
         if script:
@@ -70,7 +75,7 @@ def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
     match outcome_of(session):
         case SessionOutcome.NOT_INPUT_BOUND:
             return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
-        case SessionOutcome.UNDECIDED:
+        case SessionOutcome.UNDECIDED | SessionOutcome.LIKELY:
             longer = shell(*analyze_words(session), "--budget", _more(session), *script)
             return [Fact(longer, "give it more time to decide")]
         case SessionOutcome.UNTRIED:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Interval, Outcome, Rate, RunFailed, Trial, Window, WindowPair
-from pipetune.core.session import TrainingResult
+from pipetune.core.results import Comparison, Interval, Outcome, Rate, RunFailed, Trial, Window, WindowPair
+from pipetune.core.session import NOTHING_BELOW, Candidate, TrainingResult
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock
 from pipetune.search.baselines import DEFAULTS, MOST_STEPS, rate_from
+from pipetune.search.evidence import evidence_of_pairs
 from pipetune.search.meter import FEWEST_STEPS, LONGEST_EPOCHS, rate_of
 from pipetune.search.runner import Notify, silent
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
@@ -90,6 +91,15 @@ class Confirmation:
     input_speedup_over_autotune: Interval | None = None
     training: TrainingResult | None = None
     rates: dict[str, Rate] = field(default_factory=dict)  # "defaults", "autotune", "tuned": the input alone
+
+    def candidate(self, plan: Plan, comparison: Comparison | None) -> Candidate | None:
+        """`plan`, not confirmed, as a candidate; None if these pairs leave no gain in sight."""
+        if len(self.ratios) < 2:
+            return None
+        known = evidence_of_pairs(self.ratios)
+        if known.probability < NOTHING_BELOW:
+            return None
+        return Candidate(plan, known.interval, known.probability, self.unit, self.why, comparison)
 
     def trial(self, plan: Plan, *, kind: str) -> Trial:
         """This as a trial of `plan`."""

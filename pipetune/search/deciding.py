@@ -126,7 +126,7 @@ def _look(candidates: Sequence[_Candidate], base: Arm, *, error: float) -> None:
             candidate.gain = interval
             candidate.why = f"no gain of {ACCEPT_ABOVE - 1:.0%} to be had, after {len(sample)} pairs"
         elif len(sample) >= LOOKS[-1]:
-            candidate.outcome = Outcome.REJECTED
+            candidate.outcome = Outcome.UNDECIDED
             candidate.gain = interval
             candidate.why = f"not proven {ACCEPT_ABOVE - 1:.0%} faster after {len(sample)} pairs"
 

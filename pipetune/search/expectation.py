@@ -97,6 +97,13 @@ class Expectation:
             return rate
         return max(rate, self._belief(rewrite, over, cpu=True), key=lambda belief: belief.mean)
 
+    def predicted(self, plan: Plan) -> Belief:
+        """What a whole plan gains over the base, by the model alone."""
+        rate = self._predicted(plan, self.base, cpu=False)
+        if not self.shares_processors:
+            return rate
+        return max(rate, self._predicted(plan, self.base, cpu=True), key=lambda belief: belief.mean)
+
     def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
         """What is expected to add most first."""
         return sorted(rewrites, key=lambda rewrite: -self.of(rewrite, over).mean)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.results import Interval, Rate, Trial
-from pipetune.core.session import RejectionReason
+from pipetune.core.results import Interval, Outcome, Rate, Trial
+from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
+from pipetune.search.evidence import Evidence, evidence
 from pipetune.search.expectation import Expectation
 from pipetune.search.finalists import Finalists
 from pipetune.search.forecast import Expected, Forecast
@@ -42,6 +43,8 @@ class SearchState:
         self.asking: list[Rewrite] = []
         self.chosen: Plan | None = None
         self.accepted: Trial | None = None
+        self.candidate: Candidate | None = None  # where nothing is proven: what is most probably faster
+        self.most_gain: float | None = None  # what training could gain at most
         self.ended_early = False  # something could not be run
         shares = kit.meter.runner.shares_processors
         expectation = Expectation(self.forecast, kit.base, kit.composer, shares_processors=shares)
@@ -55,3 +58,40 @@ class SearchState:
             allowed = self.settings.permits(rewrite.safety, rewrite.needs, randomness_fixed=randomness_fixed)
             granted = self.inside if rewrite.only_training else self.granted
             (granted if allowed else self.asking).append(rewrite)
+
+    def open_plans(self) -> list[Plan]:
+        """Returns the plans that may gain and that no race has decided on; they may stand in the user's script.
+
+        Each rewrite alone of which there is a window or a prediction, what was raced, and the strongest rewrite with
+        all that the model expects to add to it.
+        """
+        expectation = self.finalists.expectation
+        usable = [one for one in self.finalists.rewrites if one.key not in self.finalists.proven_alone]
+        known = [one for one in usable if one.key in expectation.screened or expectation.of(one).predicted is not None]
+        plans = [self.kit.composer.plan([one]) for one in known]
+        if ranked := expectation.ranked(known):
+            plans.append(expectation.joined(ranked, ranked[0]))
+        found = {plan.key: plan for plan in (*plans, *(trial.plan for trial in self._raced()))}
+        decided = {trial.plan.key for trial in self._raced() if trial.outcome is Outcome.REJECTED}
+        unusable = {*self.kit.gate.blamed, *self.finalists.proven_alone}
+        return [
+            plan
+            for key, plan in found.items()
+            if key not in decided and not any(one.key in unusable for one in plan.rewrites)
+        ]
+
+    def evidence(self, plan: Plan) -> Evidence:
+        """Returns what is known of the gain of a plan over the pipeline as written, where nothing is proven."""
+        ratios = [ratio for trial in self._raced() if trial.plan.key == plan.key for ratio in trial.ratios]
+        limit = self.most_gain if self.kit.unit == "training" else None
+        expectation = self.finalists.expectation
+        short = [one.rate for one in expectation.screened.get(plan.key, [])]
+        return evidence(expectation.predicted(plan), short, ratios, spread=expectation.spread, most_gain=limit)
+
+    def _raced(self) -> list[Trial]:
+        usable = (Outcome.REJECTED, Outcome.UNDECIDED, Outcome.ACCEPTED)
+        return [
+            trial
+            for trial in self.trials
+            if trial.kind == "search" and trial.ratios and trial.unit == self.kit.unit and trial.outcome in usable
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import geometric_mean
 
 from pipetune.core.edits import Plan, Rewrite
@@ -10,7 +10,7 @@ from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import Rejection, RejectionReason
 from pipetune.search.composing import group_of, shape_of
 from pipetune.search.finalists import Finalists
-from pipetune.search.statistics import ACCEPT_ABOVE
+from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS
 
 REASONS: Mapping[Outcome, RejectionReason] = {
     Outcome.FAILED: RejectionReason.FAILED,
@@ -31,6 +31,7 @@ def rejections(
     known: Mapping[str, tuple[RejectionReason, str]],
     gains: Mapping[str, Interval],
     asking: Mapping[str, str],
+    gains_out_of_sight: Collection[str] = (),
     over: str = "the time was up",
 ) -> tuple[Rejection, ...]:
     """One entry for each rewrite left out, with the strongest reason there is.
@@ -40,6 +41,7 @@ def rejections(
         known: rewrite key to a reason found elsewhere: it changes the data, or gains nothing inside the step.
         gains: rewrite key to what it added to the plan, of those dropped by ablation.
         asking: rewrite key to the consent it needs, of those that are not offered themselves.
+        gains_out_of_sight: keys of rewrites of which model and windows say that a gain is out of sight.
         over: why what was not tried was not, in words.
     """
     decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
@@ -58,8 +60,12 @@ def rejections(
             return known[key]
         if key in gains:
             return RejectionReason.ADDS_NOTHING, "adds nothing to the plan"
+        if key in gains_out_of_sight and (key not in decided or decided[key].outcome is Outcome.UNDECIDED):
+            return RejectionReason.NOT_EXPECTED, f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight{_seen(key)}"
         if key in decided:
-            return REASONS[decided[key].outcome], decided[key].why
+            trial = decided[key]
+            longest = trial.outcome is Outcome.UNDECIDED and len(trial.ratios) >= LOOKS[-1]  # more time is no remedy
+            return RejectionReason.NOT_FASTER if longest else REASONS[trial.outcome], trial.why
         if key in asking:
             return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; another of its kind is offered"
         if group_of(rewrite) in groups or shape_of(rewrite) in shapes:

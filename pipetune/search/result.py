@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import Comparison, Interval, PredictedRate, Rate, Trial
-from pipetune.core.session import OptionalRewrite, Rejection
+from pipetune.core.session import Candidate, OptionalRewrite, Rejection
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class SearchResult:
     """
 
     chosen: Plan | None
-    why: str  # one sentence: how the search ended
+    candidate: Candidate | None = None  # where nothing is proven: what is most probably faster
+    why: str = ""  # one sentence: how the search ended
     trials: tuple[Trial, ...] = ()
     gain: Interval | None = None  # of the plan over defaults, as it was accepted
     gains: dict[str, Interval] = field(default_factory=dict)  # per rewrite key, by ablation

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial
-from pipetune.core.session import OptionalRewrite
+from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate, OptionalRewrite
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
 from pipetune.search.ablation import ablate, with_sparing
@@ -44,6 +44,7 @@ def search(
     conflict: Conflict = no_conflict,
     proven_alone: Collection[str] = (),
     only_promising: bool = False,
+    most_gain: float | None = None,
 ) -> SearchResult:
     """Find the plan that is proven faster than `baselines["defaults"]`, smallest first, or none.
 
@@ -64,6 +65,7 @@ def search(
         conflict: why rewrites, each legal alone, must not stand in one plan.
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
+        most_gain: what training could gain at most, were there no input; None where that is unknown.
     """
     clock = clock or SystemClock()
     budget = budget or TimePlan.of(settings, clock)
@@ -93,6 +95,7 @@ def search(
     )
     session.sort_by_consent(randomness_fixed=randomness_fixed)
     session.finalists.only_promising = only_promising
+    session.most_gain = most_gain
     return session.run()
 
 
@@ -118,6 +121,8 @@ class _Search(SearchState):
         except RunFailed as problem:
             self.ended_early = True
             self.notes.append(f"The search ended early: {str(problem).rstrip('.')}.")
+        if self.chosen is None:
+            self.find_candidate()
         self.kit.meter.budget.decide(verifies=self.chosen is not None)
         self.kit.notify("stage", name="offers")
         offers, tried = measure_offers(
@@ -127,6 +132,39 @@ class _Search(SearchState):
         offers += self.offer_equals()
         self.measure_baselines()
         return summed_up(self, offers=offers)
+
+    def find_candidate(self) -> None:
+        """Keeps the plan that most probably gains, though none was proven: of those likely to, the one that gains most.
+
+        It must yield the same data. What is not compared yet is compared in the time that nothing has to be verified
+        in.
+        """
+        gate, meter = self.kit.gate, self.kit.meter
+        found = [(self.evidence(plan), plan) for plan in self.open_plans()]
+        found = [(known, plan) for known, plan in found if known.probability >= NOTHING_BELOW]
+        found.sort(key=lambda one: (min(one[0].probability, LIKELY_FROM), one[0].mean), reverse=True)
+        for known, plan in found:
+            cost = gate.cost(4 * meter.cost("input"))
+            if gate.comparison(plan) is None and not meter.budget.affords(Part.VERIFICATION, cost):
+                continue
+            if gate.equal(plan):
+                self.candidate = Candidate(
+                    plan,
+                    gain=known.interval,
+                    probability=known.probability,
+                    unit=self.kit.unit,
+                    why=self._why_unproven(known.pairs),
+                    comparison=gate.comparison(plan),
+                )
+                return
+
+    def _why_unproven(self, pairs: int) -> str:
+        budget = f"the {self.kit.meter.budget.seconds:.0f} s of the budget"
+        if pairs == 0:
+            return f"No time was left within {budget} to measure it: this is what the cost model expects."
+        if pairs < LOOKS[0]:
+            return f"There was no time for {LOOKS[0]} pairs of windows within {budget}."
+        return f"The interval of {pairs} pairs of windows includes 1.03x, and {budget} were over."
 
     def offer_equals(self) -> list[OptionalRewrite]:
         """Rewrites worth an offer where they are not slower, those that are not in the plan anyway."""

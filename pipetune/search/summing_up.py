@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipetune.core.results import PredictedRate, Trial
-from pipetune.core.session import OptionalRewrite
+from pipetune.core.results import Outcome, PredictedRate, Trial
+from pipetune.core.session import NOTHING_BELOW, OptionalRewrite
 from pipetune.search.baselines import DEFAULTS
 from pipetune.search.known import SearchState
 from pipetune.search.offers import missing_consent
 from pipetune.search.rejecting import rejections
 from pipetune.search.result import SearchResult
+from pipetune.search.statistics import ACCEPT_ABOVE
 
 MOST = 0.95
 """The share of the final rate whose time is told: what comes later is fine work."""
@@ -25,6 +26,8 @@ def _ending(known: SearchState, *, too_small: bool) -> str:
         return "A plan was proven faster than the pipeline as written."
     if not known.granted and not known.inside:
         return "No rewrite is legal here without consent."
+    if known.candidate is not None:
+        return f"Nothing was proven within the {known.kit.meter.budget.seconds:.0f} s of the budget."
     if too_small:
         return f"Nothing was decided within the {known.kit.meter.budget.seconds:.0f} s of the budget."
     return "No plan was proven faster than the pipeline as written."
@@ -40,7 +43,7 @@ def _restless(known: SearchState) -> list[str]:
 def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why: str = "") -> SearchResult:
     """Everything that is known, as the value that leaves the search; `why`: what ended it, where something did."""
     meter = known.kit.meter
-    trials = [_beside_prediction(known, trial) for trial in (*known.trials, *known.kit.gate.trials)]
+    trials = [_beside_prediction(known, _settled(known, trial)) for trial in (*known.trials, *known.kit.gate.trials)]
     kept = {rewrite.key for rewrite in known.chosen.rewrites} if known.chosen else set()
     kept |= {offer.rewrite.key for offer in offers}
     units = {"input", known.kit.unit, *(("training",) if known.chosen and known.chosen.only_training else ())}
@@ -52,11 +55,13 @@ def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why
         known={**known.finalists.unpromising, **known.left_inside, **known.kit.gate.blamed},
         gains=known.gains,
         asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
+        gains_out_of_sight=frozenset() if known.chosen else frozenset(_out_of_sight(known)),
         over="the search ended" if known.ended_early else "the time was up",
     )
     too_small = known.chosen is None and any(one.undecided for one in left_out)
     return SearchResult(
         chosen=known.chosen,
+        candidate=known.candidate,
         why=why or _ending(known, too_small=too_small),
         trials=tuple(trials),
         gain=known.accepted.gain if known.accepted else None,
@@ -76,6 +81,22 @@ def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why
         predictions=_predictions(known, trials),
         seconds_to_most=meter.first_reached(known.chosen, known.kit.unit, share=MOST) if known.chosen else None,
     )
+
+
+def _settled(known: SearchState, trial: Trial) -> Trial:
+    """The trial, rejected where its time was over and all that is known of the plan leaves no gain in sight."""
+    if known.chosen is not None or trial.kind != "search" or trial.outcome is not Outcome.UNDECIDED or not trial.ratios:
+        return trial
+    if known.evidence(trial.plan).probability >= NOTHING_BELOW:
+        return trial
+    return replace(trial, outcome=Outcome.REJECTED, why=f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight")
+
+
+def _out_of_sight(known: SearchState) -> Iterator[str]:
+    """Yields the keys of rewrites that have too small a chance of a gain, from all that is known of them."""
+    for plan in known.open_plans():
+        if len(plan.rewrites) == 1 and known.evidence(plan).probability < NOTHING_BELOW:
+            yield plan.rewrites[0].key
 
 
 def _beside_prediction(known: SearchState, trial: Trial) -> Trial:

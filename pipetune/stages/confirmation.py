@@ -7,11 +7,11 @@ from dataclasses import replace
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Rate
-from pipetune.core.session import Reproducibility, TrainingResult
+from pipetune.core.session import Candidate, PatchResult, Reproducibility, TrainingResult
 from pipetune.core.time_plan import Part
 from pipetune.model.throughput import predict_rate
 from pipetune.search.confirmation import Confirmation, confirm
-from pipetune.stages.emission import make_patch
+from pipetune.stages.emission import diff_of, make_patch
 from pipetune.stages.planning import PlanningResult
 from pipetune.stages.study import Study
 
@@ -24,6 +24,8 @@ def prove_plan(study: Study, planned: PlanningResult) -> Plan | None:
     """
     plan = planned.result.chosen
     profile = study.runner.profile
+    if plan is None and planned.result.candidate is not None:
+        keep_candidate(study, planned.result.candidate)
     if plan is None or profile is None:
         return None
     elements = predict_rate(study.runner.edited(plan), profile, study.cores)
@@ -46,7 +48,17 @@ def prove_plan(study: Study, planned: PlanningResult) -> Plan | None:
     study.journal.update_dataset(plan=None, tuned=None, predicted=None)
     if patch is not None:
         study.journal.update(patch=None)
+    candidate = proof.candidate(plan, planned.result.comparison)
+    if candidate is not None:
+        keep_candidate(study, candidate, patch=patch)
     return None
+
+
+def keep_candidate(study: Study, candidate: Candidate, *, patch: PatchResult | None = None) -> None:
+    """Stores a plan that is not proven in the session, with the patch that the user may apply all the same."""
+    if patch is None and study.journal.studies_training:
+        patch = diff_of(study, candidate.plan, will_be_run=False)
+    study.journal.update_dataset(candidate=replace(candidate, patch=patch))
 
 
 def _confirmed(study: Study, planned: PlanningResult, plan: Plan) -> Confirmation:

@@ -31,7 +31,20 @@ _MOST_BYTES = 64 * 2**20  # of files that are read for it, several times
 
 
 def make_patch(study: Study, plan: Plan) -> PatchResult:
-    """Returns the plan as a diff of the user's files; for rewrites that source cannot express, it gives the reason."""
+    """Returns the plan as a diff of the user's files, and stores it in the session as its patch."""
+    patch = diff_of(study, plan)
+    study.journal.update(patch=patch)
+    return patch
+
+
+def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True) -> PatchResult:
+    """Returns the plan as a diff of the user's files; for rewrites that source cannot express, it gives the reason.
+
+    Args:
+        study: the analysis.
+        plan: what the patch is to say.
+        will_be_run: whether the patched script will be verified, and needs digests of the elements that it must yield.
+    """
     journal, subject = study.journal, study.subject
     with journal.phase("emission", "writing the patch"):
         shared = SharedCallTrials(study)
@@ -49,10 +62,10 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
             covered=emission.covered,
             not_covered=emission.not_covered,
             shared=tuple(key for key in emission.covered if key in shared.accepted),
-            expected=_expected(study, study.runner.edited(covered)) if emission.files else (),
+            expected=_expected(study, study.runner.edited(covered)) if emission.files and will_be_run else (),
             process_mib=_process_bytes(study, plan) / 2**20,
         )
-        journal.update(patch=patch, notes=(*journal.session.notes, *emission.notes, *shared.notes))
+        journal.update(notes=(*journal.session.notes, *emission.notes, *shared.notes))
     return patch
 
 

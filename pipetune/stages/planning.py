@@ -112,6 +112,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             failed=study.failed,
             conflict=lambda rewrites: find_conflict(context, rewrites),
             only_promising=little,
+            most_gain=_most_gain(diagnosis),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
         store_autotuned(study, variants)
@@ -129,6 +130,12 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
     return PlanningResult(found, variants, earlier)
+
+
+def _most_gain(diagnosis: Diagnosis) -> float | None:
+    """Returns what training could gain at most without any wait; None if unknown."""
+    share = diagnosis.wait_share
+    return 1 / (1 - min(share.high, 0.99)) if share is not None else None
 
 
 def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:

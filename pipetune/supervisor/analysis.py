@@ -22,7 +22,12 @@ from pipetune.supervisor.monitoring import Interrupts, monitor
 from pipetune.supervisor.remote_cluster import RemoteCluster, with_input_skew
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
 from pipetune.supervisor.results_folder import ResultsFolder
-from pipetune.supervisor.session_ending import with_earlier_trials, with_ending, with_verification, without_patch
+from pipetune.supervisor.session_ending import (
+    interrupted_before_proof,
+    with_earlier_trials,
+    with_ending,
+    with_verification,
+)
 from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
 
 _SCRIPT_FAILED = 3  # exit code
@@ -168,7 +173,8 @@ class _Run:
         if to_first_step >= _SLOW_START_SECONDS:
             self._screen.say(
                 "The patch is measured next, in two new processes that first run the script to its first training "
-                f"step: about {to_first_step:.0f} s, which do not count towards --budget."
+                f"step: about {to_first_step:.0f} s, which do not count towards --budget. "
+                "Ctrl-C ends with an unproven patch."
             )
         session_file.save(self._session, self._private)
         settings = self._request.settings
@@ -200,9 +206,7 @@ class _Run:
         if found.interrupted_worker is None or found.verified:
             self._session = with_verification(self._session, found)
         else:
-            self._session = without_patch(
-                self._session, "The patch was not measured: the run was interrupted.", verified=None
-            )
+            self._session = interrupted_before_proof(self._session)
         self._request.results.save(self._session)
         return 0 if found.interrupted_worker is None else 130
 

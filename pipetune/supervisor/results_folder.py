@@ -29,6 +29,8 @@ from pipetune.supervisor.target import Target
 class Results:
     """The files of one run, in a folder of its own: session.json, report.html, tuned.patch, plan.json, script.log.
 
+    A plan that is not proven is in candidate.patch; tuned.patch is then empty.
+
     With several processes, each has its own log (worker-0.log and so on) instead of script.log.
 
     Args:
@@ -131,6 +133,9 @@ class Results:
 
         self.save(session)
         write_text(self.folder / "tuned.patch", session.patch.diff if session.patch else "")
+        candidate = session.candidate
+        if candidate is not None and candidate.patch is not None and candidate.patch.diff:
+            write_text(self.folder / CANDIDATE_PATCH, candidate.patch.diff)
         plan = plan_file.plan_file(session)
         if plan is not None:
             plan_file.save_plan(plan, self.folder / plan_file.PLAN_FILE)
@@ -149,6 +154,7 @@ def write_error(folder: Path, error: OSError) -> PipetuneError:
     )
 
 
+CANDIDATE_PATCH = "candidate.patch"
 RUNS, LATEST_LINK = "runs", "latest"
 LOGS = ("script.log", "chief.log", "worker-[0-9]*.log", "ps-[0-9]*.log")
 FINISHED, _UNFINISHED = "done", ("failed", "interrupted", "no-dataset")  # of `Session.status`

@@ -13,7 +13,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, LogLine, Message, Mode, TrialStarted
 from pipetune.core.results import Outcome, Rate, Trial
-from pipetune.core.session import Rejection, Session
+from pipetune.core.session import Candidate, Rejection, Session
 from pipetune.core.settings import Settings
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
 from pipetune.supervisor.process import WORKER_COMMAND, worker
@@ -21,9 +21,11 @@ from pipetune.supervisor.target import Target
 from pipetune.supervisor.user_files import Ending, WorkerState
 
 if TYPE_CHECKING:
+    from pipetune.search.confirmation import Confirmation
     from pipetune.supervisor.verification import Verification
 
 
+_ACCEPTED = 0.95  # chance that what a race has accepted truly gains
 _GAIN_WITHHELD = "It was measured in combination with a plan that is not recommended."
 _TRACEBACK = "Traceback (most recent call last):"
 _STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
@@ -109,7 +111,7 @@ def with_verification(session: Session, found: Verification) -> Session:
         trial = proof.trial(Plan("the patch", covered), kind="verification")
         session = replace(session, trials=(*session.trials, trial))
     if proof is None or not proof.confirmed:
-        return without_patch(session, found.reason)
+        return _with_candidate(without_patch(session, found.reason), session, proof)
     checked = f"Run in a separate process: {found.comparison}. " if found.comparison else ""
     rates = {**dataset.rates, "tuned": found.rate or Rate(), **proof.rates}
     rates["tuned"] = replace(rates["tuned"], peak_rss_mib=found.peak_rss_mib)
@@ -126,6 +128,37 @@ def with_verification(session: Session, found: Verification) -> Session:
         input_speedup=proof.input_speedup,
         input_speedup_over_autotune=proof.input_speedup_over_autotune,
     )
+
+
+def _with_candidate(session: Session, before: Session, proof: Confirmation | None) -> Session:
+    """Returns the session with its plan as a candidate, if the measurement of its patch leaves a gain in sight.
+
+    Args:
+        session: after the patch was taken out.
+        before: the same with the plan and its patch.
+        proof: the measurement; None if there was none, because the patch could not be run.
+    """
+    dataset, patch = before.main_dataset, before.patch
+    if proof is None or dataset is None or dataset.plan is None or patch is None or session.plan is not None:
+        return session
+    covered = Plan(dataset.plan.name, tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
+    candidate = proof.candidate(covered, dataset.comparison)
+    return _with_dataset(session, candidate=replace(candidate, patch=patch)) if candidate is not None else session
+
+
+def interrupted_before_proof(session: Session) -> Session:
+    """Returns the session of a run that was interrupted while its patch was measured: the plan is a candidate."""
+    dataset, patch = session.main_dataset, session.patch
+    assert dataset is not None and dataset.plan is not None and patch is not None
+    trials = [one for one in session.trials if one.kind == "search" and one.outcome is Outcome.ACCEPTED and one.gain]
+    why = "The run was interrupted before the patch was measured."
+    after = without_patch(session, why, verified=None)
+    if not trials or after.plan is not None:
+        return after
+    gain, unit = trials[-1].gain, trials[-1].unit
+    assert gain is not None
+    covered = Plan(dataset.plan.name, tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
+    return _with_dataset(after, candidate=Candidate(covered, gain, _ACCEPTED, unit, why, dataset.comparison, patch))
 
 
 def without_patch(session: Session, why: str, *, verified: bool | None = False) -> Session:

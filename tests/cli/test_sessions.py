@@ -12,9 +12,19 @@ import pytest
 from pipetune.cli import apply, doctor
 from pipetune.cli.main import main
 from pipetune.core import session_file
+from pipetune.core.codec import encode
 from pipetune.core.profile import Finding, Verdict
-from pipetune.core.results import Outcome, Trial
-from pipetune.core.session import PatchResult, Rejection, RejectionReason, Session
+from pipetune.core.redaction import redact
+from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.session import (
+    Candidate,
+    PatchResult,
+    Rejection,
+    RejectionReason,
+    Session,
+    SessionOutcome,
+    outcome_of,
+)
 from pipetune.source.patch_application import digest_of
 from pipetune.source.unified_diffs import file_diff
 from pipetune.supervisor.results_folder import Results
@@ -437,6 +447,54 @@ def test_missing_patch_exits_0_only_if_nothing_can_be_improved(
     assert main(["apply", path]) == code
     assert f"This session holds no patch: {says}" in text(capsys)
     assert main(["apply", "--check", path]) == code
+
+
+@pytest.fixture
+def unproven(patched: Path) -> Path:
+    """The script and its run, whose change is not proven."""
+    (folder,) = Path("reports/train/runs").glob("2*")
+    one = session_file.load(folder)
+    first = one.datasets[0]
+    assert first.plan is not None and one.patch is not None
+    gain = Interval(1.4, 1.1, 1.8, 4, "cost model and windows, 80 %")
+    candidate = Candidate(first.plan, gain, 0.9, "training", "The time was over.", patch=one.patch)
+    later = replace(one, patch=None, datasets=(replace(first, plan=None, candidate=candidate),), status="done")
+    assert run(later).joinpath("candidate.patch").read_text() == one.patch.diff
+    assert Path("reports/train/tuned.patch").read_text() == ""
+    return patched
+
+
+def test_an_unproven_patch_is_applied_only_if_that_is_asked_for(
+    unproven: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["apply", "reports/train"]) == 1
+    said = text(capsys)
+    assert "This session holds no patch: a plan is probably faster, and that is not proven." in said
+    assert "1.40x as fast (1.10 to 1.80 in 80 of 100 cases): pipetune apply --unproven reports/train" in said
+    assert unproven.read_text() == BEFORE
+    assert main(["apply", "--unproven", "--diff"]) == 0
+    assert "+++" in text(capsys)
+    assert main(["apply", "--unproven"]) == 0
+    assert "pipetune: The patch is not proven to be faster. The time was over." in capsys.readouterr().err
+    assert unproven.read_text() == AFTER
+    assert main(["apply", "--revert"]) == 0
+    assert unproven.read_text() == BEFORE
+
+
+def test_a_session_with_an_unproven_patch_says_so_everywhere(
+    unproven: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = session_file.load("reports/train")
+    assert outcome_of(kept) is SessionOutcome.LIKELY
+    summary = json.loads(Path("reports/train/session.json").read_text())["summary"]
+    assert summary["outcome"] == "likely" and summary["datasets"][0]["candidate"]["probability"] == 0.9
+    assert main(["report", "reports/train"]) == 0
+    shown = text(capsys)
+    assert shown.startswith("Training speedup  likely 1.40x: it is not proven")
+    assert "pipetune apply --unproven" in shown
+    hidden = redact(kept)
+    assert hidden.candidate is not None and hidden.candidate.patch is not None
+    assert hidden.candidate.patch.diff == "" and "train.py" not in json.dumps(encode(hidden))
 
 
 def test_earlier_run_with_a_patch_is_named(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,11 +24,11 @@ def full() -> dict[str, Any]:
 
 def test_summary_has_documented_keys() -> None:
     data = full()
-    assert list(data)[:4] == ["verdict", "input_wait", "datasets", "training"]
-    assert list(data)[4:8] == ["warnings", "patch", "side_effects", "seconds"]
+    assert list(data)[:5] == ["outcome", "training_at", "verdict", "input_wait", "datasets"]
+    assert list(data)[5:10] == ["training", "warnings", "patch", "side_effects", "seconds"]
     assert set(data["datasets"][0]) == (
         {"name", "file", "line", "role", "rates", "input_speedup", "input_speedup_over_autotune", "predicted"}
-        | {"rewrites", "offered", "rejected", "equality", "order", "handover", "skew", "as_written"}
+        | {"rewrites", "candidate", "offered", "rejected", "equality", "order", "handover", "skew", "as_written"}
     )
     assert set(data["datasets"][0]["rates"]) == {"off", "defaults", "autotune", "tuned"}
     assert {"capture", "profile", "verdict", "trials", "confirmation", "total"} <= set(data["seconds"])

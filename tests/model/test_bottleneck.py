@@ -34,9 +34,7 @@ def share(low: float, high: float) -> Interval:
         (0.00, 0.05, Verdict.BALANCED),
     ],
 )
-def test_verdict_is_undetermined_only_where_it_decides_nothing(
-    low: float, high: float, verdict: Verdict
-) -> None:
+def test_verdict_is_undetermined_only_where_it_decides_nothing(low: float, high: float, verdict: Verdict) -> None:
     assert verdict_of(share(low, high)) is verdict
 
 

@@ -23,6 +23,7 @@ from pipetune.core.profile import (
 from pipetune.core.redaction import redact
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, Trial
 from pipetune.core.session import (
+    Candidate,
     DatasetResult,
     DistributedResult,
     OptionalRewrite,
@@ -595,6 +596,26 @@ def undetermined() -> Session:
     return replace(session, trials=kept)
 
 
+def likely() -> Session:
+    """Nothing is proven, and a plan is probably faster."""
+    found = photos()
+    plan, patch = found.datasets[0].plan, found.patch
+    assert plan is not None and patch is not None
+    before = undetermined()
+    candidate = Candidate(
+        plan,
+        gain=Interval(1.31, 1.08, 1.57, 4, "cost model and windows, 80 %"),
+        probability=0.92,
+        unit="training",
+        why="The interval of 4 pairs of windows includes 1.03x, and the 60 s of the budget were over.",
+        patch=patch,
+    )
+    datasets = tuple(
+        replace(one, candidate=candidate) if one is before.main_dataset else one for one in before.datasets
+    )
+    return replace(before, datasets=datasets)
+
+
 def interrupted() -> Session:
     """Ctrl-C after the verdict, before any confirmation."""
     session = _without_plan(photos(), rejected=())
@@ -757,6 +778,6 @@ ALL = {
     function.__name__: function
     for function in (
         photos, distributed, busy, nothing, undetermined, interrupted, failed, no_dataset, input_only, bare,
-        confidential, unverified, killed, hostile,
+        confidential, unverified, killed, hostile, likely,
     )
 }  # fmt: skip

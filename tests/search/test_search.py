@@ -237,7 +237,7 @@ def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
     found = scene.run()
     assert found.chosen is None
     assert found.budget_too_small
-    assert "Nothing was decided within the 60 s" in found.why
+    assert "Nothing was proven within the 60 s" in found.why
     assert scene.seconds() < 1.05 * 60
     assert all(one.undecided for one in found.rejections), "there may be something to gain"
 

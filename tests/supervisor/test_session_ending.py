@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
-from pipetune.supervisor.session_ending import exception_line
+from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.session import PatchResult, Session, SessionOutcome, outcome_of
+from pipetune.search.confirmation import Confirmation
+from pipetune.search.statistics import ratio_interval
+from pipetune.supervisor.session_ending import exception_line, interrupted_before_proof, with_verification
+from pipetune.supervisor.verification import Verification
+from tests.core.sessions import session
 
 FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    fit()\n'
 QUOTED = 'Traceback (most recent call last):\n\n  File "ops.py", line 1, in call\n    f()\n\nValueError: inner\n'
@@ -23,3 +32,39 @@ QUOTED = 'Traceback (most recent call last):\n\n  File "ops.py", line 1, in call
 )
 def test_exception_line_of_traceback(traceback: str, line: str) -> None:
     assert exception_line(traceback) == line
+
+
+def verified(ratios: Sequence[float]) -> Session:
+    """A session whose patch was measured at these ratios, and not confirmed."""
+    one = session()
+    assert one.plan is not None
+    covered = tuple(rewrite.key for rewrite in one.plan.rewrites)
+    before = replace(one, patch=PatchResult("the diff", ("/x/train.py",), covered=covered))
+    proof = Confirmation(False, "It is not proven faster.", "training", ratio_interval(ratios), ratios=tuple(ratios))
+    return with_verification(before, Verification(proof.why, confirmation=proof))
+
+
+def test_a_patch_that_may_be_faster_becomes_a_candidate() -> None:
+    after = verified([1.2, 0.99, 1.3, 1.1, 1.25, 0.98])
+    assert after.plan is None and after.patch is not None and after.patch.diff == ""
+    assert after.candidate is not None and after.candidate.likely and after.candidate.gain.pairs == 6
+    assert after.candidate.patch is not None and after.candidate.patch.diff == "the diff"
+    assert outcome_of(after) is SessionOutcome.LIKELY
+    assert outcome_of(verified([1.2, 0.8, 1.3, 0.9, 1.25, 0.8])) is SessionOutcome.UNDECIDED
+
+
+def test_a_patch_without_a_gain_in_sight_is_no_candidate() -> None:
+    assert verified([0.98, 1.01, 0.99, 1.0, 0.97, 1.0]).candidate is None
+
+
+def test_an_interrupted_verification_leaves_what_the_race_accepted() -> None:
+    one = session()
+    assert one.plan is not None
+    covered = tuple(rewrite.key for rewrite in one.plan.rewrites)
+    accepted = Trial(one.plan, Outcome.ACCEPTED, "", gain=Interval(1.5, 1.2, 1.8, 6), kind="search", unit="training")
+    before = replace(one, patch=PatchResult("the diff", covered=covered), trials=(accepted,))
+    after = interrupted_before_proof(before)
+    assert after.plan is None and after.candidate is not None
+    assert (after.candidate.gain.median, after.candidate.unit) == (1.5, "training")
+    assert after.candidate.patch is not None and after.candidate.patch.diff == "the diff"
+    assert interrupted_before_proof(replace(before, trials=())).candidate is None
