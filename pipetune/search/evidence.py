@@ -17,11 +17,13 @@ from scipy import optimize, special
 from pipetune.core.results import Interval
 from pipetune.search.expectation import UNKNOWN_ERROR, Belief
 from pipetune.search.forecast import LEAST_ERROR
-from pipetune.search.statistics import ACCEPT_ABOVE, FEWEST_PAIRS, ratio_interval
-
-PAIR_SPREAD, PAIR_SPREAD_WORTH = 0.11, 2
-"""Deviation of the log ratio of one pair on a quiet machine (photos, windows of 1 s), worth so many pairs of the
-session's own: the spread of two or three pairs says little."""
+from pipetune.search.statistics import (
+    ACCEPT_ABOVE,
+    FEWEST_PAIRS,
+    PAIR_SPREAD,
+    PAIR_SPREAD_WORTH,
+    ratio_interval,
+)
 
 SHORT_SPREAD = 0.35
 """The same of a short window of a single rewrite, which is chosen among many for what it shows."""

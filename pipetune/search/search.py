@@ -9,7 +9,7 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate, OptionalRewrite
 from pipetune.core.settings import Settings
-from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
+from pipetune.core.time_plan import COMPARISON, Clock, Part, SystemClock, TimePlan
 from pipetune.search.ablation import ablate, with_sparing
 from pipetune.search.baselines import DEFAULTS, choose_steps, fit_windows, measure_baselines, rate_from
 from pipetune.search.composing import Composer, Conflict, no_conflict, structural
@@ -144,7 +144,7 @@ class _Search(SearchState):
         found = [(known, plan) for known, plan in found if known.probability >= NOTHING_BELOW]
         found.sort(key=lambda one: (min(one[0].probability, LIKELY_FROM), one[0].mean), reverse=True)
         for known, plan in found:
-            cost = gate.cost(4 * meter.cost("input"))
+            cost = gate.cost(meter.budget.usual_seconds(COMPARISON))
             if gate.comparison(plan) is None and not meter.budget.affords(Part.VERIFICATION, cost):
                 continue
             if gate.equal(plan):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pipetune.core.profile import NOT_BOUND_BELOW
 from pipetune.core.results import Interval, Window
 from pipetune.core.time_plan import Clock
-from pipetune.search.statistics import ratio_interval
+from pipetune.search.statistics import expected_interval
 
 ROUNDS = (4, 8, 16)
 """Pairs after which the interval may be looked at; the error is divided over the looks."""
@@ -95,7 +95,7 @@ def share_of(real_seconds: list[float], bound_seconds: list[float]) -> Interval:
     """The share of a real step that is not in the bound step; 0 where the bound is not shorter."""
     ratios = [bound / real for bound, real in zip(bound_seconds, real_seconds, strict=True)]
     error = 0.05 / len(ROUNDS)
-    interval = ratio_interval(ratios, error=error)
+    interval = expected_interval(ratios, error=error)
     return Interval(
         median=max(0.0, 1 - interval.median),
         low=max(0.0, 1 - interval.high),

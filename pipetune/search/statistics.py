@@ -107,6 +107,34 @@ def ratio_interval(ratios: Sequence[float], *, error: float = 0.05) -> Interval:
     )
 
 
+PAIR_SPREAD, PAIR_SPREAD_WORTH = 0.11, 2
+"""Deviation of the log ratio of one pair on a quiet machine (the photos example, windows of 1 s), worth so many pairs
+of the session's own where few are there: the spread of two or three says little."""
+
+
+def expected_interval(ratios: Sequence[float], *, error: float = 0.05) -> Interval:
+    """The interval of a ratio that decides what to do next, and proves nothing: usable from two pairs on.
+
+    That of `ratio_interval`, or the one whose variance is drawn towards that of a quiet machine, if it is narrower: by
+    their own spread two pairs span a factor of ten.
+
+    Raises:
+        ValueError: fewer than two ratios.
+    """
+    own = ratio_interval(ratios, error=error)
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    freedom = PAIR_SPREAD_WORTH + len(logs) - 1
+    squares = sum((value - mean) ** 2 for value in logs)
+    deviation = math.sqrt((PAIR_SPREAD_WORTH * PAIR_SPREAD**2 + squares) / freedom / len(logs))
+    reach = float(special.stdtrit(freedom, 1 - error / 2)) * deviation
+    if own.high / own.low <= math.exp(2 * reach):
+        return own
+    low, high = math.exp(mean - reach), math.exp(mean + reach)
+    method = f"t on log ratios with a usual spread, {100 * (1 - error):.4g} %"
+    return Interval(min(max(own.median, low), high), low, high, len(logs), method)
+
+
 def p_value(ratios: Sequence[float], *, above: float = ACCEPT_ABOVE) -> float:
     """Chance of ratios like these, or higher ones, if the true ratio were `above`: one-sided.
 

@@ -13,6 +13,7 @@ from scipy import stats
 
 from pipetune.search.statistics import (
     block_intervals,
+    expected_interval,
     holm,
     lag_one,
     p_value,
@@ -108,3 +109,10 @@ def test_block_intervals_with_one_other_arm_are_paired_t_intervals() -> None:
     low, high = stats.t.interval(0.95, 8, statistics.fmean(logs), stats.sem(logs))
     (found,) = block_intervals(rows)
     assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)))
+
+
+def test_two_pairs_that_differ_still_say_what_to_do_next() -> None:
+    pairs = [0.25, 0.32]
+    assert ratio_interval(pairs).high > 1 > expected_interval(pairs).high
+    alike = [0.98, 0.981, 0.979, 0.98]
+    assert expected_interval(alike) == ratio_interval(alike), "what a quiet machine shows by itself is not widened"
