@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING
@@ -15,11 +16,13 @@ from pipetune.cli.command import Subparsers, add_command, add_target, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
+from pipetune.core.session_file import SESSION_FILE
 from pipetune.distributed.emit import kinds
 
 if TYPE_CHECKING:
     from pipetune.core.session import Session
     from pipetune.core.settings import Settings
+    from pipetune.supervisor.request import AnalysisRequest
     from pipetune.supervisor.results_folder import Results
     from pipetune.supervisor.target import Target
 
@@ -30,7 +33,8 @@ measurements. Variables and files that the training loop changes meanwhile are
 restored. Source files are not changed; see `pipetune apply`."""
 
 _WORKERS_WITH_SERVERS = 2  # default number of workers with --parameter-servers
-_USAGE = "pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]"
+_USAGE = """pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]
+       pipetune analyze --resume SESSION [--budget SECONDS]"""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -66,9 +70,14 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def _add_measurement(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
+        "--resume",
+        metavar="SESSION",
+        help="go on with the measurements of a plan that was not proven, on the same machine; the script, the options "
+        "and the results folder are those of the session",
+    )
+    group.add_argument(
         "--budget",
         type=values.positive_seconds,
-        default=60.0,
         metavar="SECONDS",
         help="seconds from the first training step to the patch, not counting what further processes take to their "
         "first step (default 60)",
@@ -172,6 +181,30 @@ def execute(arguments: argparse.Namespace) -> int:
     """
     from pipetune.report.progress import Progress
     from pipetune.supervisor.analysis import analyze
+
+    request, warnings = (_resumed(arguments), []) if arguments.resume else _requested(arguments)
+    with Progress(quiet=arguments.quiet) as screen:
+        for warning in warnings:
+            screen.warn(warning)
+        analysis = analyze(request, screen=screen)
+    _print_results(analysis.session, arguments)
+    if analysis.log_tail:
+        together = request.settings.workers > 1 or request.settings.parameter_servers or request.place is not None
+        whose = "The log of the lost worker" if together else "The output of the script"
+        sys.stderr.write(f"{whose} ends:\n{indent(analysis.log_tail, '  ')}\n")
+    if analysis.traceback:
+        sys.stderr.write(f"{analysis.traceback.rstrip()}\n")
+    if analysis.exit_code:
+        hint = analysis.failure.hint if analysis.failure else ""
+        detail = analysis.session.status_detail or "The analysis did not finish."
+        raise PipetuneError(
+            detail, hint=hint or _hint(analysis.exit_code, analysis.results), exit_code=analysis.exit_code
+        )
+    return 0
+
+
+def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str]]:
+    """Returns what the command line asks for, and what to warn of before it runs."""
     from pipetune.supervisor.monitoring import Timeouts
     from pipetune.supervisor.request import AnalysisRequest
     from pipetune.supervisor.results_folder import Results
@@ -191,47 +224,94 @@ def execute(arguments: argparse.Namespace) -> int:
         folder = folder / f"{place.kind}-{place.index}"  # all tasks have the same --out
     elif rank is not None and rank.rank:
         folder = folder / f"process-{rank.rank}"
+    warnings = []
+    if place is not None and (arguments.workers or arguments.parameter_servers):
+        option = "--workers" if arguments.workers else "--parameter-servers"
+        warnings.append(
+            f"{place.source_variable} is set: this machine is {place} of an existing cluster. It runs as "
+            f"that task; {option} is ignored."
+        )
+    if rank is not None:
+        warnings.append(
+            f"{rank.size_variable} reports {rank.size} processes, but {target.name} does not appear to "
+            "import Horovod: each process is analyzed as if it trained alone. If they are Horovod ranks, "
+            f"set {RANK_VARIABLE} and {SIZE_VARIABLE}."
+        )
+    results = Results(
+        folder,
+        confidential=arguments.confidential,
+        workers=settings.workers,
+        parameter_servers=settings.parameter_servers,
+    )
+    limits = Timeouts.for_analysis(longest_seconds=settings.budget_seconds, script_seconds=arguments.time_limit)
+    verbose = arguments.verbose and not arguments.quiet
     request = AnalysisRequest(
+        target=target, settings=settings, results=results, limits=limits, verbose=verbose, place=place
+    )
+    return request, warnings
+
+
+def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
+    """Returns the request of a session, to go on with its measurements.
+
+    Raises:
+        PipetuneError: the session has nothing to go on with, its script is not there any more, or other options than
+            those that may differ were given.
+    """
+    from pipetune.core.codec import decode
+    from pipetune.core.session_file import load
+    from pipetune.core.settings import Settings
+    from pipetune.supervisor.monitoring import Timeouts
+    from pipetune.supervisor.request import AnalysisRequest
+    from pipetune.supervisor.results_folder import Results, results_folder_of
+    from pipetune.supervisor.target import Target, script_target
+
+    if arguments.script or arguments.module:
+        raise PipetuneError(
+            "--resume takes no script: it is that of the session.",
+            hint=f"pipetune analyze --resume {arguments.resume}",
+            exit_code=2,
+        )
+    if replace(settings_of(arguments), budget_seconds=Settings().budget_seconds) != Settings() or arguments.out:
+        raise PipetuneError(
+            "--resume goes on with the options of the session: only --budget, --verbose, --quiet and --json can be "
+            "given in addition.",
+            exit_code=2,
+        )
+    path = Path(arguments.resume)
+    session, command = load(path), load(path).command
+    if command.get("confidential"):
+        raise PipetuneError("A confidential session cannot go on: it does not name its script.", exit_code=2)
+    if session.candidate is None:
+        raise PipetuneError(
+            "The session has no unproven plan to go on with.",
+            hint="Analyze the script again, with a larger --budget if time was too short.",
+            exit_code=2,
+        )
+    words = command.get("arguments")
+    target = Target(
+        script=str(command.get("script") or ""),
+        module=str(command.get("module") or ""),
+        arguments=tuple(str(word) for word in words) if isinstance(words, list | tuple) else (),
+        directory=str(command.get("directory") or os.getcwd()),
+    )
+    if target.script:
+        script_target(target.script, target.arguments)  # raises if it is not there any more
+    elif not target.module:
+        raise PipetuneError("The session is not of a script: only `pipetune analyze` can go on.", exit_code=2)
+    settings = decode(Settings, command.get("options"))
+    settings = replace(settings, budget_seconds=arguments.budget or settings.budget_seconds)
+    return AnalysisRequest(
         target=target,
         settings=settings,
         results=Results(
-            folder,
-            confidential=arguments.confidential,
-            workers=settings.workers,
-            parameter_servers=settings.parameter_servers,
+            results_folder_of(path), workers=settings.workers, parameter_servers=settings.parameter_servers
         ),
-        limits=Timeouts.for_analysis(longest_seconds=arguments.budget, script_seconds=arguments.time_limit),
+        limits=Timeouts.for_analysis(longest_seconds=settings.budget_seconds, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
-        place=place,
+        resumed=str((path / SESSION_FILE if path.is_dir() else path).resolve()),
+        resumptions=session.resumptions + 1,
     )
-    with Progress(quiet=arguments.quiet) as screen:
-        if place is not None and (arguments.workers or arguments.parameter_servers):
-            option = "--workers" if arguments.workers else "--parameter-servers"
-            screen.warn(
-                f"{place.source_variable} is set: this machine is {place} of an existing cluster. It runs as "
-                f"that task; {option} is ignored."
-            )
-        if rank is not None:
-            screen.warn(
-                f"{rank.size_variable} reports {rank.size} processes, but {target.name} does not appear to "
-                "import Horovod: each process is analyzed as if it trained alone. If they are Horovod ranks, "
-                f"set {RANK_VARIABLE} and {SIZE_VARIABLE}."
-            )
-        analysis = analyze(request, screen=screen)
-    _print_results(analysis.session, arguments)
-    if analysis.log_tail:
-        together = settings.workers > 1 or settings.parameter_servers or place is not None
-        whose = "The log of the lost worker" if together else "The output of the script"
-        sys.stderr.write(f"{whose} ends:\n{indent(analysis.log_tail, '  ')}\n")
-    if analysis.traceback:
-        sys.stderr.write(f"{analysis.traceback.rstrip()}\n")
-    if analysis.exit_code:
-        hint = analysis.failure.hint if analysis.failure else ""
-        detail = analysis.session.status_detail or "The analysis did not finish."
-        raise PipetuneError(
-            detail, hint=hint or _hint(analysis.exit_code, analysis.results), exit_code=analysis.exit_code
-        )
-    return 0
 
 
 def _results_folder(out: str | None, target: Target) -> Path:
@@ -258,7 +338,7 @@ def settings_of(arguments: argparse.Namespace, place: ClusterTask | None = None)
     servers: int = arguments.parameter_servers or 0
     workers: int = arguments.workers or (_WORKERS_WITH_SERVERS if servers else 1)
     return Settings(
-        budget_seconds=arguments.budget,
+        budget_seconds=arguments.budget or Settings().budget_seconds,
         steps=arguments.steps,
         dataset=arguments.dataset,
         device=arguments.device,

@@ -52,6 +52,7 @@ class Job:
     out: str = ""  # folder for results
     undo: str = ""  # folder for undo journals of the script's files; "": none, so no training loop is measured
     session: str = ""  # path of session.json: with the patch to verify, or left by a worker that died
+    resumed: str = ""  # "analyze": path of the session.json whose race goes on; "": a new analysis
     verified_separately: bool = True  # "analyze": the patch is verified afterwards, in separate processes
     patched: bool = False  # "verify": apply the patch
     check_elements: bool = False  # "verify": compare elements with those of the plan, and measure memory

@@ -196,6 +196,10 @@ class DistributedResult:
     stored: StoredPrefix | None = None  # alternative to a service; None: there is none
 
 
+RESUMED = "resumed"
+"""Key of `Session.command`: how often sessions went on with the race of the first one."""
+
+
 @dataclass(frozen=True)
 class Session:
     """One run of pipetune on one script (or one dataset)."""
@@ -233,6 +237,12 @@ class Session:
         """The unproven plan of the main dataset; None if there is none, or one is proven."""
         dataset = self.main_dataset
         return dataset.candidate if dataset else None
+
+    @property
+    def resumptions(self) -> int:
+        """How often sessions went on with the race of the first one, this session counted."""
+        found = self.command.get(RESUMED, 0)
+        return found if isinstance(found, int) else 0
 
     @property
     def plan(self) -> Plan | None:

@@ -75,7 +75,10 @@ def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
     match outcome_of(session):
         case SessionOutcome.NOT_INPUT_BOUND:
             return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
-        case SessionOutcome.UNDECIDED | SessionOutcome.LIKELY:
+        case SessionOutcome.UNDECIDED | SessionOutcome.LIKELY if session.candidate is not None:
+            resume = shell("pipetune", "analyze", "--resume", results_folder(session) or "session.json")
+            return [Fact(resume, "go on measuring it")]
+        case SessionOutcome.UNDECIDED:
             longer = shell(*analyze_words(session), "--budget", _more(session), *script)
             return [Fact(longer, "give it more time to decide")]
         case SessionOutcome.UNTRIED:

@@ -46,6 +46,11 @@ class _Candidate:
     outcome: Outcome | None = None
     why: str = ""
     gain: Interval | None = None
+    earlier: tuple[float, ...] = ()
+
+    def ratios(self, base: Arm) -> tuple[float, ...]:
+        """Of all pairs, those of an earlier race first."""
+        return (*self.earlier, *ratios(self.arm, base))
 
 
 def rounds_seconds(arms: int, meter: Meter, unit: str, *, rounds: int = USUAL_PAIRS) -> float:
@@ -63,6 +68,7 @@ def decide(
     part: Part,
     error: float = TOTAL_ERROR,
     kind: str = "search",
+    earlier: Sequence[float] = (),
 ) -> Decision:
     """Measure `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
 
@@ -75,11 +81,12 @@ def decide(
     Args:
         part: the part of the budget whose end ends the race.
         error: chance that any of these plans is accepted wrongly.
+        earlier: ratios of a race that this one goes on with, of one plan; looks are taken after as many new pairs.
 
     Raises:
         RunFailed: the base cannot be measured.
     """
-    candidates = [_Candidate(Arm(plan)) for plan in plans]
+    candidates = [_Candidate(Arm(plan), earlier=tuple(earlier)) for plan in plans]
     base_arm, spent = Arm(base), 0.0
     while len(base_arm.rates) < LOOKS[-1]:
         running = [candidate for candidate in candidates if candidate.outcome is None]
@@ -110,7 +117,7 @@ def _note_failure(candidate: _Candidate) -> None:
 def _look(candidates: Sequence[_Candidate], base: Arm, *, error: float) -> None:
     """Accept and give up; plans that left before count as never to be accepted."""
     judged = [candidate.outcome is None for candidate in candidates]
-    measured = [ratios(candidate.arm, base) for candidate in candidates]
+    measured = [candidate.ratios(base) for candidate in candidates]
     values = [p_value(sample) if open_ else 1.0 for sample, open_ in zip(measured, judged, strict=True)]
     for candidate, sample, open_, passed in zip(candidates, measured, judged, holm(values, error=error), strict=True):
         if not open_:
@@ -132,7 +139,7 @@ def _look(candidates: Sequence[_Candidate], base: Arm, *, error: float) -> None:
 
 
 def _trial(candidate: _Candidate, base: Arm, unit: str, kind: str, *, proven: bool) -> Trial:
-    sample = ratios(candidate.arm, base)
+    sample = candidate.ratios(base)
     outcome, why, gain = candidate.outcome, candidate.why, candidate.gain
     if outcome is None:
         outcome = Outcome.UNDECIDED

@@ -32,12 +32,18 @@ class SearchContext:
     races: int = 0  # so far
     error: float = TOTAL_ERROR  # not spent yet
 
-    def race(self, plans: Sequence[Plan], base: Plan, part: Part) -> Decision:
-        """Decide on `plans` against `base` (`decide`), with this race's share of the error of the session."""
+    def race(self, plans: Sequence[Plan], base: Plan, part: Part, *, earlier: Sequence[float] = ()) -> Decision:
+        """Decide on `plans` against `base` (`decide`), with this race's share of the error of the session.
+
+        Args:
+            earlier: ratios of a race of an earlier session that this one goes on with.
+        """
         share = self.error * (0.5 if self.races else FIRST_RACE)
         self.races += 1
         self.error -= share
-        decision = decide(plans, base, self.meter, draw=self.draw, unit=self.unit, part=part, error=share)
+        decision = decide(
+            plans, base, self.meter, draw=self.draw, unit=self.unit, part=part, error=share, earlier=earlier
+        )
         self.tell(decision.trials)
         return decision
 

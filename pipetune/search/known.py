@@ -13,6 +13,7 @@ from pipetune.search.expectation import Expectation
 from pipetune.search.finalists import Finalists
 from pipetune.search.forecast import Expected, Forecast
 from pipetune.search.kit import SearchContext
+from pipetune.search.resuming import EarlierRace
 
 
 class SearchState:
@@ -45,6 +46,7 @@ class SearchState:
         self.accepted: Trial | None = None
         self.candidate: Candidate | None = None  # where nothing is proven: what is most probably faster
         self.most_gain: float | None = None  # what training could gain at most
+        self.earlier: EarlierRace | None = None
         self.ended_early = False  # something could not be run
         shares = kit.meter.runner.shares_processors
         expectation = Expectation(self.forecast, kit.base, kit.composer, shares_processors=shares)

@@ -23,6 +23,7 @@ from pipetune.search.meter import Meter, Refused
 from pipetune.search.numbers import try_numbers
 from pipetune.search.offers import measure_offers
 from pipetune.search.result import SearchResult
+from pipetune.search.resuming import EarlierRace
 from pipetune.search.runner import Notify, Runner, silent
 from pipetune.search.statistics import LOOKS, USUAL_PAIRS, ratio_interval
 from pipetune.search.summing_up import summed_up
@@ -45,6 +46,7 @@ def search(
     proven_alone: Collection[str] = (),
     only_promising: bool = False,
     most_gain: float | None = None,
+    earlier: EarlierRace | None = None,
 ) -> SearchResult:
     """Find the plan that is proven faster than `baselines["defaults"]`, smallest first, or none.
 
@@ -66,6 +68,7 @@ def search(
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
         most_gain: what training could gain at most, were there no input; None where that is unknown.
+        earlier: the race of an earlier session to go on with first.
     """
     clock = clock or SystemClock()
     budget = budget or TimePlan.of(settings, clock)
@@ -96,6 +99,7 @@ def search(
     session.sort_by_consent(randomness_fixed=randomness_fixed)
     session.finalists.only_promising = only_promising
     session.most_gain = most_gain
+    session.earlier = earlier
     return session.run()
 
 
@@ -112,7 +116,7 @@ class _Search(SearchState):
             return summed_up(self)
         self.choose_unit()
         try:
-            if self.granted:
+            if self.granted and not self.go_on():
                 self.race()
             if self.chosen:
                 self.try_numbers()
@@ -206,6 +210,29 @@ class _Search(SearchState):
             self.notes.append(f"Plans were compared by the input alone: {str(problem).rstrip('.')}.")
             return
         self.kit.unit = "training"
+
+    def go_on(self) -> bool:
+        """Goes on with the race of an earlier session; returns whether its plan is proven now."""
+        if self.earlier is None:
+            return False
+        self.kit.races, self.kit.error = 1, self.earlier.error
+        plan = self.kit.composer.plan([one for one in self.granted if one.key in self.earlier.keys])
+        if len(plan.rewrites) < len(self.earlier.keys) or self.kit.composer.conflict(plan):
+            self.notes.append("The plan of the earlier session is not legal any more: the search began from the start.")
+            return False
+        self.kit.notify("stage", name="decision")
+        if not self.kit.gate.equal(plan):
+            return False
+        ratios = self.earlier.ratios if self.earlier.unit == self.kit.unit else ()
+        decision = self.kit.race([plan], self.kit.base, self._part, earlier=ratios)
+        self.trials += decision.trials
+        for rewrite in plan.rewrites[: len(plan.rewrites) == 1]:
+            self.finalists.raced[rewrite.key] = decision.trials[0]
+        for trial in decision.accepted:
+            self.chosen = self.chosen or trial.plan
+            self.accepted = self.accepted or trial
+            self.kit.notify("best", plan=trial.plan, gain=trial.gain)
+        return self.chosen is not None
 
     def race(self) -> None:
         """Race the next best plans against the best so far until none is left that is expected to gain, or no time.

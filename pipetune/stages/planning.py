@@ -29,6 +29,7 @@ from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.parallel_map import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.result import SearchResult
+from pipetune.search.resuming import earlier_race
 from pipetune.search.search import search
 from pipetune.source.source_mistakes import dropped_results
 from pipetune.stages.profiling import store_autotuned, watch_autotune
@@ -113,6 +114,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             conflict=lambda rewrites: find_conflict(context, rewrites),
             only_promising=little,
             most_gain=_most_gain(diagnosis),
+            earlier=earlier_race(study.resumed) if study.resumed and study.journal.studies_training else None,
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
         store_autotuned(study, variants)

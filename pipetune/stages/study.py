@@ -15,7 +15,7 @@ from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import PARALLELISM, AutotuneValues, ResumePoint
-from pipetune.core.session import DatasetResult
+from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import COMPARISON, TimePlan
 from pipetune.journal import Journal
@@ -89,6 +89,7 @@ class Study:
     journal: Journal
     team: LockstepTeam | None = None  # the other workers, if several train in lockstep and this is their chief
     existing_cluster: bool = False  # the job existed before: workers that share a machine now also do when training
+    resumed: Session | None = None  # the session whose race goes on; None: a new analysis
     patch_is_verified: bool = False  # a patch will be verified in separate processes: only the rest is confirmed here
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune first ran the pipeline

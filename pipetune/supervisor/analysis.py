@@ -13,7 +13,7 @@ from pathlib import Path
 from pipetune.core import files, session_file
 from pipetune.core.codec import encode
 from pipetune.core.messages import Job, LogLine, Message, Mode, SessionSaved
-from pipetune.core.session import Session
+from pipetune.core.session import RESUMED, Session
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
 from pipetune.supervisor.display import Screen, Tail, show
@@ -275,4 +275,5 @@ class _Run:
             "options": encode(settings),
             "seed": settings.seed,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            **({RESUMED: self._request.resumptions} if self._request.resumed else {}),
         }

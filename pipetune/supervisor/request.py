@@ -25,6 +25,8 @@ class AnalysisRequest:
     limits: Timeouts = field(default_factory=Timeouts)
     worker_command: Sequence[str] = WORKER_COMMAND
     verbose: bool = False  # show what the script prints
+    resumed: str = ""  # path of the session.json whose race goes on; "": a new analysis
+    resumptions: int = 0  # how often sessions went on with it, this one counted
     place: ClusterTask | None = None  # of this machine in an externally started cluster; None: there is none
 
 
@@ -52,4 +54,5 @@ def make_job(request: AnalysisRequest, mode: Mode) -> Job:
         arguments=target.arguments,
         directory=target.directory,
         out=str(request.results.folder),
+        resumed=request.resumed if mode is Mode.ANALYZE else "",
     )

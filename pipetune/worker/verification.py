@@ -32,6 +32,7 @@ from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL
 from pipetune.stages.study import Study, Subject, other_pipelines
 from pipetune.worker import lockstep, observation
+from pipetune.worker.resumption import resumed_session
 
 _MEMORY_WINDOW_SECONDS = 1.0  # window in which the memory of the input alone is measured
 _BEGIN_TIMEOUT_SECONDS = 3600.0  # limit for the order to begin: another script may run to its first step before
@@ -253,11 +254,13 @@ def open_study(
         if team is not None:
             consumer = lockstep.consumer_of(team, use, source, consumer)
         others = other_pipelines(script_hooks.uses, use)
+        here = replace(machine.read_machine(job.settings.device), believed=detect_resources())
         yield Study(
             Subject(source, consumer, use, others, (*script_hooks.resuming, *resume_points.find(source))),
             job.settings,
-            replace(machine.read_machine(job.settings.device), believed=detect_resources()),
+            here,
             journal,
+            resumed=resumed_session(job, source.pipeline, here),
             team=team,
             existing_cluster=job.lockstep_role is not None and job.lockstep_role.existing_cluster,
             failed={key: job.skip_reason or "terminated the worker process" for key in job.skipped_plans},

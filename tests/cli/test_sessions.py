@@ -25,8 +25,10 @@ from pipetune.core.session import (
     SessionOutcome,
     outcome_of,
 )
+from pipetune.core.settings import Settings
 from pipetune.source.patch_application import digest_of
 from pipetune.source.unified_diffs import file_diff
+from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from pipetune.supervisor.results_folder import Results
 from tests.core.sessions import MACHINE, WINDOW, session
 
@@ -495,6 +497,46 @@ def test_a_session_with_an_unproven_patch_says_so_everywhere(
     hidden = redact(kept)
     assert hidden.candidate is not None and hidden.candidate.patch is not None
     assert hidden.candidate.patch.diff == "" and "train.py" not in json.dumps(encode(hidden))
+
+
+def test_resumed_request_is_that_of_the_session(unproven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[AnalysisRequest] = []
+
+    def analyze(request: AnalysisRequest, *, screen: object) -> AnalysisResult:
+        asked.append(request)
+        return AnalysisResult(session(), 0, request.results)
+
+    monkeypatch.setattr("pipetune.supervisor.analysis.analyze", analyze)
+    one = session_file.load("reports/train")
+    options = encode(Settings(seed=7, budget_seconds=40.0))
+    session_file.save(replace(one, command={**one.command, "options": options}), "reports/train/session.json")
+    assert main(["analyze", "--resume", "reports/train", "--quiet"]) == 0
+    assert main(["analyze", "--resume", "reports/train", "--budget", "90", "--quiet"]) == 0
+    first, second = asked
+    assert first.target.script == str(unproven) and first.settings == Settings(seed=7, budget_seconds=40.0)
+    assert second.settings.budget_seconds == 90.0
+    assert first.resumptions == 1 and Path(first.resumed).name == "session.json"
+    assert first.results.root == Path("reports/train").resolve()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train.py"], "--resume takes no script"),
+        (["--allow", "reorder"], "--resume goes on with the options of the session"),
+        (["--out", "elsewhere"], "--resume goes on with the options of the session"),
+    ],
+)
+def test_resume_takes_nothing_that_the_session_says(
+    unproven: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    assert main(["analyze", "--resume", "reports/train", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_resume_needs_an_unproven_plan(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "--resume", "reports/train"]) == 2
+    assert "no unproven plan to go on with" in capsys.readouterr().err
 
 
 def test_earlier_run_with_a_patch_is_named(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:

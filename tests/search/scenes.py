@@ -11,6 +11,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.forecast import Expected
 from pipetune.search.result import SearchResult
+from pipetune.search.resuming import EarlierRace
 from pipetune.search.search import search
 from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
 
@@ -74,6 +75,7 @@ class Scene:
     expected: Expected | None = None
     proven_alone: frozenset[str] = frozenset()
     only_promising: bool = False
+    earlier: EarlierRace | None = None
     events: list[tuple[str, object]] = field(default_factory=list)
     tried_at: list[tuple[str, float]] = field(default_factory=list)  # plan key and seconds of the budget
 
@@ -98,6 +100,7 @@ class Scene:
             expected=self.expected,
             proven_alone=self.proven_alone,
             only_promising=self.only_promising,
+            earlier=self.earlier,
         )
 
     def notify(self, event: str, /, **details: object) -> None:

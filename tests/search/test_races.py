@@ -10,6 +10,7 @@ from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.results import Outcome, Trial, Window
 from pipetune.core.session import RejectionReason
 from pipetune.search.result import SearchResult
+from pipetune.search.resuming import EarlierRace
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
 
@@ -235,3 +236,27 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
 def test_what_no_time_was_left_for_says_so() -> None:
     found = Scene(rewrites("ab"), runner({"a@n1": 1.5}, first_seconds=15.0), budget_seconds=60).run()
     assert found.budget_too_small and reasons(found) == {"a": RejectionReason.UNDECIDED, "b": RejectionReason.NO_TIME}
+
+
+def test_an_earlier_race_goes_on_with_its_pairs() -> None:
+    """Its plan is raced first, nothing is screened before, and both sessions' pairs count together."""
+    before = EarlierRace(frozenset({"b@n1"}), "input", (1.3, 1.35, 1.28), sessions=1)
+    made = runner({"b@n1": 1.3, "a@n1": 1.1})
+    scene = Scene(rewrites("abc"), made, expected=expecting({"a@n1": 1.5}), earlier=before)
+    found = scene.run()
+    assert names(found.chosen) == ["b"] and raced(found)[0] == "b@n1"
+    assert {key for _, key in made.windows[:9]} == {"defaults", "b@n1"}
+    (trial,) = of_key([one for one in found.trials if one.kind == "search"], "b@n1")
+    assert trial.ratios[:3] == before.ratios and len(trial.ratios) >= 7
+
+
+def test_an_earlier_plan_that_is_not_legal_any_more_is_left() -> None:
+    before = EarlierRace(frozenset({"gone@n1"}), "input", (1.3,), sessions=1)
+    found = Scene(rewrites("ab"), runner({"a@n1": 1.5}), expected=expecting({"a@n1": 1.5}), earlier=before).run()
+    assert names(found.chosen) == ["a"] and any("not legal any more" in note for note in found.notes)
+
+
+def test_sessions_that_go_on_share_the_error_that_the_first_has_left() -> None:
+    errors = [EarlierRace(frozenset(), "input", (), sessions=number).error for number in range(1, 20)]
+    assert 0.8 * 0.05 + sum(0.5 * one for one in errors) < 0.05
+    assert errors == sorted(errors, reverse=True)

@@ -1,0 +1,41 @@
+"""A session goes on only with the same pipeline, on a machine like the one it is of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipetune.core import session_file
+from pipetune.core.errors import PipetuneError
+from pipetune.core.messages import Job, Mode
+from pipetune.core.pipeline import Pipeline
+from pipetune.worker.resumption import resumed_session
+from tests.core.sessions import MACHINE, session
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    session_file.save(session(), tmp_path / "session.json")
+    return Job(Mode.ANALYZE, -1, resumed=str(tmp_path / "session.json"))
+
+
+def test_same_pipeline_on_the_same_machine_goes_on(job: Job) -> None:
+    pipeline = session().datasets[0].pipeline
+    assert resumed_session(job, pipeline, MACHINE) == session_file.load(job.resumed)
+    assert resumed_session(replace(job, resumed=""), pipeline, MACHINE) is None
+
+
+def test_another_pipeline_is_refused_with_the_first_difference(job: Job) -> None:
+    pipeline = session().datasets[0].pipeline
+    shorter = Pipeline(pipeline.nodes[:-1], pipeline.name)
+    with pytest.raises(PipetuneError, match="another pipeline than the one of the session: ") as failure:
+        resumed_session(job, shorter, MACHINE)
+    assert "again" in failure.value.hint
+
+
+def test_another_machine_is_refused(job: Job) -> None:
+    pipeline = session().datasets[0].pipeline
+    with pytest.raises(PipetuneError, match="its number of cores is 2, here it is 8"):
+        resumed_session(job, pipeline, replace(MACHINE, cores_affinity=8))
