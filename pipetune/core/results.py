@@ -41,6 +41,7 @@ class Window:
     intervals: tuple[float, ...] = ()  # seconds between the last elements of an input window
     compile_seconds: float = 0.0  # part of `wall_seconds` spent tracing or compiling a new shape
     others_seconds: float | None = None  # CPU time of other processes on the same cores; None: unknown
+    queued_seconds: float | None = None  # of all threads of the process: ready, without a processor; None: unknown
 
     @property
     def step_seconds(self) -> float:

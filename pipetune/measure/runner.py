@@ -135,7 +135,7 @@ class TensorFlowRunner:
                     on_poll=log.poll,
                 )
             self._keep_longest_reading(plan, log)
-            return replace(window, others_seconds=self.load.last_others_seconds)
+            return self._with_load(window)
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
         """Returns a window of training steps on the pipeline with `plan` applied; `steps` counts its elements.
@@ -232,7 +232,12 @@ class TensorFlowRunner:
         if window.compile_seconds and _COMPILATION_NOTE not in self.notes:
             self.notes.append(_COMPILATION_NOTE)
         examples = max(1, round(window.steps * self.examples_per_element))
-        return replace(window, examples=examples, others_seconds=self.load.last_others_seconds)
+        return self._with_load(replace(window, examples=examples))
+
+    def _with_load(self, window: Window) -> Window:
+        """Returns the last window with what others used and how long threads were queued, its warm-up included."""
+        load = self.load
+        return replace(window, others_seconds=load.last_others_seconds, queued_seconds=load.last_queued_seconds)
 
     def watch_autotune(self, plan: Plan, *, seconds: float) -> AutotuneValues:
         """Returns what AUTOTUNE chose under `plan`: consumes one iterator until values are stable, at most `seconds`.

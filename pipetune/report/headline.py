@@ -29,6 +29,10 @@ _VERDICT_SENTENCE = {
 }
 
 
+_BUSY_SHARE = 0.1
+"""Of the cores of this process, used by other processes: from here on intervals are visibly wider."""
+
+
 @dataclass(frozen=True)
 class VerdictView:
     """Whether the input holds training back, and the most a better one can save."""
@@ -92,8 +96,19 @@ def headline(session: Session, places: Places) -> Headline:
             return _unfinished("interrupted", "Interrupted", f"The run was interrupted; {below}.", found, "")
         case "running":
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
-    note = step_note(result.handover if result else None)
-    return replace(found, details=(note, *found.details)) if note else found
+    notes = tuple(filter(None, (step_note(result.handover if result else None), _busy_words(session))))
+    return replace(found, details=(*notes, *found.details)) if notes else found
+
+
+def _busy_words(session: Session) -> str:
+    """That other processes took enough of the machine to matter; "" if they did not."""
+    load = session.load
+    if load is None or load.others_share <= _BUSY_SHARE:
+        return ""
+    return (
+        f"While it was measured, other processes used {words.percent(load.others_share)} of the {load.cores} cores: "
+        "intervals are wider than on an idle machine."
+    )
 
 
 def _unfinished(kind: str, big: str, sentence: str, found: Headline, detail: str) -> Headline:

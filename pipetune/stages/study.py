@@ -145,14 +145,7 @@ class Study:
         several = started_here or job_processes.local_ranks() > 1
         if load is None or several or not self.journal.studies_training:
             return
-        notes = self.journal.session.notes
-        if load.others_share > _BUSY_SHARE:
-            notes = (
-                *notes,
-                f"While measuring, other processes used {load.others_share:.0%} of the {load.cores} cores of "
-                "this process: intervals are wider than on an idle machine.",
-            )
-        self.journal.update(load=load, notes=notes)
+        self.journal.update(load=load)
 
     @property
     def cores(self) -> int:
@@ -182,7 +175,6 @@ def is_batched(pipeline: Pipeline) -> bool:
 
 _BATCHING = frozenset({"batch", "padded_batch", "ragged_batch", "group_by_window", "rebatch"})
 _MARGIN = 0.2  # share of the free memory left unused, by judgement: less risks OOM kills, more rejects good plans
-_BUSY_SHARE = 0.1  # of the available cores, used by other processes: worth a note
 
 
 def other_pipelines(

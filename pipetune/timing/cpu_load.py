@@ -1,12 +1,15 @@
-"""Who used the available cores during the windows (this process, others, the hypervisor), and throttling by quota."""
+"""Who used the available cores during the windows (this process, others, the hypervisor), and how long threads waited.
+
+Throttling by quota as well.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipetune.core.machine import CpuLoad
@@ -23,6 +26,7 @@ class CpuCounters:
     busy: float  # CPU time of all processes on the watched cores, since boot
     stolen: float  # CPU time the hypervisor took from the watched cores, since boot
     own: float  # CPU time of this process and of the children it has waited for
+    queued: Mapping[str, float] = field(default_factory=dict)  # by thread: ready, but without a processor
 
 
 class LoadMeter:
@@ -47,6 +51,7 @@ class LoadMeter:
         self._windows = 0
         self._throttled = (0, 0, 0.0) if throttling_counters(cgroup) is not None else None
         self.last_others_seconds: float | None = None  # CPU seconds of others in the last window; None: unknown
+        self.last_queued_seconds: float | None = None  # that its threads waited for a processor; None: unknown
 
     @contextmanager
     def window(self) -> Iterator[None]:
@@ -76,16 +81,30 @@ class LoadMeter:
             stolen += counts[7] * tick
         times = os.times()
         own = time.process_time() + times.children_user + times.children_system
-        return CpuCounters(time.monotonic(), busy, stolen, own)
+        return CpuCounters(time.monotonic(), busy, stolen, own, self._queued())
+
+    def _queued(self) -> dict[str, float]:
+        """Returns the seconds that each thread has waited for a processor so far (the kernel's sched-stats.rst)."""
+        found = {}
+        for thread in (self._proc / "self" / "task").glob("*"):
+            try:
+                found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+            except (OSError, ValueError, IndexError):  # it has ended, or the kernel does not count
+                continue
+        return found
 
     def add(self, before: CpuCounters | None, after: CpuCounters | None) -> None:
         """Adds the load between two readings."""
-        self.last_others_seconds = None
+        self.last_others_seconds = self.last_queued_seconds = None
         if before is None or after is None or after.wall <= before.wall:
             return
         seconds, own = after.wall - before.wall, after.own - before.own
         others = after.busy - before.busy - own  # sometimes a tick below zero, which evens out in the sum
         self.last_others_seconds = max(0.0, others)
+        if after.queued:
+            self.last_queued_seconds = sum(
+                max(0.0, seconds - before.queued.get(thread, 0.0)) for thread, seconds in after.queued.items()
+            )
         self._windows += 1
         self._seconds += seconds
         self._own += own

@@ -10,6 +10,7 @@ import pytest
 from pipetune.core.distribution import ModuleCheck
 from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOption, SplitFunction
 from pipetune.core.functions import FunctionSplit, SplitPosition
+from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Interval, Outcome, Trial
@@ -522,3 +523,10 @@ def test_an_empty_pipeline_does_not_break_the_view():
     result = DatasetResult(Pipeline(()), "training", diagnosis=Diagnosis(Verdict.UNDETERMINED, ""))
     view = make_view(Session("0", {}, datasets=(result,), training=TrainingResult()))
     assert view.main.where == ""
+
+
+def test_a_busy_machine_is_said_first() -> None:
+    quiet = replace(samples.photos(), load=CpuLoad(60.0, 30, 2, own_share=0.6, others_share=0.05))
+    busy = replace(quiet, load=CpuLoad(60.0, 30, 2, own_share=0.6, others_share=0.31))
+    assert not any("other processes" in line for line in make_view(quiet).headline.details)
+    assert make_view(busy).headline.details[0].startswith("While it was measured, other processes used 31 % of the 2")

@@ -55,6 +55,23 @@ def test_shares_refer_to_available_cores_and_the_worst_window_is_kept() -> None:
     assert load.quota_periods is None and load.throttled_share is None
 
 
+def test_seconds_in_the_queue_are_those_of_all_threads(tmp_path: Path) -> None:
+    def threads(**waited: float) -> None:
+        for thread, seconds in waited.items():
+            folder = tmp_path / "self" / "task" / thread.removeprefix("t")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "schedstat").write_text(f"1000 {int(seconds * 1e9)} 3\n")
+
+    meter = LoadMeter(cores=frozenset({0}), proc=stat(tmp_path, (0,) * 9))
+    meter.add(meter.read(), meter.read())
+    assert meter.last_queued_seconds is None, "the kernel does not count"
+    threads(t1=1.0, t2=5.0)
+    before = meter.read()
+    threads(t1=1.5, t2=5.25, t3=0.25)
+    meter.add(before, meter.read())
+    assert meter.last_queued_seconds == pytest.approx(1.0)
+
+
 def test_share_of_others_is_never_negative() -> None:
     meter = LoadMeter(cores=frozenset({0}))
     meter.add(CpuCounters(0.0, 0.0, 0.0, 0.0), CpuCounters(1.0, 0.99, 0.0, 1.0))
