@@ -76,7 +76,9 @@ def main() -> int:
         for suite, mark in (("short", SHORT), ("long", LONG)):
             left = report.undetected
             if not all(report.knows(one, suite) for one in left):
-                report.add(checkout.detected_together(left, mark), left, suite)
+                for one, test in checkout.detected_together(left, mark):
+                    report.add({one: test}, [one], suite)
+                report.add({}, [one for one in left if not report.knows(one, suite)], suite)
     print(report)
     return 1 if report.count("long") > 2 else 0
 
@@ -253,21 +255,22 @@ class Checkout:
             by_chance |= failed
         return ""
 
-    def detected_together(self, breaks: Collection[Break], mark: str) -> dict[Break, str]:
+    def detected_together(self, breaks: Collection[Break], mark: str) -> Iterator[tuple[Break, str]]:
         """Runs all tests with all changes at once, and each failed test with each change alone, until none fails.
+
+        Yields each change that was detected with the test, as soon as that is known.
 
         A change may hide another's effect in a test, but not in every round: what was detected is put right first.
         """
-        left, by_chance, detected = list(breaks), set[str](), dict[Break, str]()
+        left, by_chance = list(breaks), set[str]()
         while left and (failed := self._failed(mark, ALL, broken=left, without=by_chance, most=_MOST_FAILURES)):
             if _HANGS in failed:
                 raise SystemExit(f"{_HANGS} with these changes: " + "; ".join(map(str, left)))
             by_chance |= failed
             for test in sorted(failed):
                 for one in [one for one in left if self._detects(test, one)]:
-                    detected[one] = test
+                    yield one, test
                     left.remove(one)
-        return detected
 
     def _detects(self, test: str, one: Break) -> bool:
         return bool(self._failed("", (test,), broken=[one])) and not self._failed("", (test,), broken=[])
