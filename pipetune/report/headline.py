@@ -141,12 +141,13 @@ def _candidate(session: Session, candidate: Candidate, places: Places) -> Headli
     subject = "Training" if candidate.unit == "training" else "The input alone"
     rules = words.joined(list(dict.fromkeys(one.rule for one in candidate.plan.rewrites)))
     span = f"{gain.span.replace(' to ', 'x to ')}x in 80 of 100 cases"
+    chance = f"The chance of a gain above 3 % is {words.percent(candidate.probability)}."
     if candidate.likely:
         kind, big, figure_ = "likely", f"Likely {gain.short}", Figure(f"likely {gain.short}", why="it is not proven")
-        text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}."
+        text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}. {chance}"
     else:
         kind, big, figure_ = "undecided", "Undecided", Figure("undecided", why="nothing is proven")
-        text = f"{subject} may run faster with {rules}, or may not: {span}."
+        text = f"{subject} may run faster with {rules}, or may not: {span}. {chance}"
     details = [places.said(candidate.why)]
     if candidate.patch is not None and candidate.patch.diff:
         details.append(
