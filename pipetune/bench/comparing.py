@@ -18,8 +18,8 @@ from pipetune.measure import machine
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
 from pipetune.search.baselines import choose_steps
-from pipetune.search.deciding import decide
 from pipetune.search.meter import Meter
+from pipetune.search.race import decide
 from pipetune.testing.recorded import UNITS
 
 WINDOW_SECONDS, WARMUP_SECONDS = 0.3, 0.15  # those of the default budget

@@ -12,9 +12,23 @@ from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Tri
 from pipetune.core.time_plan import Part
 from pipetune.search.expectation import Expectation
 from pipetune.search.kit import SearchContext
-from pipetune.search.pairs import Arm, ratios
-from pipetune.search.sparing import NOT_SLOWER, spares_memory
+from pipetune.search.meter import Meter
+from pipetune.search.race import Arm, ratios
 from pipetune.search.statistics import ACCEPT_ABOVE, block_intervals
+
+LEAST_BYTES = 16 * 2**20
+LEAST_SHARE = 0.10
+"""Of what the pipeline as written is predicted to hold."""
+
+NOT_SLOWER = 0.97
+"""Windows must show this share of the rate without the rewrite."""
+
+
+def spares_memory(rewrite: Rewrite, base: Plan, meter: Meter) -> bool:
+    """Whether the rewrite lets the pipeline hold far fewer bytes: a shuffle before images are decoded, say."""
+    least = max(LEAST_BYTES, LEAST_SHARE * meter.runner.predicted_bytes(base))
+    return -rewrite.predicted_bytes >= least
+
 
 FEWEST_ROUNDS, MOST_ROUNDS = 4, 16
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from scipy import optimize, special
 
 from pipetune.core.results import Interval
-from pipetune.search.expectation import UNKNOWN_ERROR, Belief
-from pipetune.search.forecast import LEAST_ERROR
+from pipetune.search.expectation import LEAST_ERROR, UNKNOWN_ERROR, Belief
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
     FEWEST_PAIRS,

@@ -11,7 +11,7 @@ from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import Part
 from pipetune.search.baselines import choose_steps
 from pipetune.search.kit import SearchContext
-from pipetune.search.rejecting import REASONS
+from pipetune.search.summing_up import REASONS
 
 
 @dataclass(frozen=True)

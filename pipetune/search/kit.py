@@ -10,10 +10,9 @@ from pipetune.core.edits import Plan
 from pipetune.core.results import Trial
 from pipetune.core.time_plan import Part
 from pipetune.search.composing import Composer
-from pipetune.search.deciding import Decision, decide, rounds_seconds
 from pipetune.search.equality import EqualityGate
 from pipetune.search.meter import Meter
-from pipetune.search.pairs import Arm, measure_round
+from pipetune.search.race import Arm, Decision, decide, measure_round, rounds_seconds
 from pipetune.search.runner import Notify
 from pipetune.search.statistics import FIRST_RACE, TOTAL_ERROR, USUAL_PAIRS
 

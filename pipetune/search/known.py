@@ -9,9 +9,8 @@ from pipetune.core.results import Interval, Outcome, Rate, Trial
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.search.evidence import Evidence, evidence
-from pipetune.search.expectation import Expectation
+from pipetune.search.expectation import Expectation, Expected, Forecast
 from pipetune.search.finalists import Finalists
-from pipetune.search.forecast import Expected, Forecast
 from pipetune.search.kit import SearchContext
 from pipetune.search.resuming import EarlierRace
 

@@ -1,18 +1,128 @@
-"""What consent would buy: rewrites the user has not allowed, measured beside the plan, never in it."""
+"""Rewrites that are not in the plan and may be worth an offer: measured beside the plan, and never a way into it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from pipetune.core.edits import Consent, Plan, Rewrite, Safety
-from pipetune.core.results import Outcome, Trial
+from pipetune.core.edits import Consent, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import OptionalRewrite
 from pipetune.core.settings import Settings
-from pipetune.search.adding import affordable_pairs, measure_added
-from pipetune.search.forecast import Forecast
+from pipetune.core.time_plan import Part
+from pipetune.search.expectation import Forecast
 from pipetune.search.kit import SearchContext
+from pipetune.search.meter import Refused
+from pipetune.search.race import Arm, ratios
 from pipetune.search.statistics import ratio_interval
+
+
+@dataclass(frozen=True)
+class Added:
+    """The plan with the rewrite, its rate over the plan's pair by pair, and what went wrong, if anything did."""
+
+    plan: Plan
+    ratios: tuple[float, ...]
+    why: str  # it was not measured, or not often enough
+    failure: str  # it failed while it was measured
+    seconds: float
+
+
+def affordable_pairs(kit: SearchContext, *, waiting: int, fewest: int, most: int) -> int:
+    """Pairs for the next of `waiting` rewrites that share the time left; 0 for fewer than `fewest`."""
+    share = kit.meter.budget.left(Part.INFORMATION) / waiting
+    count = min(most, int(share / kit.seconds(2, rounds=1)))
+    return count if count >= fewest else 0
+
+
+def measure_added(rewrite: Rewrite, reference: Plan, kit: SearchContext, *, pairs: int, fewest: int) -> Added | None:
+    """`reference` and `rewrite` over `reference`; None where that changes the data: the gate blames it.
+
+    Args:
+        fewest: pairs that are enough where the time ends before all are measured.
+    """
+    tried = kit.composer.added(reference, rewrite)
+    before = kit.meter.clock.now()
+    arms, why = [Arm(reference), Arm(tried)], ""
+    try:
+        kit.meter.check(tried)
+        if not kit.gate.equal(tried):
+            kit.gate.blame(rewrite, tried)
+            return None
+        for _ in range(pairs):
+            kit.round(arms, Part.INFORMATION)
+    except OutOfBudget:
+        why = "" if len(arms[1].rates) >= fewest else "the time ended before it was measured"
+    except (RunFailed, Refused) as problem:
+        why = str(problem)
+    return Added(tried, ratios(arms[1], arms[0]), why, arms[1].failure, kit.meter.clock.now() - before)
+
+
+NOT_SLOWER = 0.97
+"""The margin of non-inferiority: a whole 95 % interval above it means a loss of at most 3 %."""
+
+FEWEST_EQUAL_PAIRS, MOST_EQUAL_PAIRS = 6, 16
+
+
+@dataclass
+class Equals:
+    """What came of them: offers, the trials behind them, and why others are not offered."""
+
+    offers: list[OptionalRewrite] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+
+
+def measure_equals(rewrites: Sequence[Rewrite], plan: Plan | None, kit: SearchContext) -> Equals:
+    """Each rewrite added to the plan (or alone) over the plan (or the base), in pairs fixed beforehand.
+
+    Never a way into the plan: the acceptance rule is the only one. Not offered: what the plan already says, what
+    changes the data, and what is not shown to lose less than `NOT_SLOWER` allows.
+    """
+    found = Equals()
+    for position, rewrite in enumerate(rewrites):
+        if plan is not None and _overlaps(rewrite, plan):
+            continue
+        pairs = affordable_pairs(
+            kit, waiting=len(rewrites) - position, fewest=FEWEST_EQUAL_PAIRS, most=MOST_EQUAL_PAIRS
+        )
+        if not pairs:
+            found.offers.append(OptionalRewrite(rewrite, None, "", "no time was left to measure that it is not slower"))
+            continue
+        added = measure_added(rewrite, plan or kit.base, kit, pairs=pairs, fewest=FEWEST_EQUAL_PAIRS)
+        if added is None:
+            continue
+        gain = ratio_interval(added.ratios) if len(added.ratios) >= FEWEST_EQUAL_PAIRS and not added.why else None
+        why = added.why or added.failure or _judged(gain)
+        trial = Trial(
+            added.plan,
+            Outcome.REJECTED,
+            why,
+            gain=gain,
+            unit=kit.unit,
+            ratios=added.ratios,
+            seconds=added.seconds,
+        )
+        found.trials.append(trial)
+        kit.tell([trial])
+        if gain is not None and gain.low > NOT_SLOWER:
+            found.offers.append(OptionalRewrite(rewrite, gain, "", why))
+    return found
+
+
+def _judged(gain: Interval | None) -> str:
+    if gain is None:
+        return "it was not measured often enough"
+    if gain.low > NOT_SLOWER:
+        return f"not slower, and not proven faster: offered, for it is as fast without AUTOTUNE ({gain.pairs} pairs)"
+    return f"not shown to lose less than {1 - NOT_SLOWER:.0%}, after {gain.pairs} pairs"
+
+
+def _overlaps(rewrite: Rewrite, plan: Plan) -> bool:
+    """Whether the plan itself says a number that the rewrite would write."""
+    said = {(edit.node, edit.name) for edit in plan.edits if isinstance(edit, SetArgument)}
+    return any(isinstance(edit, SetArgument) and (edit.node, edit.name) in said for edit in rewrite.edits)
+
 
 FEWEST_PAIRS, MOST_PAIRS = 4, 8
 

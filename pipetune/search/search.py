@@ -14,14 +14,13 @@ from pipetune.search.ablation import ablate, with_sparing
 from pipetune.search.baselines import DEFAULTS, choose_steps, fit_windows, measure_baselines, rate_from
 from pipetune.search.composing import Composer, Conflict, no_conflict, structural
 from pipetune.search.equality import EqualityGate
-from pipetune.search.equals import measure_equals
-from pipetune.search.forecast import Expected
+from pipetune.search.expectation import Expected
 from pipetune.search.inside import try_inside
 from pipetune.search.kit import SearchContext
 from pipetune.search.known import SearchState
 from pipetune.search.meter import Meter, Refused
 from pipetune.search.numbers import try_numbers
-from pipetune.search.offers import measure_offers
+from pipetune.search.offers import measure_equals, measure_offers
 from pipetune.search.result import SearchResult
 from pipetune.search.resuming import EarlierRace
 from pipetune.search.runner import Notify, Runner, silent

@@ -8,7 +8,7 @@ from scipy import stats
 from pipetune.bench import simulating
 from pipetune.bench.false_positives import LONG_BUDGET_SECONDS, MOST_ACCEPTED
 from pipetune.bench.simulating import SCENES, Scene, by_scene, session, sessions, share
-from pipetune.search import deciding
+from pipetune.search import race
 from pipetune.search.statistics import holm
 
 pytestmark = pytest.mark.slow
@@ -39,14 +39,14 @@ def test_ten_useless_candidates_are_rarely_accepted(budget_seconds: float, decid
 
 def test_peeking_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sessions, decided after each pair, any gain good enough: what a naive tuner does."""
-    monkeypatch.setattr(deciding, "LOOKS", tuple(range(3, 33)))
-    monkeypatch.setattr(deciding, "holm", lambda values, *, error: holm(values))
-    monkeypatch.setattr(deciding, "ACCEPT_ABOVE", 1.0)
-    monkeypatch.setattr(deciding, "p_value", lambda ratios: deciding_p_value(ratios, above=1.0))
+    monkeypatch.setattr(race, "LOOKS", tuple(range(3, 33)))
+    monkeypatch.setattr(race, "holm", lambda values, *, error: holm(values))
+    monkeypatch.setattr(race, "ACCEPT_ABOVE", 1.0)
+    monkeypatch.setattr(race, "p_value", lambda ratios: race_p_value(ratios, above=1.0))
     assert accepted(LONG_BUDGET_SECONDS) > BOUND
 
 
-deciding_p_value = deciding.p_value
+race_p_value = race.p_value
 
 
 def test_a_session_is_the_same_for_the_same_seed_and_another_for_another() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from pipetune.core.edits import Plan
 from pipetune.core.time_plan import TimePlan
-from pipetune.search.adding import affordable_pairs
 from pipetune.search.composing import Composer
 from pipetune.search.equality import EqualityGate
 from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Meter
+from pipetune.search.offers import affordable_pairs
 from pipetune.search.runner import silent
 from tests.search.scenes import quiet, runner
 

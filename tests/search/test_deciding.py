@@ -8,9 +8,8 @@ from collections import Counter
 from pipetune.core.edits import Plan
 from pipetune.core.results import Outcome
 from pipetune.core.time_plan import Part, TimePlan
-from pipetune.search.deciding import Decision, decide
 from pipetune.search.meter import Meter
-from pipetune.search.pairs import pair
+from pipetune.search.race import Decision, decide, pair
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import rough, runner
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.edits import Rewrite, SetArgument
 from pipetune.core.results import Outcome
-from pipetune.search.equals import FEWEST_PAIRS, NOT_SLOWER
+from pipetune.search.offers import FEWEST_EQUAL_PAIRS, NOT_SLOWER
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import Scene, names, runner
 
@@ -25,7 +25,7 @@ def test_as_fast_is_offered_and_never_in_the_plan() -> None:
     assert found.chosen is None
     (offer,) = found.offers
     assert offer.rewrite == FREEZE and offer.consent == "" and "not slower" in offer.why
-    assert offer.gain is not None and offer.gain.low > NOT_SLOWER and offer.gain.pairs >= FEWEST_PAIRS
+    assert offer.gain is not None and offer.gain.low > NOT_SLOWER and offer.gain.pairs >= FEWEST_EQUAL_PAIRS
     assert "freeze" not in {rejection.rule for rejection in found.rejections}
     trial = next(one for one in found.trials if one.plan.rewrites == (FREEZE,) and one.gain is offer.gain)
     assert trial.outcome is Outcome.REJECTED

@@ -11,8 +11,7 @@ import pytest
 from pipetune.core.edits import Plan
 from pipetune.core.results import Prediction
 from pipetune.search.composing import Composer
-from pipetune.search.expectation import QUIET_SPREAD, Expectation, spread_of
-from pipetune.search.forecast import Expected, Forecast
+from pipetune.search.expectation import QUIET_SPREAD, Expectation, Expected, Forecast, spread_of
 from pipetune.search.screening import Screened
 from tests.search.scenes import BASELINES, expecting, names, rewrites
 

@@ -10,7 +10,7 @@ import pytest
 from pipetune.core.edits import Plan, Safety
 from pipetune.core.results import Outcome, Prediction
 from pipetune.search import offers
-from pipetune.search.forecast import Forecast, error_of
+from pipetune.search.expectation import Forecast, error_of
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner
 
