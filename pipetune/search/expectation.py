@@ -159,6 +159,10 @@ class Expectation:
             return rate
         return max(rate, self._predicted(plan, self.base, cpu=True), key=lambda belief: belief.mean)
 
+    def gain_over(self, plan: Plan, over: Plan) -> Belief:
+        """What a plan gains over another one, by the model alone."""
+        return self._predicted(plan, over, cpu=False)
+
     def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
         """What is expected to add most first."""
         return sorted(rewrites, key=lambda rewrite: -self.of(rewrite, over).mean)

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, RunFailed, Trial
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import Part
-from pipetune.search.composing import Composer, structural
+from pipetune.search.composing import Composer, structural, values_of
 from pipetune.search.expectation import WORTH, Expectation, Forecast, spread_of
 from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Meter, Refused
@@ -89,6 +90,7 @@ class Finalists:
     only_promising: bool = False  # whether what the model does not expect to gain is left out
     unpromising: dict[str, tuple[RejectionReason, str]] = field(default_factory=dict)  # by key, what was left out so
     raced: dict[str, Trial | None] = field(default_factory=dict)  # by key; None where the race was not begun
+    autotune_raced: bool = False  # whether AUTOTUNE everywhere had its race, or was ruled out
     racing: str = ""  # key of the one rewrite more in the race now
 
     def rank(self) -> None:
@@ -185,7 +187,21 @@ class Finalists:
             if len(joined.rewrites) > len(single.rewrites) and kit.affords_race(2) and kit.gate.equal(joined):
                 return [single, joined]
             return [single]
-        return []
+        return self._autotune_everywhere(plan)
+
+    def _autotune_everywhere(self, plan: Plan | None) -> list[Plan]:
+        """All that leaves its numbers to AUTOTUNE, added to `plan`: a candidate once, whatever its parts show alone."""
+        kit, before = self.kit, plan or self.kit.base
+        parts = [one for one in self.rewrites if AUTOTUNE in values_of(one) and one.key not in self.proven_alone]
+        grown = kit.composer.everything([*before.rewrites, *parts])
+        known = self.autotune_raced or grown.key in {trial.plan.key for trial in self.trials if trial.ratios}
+        if known or len(grown.rewrites) < len(before.rewrites) + 2:
+            return []
+        self.autotune_raced = True
+        if self.expectation.gain_over(grown, before).hopeless or not kit.gate.equal(grown):
+            return []
+        self.racing, self.raced[grown.key] = grown.key, None
+        return [grown]
 
     def _joined(self, strongest: Rewrite) -> Plan:
         """`strongest` and what is worth joining to it; itself alone where it must be proven by itself."""

@@ -280,7 +280,7 @@ class _Search(SearchState):
                 best = trial
         if best is None:
             return
-        if best is single and best.gain:
+        if best is single and best.gain and self.finalists.racing in {one.key for one in best.plan.rewrites}:
             self.gains[self.finalists.racing] = best.gain
         self.chosen, self.accepted = best.plan, self.accepted or best
         self.kit.notify("best", plan=self.chosen, gain=self.accepted.gain)

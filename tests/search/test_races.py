@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from pipetune.core.edits import Plan, Rewrite, Safety
+from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Trial, Window
 from pipetune.core.session import RejectionReason
 from pipetune.search.result import SearchResult
@@ -260,3 +261,15 @@ def test_sessions_that_go_on_share_the_error_that_the_first_has_left() -> None:
     errors = [EarlierRace(frozenset(), "input", (), sessions=number).error for number in range(1, 20)]
     assert 0.8 * 0.05 + sum(0.5 * one for one in errors) < 0.05
     assert errors == sorted(errors, reverse=True)
+
+
+def test_autotune_everywhere_is_a_candidate_whatever_its_parts_show_alone() -> None:
+    parts = [rewrite("parallel-map", number=AUTOTUNE, node=node) for node in ("n1", "n2")]
+    together = {one.key for one in parts}
+    made = runner()
+    made.gain = lambda plan: 1.5 if together <= {one.key for one in plan.rewrites} else 1.0
+    found = Scene([*rewrites("ab"), *parts], made, expected=expecting({}, why="map runs Python")).run()
+    assert found.chosen is not None and {one.key for one in found.chosen.rewrites} == together
+
+    useless = Scene([*rewrites("ab"), *parts], runner(), expected=expecting({one.key: 0.7 for one in parts})).run()
+    assert not any(together <= {one.key for one in trial.plan.rewrites} for trial in useless.trials if trial.ratios)
