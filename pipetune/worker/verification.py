@@ -112,12 +112,13 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         return StepReply(operators=operators_of(found))
     if not patch.expected and any(map(_has_other_ops, expected)):
         return StepReply("A function has different ops than in the plan, and the elements cannot be compared.")
+    elements = "elements not comparable"
     if patch.expected:
         digests = expected_digests(source.dataset, seed=study.settings.seed)
         count = min(len(digests), len(patch.expected))
         if count == 0 or digests[:count] != patch.expected[:count]:
             return StepReply("The patched source yields different elements than the plan.")
-    elements = f"{len(patch.expected)} elements equal" if patch.expected else "elements not comparable"
+        elements = f"{count} elements equal"
     fill_caches(source.datasets[node] for node in _added_caches(found, expected, dataset.pipeline))
     counted = machine.reset_peak_rss()
     window = study.runner.input_window(
