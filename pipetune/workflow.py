@@ -85,7 +85,7 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
 
 def analyze_other_datasets(study: Study) -> None:
     """Analyzes the other datasets of the script. Their plans go into plan.json; the patch is for training only."""
-    for index in range(len(study.subject.other_datasets)):
+    for index in study.subject.others_worth_tuning():
         study.journal.select_dataset(index + 1, TimePlan.of(study.settings))
         try:
             find_and_prove(study.for_other(index))

@@ -10,6 +10,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.loop_consumer import LockstepConsumer
+from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline
@@ -49,6 +50,15 @@ class Subject:
             or any(node.function is not None and node.function.seeded for one in pipelines for node in one)
             or any(_seeded_by_user(node) for one in pipelines for node in one)
         )
+
+    def others_worth_tuning(self) -> list[int]:
+        """Returns the positions of the other datasets that are worth their own time: what training repeats comes first.
+
+        A preview is not: it takes a few elements, once.
+        """
+        uses = [use for _, use in self.other_datasets]
+        worth = [index for index, use in enumerate(uses) if use.role != "preview" or use.elements >= FIRST_ELEMENTS]
+        return sorted(worth, key=lambda index: uses[index].role not in ("validation", "evaluation"))
 
     @property
     def partial_read(self) -> bool:

@@ -1,4 +1,4 @@
-"""When the randomness of a script counts as fixed."""
+"""When the randomness of a script counts as fixed, and which of its datasets are tuned."""
 
 from __future__ import annotations
 
@@ -32,3 +32,14 @@ def test_only_deterministic_option_fixes_order(asked: bool | None, fixed: bool) 
 def test_seed_fixes_randomness() -> None:
     assert _fixed(Dataset.range(9).shuffle(3, seed=1))
     assert not _fixed(Dataset.range(9).shuffle(3))
+
+
+def test_validation_is_tuned_first_and_previews_are_not() -> None:
+    def use(role: str, elements: int) -> tuple[Any, Consumption]:
+        dataset = Dataset.range(9)
+        return live.read(dataset), Consumption(dataset, role, role, "for", elements=elements)
+
+    others = (use("preview", 3), use("adapt", 40), use("preview", 500), use("validation", 0), use("evaluation", 9))
+    source, training = use("training", 20)
+    subject = Subject(source, NoConsumer("alone"), training, others)
+    assert subject.others_worth_tuning() == [3, 4, 1, 2]
