@@ -24,6 +24,7 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
             *caches.find_frozen_randomness(use),
             *caches.find_endless_caches(use),
             *caches.find_prefetch_of_batch_size(use),
+            *caches.find_large_shuffles(use),
         ]
     found += list(epochs.find_validation_leaks(training, others)) or epochs.find_changing_subsets(training)
     for use in (training, *others):

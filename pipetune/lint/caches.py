@@ -8,7 +8,7 @@ from pipetune.core.distribution import COORDINATOR, CapturedKind, CapturedObject
 from pipetune.core.element_counts import element_bytes
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
-from pipetune.core.profile import Finding
+from pipetune.core.profile import Finding, Profile
 from pipetune.lint.dataset_use import (
     BATCHING,
     DatasetUse,
@@ -162,6 +162,46 @@ def find_prefetch_of_batch_size(use: DatasetUse) -> Iterator[Finding]:
             f"{held:,} batches ({held * size:,} examples{holds}).",
             "Use prefetch(tf.data.AUTOTUNE), or a buffer of two or three batches.",
         )
+
+
+_LARGE_SHUFFLE_BYTES = 512 * 2**20  # by judgement: what smaller buffers hold is rarely worth another order of operators
+_SMALLER_INPUT = 4  # times: how much less a shuffle must hold if it stands before a map
+
+
+def find_large_shuffles(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on shuffle buffers that hold large elements which a map has made of far smaller ones."""
+    for shuffle in nodes_with_op(use, "shuffle"):
+        size, each = shuffle.argument("buffer_size"), element_bytes(use.pipeline, use.profile, shuffle.id)
+        if use.profile is None or not isinstance(size, int) or each is None:
+            continue
+        there = use.pipeline[shuffle.inputs[0]].cardinality  # -1: endless, -2: unknown
+        count = min(size, there) if there >= 0 else size
+        if count * each < _LARGE_SHUFFLE_BYTES:
+            continue
+        smaller = _smallest_input_of_map(use, shuffle, use.profile)
+        if smaller is None or smaller * _SMALLER_INPUT > each:
+            continue
+        yield finding_at(
+            "large-shuffle",
+            shuffle,
+            f"The shuffle holds {count:,} elements of {each / 1024:,.0f} KiB: {count * each / 2**20:,.0f} MiB, all "
+            "computed before the first batch.",
+            "Shuffle before the map that makes the elements large (file names, records or encoded images), or use a "
+            "smaller buffer.",
+        )
+
+
+def _smallest_input_of_map(use: DatasetUse, node: Node, profile: Profile) -> float | None:
+    """Returns the bytes of the smallest element that reaches `node` one to one through maps; None if unknown."""
+    smallest = None
+    while len(node.inputs) == 1:
+        node = use.pipeline[node.inputs[0]]
+        if node.op == "map" and node.inputs:
+            before = element_bytes(use.pipeline, profile, node.inputs[0])
+            smallest = min(filter(None, (smallest, before)), default=None)
+        elif node.op not in ("repeat", "prefetch", "shuffle"):
+            break
+    return smallest
 
 
 def _batch_above(use: DatasetUse, node: Node) -> Node | None:

@@ -1,4 +1,4 @@
-"""Prefetch buffers with as many batches as a batch has examples."""
+"""Buffers that hold too much: prefetch buffers in batches, shuffles of decoded elements."""
 
 from __future__ import annotations
 
@@ -46,3 +46,38 @@ def test_message_has_size_of_buffer():
     measured: Profile = words.profile("range | batch 64 bytes=50M | prefetch 64")
     (finding,) = found(text, profile=measured)
     assert "64 batches (4,096 examples, 3,052 MiB)" in finding.message
+
+
+LARGE = "range bytes=20k | map bytes=400k"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LARGE} | shuffle 5000 bytes=400k | batch 32",
+        f"{LARGE} | repeat bytes=400k | shuffle 5000 bytes=400k | batch 32",
+        f"{LARGE} | map bytes=400k | shuffle 5000 bytes=400k",
+    ],
+)
+def test_large_shuffle_of_decoded_elements_is_reported(text: str) -> None:
+    (finding,) = [one for one in found(text, profile=words.profile(text)) if one.code == "large-shuffle"]
+    assert "holds 5,000 elements of 391 KiB: 1,907 MiB" in finding.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "range bytes=20k | shuffle 5000 bytes=20k | map bytes=400k",
+        f"{LARGE} | shuffle 100 bytes=400k",
+        "range elements=50 bytes=20k | map bytes=400k | shuffle 5000 bytes=400k",
+        "range bytes=200k | map bytes=400k | shuffle 5000 bytes=400k",
+        "range bytes=400k | shuffle 5000 bytes=400k",
+        f"{LARGE} | batch 8 bytes=3M | shuffle 5000 bytes=3M",
+    ],
+)
+def test_small_shuffles_and_those_without_a_smaller_input_are_silent(text: str) -> None:
+    assert [one.code for one in found(text, profile=words.profile(text))] == []
+
+
+def test_without_measured_sizes_no_shuffle_is_reported() -> None:
+    assert codes("range | map | shuffle 5000") == []
