@@ -13,6 +13,7 @@ from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.training_signs import TrainingSigns
 from pipetune.core.distribution import CapturedObject
 from pipetune.core.results import RunFailed, Window
+from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.pipelines import call_sites
 
 
@@ -61,11 +62,6 @@ def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str
     if others:
         text += f" Also consumed: {', '.join(dict.fromkeys(others))}; --dataset NAME analyzes another."
     return text
-
-
-SLOW_START_SECONDS = 20.0
-"""Time before the first training step from which on it is worth a word. By judgement: a third of the default budget,
-and each of the two verification processes takes it again."""
 
 
 def describe_start(seconds: float, uses: Sequence[Consumption]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import sys
@@ -51,8 +52,6 @@ def _reachable(step: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _stored_names(function: Any) -> set[str]:
-    import dis
-
     return {one.argval for one in dis.get_instructions(function) if one.opname in ("STORE_GLOBAL", "STORE_DEREF")}
 
 

@@ -279,7 +279,8 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
             exit_code=2,
         )
     path = Path(arguments.resume)
-    session, command = load(path), load(path).command
+    session = load(path)
+    command = session.command
     if command.get("confidential"):
         raise PipetuneError("A confidential session cannot go on: it does not name its script.", exit_code=2)
     if session.candidate is None:

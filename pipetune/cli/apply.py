@@ -124,7 +124,7 @@ def _report_no_patch(session: Session, folder: Path, arguments: argparse.Namespa
     out = sys.stderr if arguments.diff else sys.stdout
     print(f"This session holds no patch: {why_no_patch(session)}.", file=out)
     candidate = session.candidate
-    if candidate is not None and candidate.patch is not None and candidate.patch.diff:
+    if candidate is not None and candidate.diff:
         gain = candidate.gain
         print(
             f"  It holds a candidate, {gain.median:.2f}x as fast ({gain.low:.2f} to {gain.high:.2f} in 80 of 100 "

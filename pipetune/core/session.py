@@ -106,6 +106,11 @@ class Candidate:
     patch: PatchResult | None = None  # None: it was not written, or the source cannot express it
 
     @property
+    def diff(self) -> str:
+        """Its patch; "" if there is none."""
+        return self.patch.diff if self.patch is not None else ""
+
+    @property
     def likely(self) -> bool:
         """Whether it is probably faster, by windows and not by the cost model alone."""
         return self.probability >= LIKELY_FROM and self.gain.pairs >= LIKELY_PAIRS
@@ -177,6 +182,10 @@ class PatchResult:
     expected: tuple[str, ...] = ()  # digests of the first elements that the patched source must yield
     texts: dict[str, str] = field(default_factory=dict)  # each file as captured; used to find the places to edit
     process_mib: float | None = None  # memory of a process that runs the script to its first step and measures
+
+    def covered_part(self, plan: Plan, name: str = "") -> Plan:
+        """Returns the rewrites of `plan` that the patch covers, as a plan with this name or that of `plan`."""
+        return Plan(name or plan.name, tuple(one for one in plan.rewrites if one.key in self.covered))
 
 
 @dataclass(frozen=True)

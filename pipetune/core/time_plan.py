@@ -64,6 +64,10 @@ INFORMATION_BEFORE_PATCH = 6.0
 LITTLE_TO_GAIN_SECONDS = 20.0
 """Of 60 seconds: what the search may take where the wait is too short for a better input to gain much."""
 
+SLOW_START_SECONDS = 20.0
+"""The way of a process to its first training step from which on it is told. By judgement: a third of the default
+budget, and each of the two verification processes takes it again."""
+
 AFTER_NO_SECONDS = 5.0
 """What may be measured for information after the verdict that nothing can be gained."""
 

@@ -60,8 +60,8 @@ def patch(session: Session, places: Places) -> PatchView:
     value = session.patch
     result = session.main_dataset
     candidate = session.candidate
-    if candidate is not None and candidate.patch is not None and candidate.patch.diff:
-        diff = places.foreign(candidate.patch.diff, lines=True)
+    if candidate is not None and candidate.patch is not None and candidate.diff:
+        diff = places.foreign(candidate.diff, lines=True)
         return PatchView(
             diff=diff,
             lines=tuple((_diff_kind(line), line) for line in diff.splitlines()),

@@ -149,7 +149,7 @@ def _candidate(session: Session, candidate: Candidate, places: Places) -> Headli
         kind, big, figure_ = "undecided", "Undecided", Figure("undecided", why="nothing is proven")
         text = f"{subject} may run faster with {rules}, or may not: {span}. {chance}"
     details = [places.said(candidate.why)]
-    if candidate.patch is not None and candidate.patch.diff:
+    if candidate.diff:
         details.append(
             "The data stays the same. candidate.patch holds the change; `pipetune apply --unproven` applies it."
         )

@@ -33,8 +33,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if patch and patch.diff and patch.verified is not False:
         steps.append(Fact(shell("pipetune", "apply", *paths.words()), "put the patch into your files"))
         steps.append(Fact(shell("pipetune", "apply", "--diff", *paths.words()), "see the patch first"))
-    candidate = session.candidate
-    if candidate is not None and candidate.patch is not None and candidate.patch.diff:
+    if session.candidate is not None and session.candidate.diff:
         steps.append(
             Fact(shell("pipetune", "apply", "--unproven", *paths.words()), "put the unproven patch into your files")
         )

@@ -8,7 +8,6 @@ for the looks of a race.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,13 +15,7 @@ from scipy import optimize, special
 
 from pipetune.core.results import Interval
 from pipetune.search.expectation import LEAST_ERROR, UNKNOWN_ERROR, Belief
-from pipetune.search.statistics import (
-    ACCEPT_ABOVE,
-    FEWEST_PAIRS,
-    PAIR_SPREAD,
-    PAIR_SPREAD_WORTH,
-    ratio_interval,
-)
+from pipetune.search.statistics import ACCEPT_ABOVE, FEWEST_PAIRS, PAIR_SPREAD, moments, steadied_moments
 
 SHORT_SPREAD = 0.35
 """Deviation of the log ratio of a short window of a single rewrite, chosen among many for what it shows."""
@@ -103,11 +96,8 @@ def evidence(
         ratios, spread = [*short, *ratios], max(spread, SHORT_SPREAD)
     precision, weight, measured = 1 / max(predicted.deviation, 1e-6) ** 2, 0.0, 0.0
     if ratios:
-        logs = [math.log(ratio) for ratio in ratios]
-        measured = statistics.fmean(logs)
-        squares = sum((value - measured) ** 2 for value in logs)
-        variance = (PAIR_SPREAD_WORTH * max(spread, PAIR_SPREAD) ** 2 + squares) / (PAIR_SPREAD_WORTH + len(logs) - 1)
-        weight = len(logs) / variance
+        measured, variance = steadied_moments([math.log(ratio) for ratio in ratios], spread=max(spread, PAIR_SPREAD))
+        weight = len(ratios) / variance
     together = precision + weight
     changed = (precision * before + weight * measured) / together, together**-0.5
     share = _share_that_changes(predicted)
@@ -143,8 +133,5 @@ def evidence_of_pairs(ratios: Sequence[float]) -> Evidence:
     Raises:
         ValueError: fewer than two ratios.
     """
-    interval = ratio_interval(ratios, error=0.5)
-    freedom = len(ratios) - 1
-    reach = float(special.stdtrit(freedom, 0.75))
-    mean = (math.log(interval.low) + math.log(interval.high)) / 2
-    return Evidence(((1.0, mean, (math.log(interval.high) - mean) / reach),), len(ratios), freedom)
+    mean, standard_error, freedom = moments(ratios)
+    return Evidence(((1.0, mean, standard_error),), len(ratios), freedom)

@@ -146,18 +146,15 @@ class Expectation:
 
         Where the model trains on the same processors, fewer CPU seconds are a gain too: the larger of the two counts.
         """
-        over = over or self.base
-        rate = self._belief(rewrite, over, cpu=False)
-        if not self.shares_processors:
-            return rate
-        return max(rate, self._belief(rewrite, over, cpu=True), key=lambda belief: belief.mean)
+        return self._larger(lambda cpu: self._belief(rewrite, over or self.base, cpu=cpu))
 
     def predicted(self, plan: Plan) -> Belief:
         """What a whole plan gains over the base, by the model alone."""
-        rate = self._predicted(plan, self.base, cpu=False)
-        if not self.shares_processors:
-            return rate
-        return max(rate, self._predicted(plan, self.base, cpu=True), key=lambda belief: belief.mean)
+        return self._larger(lambda cpu: self._predicted(plan, self.base, cpu=cpu))
+
+    def _larger(self, belief: Callable[[bool], Belief]) -> Belief:
+        """The belief of the rate, or where processors are shared of the CPU seconds, if that is the larger gain."""
+        return max(map(belief, (False, True) if self.shares_processors else (False,)), key=lambda one: one.mean)
 
     def gain_over(self, plan: Plan, over: Plan) -> Belief:
         """What a plan gains over another one, by the model alone."""

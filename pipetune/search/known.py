@@ -27,6 +27,9 @@ class SearchState:
         settings: Settings,
         expected: Expected | None,
         proven_alone: Collection[str],
+        only_promising: bool,
+        most_gain: float | None,
+        earlier: EarlierRace | None,
     ) -> None:
         self.candidates = tuple(candidates)
         self.kit = kit
@@ -44,13 +47,18 @@ class SearchState:
         self.chosen: Plan | None = None
         self.accepted: Trial | None = None
         self.candidate: Candidate | None = None  # where nothing is proven: what is most probably faster
-        self.most_gain: float | None = None  # what training could gain at most
-        self.earlier: EarlierRace | None = None
+        self.most_gain = most_gain
+        self.earlier = earlier
         self.ended_early = False  # something could not be run
         shares = kit.meter.runner.shares_processors
         expectation = Expectation(self.forecast, kit.base, kit.composer, shares_processors=shares)
         self.finalists = Finalists(
-            kit, expectation, rewrites=self.granted, trials=self.trials, proven_alone=proven_alone
+            kit,
+            expectation,
+            rewrites=self.granted,
+            trials=self.trials,
+            proven_alone=proven_alone,
+            only_promising=only_promising,
         )
 
     def sort_by_consent(self, *, randomness_fixed: bool) -> None:

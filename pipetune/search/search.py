@@ -93,12 +93,17 @@ def search(
         notify=notify,
     )
     session = _Search(
-        candidates, kit, baselines=baselines, settings=settings, expected=expected, proven_alone=proven_alone
+        candidates,
+        kit,
+        baselines=baselines,
+        settings=settings,
+        expected=expected,
+        proven_alone=proven_alone,
+        only_promising=only_promising,
+        most_gain=most_gain,
+        earlier=earlier,
     )
     session.sort_by_consent(randomness_fixed=randomness_fixed)
-    session.finalists.only_promising = only_promising
-    session.most_gain = most_gain
-    session.earlier = earlier
     return session.run()
 
 

@@ -70,7 +70,7 @@ def window_factor(rates: Sequence[float]) -> int:
     return factor
 
 
-def _moments(ratios: Sequence[float]) -> tuple[float, float, int]:
+def moments(ratios: Sequence[float]) -> tuple[float, float, int]:
     """Mean of the logs, its standard error, degrees of freedom.
 
     Where neighbouring pairs are correlated all the same, the standard error is widened by what a first-order
@@ -95,7 +95,7 @@ def ratio_interval(ratios: Sequence[float], *, error: float = 0.05) -> Interval:
     """
     if len(ratios) < 2:
         raise ValueError("an interval needs at least two pairs")
-    mean, standard_error, freedom = _moments(ratios)
+    mean, standard_error, freedom = moments(ratios)
     reach = float(special.stdtrit(freedom, 1 - error / 2)) * standard_error
     low, high = math.exp(mean - reach), math.exp(mean + reach)
     return Interval(
@@ -112,6 +112,13 @@ PAIR_SPREAD, PAIR_SPREAD_WORTH = 0.11, 2
 of the session's own where few are there: the spread of two or three says little."""
 
 
+def steadied_moments(logs: Sequence[float], *, spread: float = PAIR_SPREAD) -> tuple[float, float]:
+    """Returns the mean of logs of ratios, and the variance of one, drawn towards `spread` squared."""
+    mean = statistics.fmean(logs)
+    squares = sum((value - mean) ** 2 for value in logs)
+    return mean, (PAIR_SPREAD_WORTH * spread**2 + squares) / (PAIR_SPREAD_WORTH + len(logs) - 1)
+
+
 def expected_interval(ratios: Sequence[float], *, error: float = 0.05) -> Interval:
     """The interval of a ratio that decides what to do next, and proves nothing: usable from two pairs on.
 
@@ -122,17 +129,14 @@ def expected_interval(ratios: Sequence[float], *, error: float = 0.05) -> Interv
         ValueError: fewer than two ratios.
     """
     own = ratio_interval(ratios, error=error)
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.fmean(logs)
-    freedom = PAIR_SPREAD_WORTH + len(logs) - 1
-    squares = sum((value - mean) ** 2 for value in logs)
-    deviation = math.sqrt((PAIR_SPREAD_WORTH * PAIR_SPREAD**2 + squares) / freedom / len(logs))
-    reach = float(special.stdtrit(freedom, 1 - error / 2)) * deviation
+    mean, variance = steadied_moments([math.log(ratio) for ratio in ratios])
+    freedom = PAIR_SPREAD_WORTH + len(ratios) - 1
+    reach = float(special.stdtrit(freedom, 1 - error / 2)) * math.sqrt(variance / len(ratios))
     if own.high / own.low <= math.exp(2 * reach):
         return own
     low, high = math.exp(mean - reach), math.exp(mean + reach)
     method = f"t on log ratios with a usual spread, {100 * (1 - error):.4g} %"
-    return Interval(min(max(own.median, low), high), low, high, len(logs), method)
+    return Interval(min(max(own.median, low), high), low, high, len(ratios), method)
 
 
 def p_value(ratios: Sequence[float], *, above: float = ACCEPT_ABOVE) -> float:
@@ -140,7 +144,7 @@ def p_value(ratios: Sequence[float], *, above: float = ACCEPT_ABOVE) -> float:
 
     The low end of `ratio_interval(ratios, error=2 * p)` is just `above`.
     """
-    mean, standard_error, freedom = _moments(ratios)
+    mean, standard_error, freedom = moments(ratios)
     distance = mean - math.log(above)
     if standard_error == 0.0:
         return 0.0 if distance > 0 else 1.0

@@ -141,7 +141,7 @@ def patched_texts(session: Session) -> dict[str, str]:
     dataset, patch = session.main_dataset, session.patch
     if dataset is None or dataset.plan is None or patch is None:
         return {}
-    covered = Plan("covered", tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
+    covered = patch.covered_part(dataset.plan)
     others = [other.pipeline for other in session.datasets if other is not dataset]
     emission = emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in patch.shared)
     return {path: new for path, (_, new) in emission.files.items()}

@@ -14,6 +14,7 @@ from pipetune.core import files, session_file
 from pipetune.core.codec import encode
 from pipetune.core.messages import Job, LogLine, Message, Mode, SessionSaved
 from pipetune.core.session import RESUMED, Session
+from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
 from pipetune.supervisor.display import Screen, Tail, show
@@ -31,7 +32,6 @@ from pipetune.supervisor.session_ending import (
 from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
 
 _SCRIPT_FAILED = 3  # exit code
-_SLOW_START_SECONDS = 20.0  # the way of a process to its first training step from which on it is announced
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
 
 
@@ -170,7 +170,7 @@ class _Run:
 
         begun = time.monotonic()
         to_first_step = self._session.seconds.get("capture", 0.0)
-        if to_first_step >= _SLOW_START_SECONDS:
+        if to_first_step >= SLOW_START_SECONDS:
             self._screen.say(
                 "The patch is measured next, in two new processes that first run the script to its first training "
                 f"step: about {to_first_step:.0f} s, which do not count towards --budget. "

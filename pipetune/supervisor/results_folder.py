@@ -133,9 +133,8 @@ class Results:
 
         self.save(session)
         write_text(self.folder / "tuned.patch", session.patch.diff if session.patch else "")
-        candidate = session.candidate
-        if candidate is not None and candidate.patch is not None and candidate.patch.diff:
-            write_text(self.folder / CANDIDATE_PATCH, candidate.patch.diff)
+        if session.candidate is not None and session.candidate.diff:
+            write_text(self.folder / CANDIDATE_PATCH, session.candidate.diff)
         plan = plan_file.plan_file(session)
         if plan is not None:
             plan_file.save_plan(plan, self.folder / plan_file.PLAN_FILE)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, LogLine, Message, Mode, TrialStarted
 from pipetune.core.results import Outcome, Rate, Trial
@@ -107,8 +106,7 @@ def with_verification(session: Session, found: Verification) -> Session:
         return session
     proof = found.confirmation
     if proof is not None:
-        covered = tuple(one for one in dataset.plan.rewrites if one.key in patch.covered)
-        trial = proof.trial(Plan("the patch", covered), kind="verification")
+        trial = proof.trial(patch.covered_part(dataset.plan, "the patch"), kind="verification")
         session = replace(session, trials=(*session.trials, trial))
     if proof is None or not proof.confirmed:
         return _with_candidate(without_patch(session, found.reason), session, proof)
@@ -141,8 +139,7 @@ def _with_candidate(session: Session, before: Session, proof: Confirmation | Non
     dataset, patch = before.main_dataset, before.patch
     if proof is None or dataset is None or dataset.plan is None or patch is None or session.plan is not None:
         return session
-    covered = Plan(dataset.plan.name, tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
-    candidate = proof.candidate(covered, dataset.comparison)
+    candidate = proof.candidate(patch.covered_part(dataset.plan), dataset.comparison)
     return _with_dataset(session, candidate=replace(candidate, patch=patch)) if candidate is not None else session
 
 
@@ -157,7 +154,7 @@ def interrupted_before_proof(session: Session) -> Session:
         return after
     gain, unit = trials[-1].gain, trials[-1].unit
     assert gain is not None
-    covered = Plan(dataset.plan.name, tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
+    covered = patch.covered_part(dataset.plan)
     return _with_dataset(after, candidate=Candidate(covered, gain, _ACCEPTED, unit, why, dataset.comparison, patch))
 
 
@@ -175,7 +172,7 @@ def without_patch(session: Session, why: str, *, verified: bool | None = False) 
     if patch is None or dataset is None:
         return session
     plan = dataset.plan
-    covered = [one for one in plan.rewrites if one.key in patch.covered] if plan is not None else []
+    covered = patch.covered_part(plan).rewrites if plan is not None else ()
     stays = plan is not None and len(covered) < len(plan.rewrites)
     rejected = tuple(Rejection(one.rule, one.node, why) for one in covered)
     rejected_places = {(one.rule, one.node) for one in rejected}

@@ -246,9 +246,8 @@ class _ScriptPair:
     def _use_session(self, session: Session) -> None:
         """Uses the patch of this session from now on."""
         assert session.patch is not None and session.plan is not None
-        covered = [one for one in session.plan.rewrites if one.key in session.patch.covered]
-        self._session, self._covers_plan = session, len(covered) == len(session.plan.rewrites)
-        self._plan = Plan("the patched script", tuple(covered))
+        self._plan = session.patch.covered_part(session.plan, "the patched script")
+        self._session, self._covers_plan = session, len(self._plan.rewrites) == len(session.plan.rewrites)
 
     # -- the interface for `confirm`
 

@@ -33,7 +33,8 @@ class LoadMeter:
     """Adds up the load over many windows.
 
     A window costs two readings of /proc/stat (some tens of microseconds, a few hundred on a machine with a hundred
-    cores), both outside what the window itself times. On a system without /proc the meter stays empty.
+    cores) and of one small file per thread (20 microseconds each), all outside what the window itself times. On a
+    system without /proc the meter stays empty.
     """
 
     def __init__(self, *, cores: frozenset[int] | None = None, proc: Path = _PROC, cgroup: Path | None = None) -> None:

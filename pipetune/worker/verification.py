@@ -101,7 +101,7 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         difference = first_difference(found, dataset.pipeline)
         why = f"The script builds a different pipeline than before: {difference}." if difference else ""
         return StepReply(why, operators=operators_of(found))
-    covered = Plan("covered", tuple(one for one in dataset.plan.rewrites if one.key in patch.covered))
+    covered = patch.covered_part(dataset.plan)
     expected = apply_edits(dataset.pipeline, covered.edits)
     different = _first_difference(found, expected)
     if different:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipetune.capture.consumption import SLOW_START_SECONDS, Consumption, describe_start, describe_training
+from pipetune.capture.consumption import Consumption, describe_start, describe_training
+from pipetune.core.time_plan import SLOW_START_SECONDS
 
 
 def use(variable: str, call: str, line: int, *, seconds: float = 0.0, elements: int = 50) -> Consumption:
