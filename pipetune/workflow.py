@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import StepFailed
-from pipetune.core.garbage import shortened_collections
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
@@ -13,7 +12,7 @@ from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
 from pipetune.stages.emission import write_distributed_form
 from pipetune.stages.epochs import measure_epochs
-from pipetune.stages.files import measure_files
+from pipetune.stages.files import measure_files, sweep_reads
 from pipetune.stages.planning import find_plan, give_verdict, note_tfds_reads, predict_what_if, should_run_trials
 from pipetune.stages.profiling import (
     read_tensorflow_optimizations,
@@ -23,6 +22,7 @@ from pipetune.stages.profiling import (
     watch_memory,
 )
 from pipetune.stages.study import Study
+from pipetune.timing.iterators import shortened_pauses
 
 
 def analyze(study: Study) -> Session:
@@ -37,7 +37,7 @@ def analyze(study: Study) -> Session:
     journal = study.journal
     journal.update(machine=study.machine, datasets=study.subject.results())
     try:
-        with shortened_collections():
+        with shortened_pauses():
             write_distributed_form(study, find_and_prove(study))
             if study.settings.dataset == "all":
                 analyze_other_datasets(study)
@@ -78,6 +78,7 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
     compare_inputs(study)
     profile = watch_memory(study, profile)
     measure_epochs(study, profile)
+    profile = sweep_reads(study, profile)
     count_worker_shares(study)
     advise(study, profile, diagnosis)
     predict_what_if(study, profile, diagnosis, plan)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pipetune.bench import Say
 from pipetune.core import files
 from pipetune.core.accuracy import Claim
-from pipetune.core.garbage import shortened_collections
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Cause, Diagnosis
 from pipetune.core.session import Session
@@ -17,6 +16,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, NullListener
+from pipetune.timing.iterators import shortened_pauses
 
 if TYPE_CHECKING:
     from pipetune.bench.injected import Injected
@@ -63,7 +63,7 @@ def measure(*, quick: bool, seed: int, say: Say) -> Bottleneck:
     from pipetune.bench.injected import cases
 
     rows = []
-    with shortened_collections(), files.temporary_folder("bench") as folder:
+    with shortened_pauses(), files.temporary_folder("bench") as folder:
         for case in cases():
             say(f"{case.name} ({case.how})")
             rows.append(_row(case, folder, quick=quick, seed=seed))

@@ -11,7 +11,6 @@ from pipetune.bench.keeping import Kept
 from pipetune.capture.loop_consumer import StepConsumer
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
-from pipetune.core.garbage import shortened_collections
 from pipetune.core.results import Outcome
 from pipetune.core.time_plan import Part, SystemClock, TimePlan
 from pipetune.measure import machine
@@ -21,6 +20,7 @@ from pipetune.search.baselines import choose_steps
 from pipetune.search.meter import Meter
 from pipetune.search.race import decide
 from pipetune.testing.recorded import UNITS
+from pipetune.timing.iterators import shortened_pauses
 
 WINDOW_SECONDS, WARMUP_SECONDS = 0.3, 0.15  # those of the default budget
 
@@ -42,7 +42,7 @@ def compare(count: int, *, seed: int, say: Say, kept: Kept) -> list[Compared]:
     names = [f"comparison {number}" for number in range(count)]
     if any(name not in kept for name in names):
         bench = _Bench(seed)
-        with shortened_collections():
+        with shortened_pauses():
             for number, name in enumerate(names):
                 if name not in kept:
                     say(f"A/A comparison {number + 1} of {count}")

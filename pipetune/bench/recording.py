@@ -17,12 +17,12 @@ from typing import Any
 
 from pipetune.bench import loops
 from pipetune.capture import loop_consumer
-from pipetune.core.garbage import shortened_collections
 from pipetune.core.results import Window
 from pipetune.measure import machine
 from pipetune.testing import recorded
 from pipetune.testing.recorded import SCALE, RecordedWindow, Recording, Series
 from pipetune.timing import windows
+from pipetune.timing.iterators import shortened_pauses
 
 SLICES = 3
 SLICE_SECONDS = 0.1
@@ -46,7 +46,7 @@ _Slices = list[tuple[float, float]]  # seconds and CPU seconds per step
 def main(condition: str, seconds: float) -> None:
     """Adds or replaces the series of `condition`, half the time for each unit."""
     loop = loops.photos()
-    with shortened_collections(), _neighbour() if condition == "neighbour" else _nobody():
+    with shortened_pauses(), _neighbour() if condition == "neighbour" else _nobody():
         taken = {"input": _input_windows(loop, seconds / 2), "training": _training_windows(loop, seconds / 2)}
     known = recorded.load().series if recorded.FILE.exists() else {}
     found = machine.read_machine()

@@ -30,6 +30,7 @@ from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 if TYPE_CHECKING:
     from pipetune.capture.consumption import Consumption
@@ -465,7 +466,7 @@ class CoordinatorConsumer:
     def _window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         each = self._steps_per_call * self._elements_per_call  # elements that one call takes
         calls = -(-steps // each)  # per worker
-        windows.free_iterators()
+        free_iterators()
         started = time.perf_counter()
         try:
             iterator = self._per_worker.iterator(dataset, self.scheduled.iterator)
@@ -486,7 +487,7 @@ class CoordinatorConsumer:
             raise _failed(error) from error
         finally:
             iterator = args = kwargs = None
-            windows.free_iterators()
+            free_iterators()
         return Window(
             steps=calls * each,
             examples=calls * each,

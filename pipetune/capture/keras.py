@@ -27,6 +27,7 @@ from pipetune.core.results import RunFailed, Window
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 if TYPE_CHECKING:
     from pipetune.capture.hooks import Hooks
@@ -323,7 +324,7 @@ class FitConsumer:
         """
         measured, skipped = steps, warmup
         clock = _fit_clock(self._callback_list, self._model, measured, skipped)
-        windows.free_iterators()
+        free_iterators()
         started = time.perf_counter()
         try:
             self._fit(
@@ -340,7 +341,7 @@ class FitConsumer:
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
             raise RunFailed(f"fit raised {type(error).__name__}: {first_line(error)}") from error
         finally:
-            windows.free_iterators()
+            free_iterators()
         if clock.stop is None:
             raise RunFailed("The data ran out before the window was full.")
         return Window(

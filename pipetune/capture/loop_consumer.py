@@ -18,6 +18,7 @@ from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.results import RunFailed, StepRaised, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 
 class LoopConsumer:
@@ -69,7 +70,7 @@ class LoopConsumer:
                 raise RunFailed(self._end_reason)
             self._requests.put(request)
         request.done.wait()
-        windows.free_iterators()
+        free_iterators()
         if request.failure is not None:
             raise RunFailed(
                 f"The step or its input raised an error: {first_line(request.failure)}"
@@ -280,7 +281,7 @@ class StepConsumer:
             except Exception as error:  # whatever the user's own step raises
                 window.drop()
                 raise StepRaised(f"The step raised {type(error).__name__}: {first_line(error)}") from error
-        windows.free_iterators()
+        free_iterators()
         if window.result is None:
             raise RunFailed(f"The step or its input raised an error: {first_line(window.failure)}") from window.failure
         return window.result

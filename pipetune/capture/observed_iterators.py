@@ -13,7 +13,7 @@ from pipetune.capture.consumption import Consumption, Stopwatch
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.call_sites import inside_workflow, running_workflow
-from pipetune.pipelines.objects import RESOURCE_ATTRIBUTES
+from pipetune.timing.iterators import release
 
 if TYPE_CHECKING:
     from pipetune.capture.distributed_input import DistributedInput
@@ -33,7 +33,6 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
     _pipetune_trains_after: float
     _base = tensorflow_private.OwnedIterator
     _take = tensorflow_private.OwnedIterator.__next__
-    _resources = RESOURCE_ATTRIBUTES[_base]
 
     # Existing iterators get this class through `__class__`: no other base is allowed (CPython compares layouts).
 
@@ -61,7 +60,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
             return self._base.__next__(self)
         if not inside_workflow():
             if hooks.loop is not None and _same_source(hooks, self._pipetune_use):
-                self._release()
+                release(self)  # it would keep filling buffers during trials
                 with running_workflow():  # the window's own iterator is not the script's
                     return hooks.loop.next_element()
             if hooks.loop is None:
@@ -96,11 +95,6 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
         except StopIteration:
             return tf.experimental.Optional.empty(self.element_spec)
 
-    def _release(self) -> None:
-        """Frees the runtime's iterator of this object: it would keep filling buffers during trials."""
-        for name in self._resources:
-            setattr(self, name, None)
-
 
 class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
     """Iterator of a dataset that a strategy distributed: each element holds one part per replica."""
@@ -111,14 +105,12 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
     _pipetune_distributed_input: DistributedInput | None
     _pipetune_trains_after: float
     _base = tensorflow_private.DistributedIterator
-    _resources = RESOURCE_ATTRIBUTES[_base]
 
     __next__ = ObservedIterator.__next__
     _next_special = ObservedIterator._next_special
     next = ObservedIterator.next
     get_next = ObservedIterator.get_next
     get_next_as_optional = ObservedIterator.get_next_as_optional
-    _release = ObservedIterator._release
 
     def _take(self) -> Any:
         try:

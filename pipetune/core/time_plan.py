@@ -100,6 +100,7 @@ RUNTIME_OVERHEADS = Measurement(Part.PREPARATION, 1.0, most=2.0, least=0.4)
 AUTOTUNE_SETTLING = Measurement(Part.PREPARATION, 2.0, most=3.0)
 COMPARISON = Measurement(Part.SEARCH, 7.5, most=20.0, least=4.0)  # of one plan; a search compares two as a rule
 MEMORY_GROWTH = Measurement(Part.INFORMATION, 2.5, most=2.5)
+READ_SWEEPS = Measurement(Part.INFORMATION, 3.0, most=5.0)
 EPOCHS = Measurement(Part.INFORMATION, 6.0, most=6.0)
 STEPS_PER_CALL = Measurement(Part.INFORMATION, 5.0, most=6.0)
 

@@ -13,6 +13,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.measure.profiler import runtime_names
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 _POLL_SECONDS = 0.05  # between two readings, by judgement: longer dates a change less exactly, shorter costs time
 _STABLE_SECONDS = 0.8  # AUTOTUNE optimizes every 10 ms at first, then doubles the period each time, up to 60 s
@@ -117,7 +118,7 @@ def log_parameters(dataset: Any, *, seconds: float) -> ParameterLog:
     Raises:
         RunFailed: the pipeline raised, or is empty.
     """
-    windows.free_iterators()
+    free_iterators()
     log = ParameterLog(repeated=not windows.is_endless(dataset))
     iterator: Any = None
     try:
@@ -135,7 +136,7 @@ def log_parameters(dataset: Any, *, seconds: float) -> ParameterLog:
             log.poll(iterator)
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()
     return log
 
 

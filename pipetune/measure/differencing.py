@@ -25,6 +25,7 @@ from pipetune.measure import prefixes
 from pipetune.pipelines import live
 from pipetune.search.differencing import Cost, PrefixSeconds, operator_costs
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 FEWEST_ROUNDS = 3  # rounds needed for an interval, by judgement: with two it would be too wide to be useful
 _MOST_ROUNDS = 24  # by judgement: more rounds narrow the intervals little, and leave less time for the trials
@@ -73,7 +74,7 @@ def measure_costs(
     deadline = time.perf_counter() + seconds
     latest = deadline + _GRACE * seconds
     drains: dict[str, _PrefixConsumer] = {}
-    windows.free_iterators()
+    free_iterators()
     try:
         with windows.as_run_failed("a prefix of the pipeline"), files.temporary_folder("costs") as folder:
             cuts = prefixes.cut(source, operators, folder)
@@ -96,7 +97,7 @@ def measure_costs(
         raise RunFailed(error.message) from error
     finally:
         drains.clear()
-        windows.free_iterators()
+        free_iterators()
     readings = [
         PrefixSeconds(
             node_id,

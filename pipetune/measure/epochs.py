@@ -21,6 +21,7 @@ from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
 from pipetune.search.course import Epoch
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators, wait_for_released_iterators
 
 MOST_ELEMENTS = 100_000  # arrival times kept
 
@@ -46,7 +47,7 @@ def run_epochs(
     epochs: list[Epoch] = []
     left = most_elements
     while len(epochs) < most_epochs and left > 0 and (not epochs or time.perf_counter() < end):
-        windows.free_iterators()
+        free_iterators()
         epoch = _run_epoch(dataset, end, left)
         if not epoch.arrivals:
             if not epochs:
@@ -56,7 +57,7 @@ def run_epochs(
         left -= len(epoch.arrivals)
         if not epoch.complete:
             break
-    windows.free_iterators()
+    free_iterators()
     return epochs
 
 
@@ -66,9 +67,9 @@ def first_seconds(dataset: Any) -> float:
     Raises:
         RunFailed: the pipeline raised, or is empty.
     """
-    windows.free_iterators()
+    free_iterators()
     epoch = _run_epoch(dataset, time.perf_counter(), 1)
-    windows.free_iterators()
+    free_iterators()
     if not epoch.arrivals:
         raise RunFailed("The dataset is empty.")
     return epoch.first_seconds
@@ -139,7 +140,7 @@ _LOWEST_CROWDED_SPEED = 0.5  # lower bound of `crowded_speed`
 
 
 @functools.cache
-def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 6) -> Overheads:
+def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 4) -> Overheads:
     """Returns the overheads of this process, measured once, in about `seconds`.
 
     Args:
@@ -151,7 +152,7 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 6) -> O
     window = seconds / (rounds * len(datasets))
     cpu: dict[str, list[float]] = defaultdict(list)
     wall: dict[str, list[float]] = defaultdict(list)
-    windows.free_iterators()
+    free_iterators()
     for _ in range(rounds):
         for name, dataset in datasets.items():
             one = _window(dataset, window)
@@ -268,7 +269,7 @@ def _window(dataset: Any, seconds: float) -> tuple[float, float]:
         return (time.process_time() - cpu) / count, (time.perf_counter() - wall) / count
     finally:
         del iterator
-        windows.free_iterators()
+        wait_for_released_iterators()  # a collection, which only finds cycles, would take as long as the window
 
 
 _WARM_UP = 2  # the first copies set up memory on the device

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import DetectedResources, Machine
-from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 ROOT = Path("/")
 
@@ -227,7 +227,7 @@ def _autotune(patience_seconds: float) -> tuple[float | None, int | None, int | 
         pass  # no model is available: the fields stay None
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()
     return cores, buffers, pool
 
 

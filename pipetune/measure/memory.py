@@ -23,6 +23,7 @@ from pipetune.model.memory import Shapes, best_buckets, max_buckets, padded_shar
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 
 def release_free_memory() -> bool:
@@ -56,7 +57,7 @@ def sample_memory(dataset: Any, *, seconds: float) -> MemorySamples:
     Raises:
         RunFailed: the pipeline raised, or is empty.
     """
-    windows.free_iterators()
+    free_iterators()
     iterator: Any = None
     readings: list[tuple[int, float]] = []
     try:
@@ -76,7 +77,7 @@ def sample_memory(dataset: Any, *, seconds: float) -> MemorySamples:
             return MemorySamples(tuple(readings), buffer_contents(iterator))
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()
 
 
 def buffer_contents(iterator: Any) -> tuple[BufferContents, ...]:
@@ -213,7 +214,7 @@ def _sample(above: Any, paths: list[ComponentPath]) -> list[Shapes]:
                 break
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()
     return found
 
 

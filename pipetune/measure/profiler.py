@@ -18,6 +18,7 @@ from pipetune.core.profile import OperatorProfile, Stage
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, replay
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 
 @dataclass
@@ -218,7 +219,7 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, limit_seco
         RunFailed: the pipeline raised, or is empty.
     """
     dataset = replay.replay(source, at_parallelism_one(source.pipeline))
-    windows.free_iterators()
+    free_iterators()
     iterator: Any = None
     try:
         with windows.as_run_failed():
@@ -250,7 +251,7 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, limit_seco
             readings.take(iterator)
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()
     counters = complete_counters(source.pipeline, readings.counters, outputs=count, repeated=repeated)
     notes = (
         ()

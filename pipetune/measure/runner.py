@@ -31,6 +31,7 @@ from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.files import NamedFiles, files_within, named_files, private_files, private_folder
 from pipetune.timing import windows
 from pipetune.timing.cpu_load import LoadMeter
+from pipetune.timing.iterators import free_iterators
 
 _COMPILATION_NOTE = (
     "New shapes were compiled while training steps were measured, and again when the measurement was repeated, "
@@ -212,7 +213,7 @@ class TensorFlowRunner:
         self._state.restore()
         self._built.clear()
         self._bound = None
-        windows.free_iterators()
+        free_iterators()
         self._files.close()
 
     @property
@@ -301,4 +302,4 @@ def fill_caches(caches: Iterable[Any]) -> None:
                     raise RunFailed(f"Filling the cache took longer than {_FILL_LIMIT_SECONDS:.0f} s.")
         except tf.errors.OpError as error:
             raise RunFailed(f"The pipeline raised while the cache was filled: {error.message[:200]}") from error
-    windows.free_iterators()
+    free_iterators()

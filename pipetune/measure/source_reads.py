@@ -27,6 +27,7 @@ from pipetune.model.throughput import find_knee
 from pipetune.pipelines import live
 from pipetune.search.statistics import ratio_interval
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 _LOOK_SECONDS = 0.005  # between two looks at open files, by judgement: a file open for less time may be missed
 _OWN = ("/proc/", "/sys/", "/dev/", sys.prefix + "/", sys.base_prefix + "/lib")  # not data
@@ -67,7 +68,7 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
     Raises:
         RunFailed: the pipeline raised, or is empty.
     """
-    windows.free_iterators()
+    free_iterators()
     iterator: Any = None
     watch = OpenFileWatcher()
     try:
@@ -85,7 +86,7 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
             spent, after = time.perf_counter() - started, read_counters()
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()
     read = None if before is None or after is None else ReadCounters(
         after.syscall_bytes - before.syscall_bytes, after.storage_bytes - before.storage_bytes
     )  # fmt: skip
@@ -393,4 +394,4 @@ def _elements_per_second(dataset: Any, seconds: float, *, at_once: int, warm_up:
         return taken / (time.perf_counter() - started)
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()

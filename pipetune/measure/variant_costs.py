@@ -23,10 +23,11 @@ from pipetune.pipelines.window_decoding import decode_only_window
 from pipetune.probes.batches import downstream_batch, map_two_parts
 from pipetune.probes.decoding import decode_at_scale
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 _ALTERNATING_SECONDS = 0.05  # of an average pass, at least
 _ALTERNATING_ROUNDS = 5  # by judgement: fewer make the median depend on one disturbed round, more take longer
-_MOST_SECONDS = 1.0  # of all rounds together; at least two are run. By judgement: it decides which plan is tried first
+_MOST_SECONDS = 0.6  # of all rounds together; at least two are run. By judgement: it decides which plan is tried first
 
 
 def alternating_cpu_seconds(
@@ -139,7 +140,7 @@ def _window(dataset: Any) -> float:
         return (time.perf_counter() - start) / count
     finally:
         del iterator
-        windows.free_iterators()
+        free_iterators()
 
 
 _CROP_ELEMENTS = 64  # kept in memory and reused

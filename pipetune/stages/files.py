@@ -12,7 +12,7 @@ from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.results import RunFailed, StoredPrefix
 from pipetune.core.storage import FileUse, Sweep
-from pipetune.core.time_plan import FILE_READS, TimePlan
+from pipetune.core.time_plan import FILE_READS, READ_SWEEPS, TimePlan
 from pipetune.measure import files, source_reads
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites.cache import best_position
@@ -20,6 +20,7 @@ from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_bre
 from pipetune.stages.study import Study, rule_context
 
 _FEWEST_SECONDS = 0.8  # below that no sweep is run
+_NOTABLE_SHARE = 0.05  # of the input's time: reading in parallel saves less than that where it takes less
 _SLOW_FACTOR = 2.5  # on the time if single reads are slow, by judgement: with less, windows hold too few elements
 _OBSERVED = 0.2  # share of the time in which the running pipeline is watched
 _IDLE_BYTES = 512  # per second: what a process reads even if it reads no data
@@ -28,7 +29,10 @@ _MIN_STORAGE_SHARE = 0.5  # with less than this share from storage, most of a co
 
 
 def measure_files(study: Study, profile: Profile) -> Profile:
-    """Returns the profile, also in the session, with the files the pipeline reads. Takes a small part of the budget."""
+    """Returns the profile, also in the session, with the files the pipeline reads. Takes a small part of the budget.
+
+    Sweeps of parallel reads are run only if reading may limit the input, since plans then depend on them.
+    """
     runner, settings, source = study.runner, study.settings, study.subject.source
     named, node = runner.files, source_reads.reading_operator(source)
     use = FileUse(
@@ -48,7 +52,7 @@ def measure_files(study: Study, profile: Profile) -> Profile:
             if use.files:
                 use = replace(use, residency=files.residency(named.paths, cold=settings.cold))
             use = _with_observed_reads(study, use, profile, seconds=_OBSERVED * seconds)
-            if use.files or node is not None:
+            if (use.files or node is not None) and _reading_may_limit(use, profile, node):
                 use = _with_sweeps(study, use, profile, node, seconds=(1 - _OBSERVED) * seconds)
             if use.has_many_small_files and any(map(_opens_one, source.pipeline)):
                 use = replace(use, small=files.compare(named.paths, folder=study.settings.out))
@@ -56,6 +60,31 @@ def measure_files(study: Study, profile: Profile) -> Profile:
     runner.profile = profile
     study.journal.update_dataset(profile=profile)
     return profile
+
+
+def sweep_reads(study: Study, profile: Profile) -> Profile:
+    """Returns the profile, also in the session, with the sweeps that were not needed before, if time is left."""
+    use, node = profile.files, source_reads.reading_operator(study.subject.source)
+    if use is None or use.sweeps or not (use.files or node is not None) or _reading_may_limit(use, profile, node):
+        return profile
+    seconds = study.time_plan.seconds_for(READ_SWEEPS)
+    if seconds < _FEWEST_SECONDS:
+        return profile
+    with study.journal.phase("files", "reading the files at several parallelisms"):
+        profile = replace(profile, files=_with_sweeps(study, use, profile, node, seconds=seconds))
+    study.runner.profile = profile
+    study.journal.update_dataset(profile=profile)
+    return profile
+
+
+def _reading_may_limit(use: FileUse, profile: Profile, node: Node | None) -> bool:
+    """Whether reading may limit the input: it takes a notable share of the time, or not all files are in memory."""
+    reader, input_seconds = profile.operator(node.id) if node is not None else None, profile.input_wall_seconds
+    if reader is None or reader.wall_seconds is None or reader.visits is None or not input_seconds:
+        return True
+    if use.cold or use.remote or (use.residency.share is not None and use.residency.share < 1):
+        return True
+    return reader.visits * reader.wall_seconds > _NOTABLE_SHARE * input_seconds
 
 
 def _seconds(time_plan: TimePlan, reader: OperatorProfile | None) -> float:

@@ -101,6 +101,7 @@ class Study:
     existing_cluster: bool = False  # the job existed before: workers that share a machine now also do when training
     resumed: Session | None = None  # the session whose race goes on; None: a new analysis
     patch_is_verified: bool = False  # a patch will be verified in separate processes: only the rest is confirmed here
+    examples_per_element: float | None = None  # in one element of the output; None: it is found out
     runner: TensorFlowRunner = field(init=False)
     resident_bytes: int = field(init=False)  # of the process, before pipetune first ran the pipeline
     failed: Mapping[str, str] = field(default_factory=dict)  # by key of each plan that ended a worker process: how
@@ -118,7 +119,9 @@ class Study:
             self.subject.source,
             consumer,
             machine=self.machine,
-            examples_per_element=windows.examples_per_element(self.subject.source.dataset, is_batched(pipeline)),
+            examples_per_element=self.examples_per_element
+            or _examples_of_batches(pipeline)
+            or windows.examples_per_element(self.subject.source.dataset, is_batched(pipeline)),
             seed=self.settings.seed,
             compare_seconds=self.time_plan.usual_seconds(COMPARISON),
             cold_files=self.settings.cold,
@@ -183,6 +186,19 @@ def is_batched(pipeline: Pipeline) -> bool:
     return any(node.op in _BATCHING for node in pipeline)
 
 
+def _examples_of_batches(pipeline: Pipeline) -> float | None:
+    """Returns the batch size of a pipeline that passes its batches on as they are; None if only an element shows it."""
+    node = pipeline.output
+    while node.op in _PASSING_ON and len(node.inputs) == 1:
+        node = pipeline[node.inputs[0]]
+    size = node.argument("batch_size") if node.op in ("batch", "padded_batch") else None
+    if not isinstance(size, int):
+        return None
+    rows = pipeline[node.inputs[0]].cardinality
+    return float(min(size, rows) if rows > 0 else size)
+
+
+_PASSING_ON = frozenset({"repeat", "prefetch", "with_options", "take", "skip", "shuffle", "cache", "copy_to_device"})
 _BATCHING = frozenset({"batch", "padded_batch", "ragged_batch", "group_by_window", "rebatch"})
 _MARGIN = 0.2  # share of the free memory left unused, by judgement: less risks OOM kills, more rejects good plans
 

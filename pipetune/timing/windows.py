@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import statistics
 import time
@@ -18,6 +17,7 @@ from pipetune import tensorflow_private
 from pipetune.core.results import RunFailed, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.objects import live_objects
+from pipetune.timing.iterators import free_iterators
 
 DATA_RAN_OUT = "The data ran out: the dataset is empty when it is iterated a second time."
 """Message for a dataset that is empty when iterated again: a generator function that returns an exhausted iterator."""
@@ -284,11 +284,6 @@ def host_part(dataset: Any) -> Any:
     """Returns `dataset` without a final copy to a device."""
     found = tensorflow_private.split_device_copy(dataset)
     return dataset if found is None else found[0]
-
-
-def free_iterators() -> None:
-    """Frees unreferenced iterators: one left alive keeps filling its buffers in the background."""
-    gc.collect()
 
 
 def tuned_parameters(iterator: Any) -> tuple[tuple[str, float], ...] | None:

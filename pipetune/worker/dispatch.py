@@ -28,6 +28,7 @@ from pipetune.core.version import VERSION
 from pipetune.journal import Journal
 from pipetune.measure import machine
 from pipetune.measure.machine import detect_resources
+from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import lockstep, observation, script, verification
 from pipetune.worker.verification import open_study
 
@@ -92,7 +93,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         if consumer.kind == "loop" and not (use.training_sign or job.settings.dataset or job.lockstep_role):
             journal.update(notes=(*journal.session.notes, _NO_SIGN))
         journal.update(seconds={"capture": round(seconds, 3)})
-        with open_study(job, writer, journal, use, consumer, seen) as study:
+        with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen) as study:
             note = lockstep.parameter_server_note(
                 job.settings, use.distributed_input.handover() if use.distributed_input else None, cores=study.cores
             )

@@ -20,7 +20,7 @@ import psutil
 from pipetune.core.messages import MessageWriter, WorkerFinished
 from pipetune.core.restoration import UNDO_VARIABLE
 from pipetune.core.undo import UndoJournal
-from pipetune.pipelines.objects import free_iterators
+from pipetune.timing.iterators import free_all_iterators
 
 
 def exit_with_supervisor(descriptor: int, *, undo: str = "") -> bool:
@@ -78,7 +78,7 @@ def exit_process(code: int, writer: MessageWriter | None, journal: UndoJournal |
     last.daemon = True
     last.start()
     with contextlib.suppress(Exception):  # no failure may keep the process from exiting
-        free_iterators()
+        free_all_iterators()
     with contextlib.suppress(Exception):
         _kill_children()
     with contextlib.suppress(Exception):

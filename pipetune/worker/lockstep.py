@@ -14,7 +14,6 @@ from pipetune.core import file_events, undo
 from pipetune.core.cluster import LockstepRole
 from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.errors import PipetuneError
-from pipetune.core.garbage import shortened_collections
 from pipetune.core.lockstep import LockstepTeam, RequestLink
 from pipetune.core.messages import (
     AnalysisFailed,
@@ -33,6 +32,7 @@ from pipetune.journal import Journal, NullListener
 from pipetune.measure import lockstep, machine
 from pipetune.pipelines import live, replay
 from pipetune.stages.study import Study, Subject
+from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import observation, script
 
 
@@ -119,7 +119,7 @@ def run_as_agent(job: Job, writer: MessageWriter) -> int:
         journal = Journal(Session(VERSION, command={}), TimePlan.of(job.settings), NullListener())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, LocalConsumer) else None
-        with shortened_collections():  # as in the chief, which would wait for the collection here after each window
+        with shortened_pauses():  # as in the chief, which would wait for the collection here after each window
             lockstep.LockstepWorker(
                 runner, own, link, on_lockstep_lost=functools.partial(_report_out_of_step, writer)
             ).run()

@@ -14,7 +14,6 @@ from pipetune.core import session_file
 from pipetune.core.edits import Edit, Insert, Plan, Remove, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionVariant
-from pipetune.core.garbage import shortened_collections
 from pipetune.core.lockstep import RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
@@ -31,6 +30,7 @@ from pipetune.stages.emission import expected_digests, make_patch, patched_texts
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL
 from pipetune.stages.study import Study, Subject, other_pipelines
+from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import lockstep, observation
 from pipetune.worker.resumption import resumed_session
 
@@ -83,7 +83,7 @@ def _execute_orders(
         return make_patch(study, Plan(plan.name, tuple(one for one in plan.rewrites if one.key in keys)))
 
     journal = Journal(Session(VERSION, session.command), TimePlan.of(job.settings), NullListener())
-    with open_study(job, writer, journal, use, consumer, seen) as study, shortened_collections():
+    with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen, measured=session) as study:
         first = _check_built_pipeline(study, session, job)
         writer.send(Progress("windows", "waiting for the next measurement"))
         held = VerifiedScript(study.runner, baselines_of(study), patch=None if job.patched else patch_of)
@@ -234,6 +234,8 @@ def open_study(
     use: consumption.Consumption,
     consumer: consumption.Consumer,
     script_hooks: hooks.Hooks,
+    *,
+    measured: Session | None = None,
 ) -> Iterator[Study]:
     """Yields the study of the training pipeline and its consumer; while it is open, peer workers await orders.
 
@@ -241,6 +243,8 @@ def open_study(
         use: how the script uses the training dataset.
         consumer: what trains on it; replaced by an emulated one if the settings give a step time.
         script_hooks: the hooks of the script, with its other datasets.
+        measured: the session of an earlier process, with what need not be measured again: what TensorFlow detects of
+            the machine, and the examples of an element.
 
     Raises:
         PipetuneError: no operator of the dataset can be read, or the job does not train in the way it was started for.
@@ -255,7 +259,9 @@ def open_study(
         if team is not None:
             consumer = lockstep.consumer_of(team, use, source, consumer)
         others = other_pipelines(script_hooks.uses, use)
-        here = replace(machine.read_machine(job.settings.device), believed=detect_resources())
+        known = measured.machine.believed if measured is not None and measured.machine is not None else None
+        here = replace(machine.read_machine(job.settings.device), believed=known or detect_resources())
+        dataset = measured.main_dataset if measured is not None else None
         yield Study(
             Subject(source, consumer, use, others, (*script_hooks.resuming, *resume_points.find(source))),
             job.settings,
@@ -266,4 +272,5 @@ def open_study(
             existing_cluster=job.lockstep_role is not None and job.lockstep_role.existing_cluster,
             failed={key: job.skip_reason or "terminated the worker process" for key in job.skipped_plans},
             patch_is_verified=job.verified_separately,
+            examples_per_element=dataset.profile.examples_per_element if dataset and dataset.profile else None,
         )

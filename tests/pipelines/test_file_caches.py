@@ -18,7 +18,7 @@ from pipetune.distributed.verify.emitted import loaded
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.files import files_written_by, private_files, private_folder
-from pipetune.pipelines.objects import free_iterators
+from pipetune.timing.iterators import free_all_iterators
 from tests.core.sessions import MACHINE
 
 Dataset = tf.data.Dataset
@@ -102,7 +102,7 @@ def test_cache_being_filled_by_another_iterator_is_left_alone() -> None:
     with private_files():
         assert numbers(replay.read(dataset).dataset) == list(range(100))
     assert files() == begun
-    free_iterators()
+    free_all_iterators()
     assert files() == []
 
 
@@ -148,7 +148,7 @@ def test_freeing_iterators_removes_their_lock_files(iterators: list[Any]) -> Non
         iterators.append(iter(Dataset.range(100).map(lambda x: x + 1).cache(f"kept-{number}").prefetch(2)))
         next(iterators[-1])
     assert len([name for name in files() if name.endswith(".lockfile")]) == 3
-    free_iterators()
+    free_all_iterators()
     assert files() == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.storage import SweepReader
 from pipetune.journal import NullListener
 from pipetune.measure import files, source_reads
-from pipetune.stages.files import _kinds, measure_files
+from pipetune.stages.files import _kinds, measure_files, sweep_reads
 from pipetune.stages.profiling import watch_memory
 from pipetune.stages.study import Study
 
@@ -73,6 +74,25 @@ def test_files_of_a_pipeline(shards: Path, is_cold: bool) -> None:
         assert use.residency.share is not None and (use.residency.left is not None) is is_cold
         if is_cold and "tmpfs" not in use.filesystems and use.residency.left is not None:
             assert use.residency.left < files.MOST_RESIDENT_SHARE or use.residency.why
+
+
+@pytest.mark.usefixtures("patient_sweeps")
+def test_sweeps_wait_for_the_decision_if_reading_takes_no_notable_time(shards: Path) -> None:
+    dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
+    study = study_of(dataset)
+    node = source_reads.reading_operator(study.subject.source)
+    assert node is not None
+
+    def profile(share: float) -> Profile:
+        reader = OperatorProfile(node.id, Stage.EXTRACT, wall_seconds=share, visits=1.0, bytes_out=1000.0)
+        return replace(profile_of(study), operators=(reader,), input_wall_seconds=1.0)
+
+    before = measure_files(study, profile(0.04))
+    assert before.files is not None and before.files.sweeps == () and before.files.notes == ()
+    after = sweep_reads(study, before).files
+    assert after is not None and {one.reader for one in after.sweeps} == {SweepReader.FILES, SweepReader.SOURCE}
+    notable = measure_files(study, profile(0.06))
+    assert notable.files is not None and notable.files.sweeps and sweep_reads(study, notable) is notable
 
 
 def test_cold_windows_start_with_dropped_page_cache(shards: Path) -> None:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.pipelines import live
-from pipetune.stages.study import Subject
+from pipetune.stages.study import Subject, _examples_of_batches
 
 Dataset = tf.data.Dataset
 
@@ -43,3 +43,23 @@ def test_validation_is_tuned_first_and_previews_are_not() -> None:
     source, training = use("training", 20)
     subject = Subject(source, NoConsumer("alone"), training, others)
     assert subject.others_worth_tuning() == [3, 4, 1, 2]
+
+
+TEN = Dataset.range(10)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "examples"),
+    [
+        (TEN.batch(4), 4),
+        (TEN.batch(4).shuffle(2).repeat().prefetch(2), 4),
+        (TEN.batch(40), 10),
+        (TEN.batch(2).batch(3), 3),
+        (TEN.map(lambda x: tf.zeros([x])).padded_batch(4), 4),
+        (TEN.batch(4).map(lambda x: x[:1]), None),
+        (TEN.batch(4).unbatch(), None),
+        (TEN, None),
+    ],
+)
+def test_examples_are_read_from_the_pipeline_only_where_it_shows_them(dataset: Any, examples: int | None) -> None:
+    assert _examples_of_batches(live.read(dataset).pipeline) == examples

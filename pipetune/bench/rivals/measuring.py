@@ -14,7 +14,6 @@ from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, h
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, take_windows
 from pipetune.core.benchmarks import Workload
-from pipetune.core.garbage import shortened_collections
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
 from pipetune.core.time_plan import SystemClock
@@ -24,6 +23,7 @@ from pipetune.stages import planning
 from pipetune.stages.files import measure_files
 from pipetune.stages.profiling import refine_costs, take_profile
 from pipetune.stages.study import Study, rule_context
+from pipetune.timing.iterators import shortened_pauses
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
     path = str(job.command.get(BARE_PLAN, ""))
     bare = load_plan(path).plan if path else None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(shortened_collections())
+        stack.enter_context(shortened_pauses())
         stack.callback(study.runner.close)
         say("profiling")
         context = facts_of(study, whole=not job.settings.quick)
