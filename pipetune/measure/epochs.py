@@ -167,7 +167,8 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 4) -> O
 
 def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Overheads:
     """Derives the overheads from CPU and wall seconds per batch of each pipeline."""
-    alone = {name: wall[name] / rows for name, rows in _ROWS.items()}
+    # Neither idle threads that spin nor other processes on the core are part of a call in one thread.
+    alone = {name: min(wall[name], cpu[name]) / rows for name, rows in _ROWS.items()}
 
     def busy(name: str, form: str) -> float:
         """Returns the CPU seconds per call in addition to the function's own, including idle threads that spin."""
@@ -177,9 +178,14 @@ def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Ov
         """Returns the seconds of all cores together per call, in addition to the time of the call in one thread."""
         return cores * wall[f"{name}, {form}"] / _ROWS[name] - alone[name]
 
+    def excess_cpu(name: str) -> float:
+        """Returns the CPU seconds per call with all cores busy, in addition to those of the call in one thread."""
+        return statistics.fmean(cpu[f"{name}, {form}"] for form in _FORMS) / _ROWS[name] - alone[name]
+
     # The excess is the same for all calls of some tens of microseconds; it grows with the length of the call where a
-    # core is slower while the others are busy.
-    least, most = (statistics.fmean(excess(name, form) for form in _FORMS) for name in ("short", "long"))
+    # core is slower while the others are busy. It is one of CPU seconds: wall time also grows beside other processes,
+    # from whom a user's training may be free.
+    least, most = excess_cpu("short"), excess_cpu("long")
     difference = alone["long"] - alone["short"]
     slower = (
         min(max(0.0, (most - least) / difference), 1 / _LOWEST_CROWDED_SPEED - 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from scipy import optimize, special
 
 from pipetune.core.results import Interval
-from pipetune.search.expectation import LEAST_ERROR, UNKNOWN_ERROR, Belief
+from pipetune.search.expectation import LEAST_ERROR, UNKNOWN_ERROR, Belief, error_of
 from pipetune.search.statistics import ACCEPT_ABOVE, FEWEST_PAIRS, PAIR_SPREAD, moments, steadied_moments
 
 SHORT_SPREAD = 0.35
@@ -89,12 +89,16 @@ def evidence(
             than `FEWEST_PAIRS` pairs, and little: one in a hundred falls into a pause of the neighbours.
         ratios: of the pairs, each the plan over the pipeline as written.
         spread: deviation of the log ratio of a pair in this session, as far as known.
-        most_gain: above which no gain is possible (training cannot be faster than without any wait); None for no limit.
+        most_gain: above which no gain is possible (training cannot be faster than without any wait, nor use more than
+            all cores); None for no limit.
     """
-    before = predicted.mean if most_gain is None else min(predicted.mean, math.log(most_gain))
+    before, error = predicted.mean, predicted.deviation
+    if most_gain is not None and math.log(most_gain) < before:
+        before = math.log(most_gain)
+        error = error if predicted.predicted is None else error_of(before)
     if len(ratios) < FEWEST_PAIRS:
         ratios, spread = [*short, *ratios], max(spread, SHORT_SPREAD)
-    precision, weight, measured = 1 / max(predicted.deviation, 1e-6) ** 2, 0.0, 0.0
+    precision, weight, measured = 1 / max(error, 1e-6) ** 2, 0.0, 0.0
     if ratios:
         measured, variance = steadied_moments([math.log(ratio) for ratio in ratios], spread=max(spread, PAIR_SPREAD))
         weight = len(ratios) / variance
@@ -103,7 +107,7 @@ def evidence(
     share = _share_that_changes(predicted)
     if not weight:
         return Evidence(((share, *changed), (1 - share, 0.0, NO_CHANGE_SPREAD)))
-    changes = share * _density(measured - before, predicted.deviation**2 + 1 / weight)
+    changes = share * _density(measured - before, error**2 + 1 / weight)
     changes_nothing = (1 - share) * _density(measured, NO_CHANGE_SPREAD**2 + 1 / weight)
     share = changes / max(changes + changes_nothing, 1e-300)
     narrowed = 1 / (NO_CHANGE_SPREAD**-2 + weight)

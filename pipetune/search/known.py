@@ -9,7 +9,7 @@ from pipetune.core.results import Interval, Outcome, Rate, Trial
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.search.evidence import Evidence, evidence
-from pipetune.search.expectation import Expectation, Expected, Forecast
+from pipetune.search.expectation import Expectation, Expected, Forecast, MostGain
 from pipetune.search.finalists import Finalists
 from pipetune.search.kit import SearchContext
 from pipetune.search.resuming import EarlierRace
@@ -28,7 +28,7 @@ class SearchState:
         expected: Expected | None,
         proven_alone: Collection[str],
         only_promising: bool,
-        most_gain: float | None,
+        most_gain: MostGain | None,
         earlier: EarlierRace | None,
     ) -> None:
         self.candidates = tuple(candidates)
@@ -92,7 +92,7 @@ class SearchState:
     def evidence(self, plan: Plan) -> Evidence:
         """Returns what is known of the gain of a plan over the pipeline as written, where nothing is proven."""
         ratios = [ratio for trial in self._raced() if trial.plan.key == plan.key for ratio in trial.ratios]
-        limit = self.most_gain if self.kit.unit == "training" else None
+        limit = self.most_gain(plan) if self.most_gain is not None and self.kit.unit == "training" else None
         expectation = self.finalists.expectation
         short = [one.rate for one in expectation.screened.get(plan.key, [])]
         return evidence(expectation.predicted(plan), short, ratios, spread=expectation.spread, most_gain=limit)

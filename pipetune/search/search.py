@@ -14,7 +14,7 @@ from pipetune.search.ablation import ablate, with_sparing
 from pipetune.search.baselines import DEFAULTS, choose_steps, fit_windows, measure_baselines, rate_from
 from pipetune.search.composing import Composer, Conflict, no_conflict, structural
 from pipetune.search.equality import EqualityGate
-from pipetune.search.expectation import Expected
+from pipetune.search.expectation import Expected, MostGain
 from pipetune.search.inside import try_inside
 from pipetune.search.kit import SearchContext
 from pipetune.search.known import SearchState
@@ -44,7 +44,7 @@ def search(
     conflict: Conflict = no_conflict,
     proven_alone: Collection[str] = (),
     only_promising: bool = False,
-    most_gain: float | None = None,
+    most_gain: MostGain | None = None,
     earlier: EarlierRace | None = None,
 ) -> SearchResult:
     """Find the plan that is proven faster than `baselines["defaults"]`, smallest first, or none.
@@ -66,7 +66,7 @@ def search(
         conflict: why rewrites, each legal alone, must not stand in one plan.
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
-        most_gain: what training could gain at most, were there no input; None where that is unknown.
+        most_gain: what training could gain at most with a plan; None where nothing is known of that.
         earlier: the race of an earlier session to go on with first.
     """
     clock = clock or SystemClock()

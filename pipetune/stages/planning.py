@@ -113,7 +113,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             failed=study.failed,
             conflict=lambda rewrites: find_conflict(context, rewrites),
             only_promising=little,
-            most_gain=_most_gain(diagnosis),
+            most_gain=lambda plan: _most_gain(study, profile, diagnosis, plan),
             earlier=earlier_race(study.resumed) if study.resumed and study.journal.studies_training else None,
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
@@ -134,10 +134,20 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     return PlanningResult(found, variants, earlier)
 
 
-def _most_gain(diagnosis: Diagnosis) -> float | None:
-    """Returns what training could gain at most without any wait; None if unknown."""
-    share = diagnosis.wait_share
-    return 1 / (1 - min(share.high, 0.99)) if share is not None else None
+def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan) -> float | None:
+    """Returns what training could gain at most with a plan; None if unknown.
+
+    A step cannot be shorter than without any wait, nor than what input and model take of all processors they share.
+    """
+    share, consumer = diagnosis.wait_share, profile.consumer
+    if share is None:
+        return None
+    limit = 1 / (1 - min(share.high, 0.99))
+    per_example = _predict(study, profile, plan).cpu_seconds_per_example
+    if not study.runner.shares_processors or per_example is None or not consumer.real_seconds:
+        return limit
+    busy = per_example * profile.examples_per_element + (consumer.bound_cpu_seconds or 0.0)
+    return min(limit, max(1.0, consumer.real_seconds * study.cores / busy)) if busy > 0 else limit
 
 
 def replaces_autotune(rewrite: Rewrite, context: RuleContext) -> bool:

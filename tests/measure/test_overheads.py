@@ -26,11 +26,15 @@ def test_overheads_are_computed_from_differences() -> None:
         wall[f"{name}, fused"] = rows * (alone * 1.1 + fused) * US / 2
     # CPU time: the whole overhead of a call around the short function, and a fourth of it around the brief one.
     cpu = {
+        "brief": 64 * 30 * US,
+        "short": 32 * 90 * US,
         "long": 8 * 500 * US,
+        "long, parallel": 8 * (460 * 1.1 + 24) * US,
+        "long, fused": 8 * 460 * 1.1 * US,
         "brief, parallel": 64 * (20 * 1.1 + 10) * US,
         "brief, fused": 64 * (20 * 1.1 + 6) * US,
         "short, parallel": 32 * (60 * 1.1 + 24) * US,
-        "short, fused": 32 * 60 * US,
+        "short, fused": 32 * 60 * 1.1 * US,
     }
     found = epochs._from(cpu, wall, 2)
     assert found.next_seconds == pytest.approx(30 * US)
@@ -45,6 +49,10 @@ def test_overheads_are_computed_from_differences() -> None:
     assert found.crowded_speed == pytest.approx(1 / 1.1)
     assert found.spin_seconds == pytest.approx(40 * US)
     assert epochs._from(cpu, wall, 1).crowded_speed == 1
+    # Beside another process: parallel calls wait for a core, and take no more CPU time.
+    beside = {name: seconds * (1.6 if "," in name else 1.2) for name, seconds in wall.items()}
+    cpu |= {"brief": 64 * 20 * US, "short": 32 * 60 * US, "long": 8 * 460 * US}
+    assert epochs._from(cpu, beside, 2).crowded_speed == pytest.approx(1 / 1.1)
 
 
 def test_measured_overheads_are_finite_and_not_negative() -> None:

@@ -47,6 +47,7 @@ def test_training_cannot_gain_more_than_its_wait() -> None:
     free = evidence(told(3.0), [], [1.15] * 3)
     limited = evidence(told(3.0), [], [1.15] * 3, most_gain=1.2)
     assert limited.interval.high < free.interval.high
+    assert evidence(told(3.0, 0.3), [], [], most_gain=1.0).probability < 0.4
 
 
 def test_a_small_predicted_gain_is_believed_less_than_a_large_one() -> None:

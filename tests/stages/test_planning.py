@@ -10,9 +10,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import RunFailed
+from pipetune.core.profile import ConsumerProfile
+from pipetune.core.results import Interval, Prediction, RunFailed
 from pipetune.rewrites.rule import RuleContext
 from pipetune.stages import planning
 from pipetune.stages.planning import replaces_autotune
@@ -80,3 +81,19 @@ def test_freeze_autotune_replaces_autotune() -> None:
     context = RuleContext(pipeline("range | batch 4"), cores=2)
     edit = Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2})
     assert replaces_autotune(Rewrite("freeze-autotune", "n1", Safety.EXACT, (edit,), "freezes"), context)
+
+
+def test_training_gains_no_more_than_its_wait_nor_than_the_processors_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = study(numbers())
+    one.machine = replace(one.machine, cores_granted=2.0)
+    consumer = ConsumerProfile("keras-fit", real_seconds=0.066, bound_seconds=0.014, bound_cpu_seconds=0.022)
+    profile = replace(PROFILE, consumer=consumer, examples_per_element=32.0)
+    waits = replace(DIAGNOSIS, wait_share=Interval(0.75, 0.7, 0.8, pairs=4, method="test"))
+    plan, prediction = Plan("tuned"), Prediction(1000.0, cpu_seconds_per_example=0.078 / 32)
+    monkeypatch.setattr(planning, "_predict", lambda study, profile, plan: prediction)
+    for shares, most in ((False, 5.0), (True, 0.066 * 2 / (0.078 + 0.022))):
+        monkeypatch.setattr(type(one.runner), "shares_processors", shares)
+        assert planning._most_gain(one, profile, waits, plan) == pytest.approx(most)
+    prediction = Prediction(why="nobody knows")
+    assert planning._most_gain(one, profile, waits, plan) == pytest.approx(5.0)
+    assert planning._most_gain(one, profile, replace(waits, wait_share=None), plan) is None
