@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.machine import DeviceTransfer, Overheads
@@ -214,6 +214,11 @@ class ConsumerProfile:
         return max(self.bound_seconds, self.input_seconds)
 
 
+LONGEST_FILL_SECONDS = 1.5
+"""Of a pipeline's shuffle buffers, up to which they are filled where their filling counts: once for memory and first
+batch, and in each of the twelve windows of a verification, which has some 20 of 60 seconds."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """The complete profile of one pipeline."""
@@ -227,6 +232,8 @@ class Profile:
     first_element_seconds: float | None = None
     peak_rss_mib: float | None = None
     cardinality: Mapping[str, int] | None = None  # elements per epoch by node id, if they were counted
+    cut_buffers: Mapping[str, int] = field(default_factory=dict)  # shuffles of windows, by id
+    fill_seconds: float = 0.0  # that the original buffers take longer to fill than those
     files: FileUse | None = None  # what it reads; None: not examined
     growth: MemoryGrowth | None = None  # of memory over time; None: not observed
     held: tuple[BufferContents, ...] = ()  # by the buffers of the original pipeline, including TensorFlow's own
@@ -234,6 +241,11 @@ class Profile:
     notes: tuple[str, ...] = ()
     overheads: Overheads | None = None  # of this machine, if they were measured
     transfer: DeviceTransfer | None = None  # copy of one element to the accelerator; None on a CPU
+
+    @property
+    def verified_buffers(self) -> Mapping[str, int]:
+        """The shuffle buffers that a verification is measured with, by node id; the others are the script's own."""
+        return self.cut_buffers if self.fill_seconds > LONGEST_FILL_SECONDS else {}
 
     def operator(self, node: str) -> OperatorProfile | None:
         """Returns the profile of the operator with this id; None if it was not profiled."""

@@ -25,6 +25,7 @@ from pipetune.equality.compare import replica_check
 from pipetune.measure.autotune_log import ParameterLog, log_parameters
 from pipetune.measure.files import drop_if_supported
 from pipetune.measure.machine import throttling_group
+from pipetune.measure.shuffles import CutBuffers
 from pipetune.model.memory import expected_peak_bytes
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
@@ -74,6 +75,7 @@ class TensorFlowRunner:
         self.source = source
         self.consumer = consumer
         self.profile: Profile | None = None  # set after profiling; predictions need it
+        self._cut = CutBuffers(source, {}, 0.0)
         self._machine = machine
         self.examples_per_element = examples_per_element
         self._seed = seed
@@ -104,6 +106,16 @@ class TensorFlowRunner:
     def files(self) -> NamedFiles:
         """The files that the original pipeline names."""
         return named_files(self.source)
+
+    @property
+    def cut(self) -> CutBuffers:
+        """The pipeline that windows run: the original one, or with smaller shuffle buffers, whatever the plan."""
+        return self._cut
+
+    @cut.setter
+    def cut(self, cut: CutBuffers) -> None:
+        self._cut = cut
+        self._built.clear()
 
     def drop_file_caches(self) -> None:
         """With `cold_files`, drops the files from the page cache, including files of caches that trials wrote."""
@@ -165,7 +177,7 @@ class TensorFlowRunner:
         if plan is not None:
             return self._dataset(plan)
         if self._bound is None:
-            self._bound = windows.apply_on_host(self.source.dataset, lambda dataset: dataset.take(1).cache())
+            self._bound = windows.apply_on_host(self._cut.source.dataset, lambda dataset: dataset.take(1).cache())
         return self._bound
 
     def compare(self, plan: Plan) -> Comparison:
@@ -259,12 +271,12 @@ class TensorFlowRunner:
 
     def _dataset(self, plan: Plan) -> Any:
         if not plan.edits:
-            return self.source.dataset
+            return self._cut.source.dataset
         key = tuple(repr(edit) for edit in plan.edits)
         if key not in self._built:
             edited = self.edited(plan)
             try:
-                nodes = replay.replay_nodes(self.source, edited)
+                nodes = replay.replay_nodes(self._cut.source, self._cut.applied_to(edited))
             except CannotReplay as error:
                 raise RunFailed(error.message) from error
             except (tf.errors.OpError, ValueError, TypeError) as error:

@@ -12,6 +12,7 @@ from pipetune.core.session import PatchResult, Session
 from pipetune.distributed.verify import original
 from pipetune.equality import compare
 from pipetune.measure import machine
+from pipetune.measure.shuffles import with_buffers
 from pipetune.model.coverage import choose_kind
 from pipetune.model.service import service_need
 from pipetune.pipelines.replay import replay
@@ -78,8 +79,10 @@ def _process_bytes(study: Study, plan: Plan) -> float:
 
 def _expected(study: Study, edited: Pipeline) -> tuple[str, ...]:
     """Returns digests of the first elements that the patched source must yield; empty if they are not reproducible."""
+    profile, source = study.runner.profile, study.subject.source
+    cut = with_buffers(source, profile.verified_buffers if profile is not None else {})
     with study.runner.measuring():
-        return expected_digests(replay(study.subject.source, edited), seed=study.settings.seed)
+        return expected_digests(replay(cut.source, cut.applied_to(edited)), seed=study.settings.seed)
 
 
 def expected_digests(dataset: object, *, seed: int) -> tuple[str, ...]:

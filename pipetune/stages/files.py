@@ -99,7 +99,7 @@ def _with_observed_reads(study: Study, use: FileUse, profile: Profile, *, second
     runner.drop_file_caches()
     try:
         with runner.measuring():
-            seen = source_reads.observe(runner.source.dataset, seconds=max(0.1, seconds))
+            seen = source_reads.observe(runner.cut.source.dataset, seconds=max(0.1, seconds))
     except RunFailed as failure:
         return replace(use, notes=(*use.notes, str(failure)))
     size = seen.bytes_per_element

@@ -59,10 +59,10 @@ def baselines_of(study: Study) -> dict[str, Plan]:
 
 def complete_profile(study: Study, profile: Profile) -> Profile:
     """Returns the profile with what plans are priced by: elements per epoch, function variants, overheads."""
-    source, annotated = study.subject.source, study.annotated_pipeline
+    source, annotated = study.runner.cut.source, study.annotated_pipeline
     with study.runner.measuring():
         study.journal.report_progress("counting the elements of an epoch")
-        cardinality = count_elements(source, limit_seconds=study.time_plan.seconds_for(ELEMENT_COUNT))
+        cardinality = count_elements(study.subject.source, limit_seconds=study.time_plan.seconds_for(ELEMENT_COUNT))
         study.journal.report_progress("measuring the overhead of the tf.data runtime")
         seconds = study.time_plan.seconds_for(RUNTIME_OVERHEADS)
         overheads = measure_overheads(study.cores, seconds=seconds)

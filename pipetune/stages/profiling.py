@@ -8,6 +8,7 @@ from dataclasses import replace
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import (
+    LONGEST_FILL_SECONDS,
     ConsumerProfile,
     CostSource,
     Diagnosis,
@@ -23,8 +24,9 @@ from pipetune.measure import machine, profiler
 from pipetune.measure.differencing import DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
 from pipetune.measure.memory import MemorySamples, sample_memory
+from pipetune.measure.shuffles import cut_buffers
 from pipetune.model.bottleneck import diagnose
-from pipetune.model.memory import growth
+from pipetune.model.memory import added_bytes, growth
 from pipetune.model.segments import fused_map_batch_pairs
 from pipetune.pipelines import graph_passes
 from pipetune.search.stall import Stall, measure_stall
@@ -47,15 +49,21 @@ def take_profile(study: Study) -> Profile:
     journal, runner = study.journal, study.runner
     part = study.time_plan.scale
     with journal.phase("profile", "measuring the input alone"):
+        with runner.measuring():
+            # Workers in lockstep would each cut by what they measure.
+            cut = cut_buffers(study.subject.source) if study.team is None else runner.cut
+        if cut.fill_seconds > LONGEST_FILL_SECONDS:
+            runner.cut = cut
         # Memory first: the process keeps what later trials allocate.
         level = study.resident_bytes
         counted = machine.reset_peak_rss()
         alone = runner.input_window(ORIGINAL, seconds=part * _INPUT_SECONDS, warmup_seconds=0.3)
         peak_mib = max(0.0, machine.peak_rss_bytes() - level) / 2**20 if counted else None
+        first, runner.cut = runner.cut, cut
         journal.report_progress("reading the cost of each operator")
         runner.drop_file_caches()
         with runner.measuring():
-            costs = profiler.profile_input(study.subject.source, seconds=part * _COST_SECONDS)
+            costs = profiler.profile_input(runner.cut.source, seconds=part * _COST_SECONDS)
     with journal.phase("verdict", "comparing the training step with one cached batch"):
         consumer = _consumer_profile(study, alone.step_seconds)
     output = study.subject.source.pipeline.output
@@ -67,11 +75,16 @@ def take_profile(study: Study) -> Profile:
         element_bytes=by_node[output.id].bytes_out,
         input_cpu_seconds=costs.cpu_seconds,
         input_wall_seconds=costs.wall_seconds,
-        first_element_seconds=alone.first_seconds,
+        first_element_seconds=alone.first_seconds + first.fill_seconds,
         peak_rss_mib=peak_mib,
+        cut_buffers=cut.sizes,
+        fill_seconds=cut.fill_seconds,
         notes=(*costs.notes, *runner.notes),
         intervals=tuple(round(seconds, 7) for seconds in alone.intervals),
     )
+    if peak_mib is not None:
+        missing = added_bytes(first.source.pipeline, study.subject.source.pipeline, profile) / 2**20
+        profile = replace(profile, peak_rss_mib=peak_mib + missing)
     runner.profile = profile
     if journal.session.training is None:
         journal.update(training=_initial_training(consumer))
@@ -79,8 +92,8 @@ def take_profile(study: Study) -> Profile:
         examples_per_second=alone.examples_per_second,
         batches_per_second=1 / alone.step_seconds,
         cpu_us_per_example=alone.cpu_seconds_per_example * 1e6,
-        first_batch_seconds=alone.first_seconds,
-        peak_rss_mib=peak_mib,
+        first_batch_seconds=profile.first_element_seconds,
+        peak_rss_mib=profile.peak_rss_mib,
     )
     journal.update_dataset(profile=profile, rates={"defaults": rate})
     return profile
@@ -158,7 +171,7 @@ def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[
         with study.journal.phase("costs", "measuring the cost of each operator in a second way"):
             operators = {operator.node: operator for operator in profile.operators}
             with study.runner.measuring():
-                found = measure_costs(study.subject.source, operators, seconds=seconds, seed=study.settings.seed)
+                found = measure_costs(study.runner.cut.source, operators, seconds=seconds, seed=study.settings.seed)
         profile = with_differences(replace(profile, notes=notes), pipeline, found)
         diagnosis = diagnose(pipeline, profile, study.machine, study.settings)
     except RunFailed as failure:

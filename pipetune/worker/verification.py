@@ -17,7 +17,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.lockstep import RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
-from pipetune.core.session import PatchResult, Session
+from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, NullListener
@@ -25,6 +25,8 @@ from pipetune.measure import machine
 from pipetune.measure.lockstep import VerifiedScript, operators_of
 from pipetune.measure.machine import detect_resources
 from pipetune.measure.runner import added_caches, fill_caches
+from pipetune.measure.shuffles import with_buffers
+from pipetune.model.memory import added_bytes
 from pipetune.pipelines import replay, resume_points
 from pipetune.stages.emission import expected_digests, make_patch, patched_texts
 from pipetune.stages.planning import baselines_of
@@ -100,6 +102,8 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
     if not job.patched:
         difference = first_difference(found, dataset.pipeline)
         why = f"The script builds a different pipeline than before: {difference}." if difference else ""
+        if not why:
+            study.runner.cut = with_buffers(source, _verified_buffers(dataset, found, dataset.pipeline))
         return StepReply(why, operators=operators_of(found))
     covered = patch.covered_part(dataset.plan)
     expected = apply_edits(dataset.pipeline, covered.edits)
@@ -108,29 +112,48 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         blamed = (one for one in covered.rewrites if any(_edits_node(edit, different.node) for edit in one.edits))
         why = f"The patched source builds a different pipeline than the plan: {different.description}."
         return StepReply(why, failed=tuple(one.key for one in blamed))
+    sizes = _verified_buffers(dataset, found, expected)
+    study.runner.cut = cut = with_buffers(source, sizes)
     if not job.check_elements:
         return StepReply(operators=operators_of(found))
     if not patch.expected and any(map(_has_other_ops, expected)):
         return StepReply("A function has different ops than in the plan, and the elements cannot be compared.")
     elements = "elements not comparable"
     if patch.expected:
-        digests = expected_digests(source.dataset, seed=study.settings.seed)
+        digests = expected_digests(cut.source.dataset, seed=study.settings.seed)
         count = min(len(digests), len(patch.expected))
         if count == 0 or digests[:count] != patch.expected[:count]:
             return StepReply("The patched source yields different elements than the plan.")
         elements = f"{count} elements equal"
-    fill_caches(source.datasets[node] for node in _added_caches(found, expected, dataset.pipeline))
+    fill_caches(cut.source.datasets[node] for node in _added_caches(found, expected, dataset.pipeline))
     counted = machine.reset_peak_rss()
     window = study.runner.input_window(
         ORIGINAL, seconds=_MEMORY_WINDOW_SECONDS, warmup_seconds=_MEMORY_WINDOW_SECONDS / 2
     )
     peak = max(0.0, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
+    if peak is not None and sizes and dataset.profile is not None:
+        smaller = replace(cut, sizes=dataset.profile.verified_buffers).applied_to(expected)
+        peak += added_bytes(smaller, expected, dataset.profile) / 2**20
+        elements += f", measured with shuffle buffers of {max(sizes.values())} elements"
     return StepReply(
         window=replace(window, intervals=()),
         operators=operators_of(found),
         checked=f"same operators as the plan, {elements}",
         peak_rss_mib=peak,
     )
+
+
+def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeline) -> dict[str, int]:
+    """Returns the shuffle buffers to measure with, by the ids of the pipeline that a script builds.
+
+    Args:
+        dataset: the dataset in the session, with those of its own pipeline.
+        actual: the pipeline of the script.
+        expected: the same with the ids of the session; it has the same operators, apart from those that set options.
+    """
+    sizes = dataset.profile.verified_buffers if dataset.profile is not None else {}
+    both = zip(_without_options(actual), _without_options(expected), strict=True)
+    return {here.id: sizes[there.id] for here, there in both if there.id in sizes}
 
 
 def _added_caches(actual: Pipeline, expected: Pipeline, original: Pipeline) -> list[str]:

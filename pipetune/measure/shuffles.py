@@ -1,0 +1,106 @@
+"""Shuffle buffers that are cut for measuring: filling one may take longer than a window, and tells nothing about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.edits import SetArgument, apply_edits
+from pipetune.core.errors import CannotReplay
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.pipelines import live, replay
+
+_FILL_SECONDS = 0.1
+"""Of one buffer, at most. A window takes 0.3 to 1 s, and each begins with a new iterator. Measured on the photos
+example with a map made parallel: 256 elements, 1.92 times as fast; cut to 32 elements in both, 1.96 times."""
+
+_FEWEST_ELEMENTS = 32  # kept of a buffer: with fewer, elements may still be in the processor's cache when they leave
+
+
+@dataclass(frozen=True)
+class CutBuffers:
+    """A pipeline with smaller shuffle buffers; the cost of an element is the same.
+
+    Args:
+        source: the live pipeline with these buffers; its nodes have the ids of the original.
+        sizes: elements of every buffer that was cut, by node id.
+        fill_seconds: that the original buffers take longer to fill.
+    """
+
+    source: live.LivePipeline
+    sizes: Mapping[str, int]
+    fill_seconds: float
+
+    def applied_to(self, pipeline: Pipeline) -> Pipeline:
+        """Returns an edited form of the original pipeline with its larger buffers cut in the same way."""
+        return apply_edits(pipeline, [SetArgument(node.id, "buffer_size", self.sizes[node.id])
+                                      for node in pipeline if _exceeds(node, self.sizes.get(node.id))])  # fmt: skip
+
+
+def cut_buffers(source: live.LivePipeline) -> CutBuffers:
+    """Returns the pipeline with every shuffle buffer cut that takes long to fill; draws some elements to see which do.
+
+    The buffer of a shuffle upstream of a cache is not cut: what is in the cache would have to be computed anew.
+    """
+    cut = CutBuffers(source, {}, 0.0)
+    for node in source.pipeline:
+        if node.op != "shuffle" or _is_cached(source.pipeline, node):
+            continue
+        size, rows = node.argument("buffer_size"), source.pipeline[node.inputs[0]].cardinality
+        if not isinstance(size, int) or size <= _FEWEST_ELEMENTS:
+            continue
+        size = min(size, rows) if rows > 0 else size
+        seconds = _seconds_per_element(cut.source.datasets[node.inputs[0]], most=size)
+        kept = max(_FEWEST_ELEMENTS, int(_FILL_SECONDS / seconds)) if seconds > 0 else size
+        if kept < size:
+            sizes = {**cut.sizes, node.id: kept}
+            cut = with_buffers(source, sizes, fill_seconds=cut.fill_seconds + (size - kept) * seconds)
+    return cut
+
+
+def with_buffers(source: live.LivePipeline, sizes: Mapping[str, int], *, fill_seconds: float = 0.0) -> CutBuffers:
+    """Returns the pipeline with shuffle buffers of at most these sizes; as it is if it cannot be rebuilt."""
+    if not sizes:
+        return CutBuffers(source, {}, 0.0)
+    wanted = CutBuffers(source, sizes, fill_seconds)
+    pipeline = wanted.applied_to(source.pipeline)
+    try:
+        datasets = replay.replay_nodes(source, pipeline)
+    except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
+        return CutBuffers(source, {}, 0.0)
+    return CutBuffers(
+        live.LivePipeline(pipeline, {node.id: datasets[node.id] for node in pipeline}), sizes, fill_seconds
+    )
+
+
+def _seconds_per_element(dataset: Any, *, most: int) -> float:
+    """Returns the seconds between two elements; 0 if `most` elements come within the permitted time.
+
+    Errors are left to the first window, which reports them.
+    """
+    count = 1
+    try:
+        while True:
+            started = time.perf_counter()
+            drawn = int(dataset.take(min(count, most)).reduce(np.int64(0), lambda number, *_: number + 1))
+            seconds = time.perf_counter() - started
+            if drawn < count or seconds > _FILL_SECONDS:
+                break
+            count *= 4
+    except (tf.errors.OpError, ValueError, TypeError):
+        return 0.0
+    return seconds / drawn if drawn and seconds * most / drawn > _FILL_SECONDS else 0.0
+
+
+def _is_cached(pipeline: Pipeline, node: Node) -> bool:
+    return any(below.op in ("cache", "snapshot") for below in pipeline.downstream(node.id))
+
+
+def _exceeds(node: Node, size: int | None) -> bool:
+    current = node.argument("buffer_size")
+    return size is not None and node.op == "shuffle" and isinstance(current, int) and current > size

@@ -1,0 +1,78 @@
+"""Shuffle buffers that take long to fill are cut for measuring, the same in every plan."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.capture.consumption import NoConsumer
+from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.measure.runner import TensorFlowRunner
+from pipetune.measure.shuffles import CutBuffers, cut_buffers, with_buffers
+from pipetune.pipelines import live
+from tests.core.sessions import MACHINE
+
+Dataset = tf.data.Dataset
+
+
+def slow(count: int = 100_000) -> Any:
+    """Numbers, each of which takes a millisecond."""
+
+    def wait(number: Any) -> Any:
+        time.sleep(0.001)
+        return number
+
+    return Dataset.range(count).map(lambda x: tf.ensure_shape(tf.py_function(wait, [x], tf.int64), []))
+
+
+def sizes(cut: CutBuffers) -> list[int]:
+    return [node.argument("buffer_size") for node in cut.source.pipeline if node.op == "shuffle"]  # type: ignore[misc]
+
+
+def test_buffer_that_takes_long_to_fill_is_cut() -> None:
+    source = live.read(slow().shuffle(5000).batch(4))
+    cut = cut_buffers(source)
+    (size,) = sizes(cut)
+    assert 32 <= size <= 100 and list(cut.sizes.values()) == [size]
+    assert cut.fill_seconds > 4
+    assert [node.id for node in cut.source.pipeline] == [node.id for node in source.pipeline]
+    assert next(iter(cut.source.dataset)).shape == [4]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Dataset.range(10**9).shuffle(500).batch(4),
+        lambda: slow().shuffle(32),
+        lambda: slow(40).shuffle(5000),
+        lambda: slow(20).shuffle(5000).cache().batch(2),
+        lambda: slow().batch(4),
+        lambda: Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([])).shuffle(5000),
+    ],
+    ids=["filled at once", "small", "few elements", "cached", "no shuffle", "empty"],
+)
+def test_other_buffers_stay(make: Any) -> None:
+    source = live.read(make())
+    cut = cut_buffers(source)
+    assert cut.source is source and cut.sizes == {} and cut.fill_seconds == 0
+
+
+def test_cut_is_the_same_in_every_plan() -> None:
+    source = live.read(slow().shuffle(5000).batch(4))
+    (shuffle, batch) = (next(node for node in source.pipeline if node.op == op) for op in ("shuffle", "batch"))
+    cut = with_buffers(source, {shuffle.id: 40})
+    runner = TensorFlowRunner(source, NoConsumer("nobody trains"), machine=MACHINE, examples_per_element=4.0)
+    runner.cut = cut
+    edits = (SetArgument(batch.id, "num_parallel_calls", 2),)
+    plan = Plan("tuned", (Rewrite("parallel-batch", batch.id, Safety.EXACT, edits, "in parallel"),))
+    for chosen in (Plan("defaults"), plan):
+        dataset = runner.training_dataset(chosen)
+        assert [node.argument("buffer_size") for node in live.read(dataset).pipeline if node.op == "shuffle"] == [40]
+    assert runner.edited(plan)[shuffle.id].argument("buffer_size") == 5000
+    smaller = apply_edits(source.pipeline, [SetArgument(shuffle.id, "buffer_size", 8)])
+    assert cut.applied_to(smaller) == smaller
