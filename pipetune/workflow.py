@@ -10,6 +10,7 @@ from pipetune.core.session import Session
 from pipetune.core.time_plan import AFTER_NO_SECONDS, TimePlan
 from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
+from pipetune.stages.dataset_costs import measure_dataset_costs
 from pipetune.stages.emission import write_distributed_form
 from pipetune.stages.epochs import measure_epochs
 from pipetune.stages.files import measure_files, sweep_reads
@@ -74,10 +75,11 @@ def find_and_prove(study: Study) -> Plan | None:
 
 
 def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
-    """Measures what decides nothing, in the time that is left, and stores it in the session."""
+    """Measures what decides nothing, most of it in the time that is left, and stores it in the session."""
     compare_inputs(study)
     profile = watch_memory(study, profile)
     measure_epochs(study, profile)
+    measure_dataset_costs(study, profile)
     profile = sweep_reads(study, profile)
     count_worker_shares(study)
     advise(study, profile, diagnosis)

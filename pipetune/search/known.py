@@ -9,7 +9,7 @@ from pipetune.core.results import Interval, Outcome, Rate, Trial
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.search.evidence import Evidence, evidence
-from pipetune.search.expectation import Expectation, Expected, Forecast, MostGain
+from pipetune.search.expectation import WORTH, Expectation, Expected, Forecast, MostGain
 from pipetune.search.finalists import Finalists
 from pipetune.search.kit import SearchContext
 from pipetune.search.resuming import EarlierRace
@@ -71,12 +71,12 @@ class SearchState:
     def open_plans(self) -> list[Plan]:
         """Returns the plans that may gain and that no race has decided on; they may stand in the user's script.
 
-        Each rewrite alone of which there is a window or a prediction, what was raced, and the strongest rewrite with
-        all that the model expects to add to it.
+        Each rewrite alone of which there is a window, or a gain is predicted; what was raced; and the strongest rewrite
+        with all that the model expects to add to it.
         """
         expectation = self.finalists.expectation
         usable = [one for one in self.finalists.rewrites if one.key not in self.finalists.proven_alone]
-        known = [one for one in usable if one.key in expectation.screened or expectation.of(one).predicted is not None]
+        known = [one for one in usable if one.key in expectation.screened or self._is_predicted_to_gain(one)]
         plans = [self.kit.composer.plan([one]) for one in known]
         if ranked := expectation.ranked(known):
             plans.append(expectation.joined(ranked, ranked[0]))
@@ -88,6 +88,10 @@ class SearchState:
             for key, plan in found.items()
             if key not in decided and not any(one.key in unusable for one in plan.rewrites)
         ]
+
+    def _is_predicted_to_gain(self, rewrite: Rewrite) -> bool:
+        belief = self.finalists.expectation.of(rewrite)
+        return belief.predicted is not None and belief.mean >= WORTH
 
     def evidence(self, plan: Plan) -> Evidence:
         """Returns what is known of the gain of a plan over the pipeline as written, where nothing is proven."""

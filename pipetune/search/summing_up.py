@@ -189,9 +189,14 @@ def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why
 
 
 def _settled(known: SearchState, trial: Trial) -> Trial:
-    """The trial, rejected where its time was over and all that is known of the plan leaves no gain in sight."""
+    """The trial, rejected where its time was over and all that is known of the plan leaves no gain in sight.
+
+    So is a number in place of AUTOTUNE, which is worth nothing to anybody unless it is proven.
+    """
     if known.chosen is not None or trial.kind != "search" or trial.outcome is not Outcome.UNDECIDED or not trial.ratios:
         return trial
+    if any(one.key in known.finalists.proven_alone for one in trial.plan.rewrites):
+        return replace(trial, outcome=Outcome.REJECTED, why="not proven better than what AUTOTUNE chooses")
     if known.evidence(trial.plan).probability >= NOTHING_BELOW:
         return trial
     return replace(trial, outcome=Outcome.REJECTED, why=f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight")

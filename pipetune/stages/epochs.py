@@ -1,21 +1,18 @@
 """After the trials: epochs and what differs from steady state: first element, epoch boundary, later epochs, drift.
 
-Takes a bounded share of the user's time, and notes what it skipped for lack of time. Also records what each of the
-script's datasets costs.
+Takes a bounded share of the user's time, and notes what it skipped for lack of time.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Finding, Profile
-from pipetune.core.results import DatasetCost, RunDynamics, RunFailed
-from pipetune.core.session import DatasetResult
+from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.time_plan import EPOCHS, SystemClock
 from pipetune.measure import epochs
 from pipetune.search.course import (
@@ -31,15 +28,12 @@ from pipetune.search.course import (
     without_drain,
 )
 from pipetune.stages.study import Study
-from pipetune.timing import windows
 
 _LEAST_SECONDS = 0.4  # by judgement: in less, nothing of an epoch is seen
 _RUN_SHARE = 0.4  # share of the time for the first run; the same again if a drift must be confirmed
 _FILL_SHARE = 0.3  # share of the time to measure the shuffle fill
 _CACHE_SHARE = 0.1  # of the memory limit, for a second copy of a cache
 _FRESH_ITERATORS = 3  # fresh iterators, where no epoch ended
-_OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5  # for each of the script's other datasets, and for all of them
-_VALIDATION_SHARE = 0.05  # of an epoch of training and validation, from which on its input is worth tuning
 _PAUSE_SHARE, _LONG_PAUSE_SECONDS = 0.05, 0.15  # share of an epoch; every new iterator takes a few milliseconds
 
 
@@ -74,10 +68,7 @@ def measure_epochs(study: Study, profile: Profile) -> None:
                 notes=(f"The epochs could not be measured any further: {failure}",),
             )
         journal.update_dataset(course=course)
-        _store_costs(study, profile, course)
         found = tuple(findings(study.subject.source.pipeline, profile, course))
-        if journal.studies_training:
-            found += tuple(validation_findings(journal.session.datasets, profile))
         if found:
             journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
 
@@ -210,89 +201,6 @@ def _per_output(pipeline: Pipeline, node: Node) -> float | None:
             found *= size
         elif below.op != "repeat" and operator_facts(below.op).count is not CountEffect.ONE_TO_ONE:
             return None
-    return found
-
-
-def _store_costs(study: Study, profile: Profile, course: RunDynamics) -> None:
-    """Stores the cost of each dataset in its result, with the time that the script has spent on it so far."""
-    if not study.journal.studies_training:
-        return
-    results = list(study.journal.session.datasets)
-    others = _TimeBudget(0.0 if study.settings.quick else _OTHERS_SECONDS)
-    uses = [(study.subject.source, study.subject.use), *study.subject.other_datasets]
-    for index, (source, use) in enumerate(uses):
-        known = source.pipeline.output.cardinality
-        if use.role == "validation" and use.steps_per_epoch:
-            known = use.steps_per_epoch
-        cost = DatasetCost(
-            taken_wall_seconds=use.wall_seconds,
-            taken_cpu_seconds=use.cpu_seconds,
-            whole_call=use.whole_call,
-            epoch_elements=known if known >= 0 else None,
-        )
-        if index == 0:
-            rate = results[0].rates.get("defaults")
-            alone = profile.consumer.input_seconds
-            per_example = rate.cpu_us_per_example if rate else None
-            cost = replace(
-                cost,
-                element_wall_seconds=alone,
-                element_cpu_seconds=None if per_example is None else per_example * 1e-6 * profile.examples_per_element,
-                epoch_elements=course.epoch_elements or cost.epoch_elements,
-            )
-        elif (profile.first_element_seconds or 0.0) + _OTHER_SECONDS < others.left:
-            with study.runner.measuring():
-                cost = _with_input_cost(source.dataset, cost)
-        results[index] = replace(results[index], cost=cost)
-    study.journal.update(datasets=tuple(results))
-
-
-def _with_input_cost(dataset: object, cost: DatasetCost) -> DatasetCost:
-    try:
-        window = windows.input_window(dataset, seconds=_OTHER_SECONDS, warmup_seconds=0.1, settle_seconds=0.1)
-    except RunFailed:
-        return cost
-    return replace(
-        cost,
-        element_wall_seconds=window.step_seconds,
-        element_cpu_seconds=window.cpu_seconds / window.steps,
-        first_wall_seconds=max(0.0, window.first_seconds - window.step_seconds),
-    )
-
-
-def validation_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
-    """Returns warnings about validation data whose input takes much of each epoch.
-
-    Args:
-        results: of all datasets with their costs, the one trained on first.
-        profile: of the dataset trained on.
-    """
-    found = []
-    training = results[0].cost
-    step = profile.consumer.real_seconds
-    if training is None or not step or not training.epoch_elements:
-        return []
-    epoch = step * training.epoch_elements
-    for result in results[1:]:
-        taken = result.cost.epoch_wall_seconds if result.cost else None
-        if result.role != "validation" or not taken:
-            continue
-        share = taken / (epoch + taken)
-        if share < _VALIDATION_SHARE:
-            continue
-        skips = any(node.op == "skip" for node in result.pipeline.nodes)
-        name = result.pipeline.name
-        found.append(
-            Finding(
-                "validation-input",
-                f"The input of validation takes at least {100 * share:.0f} % of an epoch of training and validation: "
-                f"{taken:.2g} s of {epoch + taken:.2g} s.",
-                f"--dataset {name} analyzes it."
-                + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),
-                result.file or None,
-                result.line or None,
-            )
-        )
     return found
 
 

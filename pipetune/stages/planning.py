@@ -118,7 +118,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
         store_autotuned(study, variants)
-        rates = {**study.journal.result.rates, **_keep_peak(found.rates, profile)}
+        rates = {**study.journal.result.rates, **_with_own_buffers(found.rates, profile)}
         study.journal.update_dataset(
             rates=rates,
             offered=found.offers,
@@ -171,12 +171,21 @@ def _predict(study: Study, profile: Profile, plan: Plan) -> Prediction:
         return Prediction(why=problem.message)
 
 
-def _keep_peak(rates: Mapping[str, Rate], profile: Profile) -> dict[str, Rate]:
-    """Returns the rates of the baselines; the peak memory of the defaults is the one measured before any trial."""
-    return {
-        name: replace(rate, peak_rss_mib=profile.peak_rss_mib) if name == "defaults" else rate
-        for name, rate in rates.items()
-    }
+def _with_own_buffers(rates: Mapping[str, Rate], profile: Profile) -> dict[str, Rate]:
+    """Returns the rates of the baselines; memory and first batch are those measured before any trial.
+
+    Windows of the search have smaller shuffle buffers than the script's where those take long to fill.
+    """
+    first, found = profile.first_element_seconds, dict(rates)
+    if profile.cut_buffers:
+        found = {name: replace(rate, first_batch_seconds=None) for name, rate in rates.items()}
+    if "defaults" in found:
+        found["defaults"] = replace(
+            found["defaults"],
+            peak_rss_mib=profile.peak_rss_mib,
+            first_batch_seconds=first if profile.cut_buffers else found["defaults"].first_batch_seconds,
+        )
+    return found
 
 
 def note_tfds_reads(study: Study) -> None:

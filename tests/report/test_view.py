@@ -93,6 +93,19 @@ def test_a_speedup_is_called_one_only_when_its_interval_is_above_one(interval, k
         assert "as fast" not in headline.sentence
 
 
+def test_a_cache_speeds_up_from_the_second_epoch_on():
+    session = samples.photos()
+    main, without = session.datasets[0], make_view(session).headline
+    cache = Insert(main.pipeline.nodes[1].id, "cache", "cached", {"filename": ""})
+    rewrites = (replace(main.plan.rewrites[0], edits=(cache,)), *main.plan.rewrites[1:])
+    plan = replace(main.plan, rewrites=rewrites)
+    patch = replace(session.patch, covered=tuple(one.key for one in rewrites))
+    headline = make_view(replace(session, datasets=(replace(main, plan=plan),), patch=patch)).headline
+    assert headline.sentence.startswith("Training runs 1.36x as fast from the second epoch on: a step takes")
+    assert headline.details[-1] == "The first epoch gains nothing: it fills the cache."
+    assert "epoch" not in without.sentence
+
+
 def test_a_confirmed_speedup_survives_an_interruption():
     headline = make_view(replace(samples.photos(), status="interrupted")).headline
     assert (headline.kind, headline.big) == ("faster", "1.36x")

@@ -184,6 +184,15 @@ def test_a_number_in_autotunes_place_is_in_no_plan_before_it_is_proven_by_itself
     assert reasons(found)["parallel-map"] in (RejectionReason.NOT_FASTER, RejectionReason.NOT_EXPECTED)
 
 
+def test_a_number_in_autotunes_place_that_is_not_proven_leaves_nothing_to_decide() -> None:
+    number = rewrite("parallel-map", number=2)
+    noisy = runner({number.key: 1.03}, noise=Noise(spread=0.2, seed=1))
+    found = Scene([number], noisy, expected=expecting({number.key: 1.1}), proven_alone=frozenset({number.key})).run()
+    assert found.chosen is None and found.candidate is None and not found.budget_too_small
+    (trial,) = [trial for trial in found.trials if trial.kind == "search"]
+    assert trial.outcome is Outcome.REJECTED and trial.why == "not proven better than what AUTOTUNE chooses"
+
+
 def test_a_number_that_is_proven_by_itself_replaces_autotune() -> None:
     found, number = number_in_place_of_autotune(1.3, {"cache@n1": 3.0})
     assert names(found.chosen) == ["parallel-map", "cache"]

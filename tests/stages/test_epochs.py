@@ -13,10 +13,8 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench.injected import waiting
 from pipetune.capture.consumption import Consumption, NoConsumer
-from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import ConsumerProfile, Profile
-from pipetune.core.results import DatasetCost, RunDynamics, RunFailed
-from pipetune.core.session import DatasetResult, Session
+from pipetune.core.results import RunDynamics, RunFailed
+from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Measurement, Part, TimePlan
 from pipetune.journal import Journal, NullListener
@@ -130,38 +128,6 @@ def test_steady_input_has_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.drift is not None and not found.drift.significant
     assert session.findings == ()
     assert found.fill_seconds is None and found.epochs == 0 and found.notes
-
-
-@pytest.mark.exhaustive
-def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = Consumption(Dataset.range(10), "checked", "validation", "evaluate", wall_seconds=2.0, cpu_seconds=1.0)
-    taken.whole_call = True
-    study = study_of(Dataset.range(64).batch(4), (taken.dataset, taken), quick=False)
-    monkeypatch.setattr(stage, "EPOCHS", Measurement(Part.INFORMATION, 0.5, most=0.5))
-    monkeypatch.setattr(stage, "_OTHER_SECONDS", 0.05)
-    monkeypatch.setattr("pipetune.stages.profiling._COST_SECONDS", 0.1)
-    stage.measure_epochs(study, take_profile(study))
-    train, checked = (result.cost for result in study.journal.session.datasets)
-    assert train is not None and train.element_wall_seconds and train.element_cpu_seconds
-    assert train.epoch_elements == 16 and train.epoch_wall_seconds
-    assert checked is not None and (checked.taken_wall_seconds, checked.taken_cpu_seconds) == (2.0, 1.0)
-    assert checked.whole_call and checked.element_wall_seconds and checked.epoch_elements == 10
-
-
-def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None:
-    def result(role: str, cost: DatasetCost, *, ops: tuple[str, ...] = ("range",)) -> DatasetResult:
-        nodes = tuple(Node(f"n{index}", op, (f"n{index - 1}",) if index else ()) for index, op in enumerate(ops))
-        return DatasetResult(Pipeline(nodes, role), role, cost=cost)
-
-    profile = Profile((), ConsumerProfile("loop", real_seconds=0.01))
-    training = result("training", DatasetCost(epoch_elements=1000))
-    cheap = result("validation", DatasetCost(element_wall_seconds=0.001, epoch_elements=100))
-    after_skip = DatasetCost(element_wall_seconds=0.001, epoch_elements=100, first_wall_seconds=9.9)
-    dear = result("validation", after_skip, ops=("range", "map", "skip"))
-    assert stage.validation_findings([training, cheap, result("evaluation", after_skip)], profile) == []
-    (found,) = stage.validation_findings([training, dear], profile)
-    assert found.message.endswith("at least 50 % of an epoch of training and validation: 10 s of 20 s.")
-    assert found.hint.startswith("--dataset validation analyzes it. Move skip()")
 
 
 def test_epoch_of_one_element_has_no_drift(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile
-from pipetune.core.results import Interval, Prediction, RunFailed
+from pipetune.core.results import Interval, Prediction, Rate, RunFailed
 from pipetune.rewrites.rule import RuleContext
 from pipetune.stages import planning
 from pipetune.stages.planning import replaces_autotune
@@ -97,3 +97,13 @@ def test_training_gains_no_more_than_its_wait_nor_than_the_processors_give(monke
     prediction = Prediction(why="nobody knows")
     assert planning._most_gain(one, profile, waits, plan) == pytest.approx(5.0)
     assert planning._most_gain(one, profile, replace(waits, wait_share=None), plan) is None
+
+
+def test_first_batch_of_smaller_shuffle_buffers_is_nobodys() -> None:
+    rates = {name: Rate(first_batch_seconds=0.1, peak_rss_mib=50.0) for name in ("defaults", "autotune")}
+    profile = replace(PROFILE, first_element_seconds=8.0, peak_rss_mib=900.0, cut_buffers={"n1": 64})
+    shown = planning._with_own_buffers(rates, profile)
+    assert (shown["defaults"].first_batch_seconds, shown["defaults"].peak_rss_mib) == (8.0, 900.0)
+    assert shown["autotune"].first_batch_seconds is None
+    whole = planning._with_own_buffers(rates, replace(profile, cut_buffers={}))
+    assert [whole[name].first_batch_seconds for name in rates] == [0.1, 0.1]

@@ -1,0 +1,127 @@
+"""What each of the script's datasets costs, the one trained on and the others, and whether validation costs much."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipetune.core.profile import Finding, Profile
+from pipetune.core.results import DatasetCost, RunFailed
+from pipetune.core.session import DatasetResult
+from pipetune.measure.epochs import run_epochs
+from pipetune.stages.study import Study
+from pipetune.timing import windows
+
+# By judgement, for each of the other datasets and for all of them: this is told before the patch is verified.
+_OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5
+_VALIDATION_SHARE = 0.05  # of an epoch of training and validation, from which on its input is worth tuning
+
+
+def measure_dataset_costs(study: Study, profile: Profile) -> None:
+    """Stores the cost of each dataset in its result, with the time that the script has spent on it so far."""
+    journal = study.journal
+    if not journal.studies_training:
+        return
+    results = list(journal.session.datasets)
+    end = time.monotonic() + (0.0 if study.settings.quick else _OTHERS_SECONDS)
+    uses = [(study.subject.source, study.subject.use), *study.subject.other_datasets]
+    journal.report_progress("measuring the other datasets of the script")
+    for index, (source, use) in enumerate(uses):
+        known = source.pipeline.output.cardinality
+        if use.role == "validation" and use.steps_per_epoch:
+            known = use.steps_per_epoch
+        cost = DatasetCost(
+            taken_wall_seconds=use.wall_seconds,
+            taken_cpu_seconds=use.cpu_seconds,
+            whole_call=use.whole_call,
+            epoch_elements=known if known >= 0 else None,
+        )
+        left = end - time.monotonic()
+        if index == 0:
+            rate, course = results[0].rates.get("defaults"), results[0].course
+            per_example = rate.cpu_us_per_example if rate else None
+            elements = (course.epoch_elements if course is not None else None) or cost.epoch_elements
+            cost = replace(
+                cost,
+                element_wall_seconds=profile.consumer.input_seconds,
+                element_cpu_seconds=None if per_example is None else per_example * 1e-6 * profile.examples_per_element,
+                epoch_elements=elements or use.steps_per_epoch or study.runner.epoch_steps,
+            )
+        elif use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:
+            with study.runner.measuring():
+                cost = _with_cost_of_pass(source.dataset, cost, seconds=left)
+        elif (profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:
+            with study.runner.measuring():
+                cost = _with_input_cost(source.dataset, cost)
+        results[index] = replace(results[index], cost=cost)
+    found = validation_findings(results, profile)
+    findings = tuple(dict.fromkeys((*journal.session.findings, *found)))
+    journal.update(datasets=tuple(results), findings=findings)
+
+
+def _with_input_cost(dataset: Any, cost: DatasetCost) -> DatasetCost:
+    try:
+        window = windows.input_window(dataset, seconds=_OTHER_SECONDS, warmup_seconds=0.1, settle_seconds=0.1)
+    except RunFailed:
+        return cost
+    return replace(
+        cost,
+        element_wall_seconds=window.step_seconds,
+        element_cpu_seconds=window.cpu_seconds / window.steps,
+        first_wall_seconds=max(0.0, window.first_seconds - window.step_seconds),
+    )
+
+
+def _with_cost_of_pass(dataset: Any, cost: DatasetCost, *, seconds: float) -> DatasetCost:
+    """Returns the cost of one pass, or of what is seen of it in this time: the length of an epoch is unknown."""
+    before = time.process_time()
+    try:
+        (epoch,) = run_epochs(dataset, seconds=seconds, most_epochs=1)
+    except RunFailed:
+        return cost
+    elements = len(epoch.arrivals)
+    each = (epoch.arrivals[-1] - epoch.first_seconds) / (elements - 1) if elements > 1 else 0.0
+    return replace(
+        cost,
+        element_wall_seconds=each,
+        element_cpu_seconds=(time.process_time() - before) / elements,
+        first_wall_seconds=max(0.0, epoch.first_seconds - each),
+        epoch_elements=elements,
+    )
+
+
+def validation_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
+    """Returns warnings about validation data whose input takes much of each epoch.
+
+    Args:
+        results: of all datasets with their costs, the one trained on first.
+        profile: of the dataset trained on.
+    """
+    found = []
+    training, step = results[0].cost, profile.consumer.real_seconds
+    if training is None or not step or not training.epoch_elements:
+        return []
+    epoch = step * training.epoch_elements
+    for result in results[1:]:
+        taken = result.cost.epoch_wall_seconds if result.cost else None
+        if result.role != "validation" or not taken:
+            continue
+        share = taken / (epoch + taken)
+        if share < _VALIDATION_SHARE:
+            continue
+        skips = any(node.op == "skip" for node in result.pipeline.nodes)
+        name = result.pipeline.name
+        found.append(
+            Finding(
+                "validation-input",
+                f"The input of validation takes at least {100 * share:.0f} % of an epoch of training and validation: "
+                f"{taken:.2g} s of {epoch + taken:.2g} s.",
+                f"--dataset {name} analyzes it."
+                + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),
+                result.file or None,
+                result.line or None,
+            )
+        )
+    return found
