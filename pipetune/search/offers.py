@@ -10,7 +10,7 @@ from pipetune.core.edits import Consent, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import OptionalRewrite
 from pipetune.core.settings import Settings
-from pipetune.core.time_plan import Part
+from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.expectation import Forecast
 from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Refused
@@ -42,11 +42,15 @@ def measure_added(rewrite: Rewrite, reference: Plan, kit: SearchContext, *, pair
     Args:
         fewest: pairs that are enough where the time ends before all are measured.
     """
-    tried = kit.composer.added(reference, rewrite)
+    tried, budget = kit.composer.added(reference, rewrite), kit.meter.budget
     before = kit.meter.clock.now()
     arms, why = [Arm(reference), Arm(tried)], ""
     try:
         kit.meter.check(tried)
+        usual = budget.usual_seconds(COMPARISON)
+        longest = min(usual, _LONGER * kit.gate.cost(usual))
+        if kit.gate.comparison(tried) is None and not budget.affords(Part.INFORMATION, longest):
+            raise OutOfBudget("no time is left to compare it")
         if not kit.gate.equal(tried):
             kit.gate.blame(rewrite, tried)
             return None
@@ -58,6 +62,8 @@ def measure_added(rewrite: Rewrite, reference: Plan, kit: SearchContext, *, pair
         why = str(problem)
     return Added(tried, ratios(arms[1], arms[0]), why, arms[1].failure, kit.meter.clock.now() - before)
 
+
+_LONGER = 3.0  # times the longest comparison so far: what has to be compared differs from plan to plan, by judgement
 
 NOT_SLOWER = 0.97
 """The margin of non-inferiority: a whole 95 % interval above it means a loss of at most 3 %."""

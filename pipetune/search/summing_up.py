@@ -33,6 +33,7 @@ def rejections(
     trials: Sequence[Trial],
     *,
     finalists: Finalists,
+    raced: Mapping[str, Trial | None],
     known: Mapping[str, tuple[RejectionReason, str]],
     gains: Mapping[str, Interval],
     asking: Mapping[str, str],
@@ -43,6 +44,7 @@ def rejections(
 
     Args:
         plan: what was chosen.
+        raced: rewrite key to the trial of its race; None where it was not begun.
         known: rewrite key to a reason found elsewhere: it changes the data, or gains nothing inside the step.
         gains: rewrite key to what it added to the plan, of those dropped by ablation.
         asking: rewrite key to the consent it needs, of those that are not offered themselves.
@@ -50,7 +52,7 @@ def rejections(
         over: why what was not tried was not, in words.
     """
     decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
-    for key, trial in finalists.raced.items():
+    for key, trial in raced.items():
         if trial is not None and (trial.ratios or trial.outcome is not Outcome.UNDECIDED):
             decided[key] = trial
     waiting = {rewrite.key for rewrite in finalists.waiting(plan)} | set(finalists.raced)
@@ -157,6 +159,7 @@ def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why
         known.chosen,
         trials,
         finalists=known.finalists,
+        raced={key: trial and _settled(known, trial) for key, trial in known.finalists.raced.items()},
         known={**known.finalists.unpromising, **known.left_inside, **known.kit.gate.blamed},
         gains=known.gains,
         asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pipetune.core import element_counts
 from pipetune.core.profile import Finding, Profile
 from pipetune.core.results import DatasetCost, RunFailed
 from pipetune.core.session import DatasetResult
 from pipetune.measure.epochs import run_epochs
+from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.study import Study
 from pipetune.timing import windows
 
@@ -43,11 +45,15 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
             rate, course = results[0].rates.get("defaults"), results[0].course
             per_example = rate.cpu_us_per_example if rate else None
             elements = (course.epoch_elements if course is not None else None) or cost.epoch_elements
+            elements = elements or use.steps_per_epoch or study.runner.epoch_steps or _most_elements(source, profile)
             cost = replace(
                 cost,
                 element_wall_seconds=profile.consumer.input_seconds,
                 element_cpu_seconds=None if per_example is None else per_example * 1e-6 * profile.examples_per_element,
-                epoch_elements=elements or use.steps_per_epoch or study.runner.epoch_steps,
+                epoch_elements=elements
+                or use.steps_per_epoch
+                or study.runner.epoch_steps
+                or _most_elements(source, profile),
             )
         elif use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:
             with study.runner.measuring():
@@ -59,6 +65,12 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
     found = validation_findings(results, profile)
     findings = tuple(dict.fromkeys((*journal.session.findings, *found)))
     journal.update(datasets=tuple(results), findings=findings)
+
+
+def _most_elements(source: LivePipeline, profile: Profile) -> int | None:
+    """Returns how many elements an epoch has at most; None if nothing limits it."""
+    most = element_counts.max_elements(source.pipeline, profile, source.pipeline.output.id)
+    return most if most is not None and most > 0 else None
 
 
 def _with_input_cost(dataset: Any, cost: DatasetCost) -> DatasetCost:
