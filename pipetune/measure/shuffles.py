@@ -55,7 +55,7 @@ def cut_buffers(source: live.LivePipeline) -> CutBuffers:
         if not isinstance(size, int) or size <= _FEWEST_ELEMENTS:
             continue
         size = min(size, rows) if rows > 0 else size
-        seconds = _seconds_per_element(cut.source.datasets[node.inputs[0]], most=size)
+        seconds = seconds_per_element(cut.source.datasets[node.inputs[0]], most=size)
         kept = max(_FEWEST_ELEMENTS, int(_FILL_SECONDS / seconds)) if seconds > 0 else size
         if kept < size:
             sizes = {**cut.sizes, node.id: kept}
@@ -78,7 +78,7 @@ def with_buffers(source: live.LivePipeline, sizes: Mapping[str, int], *, fill_se
     )
 
 
-def _seconds_per_element(dataset: Any, *, most: int) -> float:
+def seconds_per_element(dataset: Any, *, most: int) -> float:
     """Returns the seconds between two elements; 0 if `most` elements come within the permitted time.
 
     Errors are left to the first window, which reports them.

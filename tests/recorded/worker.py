@@ -22,6 +22,7 @@ FUNCTIONS = (
     "pipetune.measure.machine:peak_rss_bytes",
     "pipetune.measure.machine:rss_bytes",
     "pipetune.measure.machine:detect_resources",
+    "pipetune.measure.shuffles:seconds_per_element",
     "pipetune.measure.profiler:profile_input",
     "pipetune.measure.differencing:measure_costs",
     "pipetune.measure.source_reads:observe",
