@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-BUDGET ?= 300
+BUDGET ?= 60
 TOGETHER ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE # without byte code each of some hundred proces
   recordings compare-recordings browser lines clean
 
 help:
-	@echo "make demo [BUDGET=300]   analyse the photo example and say where the report is"
+	@echo "make demo [BUDGET=60]    analyse the photo example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
 	@echo "make check               the same within a minute: the tests without TensorFlow that are fast"
 	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
