@@ -108,6 +108,7 @@ def tune(
     """
     from pipetune import workflow
     from pipetune.pipelines import files
+    from pipetune.timing.iterators import shortened_pauses
 
     settings = Settings(
         budget_seconds=budget,
@@ -116,7 +117,7 @@ def tune(
         seed=seed,
         force=step is None,
     )
-    with files.private_files():
+    with files.private_files(), shortened_pauses():
         study = _study(dataset, step, settings, listener or NullListener(), caller="pipetune.tune")
         return TunedSession(workflow.analyze(study))
 
@@ -138,9 +139,10 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
     """
     from pipetune import workflow
     from pipetune.pipelines import files
+    from pipetune.timing.iterators import shortened_pauses
 
     settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
-    with files.private_files():
+    with files.private_files(), shortened_pauses():
         study = _study(dataset, step, settings, NullListener(), caller="pipetune.profile")
         return TunedSession(workflow.analyze(study))
 

@@ -23,7 +23,6 @@ from pipetune.stages.profiling import (
     watch_memory,
 )
 from pipetune.stages.study import Study
-from pipetune.timing.iterators import shortened_pauses
 
 
 def analyze(study: Study) -> Session:
@@ -38,10 +37,9 @@ def analyze(study: Study) -> Session:
     journal = study.journal
     journal.update(machine=study.machine, datasets=study.subject.results())
     try:
-        with shortened_pauses():
-            write_distributed_form(study, find_and_prove(study))
-            if study.settings.dataset == "all":
-                analyze_other_datasets(study)
+        write_distributed_form(study, find_and_prove(study))
+        if study.settings.dataset == "all":
+            analyze_other_datasets(study)
         return journal.update(status="done", complete=True)
     except (RunFailed, StepFailed) as failure:
         journal.update(status="failed", status_detail=str(failure), complete=True)

@@ -233,6 +233,11 @@ Edit = (
 _RESOURCE_OPTIONS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})
 
 
+def inserted_caches(edits: Iterable[Edit]) -> list[Insert]:
+    """Returns the edits that insert a cache."""
+    return [edit for edit in edits if isinstance(edit, Insert) and edit.op == "cache"]
+
+
 def needs_comparison(edits: Iterable[Edit]) -> bool:
     """Whether the edits can change values or order, so that the data must be compared before they are allowed.
 

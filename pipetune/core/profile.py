@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.machine import DeviceTransfer, Overheads
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import Interval
+from pipetune.core.results import Interval, Rate
 from pipetune.core.storage import FileUse
 
 
@@ -246,6 +246,14 @@ class Profile:
     def verified_buffers(self) -> Mapping[str, int]:
         """The shuffle buffers that a verification is measured with, by node id; the others are the script's own."""
         return self.cut_buffers if self.fill_seconds > LONGEST_FILL_SECONDS else {}
+
+    def with_own_first_batch(self, rates: Mapping[str, Rate]) -> dict[str, Rate]:
+        """Returns rates, by pipeline, without the first batch: with smaller shuffle buffers it came too soon.
+
+        That of the original pipeline ("defaults") is known from its own buffers.
+        """
+        known = {"defaults": self.first_element_seconds}
+        return {name: replace(rate, first_batch_seconds=known.get(name)) for name, rate in rates.items()}
 
     def operator(self, node: str) -> OperatorProfile | None:
         """Returns the profile of the operator with this id; None if it was not profiled."""

@@ -75,7 +75,7 @@ class TensorFlowRunner:
         self.source = source
         self.consumer = consumer
         self.profile: Profile | None = None  # set after profiling; predictions need it
-        self._cut = CutBuffers(source, {}, 0.0)
+        self._cut = CutBuffers(source)
         self._machine = machine
         self.examples_per_element = examples_per_element
         self._seed = seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,18 @@ class CutBuffers:
     """
 
     source: live.LivePipeline
-    sizes: Mapping[str, int]
-    fill_seconds: float
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    fill_seconds: float = 0.0
 
     def applied_to(self, pipeline: Pipeline) -> Pipeline:
         """Returns an edited form of the original pipeline with its larger buffers cut in the same way."""
-        return apply_edits(pipeline, [SetArgument(node.id, "buffer_size", self.sizes[node.id])
-                                      for node in pipeline if _exceeds(node, self.sizes.get(node.id))])  # fmt: skip
+        return with_smaller_shuffles(pipeline, self.sizes)
+
+
+def with_smaller_shuffles(pipeline: Pipeline, sizes: Mapping[str, int]) -> Pipeline:
+    """Returns the pipeline with shuffle buffers of at most these sizes, by node id."""
+    larger = [node for node in pipeline if _exceeds(node, sizes.get(node.id))]
+    return apply_edits(pipeline, [SetArgument(node.id, "buffer_size", sizes[node.id]) for node in larger])
 
 
 def cut_buffers(source: live.LivePipeline) -> CutBuffers:
@@ -47,7 +52,7 @@ def cut_buffers(source: live.LivePipeline) -> CutBuffers:
 
     The buffer of a shuffle upstream of a cache is not cut: what is in the cache would have to be computed anew.
     """
-    cut = CutBuffers(source, {}, 0.0)
+    cut = CutBuffers(source)
     for node in source.pipeline:
         if node.op != "shuffle" or _is_cached(source.pipeline, node):
             continue
@@ -66,13 +71,12 @@ def cut_buffers(source: live.LivePipeline) -> CutBuffers:
 def with_buffers(source: live.LivePipeline, sizes: Mapping[str, int], *, fill_seconds: float = 0.0) -> CutBuffers:
     """Returns the pipeline with shuffle buffers of at most these sizes; as it is if it cannot be rebuilt."""
     if not sizes:
-        return CutBuffers(source, {}, 0.0)
-    wanted = CutBuffers(source, sizes, fill_seconds)
-    pipeline = wanted.applied_to(source.pipeline)
+        return CutBuffers(source)
+    pipeline = with_smaller_shuffles(source.pipeline, sizes)
     try:
         datasets = replay.replay_nodes(source, pipeline)
     except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
-        return CutBuffers(source, {}, 0.0)
+        return CutBuffers(source)
     return CutBuffers(
         live.LivePipeline(pipeline, {node.id: datasets[node.id] for node in pipeline}), sizes, fill_seconds
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pipetune.core.edits import Insert
+from pipetune.core.edits import inserted_caches
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import (
@@ -187,7 +187,7 @@ def _fills_cache(session: Session) -> bool:
     if plan is None:
         return False
     measured = patch.covered_part(plan) if patch is not None and patch.verified else plan
-    return any(isinstance(edit, Insert) and edit.op == "cache" for edit in measured.edits)
+    return bool(inserted_caches(measured.edits))
 
 
 def _withheld(session: Session, patch: PatchResult) -> Headline:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune.core.edits import Edit, Insert, NoProposal, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.edits import Edit, Insert, NoProposal, Rewrite, Safety, SetArgument, apply_edits, inserted_caches
 from pipetune.core.operators import CountEffect, OrderEffect, operator_facts
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ResumeMethod, ResumePoint
@@ -114,8 +114,7 @@ def _sets_a_number(edit: Edit, context: RuleContext) -> bool:
 
 
 def _writes_a_file(rewrite: Rewrite) -> bool:
-    caches = [edit for edit in rewrite.edits if isinstance(edit, Insert) and edit.op == "cache"]
-    return any(cache.arguments.get("filename") for cache in caches)
+    return any(cache.arguments.get("filename") for cache in inserted_caches(rewrite.edits))
 
 
 def _adds_cache_downstream(rewrite: Rewrite, one: ResumePoint, context: RuleContext) -> bool:

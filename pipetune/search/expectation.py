@@ -21,8 +21,8 @@ from pipetune.search.statistics import ACCEPT_ABOVE
 Expected = Callable[[Plan], Prediction]
 """What is predicted of a plan. May be called often with the same one."""
 
-MostGain = Callable[[Plan], float | None]
-"""What training could gain at most with a plan; None where that is unknown."""
+MostGain = Callable[[Prediction], float | None]
+"""What training could gain at most with a plan of which this is predicted; None where that is unknown."""
 
 LEAST_ERROR, ERROR_PER_LOG = 0.07, 0.25
 """The model's error, as the deviation of the log of a ratio: so much where it predicts no change, and so much more per

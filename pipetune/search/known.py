@@ -96,7 +96,8 @@ class SearchState:
     def evidence(self, plan: Plan) -> Evidence:
         """Returns what is known of the gain of a plan over the pipeline as written, where nothing is proven."""
         ratios = [ratio for trial in self._raced() if trial.plan.key == plan.key for ratio in trial.ratios]
-        limit = self.most_gain(plan) if self.most_gain is not None and self.kit.unit == "training" else None
+        trains = self.kit.unit == "training"
+        limit = self.most_gain(self.forecast.of(plan)) if trains and self.most_gain is not None else None
         expectation = self.finalists.expectation
         short = [one.rate for one in expectation.screened.get(plan.key, [])]
         return evidence(expectation.predicted(plan), short, ratios, spread=expectation.spread, most_gain=limit)

@@ -66,7 +66,7 @@ def search(
         conflict: why rewrites, each legal alone, must not stand in one plan.
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
-        most_gain: what training could gain at most with a plan; None where nothing is known of that.
+        most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
         earlier: the race of an earlier session to go on with first.
     """
     clock = clock or SystemClock()

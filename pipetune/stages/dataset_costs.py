@@ -50,10 +50,7 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
                 cost,
                 element_wall_seconds=profile.consumer.input_seconds,
                 element_cpu_seconds=None if per_example is None else per_example * 1e-6 * profile.examples_per_element,
-                epoch_elements=elements
-                or use.steps_per_epoch
-                or study.runner.epoch_steps
-                or _most_elements(source, profile),
+                epoch_elements=elements,
             )
         elif use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:
             with study.runner.measuring():

@@ -113,7 +113,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             failed=study.failed,
             conflict=lambda rewrites: find_conflict(context, rewrites),
             only_promising=little,
-            most_gain=lambda plan: _most_gain(study, profile, diagnosis, plan),
+            most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
             earlier=earlier_race(study.resumed) if study.resumed and study.journal.studies_training else None,
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
@@ -134,8 +134,8 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     return PlanningResult(found, variants, earlier)
 
 
-def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan) -> float | None:
-    """Returns what training could gain at most with a plan; None if unknown.
+def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, prediction: Prediction) -> float | None:
+    """Returns what training could gain at most with a plan of which this is predicted; None if unknown.
 
     A step cannot be shorter than without any wait, nor than what input and model take of all processors they share.
     """
@@ -143,7 +143,7 @@ def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan)
     if share is None:
         return None
     limit = 1 / (1 - min(share.high, 0.99))
-    per_example = _predict(study, profile, plan).cpu_seconds_per_example
+    per_example = prediction.cpu_seconds_per_example
     if not study.runner.shares_processors or per_example is None or not consumer.real_seconds:
         return limit
     busy = per_example * profile.examples_per_element + (consumer.bound_cpu_seconds or 0.0)
@@ -176,15 +176,9 @@ def _with_own_buffers(rates: Mapping[str, Rate], profile: Profile) -> dict[str, 
 
     Windows of the search have smaller shuffle buffers than the script's where those take long to fill.
     """
-    first, found = profile.first_element_seconds, dict(rates)
-    if profile.cut_buffers:
-        found = {name: replace(rate, first_batch_seconds=None) for name, rate in rates.items()}
+    found = profile.with_own_first_batch(rates) if profile.cut_buffers else dict(rates)
     if "defaults" in found:
-        found["defaults"] = replace(
-            found["defaults"],
-            peak_rss_mib=profile.peak_rss_mib,
-            first_batch_seconds=first if profile.cut_buffers else found["defaults"].first_batch_seconds,
-        )
+        found["defaults"] = replace(found["defaults"], peak_rss_mib=profile.peak_rss_mib)
     return found
 
 

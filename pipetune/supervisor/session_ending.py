@@ -113,9 +113,7 @@ def with_verification(session: Session, found: Verification) -> Session:
     checked = f"Run in a separate process: {found.comparison}. " if found.comparison else ""
     rates = {**dataset.rates, "tuned": found.rate or Rate(), **proof.rates}
     if dataset.profile is not None and dataset.profile.verified_buffers:
-        # With smaller shuffle buffers than the script's the first batch comes sooner.
-        first = {"defaults": dataset.profile.first_element_seconds}
-        rates = {name: replace(rate, first_batch_seconds=first.get(name)) for name, rate in rates.items()}
+        rates = dataset.profile.with_own_first_batch(rates)
     rates["tuned"] = replace(rates["tuned"], peak_rss_mib=found.peak_rss_mib)
     if "defaults" in dataset.rates:
         rates["defaults"] = replace(rates["defaults"], peak_rss_mib=dataset.rates["defaults"].peak_rss_mib)

@@ -82,17 +82,8 @@ class LoadMeter:
             stolen += counts[7] * tick
         times = os.times()
         own = time.process_time() + times.children_user + times.children_system
-        return CpuCounters(time.monotonic(), busy, stolen, own, self._queued())
-
-    def _queued(self) -> dict[str, float]:
-        """Returns the seconds that each thread has waited for a processor so far (the kernel's sched-stats.rst)."""
-        found = {}
-        for thread in (self._proc / "self" / "task").glob("*"):
-            try:
-                found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
-            except (OSError, ValueError, IndexError):  # it has ended, or the kernel does not count
-                continue
-        return found
+        queued = {thread: waited for thread, (_, waited) in thread_seconds(self._proc).items()}
+        return CpuCounters(time.monotonic(), busy, stolen, own, queued)
 
     def add(self, before: CpuCounters | None, after: CpuCounters | None) -> None:
         """Adds the load between two readings."""
@@ -142,6 +133,21 @@ class LoadMeter:
             self._throttled[1] + int(gained[1]),
             self._throttled[2] + float(gained[2]),
         )
+
+
+def thread_seconds(proc: Path = _PROC) -> dict[str, tuple[float, float]]:
+    """Returns, by thread id, the seconds that each thread of this process has run, and waited for a processor, so far.
+
+    From the kernel's schedstat files (sched-stats.rst); empty if the kernel does not count.
+    """
+    found = {}
+    for thread in (proc / "self" / "task").glob("*"):
+        try:
+            ran, waited = (thread / "schedstat").read_text().split()[:2]
+        except (OSError, ValueError):  # it has ended, or the kernel does not count
+            continue
+        found[thread.name] = int(ran) / 1e9, int(waited) / 1e9
+    return found
 
 
 def throttling_counters(cgroup: Path | None) -> tuple[int, int, float] | None:

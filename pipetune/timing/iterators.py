@@ -13,18 +13,17 @@ import gc
 import queue
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.pipelines.objects import live_objects
+from pipetune.timing.cpu_load import thread_seconds
 
 _THREADS = 8  # that release iterators: windows come one after another, and a few earlier ones may still be asleep
 _POLL_SECONDS = 0.02  # by judgement: the kernel accounts for a running thread every 1 to 10 ms
 _IDLE = 0.1  # share of a core below which nothing but a sleeping thread is waited for, by judgement
-_TASKS = Path("/proc/self/task")
 
 
 class _Releaser:
@@ -93,16 +92,9 @@ def release(iterator: Any) -> None:
 
 def _busy_seconds() -> float | None:
     """Returns what all threads but this one have run and waited for a processor so far; None if the kernel hides it."""
-    own, seconds, seen = str(threading.get_native_id()), 0.0, False
-    for thread in _TASKS.glob("*"):
-        try:
-            ran, waited = (thread / "schedstat").read_text().split()[:2]
-        except (OSError, ValueError):  # it has ended, or the kernel does not count
-            continue
-        seen = True
-        if thread.name != own:
-            seconds += (int(ran) + int(waited)) / 1e9
-    return seconds if seen else None
+    threads = thread_seconds()
+    own = sum(threads.get(str(threading.get_native_id()), ()))
+    return sum(map(sum, threads.values())) - own if threads else None
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipetune.capture import consumption, hooks, loop_consumer
 from pipetune.core import session_file
-from pipetune.core.edits import Edit, Insert, Plan, Remove, apply_edits
+from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.lockstep import RequestLink, RunToFirstStep, StepReply
@@ -25,7 +25,7 @@ from pipetune.measure import machine
 from pipetune.measure.lockstep import VerifiedScript, operators_of
 from pipetune.measure.machine import detect_resources
 from pipetune.measure.runner import added_caches, fill_caches
-from pipetune.measure.shuffles import with_buffers
+from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
 from pipetune.model.memory import added_bytes
 from pipetune.pipelines import replay, resume_points
 from pipetune.stages.emission import expected_digests, make_patch, patched_texts
@@ -132,7 +132,7 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
     )
     peak = max(0.0, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
     if peak is not None and sizes and dataset.profile is not None:
-        smaller = replace(cut, sizes=dataset.profile.verified_buffers).applied_to(expected)
+        smaller = with_smaller_shuffles(expected, dataset.profile.verified_buffers)
         peak += added_bytes(smaller, expected, dataset.profile) / 2**20
         elements += f", measured with shuffle buffers of {max(sizes.values())} elements"
     return StepReply(
@@ -148,25 +148,34 @@ def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeli
 
     Args:
         dataset: the dataset in the session, with those of its own pipeline.
-        actual: the pipeline of the script.
-        expected: the same with the ids of the session; it has the same operators, apart from those that set options.
+        actual: as in `_ids_in`.
+        expected: as in `_ids_in`.
     """
     sizes = dataset.profile.verified_buffers if dataset.profile is not None else {}
-    both = zip(_without_options(actual), _without_options(expected), strict=True)
-    return {here.id: sizes[there.id] for here, there in both if there.id in sizes}
+    return {here: sizes[there] for there, here in _ids_in(actual, expected).items() if there in sizes}
 
 
 def _added_caches(actual: Pipeline, expected: Pipeline, original: Pipeline) -> list[str]:
     """Returns the ids, in the pipeline that the patched script builds, of the caches that the plan adds.
 
     Args:
-        actual: the pipeline of the patched script.
-        expected: the pipeline of the plan; it has the same operators, apart from those that set options.
+        actual: as in `_ids_in`.
+        expected: as in `_ids_in`.
         original: the pipeline without the plan.
     """
-    added = added_caches(expected, original)
+    ids = _ids_in(actual, expected)
+    return [ids[node] for node in added_caches(expected, original)]
+
+
+def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:
+    """Returns the ids of operators in the pipeline that a script builds, by their ids in the session.
+
+    Args:
+        actual: the pipeline of the script.
+        expected: the same with the ids of the session; it has the same operators, apart from those that set options.
+    """
     both = zip(_without_options(actual), _without_options(expected), strict=True)
-    return [here.id for here, there in both if there.id in added]
+    return {there.id: here.id for here, there in both}
 
 
 def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> dict[str, str]:
@@ -174,8 +183,9 @@ def with_file_caches_in(folder: str, overlay: Mapping[str, str], plan: Plan) -> 
 
     At their real place this run would fill them, or leave them incomplete and locked.
     """
-    inserted = [edit for edit in plan.edits if isinstance(edit, Insert) and edit.op == "cache"]
-    names = [name for edit in inserted if isinstance(name := edit.arguments.get("filename"), str) and name]
+    names = [
+        name for edit in inserted_caches(plan.edits) if isinstance(name := edit.arguments.get("filename"), str) and name
+    ]
     texts = dict(overlay)
     for name in names:
         texts = {path: text.replace(name, f"{folder}/{name}") for path, text in texts.items()}

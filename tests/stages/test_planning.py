@@ -10,7 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval, Prediction, Rate, RunFailed
@@ -89,14 +89,13 @@ def test_training_gains_no_more_than_its_wait_nor_than_the_processors_give(monke
     consumer = ConsumerProfile("keras-fit", real_seconds=0.066, bound_seconds=0.014, bound_cpu_seconds=0.022)
     profile = replace(PROFILE, consumer=consumer, examples_per_element=32.0)
     waits = replace(DIAGNOSIS, wait_share=Interval(0.75, 0.7, 0.8, pairs=4, method="test"))
-    plan, prediction = Plan("tuned"), Prediction(1000.0, cpu_seconds_per_example=0.078 / 32)
-    monkeypatch.setattr(planning, "_predict", lambda study, profile, plan: prediction)
+    prediction = Prediction(1000.0, cpu_seconds_per_example=0.078 / 32)
     for shares, most in ((False, 5.0), (True, 0.066 * 2 / (0.078 + 0.022))):
         monkeypatch.setattr(type(one.runner), "shares_processors", shares)
-        assert planning._most_gain(one, profile, waits, plan) == pytest.approx(most)
+        assert planning._most_gain(one, profile, waits, prediction) == pytest.approx(most)
     prediction = Prediction(why="nobody knows")
-    assert planning._most_gain(one, profile, waits, plan) == pytest.approx(5.0)
-    assert planning._most_gain(one, profile, replace(waits, wait_share=None), plan) is None
+    assert planning._most_gain(one, profile, waits, prediction) == pytest.approx(5.0)
+    assert planning._most_gain(one, profile, replace(waits, wait_share=None), prediction) is None
 
 
 def test_first_batch_of_smaller_shuffle_buffers_is_nobodys() -> None:
