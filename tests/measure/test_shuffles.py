@@ -30,6 +30,17 @@ def slow(count: int = 100_000) -> Any:
     return Dataset.range(count).map(lambda x: tf.ensure_shape(tf.py_function(wait, [x], tf.int64), []))
 
 
+def starting_slowly() -> Any:
+    """Numbers that come at once, but for the first."""
+
+    def wait(number: Any) -> Any:
+        time.sleep(0.3)
+        return number
+
+    first = Dataset.range(1).map(lambda x: tf.py_function(wait, [x], tf.int64))
+    return first.flat_map(lambda _: Dataset.range(10**9))
+
+
 def sizes(cut: CutBuffers) -> list[int]:
     return [node.argument("buffer_size") for node in cut.source.pipeline if node.op == "shuffle"]  # type: ignore[misc]
 
@@ -48,13 +59,14 @@ def test_buffer_that_takes_long_to_fill_is_cut() -> None:
     "make",
     [
         lambda: Dataset.range(10**9).shuffle(500).batch(4),
+        lambda: starting_slowly().shuffle(500),
         lambda: slow().shuffle(32),
-        lambda: slow(40).shuffle(5000),
+        lambda: slow(30).shuffle(5000),
         lambda: slow(20).shuffle(5000).cache().batch(2),
         lambda: slow().batch(4),
         lambda: Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([])).shuffle(5000),
     ],
-    ids=["filled at once", "small", "few elements", "cached", "no shuffle", "empty"],
+    ids=["filled at once", "slow start", "small", "few elements", "cached", "no shuffle", "empty"],
 )
 def test_other_buffers_stay(make: Any) -> None:
     source = live.read(make())
