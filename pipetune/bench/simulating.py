@@ -19,7 +19,7 @@ from pipetune.core.results import Outcome, Prediction
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.confirmation import confirm
-from pipetune.search.expectation import error_of
+from pipetune.search.evidence import error_of
 from pipetune.search.search import search
 from pipetune.testing import recorded
 from pipetune.testing.recorded import CONDITIONS, UNITS, ReplayRunner

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.time_plan import Part
-from pipetune.search.expectation import Expectation
+from pipetune.search.evidence import Evidence, Gains
 from pipetune.search.kit import SearchContext
 from pipetune.search.meter import Meter
 from pipetune.search.race import Arm, ratios
-from pipetune.search.statistics import ACCEPT_ABOVE, block_intervals
+from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 
 LEAST_BYTES = 16 * 2**20
 LEAST_SHARE = 0.10
 """Of what the pipeline as written is predicted to hold."""
 
 NOT_SLOWER = 0.97
-"""Windows must show this share of the rate without the rewrite."""
+"""What spares memory stays unless windows show less of the rate than this with it."""
+
+FEWEST_ROUNDS, MOST_ROUNDS = 4, 16
+
+SURELY = 0.95
+"""A rewrite of which it is as probable as this that it adds 3 %, or that it does not, needs no more windows."""
 
 
 def spares_memory(rewrite: Rewrite, base: Plan, meter: Meter) -> bool:
@@ -30,131 +34,7 @@ def spares_memory(rewrite: Rewrite, base: Plan, meter: Meter) -> bool:
     return -rewrite.predicted_bytes >= least
 
 
-FEWEST_ROUNDS, MOST_ROUNDS = 4, 16
-
-NEEDED = 1.10
-"""A rewrite whose whole interval lies above this after the fewest rounds needs no more of them."""
-
-WORTH, NOT_BELOW = 1.02, 0.985
-"""What a rewrite must seem to add, and what its interval must lie above, to stay in a plan that was proven with it."""
-
-WHOLE = 0.97
-"""What is left after dropping must keep this share of the whole plan's rate."""
-
-
-@dataclass(frozen=True)
-class Ablated:
-    """The plan after ablation, the gain of each rewrite left out once (by key), and what was tried."""
-
-    plan: Plan
-    gains: dict[str, Interval]
-    dropped: tuple[Rewrite, ...]
-    trials: tuple[Trial, ...]
-    note: str = ""
-
-
-def ablate(plan: Plan, kit: SearchContext) -> Ablated:
-    """Measure the plan beside itself without each of its rewrites, in rounds of one window each.
-
-    The gain of a rewrite is the plan's rate over the rate without it. The fewest rounds (4) are of all; those
-    the plan clearly needs (`NEEDED`), or that spare memory and clearly cost no time (`NOT_SLOWER`), then leave, and the
-    rest is measured on, in a number of rounds fixed from the
-    time left, up to 16 in all. With less time than the fewest rounds take nothing is dropped, and the plan stands as
-    it was proven.
-
-    A rewrite is dropped when its gain is below `WORTH`, or the interval reaches down to `NOT_BELOW`: a patch is no
-    larger than it pays. It need not be proven anew (the plan was proven with it): a rule that asks every run for an
-    interval above 1 keeps a rewrite worth 4 % in one run and drops it in the next (measured, 2 of 8 runs). One that
-    spares memory stays unless it is shown to be slower: its median below `NOT_SLOWER` and its interval below 1.
-
-    The least gain goes first. Leaving out one was measured; leaving out several was not (two rewrites that can stand
-    for each other both seem to add nothing), so then the rest is measured against the whole, and as long as it keeps
-    less than `WHOLE` of its rate, the dropped rewrite with the largest gain comes back. Without time for that only
-    the one of least gain is dropped.
-    """
-    if len(plan.rewrites) < 2:
-        return Ablated(plan, {}, (), ())
-    variants = [kit.composer.without(plan, [rewrite]) for rewrite in plan.rewrites]
-    if not _affords(len(variants) + 1, kit):
-        note = "no time to leave out each rewrite in turn; the plan stands as proven whole"
-        return Ablated(plan, {}, (), (), note)
-    arms = [Arm(plan), *(Arm(variant) for variant in variants)]
-    spares = {rewrite.key for rewrite in plan.rewrites if spares_memory(rewrite, kit.base, kit.meter)}
-    try:
-        gains = _gains(plan, arms, kit, spares)
-    except RunFailed as problem:
-        return Ablated(plan, {}, (), (), f"ablation ended: {problem}")
-    if not gains:
-        return Ablated(plan, {}, (), (), "ablation ended before it could tell anything")
-    idle = sorted(
-        (
-            rewrite
-            for rewrite in plan.rewrites
-            if rewrite.key in gains and not _stays(rewrite, gains[rewrite.key], spares=rewrite.key in spares)
-        ),
-        key=lambda rewrite: (not rewrite.equal_is_enough, gains[rewrite.key].median),
-    )
-    dropped = _droppable(plan, idle, kit)
-    trials = [
-        _trial(
-            rewrite,
-            arm,
-            arms[0],
-            gains.get(rewrite.key),
-            dropped=rewrite in dropped,
-            spares=rewrite.key in spares,
-            unit=kit.unit,
-        )
-        for rewrite, arm in zip(plan.rewrites, arms[1:], strict=True)
-    ]
-    kit.tell(trials)
-    return Ablated(kit.composer.without(plan, dropped), gains, tuple(dropped), tuple(trials))
-
-
-def _gains(plan: Plan, arms: Sequence[Arm], kit: SearchContext, spares: Collection[str]) -> dict[str, Interval]:
-    """What each rewrite adds, by key; none for one without which the plan fails. `arms`: the plan, then each variant.
-
-    Raises:
-        RunFailed: the plan itself cannot be measured any more.
-    """
-    whole, variants = arms[0], dict(zip((rewrite.key for rewrite in plan.rewrites), arms[1:], strict=True))
-    gains: dict[str, Interval] = {}
-    doubtful = list(variants)
-    rounds = FEWEST_ROUNDS
-    while doubtful and rounds > 0:
-        try:
-            for _ in range(rounds):
-                running = [variants[key] for key in doubtful]
-                kit.round([whole, *running], Part.ABLATION)
-        except OutOfBudget:
-            pass
-        doubtful = [key for key in doubtful if variants[key].running]
-        if len(whole.rates) < FEWEST_ROUNDS or not doubtful:
-            break
-        rows = list(zip(whole.rates, *(variants[key].rates for key in doubtful), strict=True))
-        gains.update(zip(doubtful, block_intervals(rows), strict=True))
-        doubtful = [key for key in doubtful if gains[key].low <= (NOT_SLOWER if key in spares else NEEDED)]
-        once = kit.seconds(len(doubtful) + 1, rounds=1)
-        together = kit.seconds(2, rounds=FEWEST_ROUNDS) if len(doubtful) > 1 else 0.0  # should several leave
-        affordable = int((kit.meter.budget.left(Part.ABLATION) - together) / once) if once > 0 else 0
-        rounds = min(MOST_ROUNDS - len(whole.rates), affordable)
-    return gains
-
-
-def _stays(rewrite: Rewrite, gain: Interval, *, spares: bool) -> bool:
-    if rewrite.equal_is_enough:
-        return gain.median >= ACCEPT_ABOVE and gain.low > 1.0
-    if spares:
-        return gain.median >= NOT_SLOWER or gain.high >= 1.0
-    return gain.median >= WORTH and gain.low > NOT_BELOW
-
-
-def _affords(arms: int, kit: SearchContext, *, more_seconds: float = 0.0) -> bool:
-    """Whether there is time for the fewest rounds of this many plans."""
-    return kit.meter.budget.affords(Part.ABLATION, kit.seconds(arms, rounds=FEWEST_ROUNDS) + more_seconds)
-
-
-def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectation, kit: SearchContext) -> Plan:
+def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], gains: Gains, kit: SearchContext) -> Plan:
     """`plan` and what spares memory and is not expected to be slower, where time to ablate is left.
 
     Whether they are slower is for the ablation's pairs.
@@ -162,51 +42,137 @@ def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], expectation: Expectati
     grown = plan
     for rewrite in rewrites:
         more = kit.composer.added(grown, rewrite)
-        belief = expectation.of(rewrite, grown)
-        slower = belief.mean + belief.deviation < math.log(NOT_SLOWER)
+        known = gains.added(rewrite, grown)
+        slower = known.expected + known.parts[0][2] < math.log(NOT_SLOWER)
         if len(more.rewrites) > len(grown.rewrites) and spares_memory(rewrite, kit.base, kit.meter) and not slower:
             grown = grown if kit.composer.conflict(more) else more
-    arms, proof = len(grown.rewrites) + 1, kit.gate.cost(4 * kit.meter.cost("input"))
-    added = len(grown.rewrites) > len(plan.rewrites) and _affords(arms, kit, more_seconds=proof)
+    proof = kit.gate.cost(4 * kit.meter.cost("input"))
+    added = len(grown.rewrites) > len(plan.rewrites) and _affords(grown, kit, more_seconds=proof)
     return grown if added and kit.gate.equal(grown) else plan
 
 
-def _keeps(rest: Plan, plan: Plan, kit: SearchContext) -> bool:
-    """Whether `rest` has `WHOLE` of the rate of `plan`, by `FEWEST_ROUNDS` pairs, or twice as many if not."""
-    arms = [Arm(plan), Arm(rest)]
-    for _ in range(2):
-        if not _affords(2, kit):
-            return False
+@dataclass(frozen=True)
+class Ablated:
+    """The plan after ablation, the gain of each rewrite left out once (by key), and what was tried."""
+
+    plan: Plan
+    gains: Mapping[str, Interval] = field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def ablate(plan: Plan, kit: SearchContext, gains: Gains) -> Ablated:
+    """Measures the plan beside itself without each of its rewrites, in rounds of one window each.
+
+    A rewrite stays where it is more probable than not that it adds what counts, by the model and the pairs together.
+    It need not be proven anew: the plan was proven with it. One that spares memory stays unless it is shown to be
+    slower; one that needs only be as fast (it is offered then) stays where it is proven faster.
+
+    What adds least leaves first. Two rewrites that can stand for each other both seem to add nothing: where several
+    do, the rest is ablated again, and where there is no time for that, only the one leaves.
+    """
+    found: dict[str, Interval] = {}
+    trials: list[Trial] = []
+    while len(plan.rewrites) > 1:
+        if not _affords(plan, kit):
+            note = "no time to leave out each rewrite in turn; the plan stands as proven whole"
+            return Ablated(plan, found, tuple(trials), () if trials else (note,))
+        spare = {one.key for one in plan.rewrites if spares_memory(one, kit.base, kit.meter)}
+        arms = [Arm(plan), *(Arm(kit.composer.without(plan, [one])) for one in plan.rewrites)]
+        try:
+            _measure(plan, arms, kit, gains, spare)
+        except RunFailed as problem:
+            return Ablated(plan, found, tuple(trials), (f"ablation ended: {problem}",))
+        measured = {
+            one.key: ratio_interval(ratios(arms[0], arm))
+            for one, arm in zip(plan.rewrites, arms[1:], strict=True)
+            if len(arm.rates) >= FEWEST_ROUNDS and arm.running
+        }
+        if not measured and not trials:
+            return Ablated(plan, notes=("ablation ended before it could tell anything",))
+        idle = [
+            one
+            for one in plan.rewrites
+            if one.key in measured
+            and not _stays(one, measured[one.key], _known(plan, one, kit, gains), spares=one.key in spare)
+        ]
+        idle.sort(key=lambda one: (not one.equal_is_enough, measured[one.key].median))
+        told = [
+            _trial(one, arm, arms[0], measured.get(one.key), dropped=one in idle[:1], spares=one.key in spare, kit=kit)
+            for one, arm in zip(plan.rewrites, arms[1:], strict=True)
+        ]
+        kit.tell(told)
+        trials += told
+        found |= measured
+        if not idle:
+            break
+        plan = kit.composer.without(plan, idle[:1])
+        if len(idle) == 1:
+            break
+    return Ablated(plan, found, tuple(trials))
+
+
+def _known(plan: Plan, rewrite: Rewrite, kit: SearchContext, gains: Gains) -> Evidence:
+    return gains.of(plan, kit.composer.without(plan, [rewrite]))
+
+
+def _measure(plan: Plan, arms: Sequence[Arm], kit: SearchContext, gains: Gains, spare: Collection[str]) -> None:
+    """The fewest rounds of all, then more of those that leave it open, up to `MOST_ROUNDS` or until the time is up.
+
+    Args:
+        plan: the whole plan.
+        arms: the whole plan, then without each of its rewrites; their rates are filled in.
+        kit: takes the windows.
+        gains: learns the pairs.
+        spare: keys of rewrites that spare memory.
+
+    Raises:
+        RunFailed: the plan itself cannot be measured any more.
+    """
+    doubtful = list(zip(plan.rewrites, arms[1:], strict=True))
+    while doubtful and len(arms[0].rates) < MOST_ROUNDS:
         try:
             for _ in range(FEWEST_ROUNDS):
-                kit.round(arms, Part.ABLATION)
-        except (OutOfBudget, RunFailed):
-            return False
-        if not arms[1].running:
-            return False
-        if statistics.median(ratios(arms[1], arms[0])) >= WHOLE:
-            return True
-    return False
+                kit.round([arms[0], *(arm for _, arm in doubtful)], Part.ABLATION)
+        except OutOfBudget:
+            return
+        for _, arm in doubtful:
+            if arm.running:
+                gains.pairs[plan.key, arm.plan.key] = ratios(arms[0], arm)
+        doubtful = [
+            (one, arm)
+            for one, arm in doubtful
+            if arm.running and not _is_sure(_known(plan, one, kit, gains), arms[0], arm, spares=one.key in spare)
+        ]
+        if not kit.meter.budget.affords(Part.ABLATION, kit.seconds(len(doubtful) + 1, rounds=FEWEST_ROUNDS)):
+            return
 
 
-def _droppable(plan: Plan, idle: Sequence[Rewrite], kit: SearchContext) -> list[Rewrite]:
-    """The rewrites that may leave together; `idle` is sorted, least gain first."""
-    dropped = list(idle)
-    while len(dropped) > 1:
-        rest = kit.composer.without(plan, dropped)
-        if not _affords(2, kit):
-            return dropped[:1]
-        if _keeps(rest if rest.rewrites else kit.base, plan, kit):
-            break
-        dropped.pop()
-    return dropped
+def _is_sure(known: Evidence, whole: Arm, arm: Arm, *, spares: bool) -> bool:
+    if spares:
+        return ratio_interval(ratios(whole, arm)).low > NOT_SLOWER
+    return known.chance >= SURELY or known.chance <= 1 - SURELY
+
+
+def _stays(rewrite: Rewrite, gain: Interval, known: Evidence, *, spares: bool) -> bool:
+    if rewrite.equal_is_enough:
+        return gain.median >= ACCEPT_ABOVE and gain.low > 1.0
+    if spares:
+        return gain.median >= NOT_SLOWER or gain.high >= 1.0
+    return known.chance >= 0.5
+
+
+def _affords(plan: Plan, kit: SearchContext, *, more_seconds: float = 0.0) -> bool:
+    """Whether there is time for the fewest rounds of the plan and of it without each of its rewrites."""
+    seconds = kit.seconds(len(plan.rewrites) + 1, rounds=FEWEST_ROUNDS)
+    return kit.meter.budget.affords(Part.ABLATION, seconds + more_seconds)
 
 
 def _trial(
-    rewrite: Rewrite, arm: Arm, whole: Arm, gain: Interval | None, *, dropped: bool, spares: bool, unit: str
+    rewrite: Rewrite, arm: Arm, whole: Arm, gain: Interval | None, *, dropped: bool, spares: bool, kit: SearchContext
 ) -> Trial:
     if gain is None:
-        outcome, why = Outcome.FAILED, f"without {rewrite.key}: {arm.failure}"
+        outcome, why = Outcome.FAILED, f"without {rewrite.key}: {arm.failure or 'the time was up'}"
     elif dropped:
         outcome, why = Outcome.REJECTED, f"{rewrite.key} adds less than {ACCEPT_ABOVE - 1:.0%} to the plan"
     elif gain.low > 1.0:
@@ -215,17 +181,15 @@ def _trial(
         less = -rewrite.predicted_bytes / 2**20
         slower = "is not slower" if gain.median >= NOT_SLOWER else "is not shown to be slower"
         outcome, why = Outcome.ACCEPTED, f"{rewrite.key} {slower}, and holds {less:,.0f} MiB less"
-    elif _stays(rewrite, gain, spares=False):
-        outcome, why = Outcome.UNDECIDED, f"{rewrite.key} is kept: the plan was proven with it and seems slower without"
     else:
-        outcome, why = Outcome.UNDECIDED, f"{rewrite.key} is kept: without it and others the plan was slower"
+        outcome, why = Outcome.UNDECIDED, f"{rewrite.key} is kept: the plan was proven with it and seems slower without"
     return Trial(
         plan=arm.plan,
         outcome=outcome,
         why=why,
         gain=gain,
         kind="ablation",
-        unit=unit,
+        unit=kit.unit,
         ratios=ratios(whole, arm),
         seconds=arm.seconds,
     )

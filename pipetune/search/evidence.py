@@ -1,24 +1,39 @@
-"""What is known of the gain of a plan that is not proven: one distribution from the model and all windows.
+"""What is known of a gain: one distribution, begun by the cost model and narrowed by every window and pair.
 
 On the log scale it is a mixture: most rewrites change nothing, some change something, by what the cost model expects
-with its known error, or by anything where it cannot tell. Every pair of windows narrows it. It proves nothing: proof is
-for the looks of a race.
+with its known error, or by anything where it cannot tell. It says what to measure next and what to tell of a plan that
+is not proven. It proves nothing: proof is for the looks of a race.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from scipy import optimize, special
 
-from pipetune.core.results import Interval
-from pipetune.search.expectation import LEAST_ERROR, UNKNOWN_ERROR, Belief, error_of
+from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.results import Interval, Prediction
+from pipetune.core.session import NOTHING_BELOW
+from pipetune.search.composing import Composer
 from pipetune.search.statistics import ACCEPT_ABOVE, FEWEST_PAIRS, PAIR_SPREAD, moments, steadied_moments
 
-SHORT_SPREAD = 0.35
-"""Deviation of the log ratio of a short window of a single rewrite, chosen among many for what it shows."""
+Expected = Callable[[Plan], Prediction]
+"""What is predicted of a plan. May be called often with the same one."""
+
+MostGain = Callable[[Prediction], float | None]
+"""What training could gain at most with a plan of which this is predicted; None where that is unknown."""
+
+LEAST_ERROR, ERROR_PER_LOG = 0.07, 0.25
+"""The model's error, as the deviation of the log of a ratio: so much where it predicts no change, and so much more per
+unit of the log of what it predicts. From the 120 plans of `reports/accuracy.json`: 0.07 where no change is predicted
+(85 plans), 0.23 where 1.1 to 1.5 is, 0.32 up to 2.7, 0.64 above."""
+
+UNKNOWN_ERROR = 0.5
+"""The same where the model cannot tell (Python, operators nobody knows): what it guesses may be off by 1.6 or more."""
 
 CHANGES_SOMETHING, UNKNOWN_CHANGES = 0.3, 0.15
 """Of all plans that are tried: how many change the rate at all. Of the 120 plans of `reports/accuracy.json` 35 do; half
@@ -28,7 +43,50 @@ sessions (of ten candidates, one of which gains or none) or more."""
 NO_CHANGE_SPREAD = 0.02
 """Deviation of the log of the true ratio of a rewrite that changes nothing that matters."""
 
+QUIET_SPREAD, QUIET_WINDOWS = 0.08, 2
+"""Deviation of the log rate of one window on a quiet machine, worth so many windows of the session's own."""
+
+LOST_BY = 2.0
+"""Deviations by which a predicted loss must exceed the model's error to be believed without a measurement."""
+
+SURE = 0.84
+"""Deviations below the mean that 80 % of a normal distribution lie above."""
+
+SURPRISE = 2.0
+"""Deviations from what is expected beyond which a window is taken again: one in twenty by chance, if it is no spike."""
+
+WORTH = math.log(ACCEPT_ABOVE)
+
 _MIDDLE = 0.8  # of the distribution: the range that is shown
+_NOTHING = Prediction()
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The model's word on a log ratio; `predicted` is None where it cannot tell and guesses."""
+
+    mean: float
+    deviation: float
+    predicted: float | None
+
+    @classmethod
+    def of(cls, ratio: float | None, *, guess: float | None = None) -> Prior:
+        """Returns the word on a ratio, with the error that the model is known to make."""
+        if ratio is not None:
+            return cls(math.log(ratio), error_of(math.log(ratio)), math.log(ratio))
+        return cls(math.log(guess) if guess else 0.0, UNKNOWN_ERROR, None)
+
+    @property
+    def changes(self) -> float:
+        """The chance that a plan changes the rate at all.
+
+        A small gain is predicted of many that change nothing: the largest of ten predictions is one by its error.
+        """
+        if self.predicted is None:
+            return UNKNOWN_CHANGES
+        changes = CHANGES_SOMETHING * _density(self.predicted, UNKNOWN_ERROR**2)
+        changes_nothing = (1 - CHANGES_SOMETHING) * _density(self.predicted, LEAST_ERROR**2)
+        return changes / max(changes + changes_nothing, 1e-300)
 
 
 @dataclass(frozen=True)
@@ -36,23 +94,36 @@ class Evidence:
     """A distribution of the log of a gain: a mixture of t distributions, normal where `freedom` is infinite.
 
     Args:
-        parts: weight, mean and scale of each; the weights add up to 1.
+        parts: weight, mean and scale of each; the weights add up to 1. The first is of a plan that changes something.
         pairs: of windows that are in it.
         freedom: degrees of freedom of the parts.
+        predicted: the log of what the model alone says; None where it cannot tell.
     """
 
     parts: tuple[tuple[float, float, float], ...]
     pairs: int = 0
     freedom: float = math.inf
+    predicted: float | None = None
 
     @property
     def mean(self) -> float:
         return sum(weight * mean for weight, mean, _ in self.parts)
 
     @property
+    def expected(self) -> float:
+        """The log of what it gains if it changes anything: what is tried first."""
+        return self.parts[0][1]
+
+    @property
     def probability(self) -> float:
         """Of a gain above `ACCEPT_ABOVE`."""
-        return 1 - self._below(math.log(ACCEPT_ABOVE))
+        return 1 - self._below(WORTH)
+
+    @property
+    def chance(self) -> float:
+        """Of a gain above `ACCEPT_ABOVE` if it changes anything: by which time is given to it."""
+        _, mean, scale = self.parts[0]
+        return 1 - float(special.stdtr(self.freedom, (WORTH - mean) / max(scale, 1e-9)))
 
     @property
     def interval(self) -> Interval:
@@ -60,6 +131,22 @@ class Evidence:
         method = "cost model and windows" if math.isinf(self.freedom) else "t on log ratios"
         low, median, high = (math.exp(self._quantile(share)) for share in ((1 - _MIDDLE) / 2, 0.5, (1 + _MIDDLE) / 2))
         return Interval(median, low, high, pairs=self.pairs, method=f"{method}, {100 * _MIDDLE:g} %")
+
+    @property
+    def may_gain(self) -> bool:
+        """Whether a gain that counts is expected, or nobody can tell."""
+        return self.predicted is None or self.expected >= WORTH
+
+    @property
+    def worth_joining(self) -> bool:
+        """Whether the model expects a gain that counts; where it cannot tell, whether windows show more than chance."""
+        surely = self.expected - SURE * self.parts[0][2] if self.predicted is None else self.predicted
+        return min(self.expected, surely) >= WORTH
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether less than 10 % is left for a gain that counts, even if it changes anything."""
+        return self.chance < NOTHING_BELOW
 
     def _below(self, value: float) -> float:
         return sum(
@@ -74,61 +161,36 @@ class Evidence:
 
 
 def evidence(
-    predicted: Belief,
-    short: Sequence[float],
-    ratios: Sequence[float],
-    *,
-    spread: float = PAIR_SPREAD,
-    most_gain: float | None = None,
+    prior: Prior, ratios: Sequence[float] = (), *, spread: float = PAIR_SPREAD, most_gain: float | None = None
 ) -> Evidence:
-    """Returns what is known of a plan from the model and windows.
+    """Returns what the model and windows together say of a gain.
 
     Args:
-        predicted: by the model alone.
-        short: ratios of short windows of a single rewrite to the pipeline as written. They count where there are fewer
-            than `FEWEST_PAIRS` pairs, and little: one in a hundred falls into a pause of the neighbours.
-        ratios: of the pairs, each the plan over the pipeline as written.
+        prior: the model's word.
+        ratios: of pairs of windows.
         spread: deviation of the log ratio of a pair in this session, as far as known.
         most_gain: above which no gain is possible (training cannot be faster than without any wait, nor use more than
             all cores); None for no limit.
     """
-    before, error = predicted.mean, predicted.deviation
+    before, error = prior.mean, prior.deviation
     if most_gain is not None and math.log(most_gain) < before:
         before = math.log(most_gain)
-        error = error if predicted.predicted is None else error_of(before)
-    if len(ratios) < FEWEST_PAIRS:
-        ratios, spread = [*short, *ratios], max(spread, SHORT_SPREAD)
-    precision, weight, measured = 1 / max(error, 1e-6) ** 2, 0.0, 0.0
-    if ratios:
-        measured, variance = steadied_moments([math.log(ratio) for ratio in ratios], spread=max(spread, PAIR_SPREAD))
-        weight = len(ratios) / variance
+        error = error if prior.predicted is None else error_of(before)
+    precision, share = 1 / max(error, 1e-6) ** 2, prior.changes
+    if not ratios:
+        return Evidence(((share, before, error), (1 - share, 0.0, NO_CHANGE_SPREAD)), predicted=prior.predicted)
+    measured, variance = steadied_moments([math.log(ratio) for ratio in ratios], spread=spread)
+    weight = len(ratios) / variance
     together = precision + weight
-    changed = (precision * before + weight * measured) / together, together**-0.5
-    share = _share_that_changes(predicted)
-    if not weight:
-        return Evidence(((share, *changed), (1 - share, 0.0, NO_CHANGE_SPREAD)))
     changes = share * _density(measured - before, error**2 + 1 / weight)
     changes_nothing = (1 - share) * _density(measured, NO_CHANGE_SPREAD**2 + 1 / weight)
     share = changes / max(changes + changes_nothing, 1e-300)
     narrowed = 1 / (NO_CHANGE_SPREAD**-2 + weight)
-    unchanged = narrowed * weight * measured, math.sqrt(narrowed)
-    return Evidence(((share, *changed), (1 - share, *unchanged)), len(ratios))
-
-
-def _share_that_changes(predicted: Belief) -> float:
-    """The chance that a plan changes the rate at all, given what the model says of it.
-
-    A small gain is predicted of many that change nothing: the largest of ten predictions is one by its error.
-    """
-    if predicted.predicted is None:
-        return UNKNOWN_CHANGES
-    changes = CHANGES_SOMETHING * _density(predicted.predicted, UNKNOWN_ERROR**2)
-    changes_nothing = (1 - CHANGES_SOMETHING) * _density(predicted.predicted, LEAST_ERROR**2)
-    return changes / max(changes + changes_nothing, 1e-300)
-
-
-def _density(distance: float, variance: float) -> float:
-    return math.exp(-(distance**2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+    parts = (
+        (share, (precision * before + weight * measured) / together, together**-0.5),
+        (1 - share, narrowed * weight * measured, math.sqrt(narrowed)),
+    )
+    return Evidence(parts, len(ratios), predicted=prior.predicted)
 
 
 def evidence_of_pairs(ratios: Sequence[float]) -> Evidence:
@@ -139,3 +201,173 @@ def evidence_of_pairs(ratios: Sequence[float]) -> Evidence:
     """
     mean, standard_error, freedom = moments(ratios)
     return Evidence(((1.0, mean, standard_error),), len(ratios), freedom)
+
+
+def error_of(log_ratio: float) -> float:
+    """The deviation of the model's error where it predicts this."""
+    return LEAST_ERROR + ERROR_PER_LOG * abs(log_ratio)
+
+
+def _density(distance: float, variance: float) -> float:
+    return math.exp(-(distance**2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+
+
+def spread_of(rates: Sequence[float]) -> float:
+    """Deviation of the log ratio of a short window to the two of the base beside it, from rates of the base.
+
+    The variance of few windows says little: it is drawn towards that of a quiet machine.
+    """
+    logs = [math.log(rate) for rate in rates]
+    squares = statistics.pvariance(logs) * len(logs) if logs else 0.0
+    freedom = max(0, len(logs) - 1)
+    variance = (QUIET_WINDOWS * QUIET_SPREAD**2 + squares) / (QUIET_WINDOWS + freedom)
+    return math.sqrt(1.5 * variance)
+
+
+class Forecast:
+    """Predictions of one session; `expected` is None where there is no model."""
+
+    def __init__(self, expected: Expected | None) -> None:
+        self._expected = expected
+        self._known: dict[str, Prediction] = {}
+
+    def of(self, plan: Plan) -> Prediction:
+        if self._expected is None:
+            return _NOTHING
+        if plan.key not in self._known:
+            self._known[plan.key] = self._expected(plan)
+        return self._known[plan.key]
+
+    def rate(self, plan: Plan) -> float | None:
+        return self.of(plan).examples_per_second
+
+    def gain(self, plan: Plan, over: Plan, *, cpu: bool = False) -> Prior:
+        """What the model says of the rate of a plan over that of another, or of their CPU seconds per example."""
+        ours, theirs = self.of(plan), self.of(over)
+        if cpu:
+            return Prior.of(_ratio(theirs.cpu_seconds_per_example, ours.cpu_seconds_per_example))
+        guess = _ratio(
+            ours.examples_per_second or ours.fallback_rate, theirs.examples_per_second or theirs.fallback_rate
+        )
+        return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
+
+    def loses(self, plan: Plan, over: Plan, *, shares_processors: bool) -> bool:
+        """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.
+
+        Where the model trains on the same processors, fewer CPU seconds are a gain too.
+        """
+        rate = self.gain(plan, over)
+        if rate.predicted is None or rate.mean + LOST_BY * rate.deviation >= 0.0:
+            return False
+        cpu = self.gain(plan, over, cpu=True)
+        return not shares_processors or (cpu.predicted is not None and cpu.predicted <= 0.0)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a short window of a rewrite showed over the base: 1.2 is 20 % better, of rate and CPU seconds per example.
+
+    Args:
+        rewrite: what the window was of.
+        over: the plan that it was added to, and measured against.
+        rate: of examples per second.
+        cpu: of CPU seconds per example, the base's over its own.
+    """
+
+    rewrite: Rewrite
+    over: Plan
+    rate: float
+    cpu: float
+
+
+@dataclass
+class Gains:
+    """What is known of the gain of every plan over another one.
+
+    Args:
+        forecast: of the cost model.
+        base: the pipeline as written.
+        composer: makes plans of rewrites.
+        shares_processors: whether the model trains on the same processors: fewer CPU seconds are a gain too then.
+        most_gain: what a plan may gain at most over the base where training steps decide.
+        spread: deviation of the log ratio of one short window.
+    """
+
+    forecast: Forecast
+    base: Plan
+    composer: Composer
+    shares_processors: bool
+    most_gain: MostGain | None = None
+    spread: float = QUIET_SPREAD
+    shown: dict[str, list[Shown]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
+    pairs: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)  # by keys of a plan and of its base
+
+    def of(self, plan: Plan, over: Plan | None = None) -> Evidence:
+        """Returns what is known of the gain of `plan` over another one (over the base where None)."""
+        over = over or self.base
+        pairs = self.pairs.get((plan.key, over.key), ())
+        limit = self.most_gain(self.forecast.of(plan)) if self.most_gain is not None and over is self.base else None
+        both = []
+        for cpu in (False, True) if self.shares_processors else (False,):
+            prior = self._prior(plan, over, cpu=cpu)
+            if len(pairs) >= FEWEST_PAIRS:
+                both.append(evidence(prior, pairs, spread=max(self.spread, PAIR_SPREAD), most_gain=limit))
+            else:
+                ratios = [*self._shown(plan, over, cpu=cpu), *pairs]
+                both.append(evidence(prior, ratios, spread=self.spread, most_gain=limit))
+        return max(both, key=lambda one: one.expected)
+
+    def added(self, rewrite: Rewrite, over: Plan | None = None) -> Evidence:
+        """Returns what is known of the gain that `rewrite` adds to a plan (to the base where None)."""
+        return self.of(self.composer.added(over or self.base, rewrite), over)
+
+    def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
+        """Returns the rewrites, what is expected to add most first."""
+        return sorted(rewrites, key=lambda rewrite: -self.added(rewrite, over).expected)
+
+    def joined(self, rewrites: Sequence[Rewrite], strongest: Rewrite) -> Plan:
+        """Returns `strongest` and those of `rewrites` that are each expected to add a gain that counts to the others.
+
+        From all that may stand together the one that is expected to add least leaves, until each is worth its place:
+        so those that pay only together stay.
+        """
+        plan = self.composer.everything([strongest, *(one for one in rewrites if one.key != strongest.key)])
+        while others := [one for one in plan.rewrites if one.key != strongest.key]:
+            known = {one.key: self.added(one, self.composer.without(plan, [one])) for one in others}
+            idle = [one for one in others if not known[one.key].worth_joining]
+            if not idle:
+                break
+            plan = self.composer.without(plan, [min(idle, key=lambda one: known[one.key].expected)])
+        return plan
+
+    def surprised_by(self, shown: Shown) -> bool:
+        """Whether a window shows what is hardly to be expected: by chance, or because the model is wrong."""
+        prior = self.forecast.gain(self.composer.added(shown.over, shown.rewrite), shown.over)
+        return abs(math.log(shown.rate) - prior.mean) > SURPRISE * math.hypot(prior.deviation, self.spread)
+
+    def _prior(self, plan: Plan, over: Plan, *, cpu: bool) -> Prior:
+        """The model's word, less what it was wrong by on what `plan` has another answer in place of."""
+        prior = self.forecast.gain(plan, over, cpu=cpu)
+        if {one.key for one in over.rewrites} <= {one.key for one in plan.rewrites}:
+            return prior
+        wrong = self.of(over).expected - self.forecast.gain(over, self.base, cpu=cpu).mean
+        return replace(prior, mean=prior.mean - wrong)
+
+    def _shown(self, plan: Plan, over: Plan, *, cpu: bool) -> list[float]:
+        """What short windows of the one rewrite more show; those beside another plan, as the model expects it here."""
+        have = {one.key for one in over.rewrites}
+        more = [one for one in plan.rewrites if one.key not in have]
+        if len(more) != 1:
+            return []
+        found = []
+        for one in self.shown.get(more[0].key, ()):
+            there = self.forecast.gain(self.composer.added(one.over, one.rewrite), one.over, cpu=cpu).mean
+            here = self.forecast.gain(plan, over, cpu=cpu).mean
+            found.append((one.cpu if cpu else one.rate) * math.exp(here - there))
+        return found
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None or not (one > 0 and other > 0) or math.isinf(one) or math.isinf(other):
+        return None
+    return one / other

@@ -2,113 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
 
-from pipetune.core.edits import Plan, Rewrite
-from pipetune.core.results import Interval, Outcome, PredictedRate, Trial
+from pipetune.core.edits import Rewrite
+from pipetune.core.results import Outcome, PredictedRate, Trial
 from pipetune.core.session import NOTHING_BELOW, OptionalRewrite, Rejection, RejectionReason
 from pipetune.search.baselines import DEFAULTS
+from pipetune.search.candidates import REASONS
 from pipetune.search.composing import group_of, shape_of
-from pipetune.search.finalists import Finalists
-from pipetune.search.known import SearchState
 from pipetune.search.offers import missing_consent
 from pipetune.search.result import SearchResult
+from pipetune.search.state import SearchState
 from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS
 
-REASONS: Mapping[Outcome, RejectionReason] = {
-    Outcome.FAILED: RejectionReason.FAILED,
-    Outcome.REFUSED: RejectionReason.REFUSED,
-    Outcome.SKIPPED: RejectionReason.PREDICTED_SLOWER,
-    Outcome.REJECTED: RejectionReason.NOT_FASTER,
-    Outcome.UNDECIDED: RejectionReason.UNDECIDED,
-    Outcome.ACCEPTED: RejectionReason.ADDS_NOTHING,  # faster than what the plan was then, and not in what it is now
-}
 
-
-def rejections(
-    left_out: Sequence[Rewrite],
-    plan: Plan | None,
-    trials: Sequence[Trial],
-    *,
-    finalists: Finalists,
-    raced: Mapping[str, Trial | None],
-    known: Mapping[str, tuple[RejectionReason, str]],
-    gains: Mapping[str, Interval],
-    asking: Mapping[str, str],
-    gains_out_of_sight: Collection[str] = (),
-    over: str = "the time was up",
-) -> tuple[Rejection, ...]:
-    """One entry for each rewrite left out, with the strongest reason there is.
+def rejections(known: SearchState, trials: Sequence[Trial], *, offered: Collection[str]) -> tuple[Rejection, ...]:
+    """One entry for each rewrite that is neither in the plan nor offered, with the strongest reason there is.
 
     Args:
-        plan: what was chosen.
-        raced: rewrite key to the trial of its race; None where it was not begun.
-        known: rewrite key to a reason found elsewhere: it changes the data, or gains nothing inside the step.
-        gains: rewrite key to what it added to the plan, of those dropped by ablation.
-        asking: rewrite key to the consent it needs, of those that are not offered themselves.
-        gains_out_of_sight: keys of rewrites of which model and windows say that a gain is out of sight.
-        over: why what was not tried was not, in words.
+        known: all that the search knows at its end.
+        trials: of the search, settled.
+        offered: keys of the rewrites that are offered.
     """
+    plan, tried, composer = known.chosen, known.tried, known.kit.composer
+    over = "the search ended" if known.ended_early else "the time was up"
+    elsewhere = {**tried.unpromising, **tried.broken, **known.left_inside, **known.kit.gate.blamed}
+    out_of_sight = set() if plan else set(_out_of_sight(known))
     decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
-    for key, trial in raced.items():
+    for key, trial in tried.raced.items():
         if trial is not None and (trial.ratios or trial.outcome is not Outcome.UNDECIDED):
-            decided[key] = trial
-    waiting = {rewrite.key for rewrite in finalists.waiting(plan)} | set(finalists.raced)
-    left = {one.key for one in finalists.rewrites}
-    tried = {shape_of(one) for one in finalists.rewrites}
-    groups = {group_of(one) for one in plan.rewrites} if plan else set()
-    shapes = {shape_of(one) for one in plan.rewrites} if plan else set()
+            decided[key] = _settled(known, trial)
+    waiting = {one.key for one in tried.waiting(plan) if tried.is_worth_a_race(one, plan)} | set(tried.raced)
+    skipped = tried.not_run()
+    asking = {one.key: missing_consent(one, known.settings) for one in known.asking}
+    shapes_tried = {shape_of(one) for one in tried.usable}
+    left = {one.key for one in tried.usable} - set(tried.broken)
+    kept = plan.rewrites if plan else ()
+    groups, shapes = {group_of(one) for one in kept}, {shape_of(one) for one in kept}
 
     def why_not(rewrite: Rewrite) -> tuple[RejectionReason, str]:
         key = rewrite.key
-        if key in known:
-            return known[key]
-        if key in gains:
+        if key in elsewhere:
+            return elsewhere[key]
+        if key in known.added:
             return RejectionReason.ADDS_NOTHING, "adds nothing to the plan"
-        if key in gains_out_of_sight and (key not in decided or decided[key].outcome is Outcome.UNDECIDED):
-            return RejectionReason.NOT_EXPECTED, f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight{_seen(key)}"
+        if key in out_of_sight and (key not in decided or decided[key].outcome is Outcome.UNDECIDED):
+            return RejectionReason.NOT_EXPECTED, f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight{_seen(known, key)}"
         if key in decided:
             trial = decided[key]
             longest = trial.outcome is Outcome.UNDECIDED and len(trial.ratios) >= LOOKS[-1]  # more time is no remedy
             return RejectionReason.NOT_FASTER if longest else REASONS[trial.outcome], trial.why
+        if key in skipped:
+            return RejectionReason.PREDICTED_SLOWER, skipped[key]
         if key in asking:
             return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; another of its kind is offered"
         if group_of(rewrite) in groups or shape_of(rewrite) in shapes:
             return RejectionReason.OTHER_KIND, "another of its kind is in the plan"
-        conflict = finalists.kit.composer.conflict(finalists.kit.composer.added(plan, rewrite)) if plan else ""
+        conflict = composer.conflict(composer.added(plan, rewrite)) if plan else ""
         if conflict:
             return RejectionReason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
         if key in waiting:
-            return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{_seen(key)}"
-        if key in left and not _unknown(rewrite):
-            return RejectionReason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{_seen(key)}"
-        if key not in left and shape_of(rewrite) in tried:
+            return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{_seen(known, key)}"
+        if key in left and (key in known.gains.shown or known.gains.added(rewrite).predicted is not None):
+            return RejectionReason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{_seen(known, key)}"
+        if key not in left and shape_of(rewrite) in shapes_tried:
             return (
                 RejectionReason.OTHER_KIND,
                 "other numbers are tried only where the rewrite is in a plan proven faster",
             )
         return RejectionReason.NO_TIME, f"{over} before it was tried"
 
-    def _unknown(rewrite: Rewrite) -> bool:
-        """Whether neither the model nor a window says what it gains."""
-        expectation = finalists.expectation
-        return rewrite.key not in expectation.screened and expectation.of(rewrite).predicted is None
-
-    def _seen(key: str) -> str:
-        screened = finalists.expectation.screened.get(key)
-        return (
-            f"; alone, short windows showed {_words(geometric_mean(one.rate for one in screened))}" if screened else ""
-        )
-
     found = []
-    for rewrite in left_out:
+    for rewrite in known.candidates:
+        if rewrite.key in offered or rewrite in kept:
+            continue
         reason, why = why_not(rewrite)
         trial = decided.get(rewrite.key)
-        gain = gains.get(rewrite.key) or (trial.gain if trial else None)
+        gain = known.added.get(rewrite.key) or (trial.gain if trial else None)
         found.append(Rejection(rewrite.rule, rewrite.node, why, gain, reason))
     return tuple(found)
+
+
+def _seen(known: SearchState, key: str) -> str:
+    shown = known.gains.shown.get(key)
+    return f"; alone, short windows showed {_words(geometric_mean(one.rate for one in shown))}" if shown else ""
 
 
 def _decides(trial: Trial) -> bool:
@@ -150,22 +129,17 @@ def _restless(known: SearchState) -> list[str]:
 def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why: str = "") -> SearchResult:
     """Everything that is known, as the value that leaves the search; `why`: what ended it, where something did."""
     meter = known.kit.meter
-    trials = [_beside_prediction(known, _settled(known, trial)) for trial in (*known.trials, *known.kit.gate.trials)]
-    kept = {rewrite.key for rewrite in known.chosen.rewrites} if known.chosen else set()
-    kept |= {offer.rewrite.key for offer in offers}
+    skipped = [
+        Trial(known.kit.composer.plan([one]), Outcome.SKIPPED, known.tried.not_run()[one.key], kind="screening")
+        for one in known.tried.usable
+        if one.key in known.tried.not_run()
+    ]
+    known.kit.tell(skipped)
+    trials = [
+        _beside_prediction(known, _settled(known, trial)) for trial in (*known.trials, *skipped, *known.kit.gate.trials)
+    ]
     units = {"input", known.kit.unit, *(("training",) if known.chosen and known.chosen.only_training else ())}
-    left_out = rejections(
-        [rewrite for rewrite in known.candidates if rewrite.key not in kept],
-        known.chosen,
-        trials,
-        finalists=known.finalists,
-        raced={key: trial and _settled(known, trial) for key, trial in known.finalists.raced.items()},
-        known={**known.finalists.unpromising, **known.left_inside, **known.kit.gate.blamed},
-        gains=known.gains,
-        asking={rewrite.key: missing_consent(rewrite, known.settings) for rewrite in known.asking},
-        gains_out_of_sight=frozenset() if known.chosen else frozenset(_out_of_sight(known)),
-        over="the search ended" if known.ended_early else "the time was up",
-    )
+    left_out = rejections(known, trials, offered={offer.rewrite.key for offer in offers})
     too_small = known.chosen is None and any(one.undecided for one in left_out)
     return SearchResult(
         chosen=known.chosen,
@@ -173,7 +147,7 @@ def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why
         why=why or _ending(known, too_small=too_small),
         trials=tuple(trials),
         gain=known.accepted.gain if known.accepted else None,
-        gains=known.gains,
+        gains=known.added,
         offers=tuple(offers),
         rejections=left_out,
         rates=known.rates,
@@ -198,9 +172,9 @@ def _settled(known: SearchState, trial: Trial) -> Trial:
     """
     if known.chosen is not None or trial.kind != "search" or trial.outcome is not Outcome.UNDECIDED or not trial.ratios:
         return trial
-    if any(one.key in known.finalists.proven_alone for one in trial.plan.rewrites):
+    if any(one.key in known.tried.proven_alone for one in trial.plan.rewrites):
         return replace(trial, outcome=Outcome.REJECTED, why="not proven better than what AUTOTUNE chooses")
-    if known.evidence(trial.plan).probability >= NOTHING_BELOW:
+    if known.gains.of(trial.plan).probability >= NOTHING_BELOW:
         return trial
     return replace(trial, outcome=Outcome.REJECTED, why=f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight")
 
@@ -208,12 +182,12 @@ def _settled(known: SearchState, trial: Trial) -> Trial:
 def _out_of_sight(known: SearchState) -> Iterator[str]:
     """Yields the keys of rewrites that have too small a chance of a gain, from all that is known of them."""
     for plan in known.open_plans():
-        if len(plan.rewrites) == 1 and known.evidence(plan).probability < NOTHING_BELOW:
+        if len(plan.rewrites) == 1 and known.gains.of(plan).probability < NOTHING_BELOW:
             yield plan.rewrites[0].key
 
 
 def _beside_prediction(known: SearchState, trial: Trial) -> Trial:
-    predicted, measured = known.forecast.rate(trial.plan), known.kit.meter.median_rate(trial.plan, "input")
+    predicted, measured = known.gains.forecast.rate(trial.plan), known.kit.meter.median_rate(trial.plan, "input")
     return replace(trial, predicted=predicted, measured=measured)
 
 
@@ -224,9 +198,9 @@ def _predictions(known: SearchState, trials: Sequence[Trial]) -> tuple[Predicted
         PredictedRate(
             plan=key,
             name=_in_words(key),
-            predicted=known.forecast.rate(plan),
+            predicted=known.gains.forecast.rate(plan),
             measured=known.kit.meter.median_rate(plan, "input"),
-            why=known.forecast.of(plan).why,
+            why=known.gains.forecast.of(plan).why,
         )
         for key, plan in plans.items()
     )

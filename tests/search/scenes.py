@@ -9,7 +9,7 @@ from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Prediction, Trial
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
-from pipetune.search.expectation import Expected
+from pipetune.search.evidence import Expected
 from pipetune.search.result import SearchResult
 from pipetune.search.resuming import EarlierRace
 from pipetune.search.search import search

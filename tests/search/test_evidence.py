@@ -9,50 +9,49 @@ import pytest
 from pipetune.bench.simulating import SCENES, session
 from pipetune.core.results import Outcome
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, RejectionReason
-from pipetune.search.evidence import UNKNOWN_CHANGES, Evidence, evidence, evidence_of_pairs
-from pipetune.search.expectation import UNKNOWN_ERROR, Belief
+from pipetune.search.evidence import UNKNOWN_CHANGES, Evidence, Prior, evidence, evidence_of_pairs
 from tests.search.scenes import Scene, expecting, rewrites, rough, runner
 
-UNKNOWN = Belief(0.0, UNKNOWN_ERROR, None)
+UNKNOWN = Prior.of(None)
 
 
-def told(gain: float, deviation: float = 0.1) -> Belief:
-    return Belief(math.log(gain), deviation, math.log(gain))
+def told(gain: float, deviation: float = 0.1) -> Prior:
+    return Prior(math.log(gain), deviation, math.log(gain))
 
 
 def test_a_plan_that_nobody_knows_anything_of_may_gain() -> None:
-    assert NOTHING_BELOW / 2 < evidence(UNKNOWN, [], []).probability < UNKNOWN_CHANGES
+    assert NOTHING_BELOW / 2 < evidence(UNKNOWN).probability < UNKNOWN_CHANGES
 
 
 def test_pairs_narrow_what_the_model_expects() -> None:
-    expected = evidence(told(1.5, 0.2), [], [])
-    measured = evidence(told(1.5, 0.2), [], [1.3, 1.32, 1.28, 1.31])
+    expected = evidence(told(1.5, 0.2))
+    measured = evidence(told(1.5, 0.2), [1.3, 1.32, 1.28, 1.31])
     assert expected.interval.high / expected.interval.low > measured.interval.high / measured.interval.low
     assert measured.interval.low < 1.31 < measured.interval.high and measured.pairs == 4
     assert measured.probability > 0.95
 
 
 def test_one_lucky_window_makes_nothing_likely() -> None:
-    assert evidence(UNKNOWN, [2.3], []).probability < LIKELY_FROM
-    assert evidence(UNKNOWN, [], [2.3, 2.2, 2.4, 2.1]).probability > 0.95
-    noisy = evidence(UNKNOWN, [], [4.0, 0.6, 2.3, 0.9])
+    assert evidence(UNKNOWN, [2.3], spread=0.4).probability < LIKELY_FROM
+    assert evidence(UNKNOWN, [2.3, 2.2, 2.4, 2.1]).probability > 0.95
+    noisy = evidence(UNKNOWN, [4.0, 0.6, 2.3, 0.9])
     assert NOTHING_BELOW < noisy.probability < LIKELY_FROM
 
 
 def test_windows_without_a_gain_leave_none_in_sight() -> None:
-    assert evidence(told(1.3), [], [1.0, 0.99, 1.01, 1.0] * 4).probability < NOTHING_BELOW
+    assert evidence(told(1.3), [1.0, 0.99, 1.01, 1.0] * 4).probability < NOTHING_BELOW
 
 
 def test_training_cannot_gain_more_than_its_wait() -> None:
-    free = evidence(told(3.0), [], [1.15] * 3)
-    limited = evidence(told(3.0), [], [1.15] * 3, most_gain=1.2)
+    free = evidence(told(3.0), [1.15] * 3)
+    limited = evidence(told(3.0), [1.15] * 3, most_gain=1.2)
     assert limited.interval.high < free.interval.high
-    assert evidence(told(3.0, 0.3), [], [], most_gain=1.0).probability < 0.4
+    assert evidence(told(3.0, 0.3), most_gain=1.0).probability < 0.4
 
 
 def test_a_small_predicted_gain_is_believed_less_than_a_large_one() -> None:
-    assert evidence(told(1.08, 0.09), [], []).probability < 0.3
-    assert evidence(told(1.8, 0.2), [], []).probability > 0.9
+    assert evidence(told(1.08, 0.09)).probability < 0.3
+    assert evidence(told(1.8, 0.2)).probability > 0.9
 
 
 def test_pairs_alone_are_a_t_distribution() -> None:
@@ -65,7 +64,7 @@ def test_pairs_alone_are_a_t_distribution() -> None:
 def test_the_plan_that_most_probably_gains_is_kept_where_nothing_is_proven() -> None:
     """Three pairs are too few for the looks of a race beside neighbours, and enough to say what is likely."""
     gains = {"b@n1": 1.6}
-    made = runner(gains, noise=rough(1), first_seconds=2.0)
+    made = runner(gains, noise=rough(1), first_seconds=4.0)
     found = Scene(rewrites("abc"), made, expected=expecting(gains), budget_seconds=60).run()
     assert found.chosen is None and found.candidate is not None
     assert found.candidate.plan.key == "b@n1" and found.candidate.probability > LIKELY_FROM
@@ -101,7 +100,7 @@ def called_likely(sessions: int, *, predicts: bool) -> tuple[int, int]:
 @pytest.mark.slow
 def test_what_is_called_likely_gains_in_four_of_five_sessions() -> None:
     likely, right = called_likely(300, predicts=True)
-    assert likely >= 3 and right >= 0.8 * likely
+    assert likely >= 3 and right >= likely - 1, "few sessions end so: many are run exhaustively"
 
 
 @pytest.mark.exhaustive

@@ -46,7 +46,7 @@ def test_where_the_better_one_does_not_fit_the_other_is_tried() -> None:
 
 
 def test_where_the_better_one_was_foreseen_wrongly_the_other_is_tried() -> None:
-    found, scene = _search({"small@n1": 3.0, "deep@n1": 6.0}, fails={})
+    found, scene = _search({"small@n1": 2.0, "deep@n1": 6.0}, fails={})
     assert not _ran(scene, "small") and names(found.chosen)[0] == "deep"
     candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache")]
     made = runner({"small@n1": 1.6, "deep@n1": 0.5})

@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Outcome, Trial, Window
+from pipetune.core.results import Outcome, Prediction, Trial, Window
 from pipetune.core.session import RejectionReason
 from pipetune.search.result import SearchResult
 from pipetune.search.resuming import EarlierRace
@@ -82,12 +82,30 @@ def test_only_what_is_predicted_to_gain_is_tried_where_little_can_be_gained() ->
     assert found.chosen is None and not found.budget_too_small
 
 
-def test_what_the_model_does_not_expect_is_added_where_windows_show_it() -> None:
+def test_what_the_model_cannot_tell_of_is_added_where_windows_show_it() -> None:
     truth = {"a@n1": 1.5, "b@n1": 1.4}
-    found = Scene(rewrites("abc"), runner(truth), expected=expecting({"a@n1": 1.5})).run()
+
+    def expected(plan: Plan) -> Prediction:
+        rules = {part.rule for part in plan.rewrites}
+        return Prediction(why="map runs Python") if "b" in rules else expecting({"a@n1": 1.5})(plan)
+
+    found = Scene(rewrites("abc"), runner(truth), expected=expected).run()
     assert names(found.chosen) == ["a", "b"]
-    assert raced(found) == ["a@n1", "a@n1+b@n1"]
+    assert raced(found)[0] == "a@n1" and "c@n1" not in "".join(key for key in raced(found))
     assert found.gains["b@n1"].median == pytest.approx(1.4, rel=0.03)
+
+
+def test_once_a_plan_is_proven_nothing_is_run_that_the_model_expects_nothing_of() -> None:
+    scene = Scene(rewrites("abc"), runner({"a@n1": 1.5, "b@n1": 1.4}), expected=expecting({"a@n1": 1.5}))
+    assert names(scene.run().chosen) == ["a"]
+    assert not any(key.startswith(("b@", "c@")) for _, key in scene.runner.windows)
+
+
+def test_an_answer_that_gained_less_than_expected_makes_way_for_another_of_its_kind() -> None:
+    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache")]
+    made = runner({"small@n1": 1.9, "deep@n1": 1.3})
+    found = Scene(candidates, made, expected=expecting({"small@n1": 2.0, "deep@n1": 6.0})).run()
+    assert names(found.chosen) == ["small"]
 
 
 def test_a_joined_plan_that_changes_the_data_makes_way_for_its_strongest_part_at_once() -> None:
@@ -227,8 +245,9 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
         rules = {part.rule for part in parts}  # type: ignore[attr-defined]
         return "it reads what is cached" if {"best", "against"} <= rules else ""
 
+    expected = expecting(gains | {"broken@n1": 1.2, "large@n1": 1.3})
     found = Scene(
-        candidates, made, expected=expecting(gains), conflict=conflict, memory_limit_bytes=1e9, budget_seconds=300
+        candidates, made, expected=expected, conflict=conflict, memory_limit_bytes=1e9, budget_seconds=300
     ).run()
     assert names(found.chosen) == ["best"]
     assert reasons(found) == {

@@ -11,33 +11,31 @@ import pytest
 from pipetune.core.edits import Plan
 from pipetune.core.results import Prediction
 from pipetune.search.composing import Composer
-from pipetune.search.expectation import QUIET_SPREAD, Expectation, Expected, Forecast, spread_of
-from pipetune.search.screening import Screened
+from pipetune.search.evidence import QUIET_SPREAD, Expected, Forecast, Gains, Shown, spread_of
 from tests.search.scenes import BASELINES, expecting, names, rewrites
 
 LETTERS = rewrites("abcdef")
 A, B, C = LETTERS[:3]
+BASE = BASELINES["defaults"]
 
 
-def expectation(
-    expected: Expected | None, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0
-) -> Expectation:
+def known(expected: Expected | None, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0) -> Gains:
     """`shown`: what the window of each showed, by name, at the spread of a quiet machine."""
-    forecast = Forecast(expected)
-    made = Expectation(forecast, BASELINES["defaults"], Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
+    base = BASELINES["defaults"]
+    made = Gains(Forecast(expected), base, Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
     for name, rate in (shown or {}).items():
-        made.learn(Screened(next(one for one in LETTERS if one.rule == name), rate, cpu))
+        made.shown[f"{name}@n1"].append(Shown(next(one for one in LETTERS if one.rule == name), base, rate, cpu))
     return made
 
 
 def test_between_model_and_window_the_surer_one_counts_for_more() -> None:
-    idle = expectation(expecting({}), shown={"a": 1.3}).of(A)
-    assert 0.2 * math.log(1.3) < idle.mean < 0.6 * math.log(1.3)  # it knows best where nothing changes
-    unknown = expectation(expecting({}, why="map runs Python"), shown={"a": 1.3}).of(A)
-    assert unknown.mean == pytest.approx(math.log(1.3), rel=0.05)
-    assert unknown.deviation == pytest.approx(QUIET_SPREAD, rel=0.05)
-    large = expectation(expecting({"a@n1": 10.0}), shown={"a": 3.0}).of(A)
-    assert large.mean == pytest.approx(math.log(3.0), rel=0.05)  # it errs by much where it predicts much
+    idle = known(expecting({}), shown={"a": 1.3}).added(A)
+    assert 0.2 * math.log(1.3) < idle.expected < 0.6 * math.log(1.3)  # it knows best where nothing changes
+    unknown = known(expecting({}, why="map runs Python"), shown={"a": 1.3}).added(A)
+    assert unknown.expected == pytest.approx(math.log(1.3), rel=0.05)
+    assert unknown.parts[0][2] == pytest.approx(QUIET_SPREAD, rel=0.05)
+    large = known(expecting({"a@n1": 10.0}), shown={"a": 3.0}).added(A)
+    assert large.expected == pytest.approx(math.log(3.0), rel=0.05)  # it errs by much where it predicts much
 
 
 def test_a_window_corrects_the_prediction_beside_others_by_what_the_model_was_wrong_alone() -> None:
@@ -46,11 +44,11 @@ def test_a_window_corrects_the_prediction_beside_others_by_what_the_model_was_wr
         rates = {"b": 2.0, "a": 3.0, "a+b": 3.1}
         return Prediction(1600 * rates.get("+".join(part.rule for part in plan.rewrites), 1.0))
 
-    right = expectation(expected, shown={"b": 2.0})
+    right = known(expected, shown={"b": 2.0})
     over = Composer(tuple(LETTERS)).plan([A])
-    assert right.of(B, over).mean == pytest.approx(math.log(3.1 / 3.0), abs=1e-9)
-    better = expectation(expected, shown={"b": 2.6})
-    assert better.of(B, over).mean > right.of(B, over).mean
+    assert right.added(B, over).expected == pytest.approx(math.log(3.1 / 3.0), abs=1e-9)
+    better = known(expected, shown={"b": 2.6})
+    assert better.added(B, over).expected > right.added(B, over).expected
 
 
 def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
@@ -60,36 +58,36 @@ def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
         rate = (2.0 if rules & {"a", "b"} else 1.0) * (1.5 if {"c", "d"} <= rules else 1.0)
         return Prediction(1600 * rate * (1.05 if "e" in rules else 1.0) * (1.01 if "f" in rules else 1.0))
 
-    assert names(expectation(expected).joined(LETTERS, A)) == ["a", "c", "d", "e"]
+    assert names(known(expected).joined(LETTERS, A)) == ["a", "c", "d", "e"]
 
 
 def test_where_the_model_cannot_tell_only_what_windows_surely_show_is_joined() -> None:
     shown = {"a": 1.6, "b": 1.3, "c": 1.06, "d": 0.9}
-    assert names(expectation(expecting({}, why="Python"), shown=shown).joined(LETTERS, A)) == ["a", "b"]
+    assert names(known(expecting({}, why="Python"), shown=shown).joined(LETTERS, A)) == ["a", "b"]
 
 
 def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
     def cheaper(plan: Plan) -> Prediction:
         return Prediction(1600.0, 0.5 if plan.rewrites else 1.0)
 
-    assert expectation(cheaper, shown={"a": 1.0}).of(A).mean == pytest.approx(0.0, abs=0.01)
-    assert expectation(cheaper, shown={"a": 1.0}, cpu=2.0).of(A).mean == pytest.approx(math.log(2.0), abs=0.01)
+    assert known(cheaper, shown={"a": 1.0}).added(A).expected == pytest.approx(0.0, abs=0.01)
+    assert known(cheaper, shown={"a": 1.0}, cpu=2.0).added(A).expected == pytest.approx(math.log(2.0), abs=0.01)
 
 
 def test_a_window_far_from_what_is_expected_is_a_surprise() -> None:
-    made = expectation(expecting({"a@n1": 1.8}))
-    assert not made.surprised_by(Screened(A, 1.6, 1.0)) and not made.surprised_by(Screened(B, 1.1, 1.0))
-    assert made.surprised_by(Screened(B, 2.0, 1.0)) and made.surprised_by(Screened(A, 0.8, 1.0))
+    made = known(expecting({"a@n1": 1.8}))
+    assert not made.surprised_by(Shown(A, BASE, 1.6, 1.0)) and not made.surprised_by(Shown(B, BASE, 1.1, 1.0))
+    assert made.surprised_by(Shown(B, BASE, 2.0, 1.0)) and made.surprised_by(Shown(A, BASE, 0.8, 1.0))
 
 
 def test_every_window_of_a_rewrite_counts_and_narrows_what_is_expected() -> None:
-    made = expectation(expecting({"a@n1": 1.0}))
-    deviations, means = [made.of(A).deviation], []
-    for rate in (0.8, 1.7):
-        made.learn(Screened(A, rate, 1.0))
-        deviations.append(made.of(A).deviation)
-        means.append(made.of(A).mean)
-    assert means[0] < 0 < means[1] < math.log(1.7)
+    made = known(expecting({"a@n1": 1.0}))
+    deviations, means = [made.added(A).parts[0][2]], []
+    for rate in (0.92, 1.12):
+        made.shown[A.key].append(Shown(A, BASE, rate, 1.0))
+        deviations.append(made.added(A).parts[0][2])
+        means.append(made.added(A).expected)
+    assert means[0] < 0 < means[1] < math.log(1.12)
     assert deviations[0] > deviations[1] > deviations[2]
 
 
