@@ -175,7 +175,6 @@ _STAGES = {
     "baselines": "measuring the baselines",
     "screening": "screening rewrites",
     "decision": "measuring the best plans in pairs",
-    "numbers": "trying fixed values in place of AUTOTUNE",
     "ablation": "leaving out each rewrite in turn",
     "inside": "trying rewrites that only gain inside the training step",
     "offers": "measuring rewrites that need consent",

@@ -260,16 +260,21 @@ class Candidates:
         return self.gains.joined([one for one in others if one.key not in self.proven_alone], strongest)
 
     def _autotune_everywhere(self, plan: Plan | None) -> tuple[str, list[Plan]]:
-        """All that leaves its numbers to AUTOTUNE, added to `plan`: a candidate once, whatever its parts show alone."""
+        """All that leaves its numbers to AUTOTUNE, added to `plan`: a candidate once, whatever its parts show alone.
+
+        Behind a proven plan it is one where it likely adds something.
+        """
         kit, before = self.kit, plan or self.kit.base
         out = {*self.broken, *self.proven_alone, *self.not_run()}
         parts = [one for one in self.usable if AUTOTUNE in values_of(one) and one.key not in out]
         grown = kit.composer.everything([*before.rewrites, *parts])
-        known = self.autotune_raced or grown.key in {trial.plan.key for trial in self.trials if trial.ratios}
-        if known or len(grown.rewrites) < len(before.rewrites) + 2:
+        raced = self.autotune_raced or grown.key in {trial.plan.key for trial in self.trials if trial.ratios}
+        if raced or len(grown.rewrites) < len(before.rewrites) + 2:
             return "", []
         self.autotune_raced = True
-        if self.gains.of(grown, before).hopeless or not kit.gate.equal(grown):
+        known = self.gains.of(grown, before)
+        unlikely = known.hopeless if plan is None else known.probability < LIKELY_ENOUGH
+        if unlikely or not kit.gate.equal(grown):
             return "", []
         self.raced[grown.key] = None
         return grown.key, [grown]

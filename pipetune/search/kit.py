@@ -12,7 +12,7 @@ from pipetune.core.time_plan import Part
 from pipetune.search.composing import Composer
 from pipetune.search.equality import EqualityGate
 from pipetune.search.meter import Meter
-from pipetune.search.race import Arm, Decision, decide, measure_round, rounds_seconds
+from pipetune.search.race import Arm, Decision, decide, measure_round
 from pipetune.search.runner import Notify
 from pipetune.search.statistics import FIRST_RACE, TOTAL_ERROR, USUAL_PAIRS
 
@@ -52,7 +52,7 @@ class SearchContext:
 
     def seconds(self, arms: int, *, rounds: int) -> float:
         """Seconds that `rounds` rounds of `arms` windows are expected to take."""
-        return rounds_seconds(arms, self.meter, self.unit, rounds=rounds)
+        return arms * rounds * self.meter.cost(self.unit)
 
     def affords_race(self, plans: int, part: Part = Part.SEARCH, *, rounds: int = USUAL_PAIRS) -> bool:
         """Whether `part` has time for so many rounds of this many plans and the base."""

@@ -20,7 +20,6 @@ from pipetune.search.statistics import (
     FEWEST_PAIRS,
     LOOKS,
     TOTAL_ERROR,
-    USUAL_PAIRS,
     holm,
     p_value,
     ratio_interval,
@@ -78,28 +77,6 @@ def measure_round(arms: Sequence[Arm], meter: Meter, draw: random.Random, *, uni
         raise
 
 
-def pair(
-    plan: Plan,
-    base: Plan,
-    meter: Meter,
-    *,
-    count: int,
-    seed: int,
-    unit: str = "input",
-    part: Part = Part.SEARCH,
-) -> tuple[float, ...]:
-    """`count` paired measurements of `plan` over `base`; raises as `measure_round`, and `RunFailed` for
-    `plan`.
-    """
-    draw = random.Random(seed)
-    arms = [Arm(base), Arm(plan)]
-    for _ in range(count):
-        measure_round(arms, meter, draw, unit=unit, part=part)
-        if arms[1].failure:
-            raise RunFailed(arms[1].failure)
-    return ratios(arms[1], arms[0])
-
-
 FUTILE = 0.1
 """A plan is given up where less than this is left for a gain that counts (one-sided): the limit below which a session
 says that there is nothing to gain."""
@@ -129,11 +106,6 @@ class _Candidate:
     def ratios(self, base: Arm) -> tuple[float, ...]:
         """Of all pairs, those of an earlier race first."""
         return (*self.earlier, *ratios(self.arm, base))
-
-
-def rounds_seconds(arms: int, meter: Meter, unit: str, *, rounds: int = USUAL_PAIRS) -> float:
-    """Seconds that `rounds` rounds of `arms` windows (the base counted) are expected to take."""
-    return arms * rounds * meter.cost(unit)
 
 
 def decide(

@@ -55,21 +55,6 @@ def lag_one(values: Sequence[float]) -> float | None:
     return sum(one * other for one, other in itertools.pairwise(deviations)) / scale
 
 
-def window_factor(rates: Sequence[float]) -> int:
-    """By how much to lengthen windows so that neighbours are uncorrelated (lag-1 below `LAG_LIMIT`).
-
-    Joining two neighbouring windows of the series shows what a window of twice the length would have
-    measured; joined until uncorrelated, or until fewer than 4 would be left. `rates`: one pipeline,
-    consecutive windows.
-    """
-    factor = 1
-    series = list(rates)
-    while len(series) >= 8 and (lag_one(series) or 0.0) >= LAG_LIMIT:
-        series = [(one + other) / 2 for one, other in zip(series[::2], series[1::2], strict=False)]
-        factor *= 2
-    return factor
-
-
 def moments(ratios: Sequence[float]) -> tuple[float, float, int]:
     """Mean of the logs, its standard error, degrees of freedom.
 
@@ -163,40 +148,3 @@ def holm(p_values: Sequence[float], *, error: float = TOTAL_ERROR) -> list[float
             break
         passed[index] = share
     return passed
-
-
-def block_intervals(rounds: Sequence[Sequence[float]], *, error: float = 0.05) -> list[Interval]:
-    """Intervals of the ratio of the first arm to every other, from whole rounds, with one pooled variance.
-
-    In each round every arm was measured once. The residual of the two-way layout (rounds x arms, on logs)
-    gives the variance with (rounds - 1)(arms - 1) degrees of freedom, so few rounds of several arms still
-    decide.
-
-    Args:
-        rounds: per round the rate of each arm, the first the reference; at least 2 rounds, 2 arms.
-    """
-    logs = [[math.log(value) for value in row] for row in rounds]
-    row_means = [statistics.fmean(row) for row in logs]
-    arm_means = [statistics.fmean(column) for column in zip(*logs, strict=True)]
-    grand = statistics.fmean(arm_means)
-    residual = sum(
-        (logs[row][arm] - row_means[row] - arm_means[arm] + grand) ** 2
-        for row in range(len(logs))
-        for arm in range(len(arm_means))
-    )
-    freedom = (len(logs) - 1) * (len(arm_means) - 1)
-    standard_error = math.sqrt(residual / freedom * 2 / len(logs))
-    reach = float(special.stdtrit(freedom, 1 - error / 2)) * standard_error
-    intervals = []
-    for arm in range(1, len(arm_means)):
-        difference = arm_means[0] - arm_means[arm]
-        intervals.append(
-            Interval(
-                median=math.exp(difference),
-                low=math.exp(difference - reach),
-                high=math.exp(difference + reach),
-                pairs=len(logs),
-                method=f"t on log ratios, pooled over arms, {100 * (1 - error):.4g} %",
-            )
-        )
-    return intervals

@@ -48,7 +48,7 @@ def measure_files(study: Study, profile: Profile) -> Profile:
     )
     if use.files or use.remote or any(map(_may_read, source.pipeline)):
         seconds = _seconds(study.time_plan, profile.operator(node.id) if node is not None else None)
-        with study.journal.phase("files", "reading the files at several parallelisms"):
+        with study.journal.phase("files", "reading the files"):
             if use.files:
                 use = replace(use, residency=files.residency(named.paths, cold=settings.cold))
             use = _with_observed_reads(study, use, profile, seconds=_OBSERVED * seconds)

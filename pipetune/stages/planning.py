@@ -97,7 +97,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     little = diagnosis.verdict is Verdict.BALANCED and not study.settings.force
     if little:
         study.time_plan.shorten_search()
-    with study.journal.phase("trials", "measuring the baselines"):
+    with study.journal.phase("trials", "taking the first windows"):
         study.journal.update_dataset(silences=tuple(silences))
         earlier = study.journal.session.trials
         found = search(

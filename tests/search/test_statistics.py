@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 
 import pytest
@@ -12,13 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipetune.search.statistics import (
-    block_intervals,
     expected_interval,
     holm,
     lag_one,
     p_value,
     ratio_interval,
-    window_factor,
 )
 
 RATIOS = [1.10, 1.04, 1.22, 0.99, 1.15, 1.08, 1.17, 1.02]
@@ -75,40 +72,11 @@ def test_lag_one_of_known_series() -> None:
     assert lag_one([1.0] * 10) is None
 
 
-def test_windows_are_lengthened_until_neighbours_are_uncorrelated() -> None:
-    draw = random.Random(5)
-    blocks = [draw.gauss(0, 1) for _ in range(16)]
-    assert window_factor([10 + block for block in blocks for _ in range(2)]) == 2
-    assert window_factor([10 + block for block in blocks for _ in range(4)]) == 4
-    assert window_factor([10 + draw.gauss(0, 1) * (-1) ** position for position in range(32)]) == 1
-    assert window_factor([]) == 1
-
-
 def test_correlated_pairs_widen_the_interval() -> None:
     wandering = [1.0, 1.0, 1.0, 1.0, 1.3, 1.3, 1.3, 1.3]
     mixed = [1.0, 1.3, 1.0, 1.3, 1.0, 1.3, 1.0, 1.3]
     wide, narrow = ratio_interval(wandering), ratio_interval(mixed)
     assert math.log(wide.high / wide.low) > 1.5 * math.log(narrow.high / narrow.low)
-
-
-def test_block_intervals_take_out_what_a_whole_round_shares() -> None:
-    draw = random.Random(4)
-    rounds = []
-    for _ in range(5):
-        weather = math.exp(draw.gauss(0, 0.5))
-        rounds.append([weather * speed * math.exp(draw.gauss(0, 0.01)) for speed in (1.0, 0.8, 1.0)])
-    dropped, idle = block_intervals(rounds)
-    assert dropped.low > 1.2 and dropped.high < 1.3
-    assert idle.low < 1.0 < idle.high
-
-
-def test_block_intervals_with_one_other_arm_are_paired_t_intervals() -> None:
-    draw = random.Random(2)
-    rows = [(math.exp(draw.gauss(0.1, 0.1)), math.exp(draw.gauss(0, 0.1))) for _ in range(9)]
-    logs = [math.log(one / other) for one, other in rows]
-    low, high = stats.t.interval(0.95, 8, statistics.fmean(logs), stats.sem(logs))
-    (found,) = block_intervals(rows)
-    assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)))
 
 
 def test_two_pairs_that_differ_still_say_what_to_do_next() -> None:
