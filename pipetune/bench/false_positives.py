@@ -34,6 +34,8 @@ GAINS = (1.02, 1.03, 1.05, 1.07, 1.10, 1.15, 1.20, 1.30, 1.50)
 SESSIONS, QUICK_SESSIONS = 2000, 90
 POWER_SESSIONS, QUICK_POWER_SESSIONS = 600, 30  # per gain
 COMPARISONS, QUICK_COMPARISONS = 100, 2
+RESUMPTIONS = 3
+LIKELY_SESSIONS, LIKELY_GAINS, LIKELY_RIGHT = 12_000, (1.1, 1.2, 1.5, 2.0), 0.8
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,17 @@ class Simulated:
     confirmed: int
     decided: int  # came to a decision by pairs
     by_scene: Mapping[str, Share]
+
+
+@dataclass(frozen=True)
+class Likely:
+    """Sessions that prove nothing and call a plan likely, of sessions half of which have one true gain to find."""
+
+    sessions: int
+    likely: int
+    right: int  # the plan truly gains
+    low: float  # of right / likely
+    high: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,8 @@ class Power:
 class FalsePositives:
     simulated: Simulated  # with the default budget
     simulated_long: Simulated  # with one that lets nearly every session come to its decision
+    simulated_resumed: Simulated  # each with the sessions that go on with it, `RESUMPTIONS` at most
+    likely: Likely
     real: Real
     power: tuple[Power, ...]
     smallest_gain: float | None  # found in 90 % of all sessions; None: none of those tried was
@@ -89,6 +104,8 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> FalsePositives:
     return FalsePositives(
         simulated=_simulated(count, seed, say),
         simulated_long=_simulated(count, seed, say, budget_seconds=LONG_BUDGET_SECONDS),
+        simulated_resumed=_simulated(count, seed, say, resumes=RESUMPTIONS),
+        likely=_likely(QUICK_SESSIONS if quick else LIKELY_SESSIONS, seed, say),
         real=_real(QUICK_COMPARISONS if quick else COMPARISONS, seed, say, kept),
         power=power,
         smallest_gain=_smallest({one.gain: one.found / one.sessions for one in power}),
@@ -105,11 +122,14 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> FalsePositives:
     )
 
 
-def _simulated(count: int, seed: int, say: Say, *, budget_seconds: float = BUDGET_SECONDS) -> Simulated:
+def _simulated(
+    count: int, seed: int, say: Say, *, budget_seconds: float = BUDGET_SECONDS, resumes: int = 0
+) -> Simulated:
     ended = sessions(
         count,
         seed=seed,
         budget_seconds=budget_seconds,
+        resumes=resumes,
         told=lambda done: say(f"simulated A/A sessions: {done} of {count}"),
     )
     accepted = share(sum(one.accepted for one in ended), count)
@@ -128,6 +148,19 @@ def _power(gain: float, count: int, seed: int, say: Say) -> Power:
     say(f"{count} simulated sessions with a true gain of {gain - 1:.0%}")
     ended = sessions(count, seed=seed, gain=gain)
     return Power(gain, count, sum(one.found for one in ended), by_scene(ended, lambda one: one.found))
+
+
+def _likely(count: int, seed: int, say: Say) -> Likely:
+    say(f"{count} simulated sessions, half of them with something to find")
+    ended = [
+        one
+        for gain, part in ((1.0, 4), *((gain, 1) for gain in LIKELY_GAINS))
+        for predicts in (True, False)
+        for one in sessions(count * part // 16, seed=seed, gain=gain, predicts=predicts)
+    ]
+    likely, right = sum(one.likely for one in ended), sum(one.likely_rightly for one in ended)
+    interval = share(right, likely) if likely else Share(0, 0, 0.0, 1.0)
+    return Likely(len(ended), likely, right, interval.low, interval.high)
 
 
 def _smallest(found: Mapping[float, float]) -> float | None:
@@ -155,6 +188,8 @@ def claims(found: FalsePositives, *, quick: bool) -> Sequence[Claim]:
     return (
         *_accepted(found.simulated, BUDGET_SECONDS, quick=quick),
         *_accepted(found.simulated_long, LONG_BUDGET_SECONDS, quick=quick),
+        *_accepted(found.simulated_resumed, BUDGET_SECONDS, quick=quick, with_resumed=True),
+        _likely_claim(found.likely),
         Claim(
             f"real A/A comparisons accepted, of {real.comparisons}",
             f"{real.positives / real.comparisons:.0%} ({real.low:.1%} to {real.high:.1%})",
@@ -164,7 +199,19 @@ def claims(found: FalsePositives, *, quick: bool) -> Sequence[Claim]:
     )
 
 
-def _accepted(simulated: Simulated, budget_seconds: float, *, quick: bool) -> Sequence[Claim]:
+def _likely_claim(found: Likely) -> Claim:
+    part = found.right / found.likely if found.likely else 1.0
+    return Claim(
+        f"plans called likely in {found.sessions:,} simulated sessions that truly gain",
+        f"{found.right} of {found.likely}: {part:.0%} ({found.low:.0%} to {found.high:.0%})",
+        f"at least {LIKELY_RIGHT:.0%}",
+        part >= LIKELY_RIGHT,
+    )
+
+
+def _accepted(
+    simulated: Simulated, budget_seconds: float, *, quick: bool, with_resumed: bool = False
+) -> Sequence[Claim]:
     part = simulated.accepted / simulated.sessions
     # In the short form chance alone may put a good procedure above the line: only what is surely above it is missed.
     met = simulated.low <= MOST_ACCEPTED if quick else part <= MOST_ACCEPTED
@@ -172,7 +219,8 @@ def _accepted(simulated: Simulated, budget_seconds: float, *, quick: bool) -> Se
     decided = simulated.decided / simulated.sessions
     return (
         Claim(
-            f"simulated A/A sessions of {budget_seconds:.0f} s that accepted anything",
+            f"simulated A/A sessions of {budget_seconds:.0f} s that accepted anything"
+            + (f", with up to {RESUMPTIONS} that go on with each" if with_resumed else ""),
             f"{simulated.accepted} of {simulated.sessions:,}: {part:.1%} ({simulated.low:.2%} to {simulated.high:.2%})",
             f"at most {MOST_ACCEPTED:.0%}",
             met,

@@ -20,6 +20,8 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.confirmation import confirm
 from pipetune.search.evidence import error_of
+from pipetune.search.result import SearchResult
+from pipetune.search.resuming import EarlierRace, earlier_race
 from pipetune.search.search import search
 from pipetune.testing import recorded
 from pipetune.testing.recorded import CONDITIONS, UNITS, ReplayRunner
@@ -59,6 +61,7 @@ class Ended:
     seconds: float
     likely: bool = False  # nothing is proven, and a plan is called likely
     likely_rightly: bool = False  # that plan truly gains
+    resumptions: int = 0  # sessions that went on with it
 
     @property
     def accepted(self) -> bool:
@@ -66,11 +69,23 @@ class Ended:
 
 
 def session(
-    scene: Scene, *, seed: int, gain: float = 1.0, budget_seconds: float = BUDGET_SECONDS, predicts: bool = False
+    scene: Scene,
+    *,
+    seed: int,
+    gain: float = 1.0,
+    budget_seconds: float = BUDGET_SECONDS,
+    predicts: bool = False,
+    resumes: int = 0,
 ) -> Ended:
-    """One session; with a `gain` above 1 one of the ten candidates, at a place drawn by the seed, truly has it.
+    """One session, and those that go on with it where it proves nothing and leaves a candidate.
 
-    Where the model `predicts`, it is wrong by what it is known to be (`forecast.error_of`).
+    Args:
+        scene: where it takes place.
+        seed: of the noise, the candidates' order and the model's errors.
+        gain: above 1 one of the ten candidates, at a place drawn by the seed, truly has it.
+        budget_seconds: of each session.
+        predicts: whether there is a model, which is wrong by what it is known to be (`evidence.error_of`).
+        resumes: how many sessions go on with it at most.
     """
     series = recorded.load()
     clock = FakeClock()
@@ -92,19 +107,30 @@ def session(
     def expected(plan: Plan) -> Prediction:
         return Prediction(1000 * math.exp(sum(told[one.rule] for one in plan.rewrites)), 1e-3)
 
+    def searched(earlier: EarlierRace | None, number: int) -> tuple[SearchResult, TimePlan]:
+        settings = Settings(budget_seconds=budget_seconds, seed=seed + number)
+        budget = TimePlan(budget_seconds, clock)
+        clock.advance(budget.ends(Part.PREPARATION))  # verdict and preparation have used their parts
+        result = search(
+            [rewrite(name) for name in names],
+            runner,
+            baselines=_BASELINES,
+            settings=settings,
+            randomness_fixed=False,
+            clock=clock,
+            budget=budget,
+            expected=expected if predicts else None,
+            earlier=earlier,
+        )
+        return result, budget
+
     settings = Settings(budget_seconds=budget_seconds, seed=seed)
-    budget = TimePlan(budget_seconds, clock)
-    clock.advance(budget.ends(Part.PREPARATION))  # verdict and preparation have used their parts
-    found = search(
-        [rewrite(name) for name in names],
-        runner,
-        baselines=_BASELINES,
-        settings=settings,
-        randomness_fixed=False,
-        clock=clock,
-        budget=budget,
-        expected=expected if predicts else None,
-    )
+    found, budget = searched(None, 0)
+    resumptions = 0
+    while found.chosen is None and found.candidate is not None and resumptions < resumes:
+        earlier = earlier_race(found.candidate, found.trials, resumptions=resumptions)
+        resumptions += 1
+        found, budget = searched(earlier, resumptions)
     confirmed = False
     if found.chosen is not None:
         proof = confirm(
@@ -131,6 +157,7 @@ def session(
         seconds=budget.spent(),
         likely=likely,
         likely_rightly=likely and right,
+        resumptions=resumptions,
     )
 
 
@@ -141,6 +168,7 @@ def sessions(
     gain: float = 1.0,
     budget_seconds: float = BUDGET_SECONDS,
     predicts: bool = False,
+    resumes: int = 0,
     told: Callable[[int], None] = lambda done: None,
 ) -> list[Ended]:
     """That many sessions over all scenes in turn; one takes some milliseconds. `told(done)` after every 200."""
@@ -148,7 +176,12 @@ def sessions(
     for number in range(count):
         scene = SCENES[number % len(SCENES)]
         one = session(
-            scene, seed=seed * 1_000_003 + number, gain=gain, budget_seconds=budget_seconds, predicts=predicts
+            scene,
+            seed=seed * 1_000_003 + number,
+            gain=gain,
+            budget_seconds=budget_seconds,
+            predicts=predicts,
+            resumes=resumes,
         )
         ended.append(one)
         if len(ended) % 200 == 0:

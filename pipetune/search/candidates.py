@@ -124,14 +124,17 @@ class Candidates:
         return rewrite.key not in self.kit.gate.blamed
 
     def waiting(self, plan: Plan | None) -> list[Rewrite]:
-        """Returns the rewrites not raced yet, what is expected to add most to the plan first.
+        """Returns the rewrites not raced yet that may stand beside the plan, what is expected to add most to it first.
 
         To a proven plan that is also what differs by numbers only from what is in it.
         """
         have = {one.key for one in plan.rewrites} if plan else set()
         numbers = [other for one in (plan.rewrites if plan else ()) for other in numbers_for(one, self.granted)]
         out = {*self.raced, *self.broken, *have, *self.not_run()}
-        return self.gains.ranked((one for one in (*self.usable, *numbers) if one.key not in out), over=plan)
+        left = [one for one in (*self.usable, *numbers) if one.key not in out]
+        if plan is not None:
+            left = [one for one in left if not self.kit.composer.conflict(self.kit.composer.added(plan, one))]
+        return self.gains.ranked(left, over=plan)
 
     # -- short windows
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetune.core.results import Outcome
-from pipetune.core.session import Session
+from pipetune.core.results import Outcome, Trial
+from pipetune.core.session import Candidate
 from pipetune.search.statistics import FIRST_RACE, TOTAL_ERROR
 
 
@@ -28,21 +29,22 @@ class EarlierRace:
         return float(TOTAL_ERROR * (1 - FIRST_RACE) * 0.5 ** (self.sessions - 1))
 
 
-def earlier_race(session: Session) -> EarlierRace | None:
-    """Returns the race of the session's candidate; None if it has no candidate."""
-    candidate = session.candidate
+def earlier_race(candidate: Candidate | None, trials: Sequence[Trial], *, resumptions: int) -> EarlierRace | None:
+    """Returns the race to go on with; None if there is no candidate.
+
+    Args:
+        candidate: what most probably gains of the earlier session.
+        trials: of that session.
+        resumptions: how often a session went on with it before this one.
+    """
     if candidate is None:
         return None
     usable = (Outcome.UNDECIDED, Outcome.ACCEPTED)
-    trials = [
-        one
-        for one in session.trials
-        if one.kind == "search" and one.plan.key == candidate.plan.key and one.ratios and one.outcome in usable
-    ]
-    longest = max(trials, key=lambda one: len(one.ratios), default=None)
+    raced = [one for one in trials if one.kind == "search" and one.plan.key == candidate.plan.key and one.ratios]
+    longest = max((one for one in raced if one.outcome in usable), key=lambda one: len(one.ratios), default=None)
     return EarlierRace(
         frozenset(one.key for one in candidate.plan.rewrites),
         longest.unit if longest else candidate.unit,
         longest.ratios if longest else (),
-        session.resumptions + 1,
+        resumptions + 1,
     )

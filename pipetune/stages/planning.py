@@ -29,7 +29,7 @@ from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.parallel_map import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.result import SearchResult
-from pipetune.search.resuming import earlier_race
+from pipetune.search.resuming import EarlierRace, earlier_race
 from pipetune.search.search import search
 from pipetune.source.source_mistakes import dropped_results
 from pipetune.stages.profiling import store_autotuned, watch_autotune
@@ -114,7 +114,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             conflict=lambda rewrites: find_conflict(context, rewrites),
             only_promising=little,
             most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
-            earlier=earlier_race(study.resumed) if study.resumed and study.journal.studies_training else None,
+            earlier=_race_to_resume(study),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
         store_autotuned(study, variants)
@@ -132,6 +132,13 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
     return PlanningResult(found, variants, earlier)
+
+
+def _race_to_resume(study: Study) -> EarlierRace | None:
+    before = study.resumed
+    if before is None or not study.journal.studies_training:
+        return None
+    return earlier_race(before.candidate, before.trials, resumptions=before.resumptions)
 
 
 def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, prediction: Prediction) -> float | None:

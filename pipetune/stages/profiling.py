@@ -19,7 +19,7 @@ from pipetune.core.profile import (
 )
 from pipetune.core.results import Interval, OptimizationPasses, Rate, RunFailed
 from pipetune.core.session import TrainingResult
-from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, SystemClock
+from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
 from pipetune.measure import machine, profiler
 from pipetune.measure.differencing import DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
@@ -253,10 +253,12 @@ def watch_memory(study: Study, profile: Profile) -> Profile:
     """Returns the profile with the growth of memory; growth that does not stop becomes a finding.
 
     Steady growth is measured a second time, on a fresh iterator: growth that only fills a cache or the free lists of an
-    allocator has stopped by then.
+    allocator has stopped by then. Nothing is measured where filling the script's own shuffle buffers takes longer than
+    there is time for.
     """
     journal, seconds = study.journal, study.time_plan.seconds_for(MEMORY_GROWTH)
-    if seconds < _FEWEST_SECONDS:
+    filling = profile.first_element_seconds or 0.0
+    if seconds < _FEWEST_SECONDS or not study.time_plan.affords(Part.INFORMATION, filling + seconds):
         return profile
     with journal.phase("memory", "watching memory while the input runs"):
         seen = _watch(study, seconds)
