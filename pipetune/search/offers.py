@@ -23,7 +23,7 @@ NOT_SLOWER = 0.97
 """The margin of non-inferiority: a whole 95 % interval above it means a loss of at most 3 %."""
 
 _SAME = 0.1
-"""The model is off by less than this on most pipelines: what it expects within it is nothing."""
+"""The model is off by less than this on most pipelines: what it expects within it is no gain."""
 
 _LONGER = 3.0  # times the longest comparison so far: what has to be compared differs from plan to plan, by judgement
 
@@ -50,8 +50,8 @@ def measure_offers(
     """Each rewrite added to the plan (or alone), over the plan (or the base), in pairs fixed beforehand.
 
     Those that the cost model expects most of come first. One that needs consent is offered with what it gains, and
-    where no time is left with what the model expects. One that needs only be as fast is offered where it is shown to
-    lose less than `NOT_SLOWER` allows. What changes the data is not offered: the gate blames it.
+    where no time is left with what the model expects, if that is a gain. One that needs only be as fast is offered
+    where it is shown to lose less than `NOT_SLOWER` allows. What changes the data is not offered: the gate blames it.
     """
     offers: list[OptionalRewrite] = []
     trials: list[Trial] = []
@@ -66,8 +66,8 @@ def measure_offers(
         fewest, most = (FEWEST_EQUAL_PAIRS, MOST_EQUAL_PAIRS) if as_fast else (FEWEST_PAIRS, MOST_PAIRS)
         pairs = affordable_pairs(kit, waiting=len(wanted) - position, fewest=fewest, most=most)
         if not pairs:
-            why = f"{_NO_TIME} that it is not slower" if as_fast else _unmeasured(expected[rewrite.key])
-            offers.append(OptionalRewrite(rewrite, None, consent, why))
+            if not as_fast and _may_gain(expected[rewrite.key]):
+                offers.append(OptionalRewrite(rewrite, None, consent, _unmeasured(expected[rewrite.key])))
             continue
         before = kit.meter.clock.now()
         tried = kit.composer.added(reference, rewrite)
@@ -138,11 +138,13 @@ def _expected(rewrite: Rewrite, reference: Plan, kit: SearchContext, gains: Gain
     return None if predicted is None else math.exp(predicted)
 
 
+def _may_gain(expected: float | None) -> bool:
+    return expected is None or expected >= 1 + _SAME
+
+
 def _unmeasured(expected: float | None) -> str:
     if expected is None:
         return _NO_TIME
-    if abs(expected - 1) < _SAME:
-        return f"{_NO_TIME}; the cost model expects no other rate of the input"
     return f"{_NO_TIME}; the cost model expects the input alone to run {_times(expected)} as fast"
 
 

@@ -37,6 +37,7 @@ def rejections(known: SearchState, trials: Sequence[Trial], *, offered: Collecti
     waiting = {one.key for one in tried.waiting(plan) if tried.is_worth_a_race(one, plan)} | set(tried.raced)
     skipped = tried.not_run()
     asking = {one.key: missing_consent(one, known.settings) for one in known.asking}
+    shapes_offered = {shape_of(one) for one in known.asking if one.key in offered}
     shapes_tried = {shape_of(one) for one in tried.usable}
     left = {one.key for one in tried.usable} - set(tried.broken)
     kept = plan.rewrites if plan else ()
@@ -57,7 +58,8 @@ def rejections(known: SearchState, trials: Sequence[Trial], *, offered: Collecti
         if key in skipped:
             return RejectionReason.PREDICTED_SLOWER, skipped[key]
         if key in asking:
-            return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; another of its kind is offered"
+            other = "another of its kind is offered" if shape_of(rewrite) in shapes_offered else "no gain is expected"
+            return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; {other}"
         if group_of(rewrite) in groups or shape_of(rewrite) in shapes:
             return RejectionReason.OTHER_KIND, "another of its kind is in the plan"
         conflict = composer.conflict(composer.added(plan, rewrite)) if plan else ""
