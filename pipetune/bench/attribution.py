@@ -12,8 +12,8 @@ from pipetune.core.accuracy import Claim
 from pipetune.core.profile import OperatorProfile
 from pipetune.measure import known_costs, profiler
 from pipetune.measure.differencing import measure_costs
+from pipetune.measure.prefix_differences import Cost
 from pipetune.pipelines import live
-from pipetune.search.differencing import Cost
 
 WAIT_SECONDS = 0.002
 

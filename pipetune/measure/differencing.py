@@ -22,8 +22,8 @@ from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile
 from pipetune.core.results import RunFailed
 from pipetune.measure import prefixes
+from pipetune.measure.prefix_differences import Cost, PrefixSeconds, operator_costs
 from pipetune.pipelines import live
-from pipetune.search.differencing import Cost, PrefixSeconds, operator_costs
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 

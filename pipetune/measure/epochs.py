@@ -17,9 +17,9 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import CallCost, DeviceTransfer, Overheads
 from pipetune.core.results import RunFailed
 from pipetune.measure import known_costs
+from pipetune.measure.run_dynamics import Epoch
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
-from pipetune.search.course import Epoch
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators, wait_for_released_iterators
 

@@ -15,7 +15,7 @@ from pipetune.core.profile import Finding, Profile
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.time_plan import EPOCHS, SystemClock
 from pipetune.measure import epochs
-from pipetune.search.course import (
+from pipetune.measure.run_dynamics import (
     Epoch,
     blocks,
     border_seconds,

@@ -25,11 +25,11 @@ from pipetune.measure.differencing import DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
 from pipetune.measure.memory import MemorySamples, sample_memory
 from pipetune.measure.shuffles import cut_buffers
+from pipetune.measure.stall import Stall, measure_stall
 from pipetune.model.bottleneck import diagnose
 from pipetune.model.memory import added_bytes, growth
 from pipetune.model.segments import fused_map_batch_pairs
 from pipetune.pipelines import graph_passes
-from pipetune.search.stall import Stall, measure_stall
 from pipetune.stages.study import Study
 
 ORIGINAL = Plan("defaults")

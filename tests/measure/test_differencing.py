@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune import tensorflow_private
 from pipetune.core.results import RunFailed
 from pipetune.measure import differencing, known_costs
+from pipetune.measure.prefix_differences import Cost
 from pipetune.pipelines import live
-from pipetune.search.differencing import Cost
 
 Dataset = tf.data.Dataset
 WORKS, WAITS = known_costs.sorting_function(4), known_costs.sleeping_function(0.004)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pipetune.core.results import RunFailed, Window
-from pipetune.search.stall import ROUNDS, measure_stall, share_of
+from pipetune.measure.stall import ROUNDS, measure_stall, share_of
 from pipetune.testing.runner import FakeClock
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pipetune.search.course import (
+from pipetune.measure.run_dynamics import (
     Epoch,
     blocks,
     border_seconds,
