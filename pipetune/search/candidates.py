@@ -75,6 +75,10 @@ class Candidates:
 
     # -- which are left
 
+    def left(self) -> list[Rewrite]:
+        """Returns those in play that neither failed nor were refused."""
+        return [one for one in self.usable if one.key not in self.broken]
+
     def not_run(self) -> dict[str, str]:
         """Returns why the model's word is enough not to run a rewrite, by key.
 
@@ -84,7 +88,7 @@ class Candidates:
         """
         kit, composer, forecast = self.kit, self.kit.composer, self.gains.forecast
         shares = kit.meter.runner.shares_processors
-        ranked = self.gains.ranked(one for one in self.usable if one.key not in self.broken)
+        ranked = self.gains.ranked(self.left())
         everything = composer.everything(ranked)
         found: dict[str, str] = {}
         best: dict[str, Rewrite] = {}

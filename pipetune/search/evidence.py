@@ -303,18 +303,24 @@ class Gains:
     pairs: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)  # by keys of a plan and of its base
 
     def of(self, plan: Plan, over: Plan | None = None) -> Evidence:
-        """Returns what is known of the gain of `plan` over another one (over the base where None)."""
-        over = over or self.base
+        """Returns what is known of the gain of `plan` over another one (over the base where None): what to try next."""
+        return self._known(plan, over or self.base, most_gain=None)
+
+    def told(self, plan: Plan) -> Evidence:
+        """Returns what is known of the gain of `plan` over the base where it is no more than training could gain."""
+        limit = self.most_gain(self.forecast.of(plan)) if self.most_gain is not None else None
+        return self._known(plan, self.base, most_gain=limit)
+
+    def _known(self, plan: Plan, over: Plan, *, most_gain: float | None) -> Evidence:
         pairs = self.pairs.get((plan.key, over.key), ())
-        limit = self.most_gain(self.forecast.of(plan)) if self.most_gain is not None and over is self.base else None
         both = []
         for cpu in (False, True) if self.shares_processors else (False,):
             prior = self._prior(plan, over, cpu=cpu)
             if len(pairs) >= FEWEST_PAIRS:
-                both.append(evidence(prior, pairs, spread=max(self.spread, PAIR_SPREAD), most_gain=limit))
+                both.append(evidence(prior, pairs, spread=max(self.spread, PAIR_SPREAD), most_gain=most_gain))
             else:
                 ratios = [*self._shown(plan, over, cpu=cpu), *pairs]
-                both.append(evidence(prior, ratios, spread=self.spread, most_gain=limit))
+                both.append(evidence(prior, ratios, spread=self.spread, most_gain=most_gain))
         return max(both, key=lambda one: one.expected)
 
     def added(self, rewrite: Rewrite, over: Plan | None = None) -> Evidence:

@@ -255,7 +255,7 @@ class _Search(SearchState):
         """Drops what adds nothing; the plan left must itself pass the equality gate, or the whole stays."""
         assert self.chosen is not None
         self.kit.notify("stage", name="ablation")
-        proven, whole = self.chosen, with_sparing(self.chosen, self.tried.usable, self.gains, self.kit)
+        proven, whole = self.chosen, with_sparing(self.chosen, self.tried.left(), self.gains, self.kit)
         found = ablate(whole, self.kit, self.gains)
         self.trials += found.trials
         self.notes += found.notes
@@ -321,7 +321,7 @@ class _Search(SearchState):
         in.
         """
         gate, meter = self.kit.gate, self.kit.meter
-        found = [(self.gains.of(plan), plan) for plan in self.open_plans()]
+        found = [(self.gains.told(plan), plan) for plan in self.open_plans()]
         found = [(known, plan) for known, plan in found if known.probability >= NOTHING_BELOW]
         found.sort(key=lambda one: (min(one[0].probability, LIKELY_FROM), one[0].mean), reverse=True)
         for known, plan in found:

@@ -71,8 +71,10 @@ class SearchState:
         return [*structural(self.asking), *as_fast]
 
     def raced(self) -> list[Trial]:
-        """Returns the trials of the races that came to a pair."""
-        return [trial for trial in self.trials if trial.kind == "search" and trial.ratios]
+        """Returns the trials of the races that came to a pair, in the unit that decides."""
+        return [
+            trial for trial in self.trials if trial.kind == "search" and trial.ratios and trial.unit == self.kit.unit
+        ]
 
     def open_plans(self) -> list[Plan]:
         """Returns the plans that may gain and that no race has decided on; they may stand in the user's script.

@@ -39,7 +39,7 @@ def rejections(known: SearchState, trials: Sequence[Trial], *, offered: Collecti
     asking = {one.key: missing_consent(one, known.settings) for one in known.asking}
     shapes_offered = {shape_of(one) for one in known.asking if one.key in offered}
     shapes_tried = {shape_of(one) for one in tried.usable}
-    left = {one.key for one in tried.usable} - set(tried.broken)
+    left = {one.key for one in tried.left()}
     kept = plan.rewrites if plan else ()
     groups, shapes = {group_of(one) for one in kept}, {shape_of(one) for one in kept}
 
@@ -176,7 +176,7 @@ def _settled(known: SearchState, trial: Trial) -> Trial:
         return trial
     if any(one.key in known.tried.proven_alone for one in trial.plan.rewrites):
         return replace(trial, outcome=Outcome.REJECTED, why="not proven better than what AUTOTUNE chooses")
-    if known.gains.of(trial.plan).probability >= NOTHING_BELOW:
+    if known.gains.told(trial.plan).probability >= NOTHING_BELOW:
         return trial
     return replace(trial, outcome=Outcome.REJECTED, why=f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight")
 
@@ -184,7 +184,7 @@ def _settled(known: SearchState, trial: Trial) -> Trial:
 def _out_of_sight(known: SearchState) -> Iterator[str]:
     """Yields the keys of rewrites that have too small a chance of a gain, from all that is known of them."""
     for plan in known.open_plans():
-        if len(plan.rewrites) == 1 and known.gains.of(plan).probability < NOTHING_BELOW:
+        if len(plan.rewrites) == 1 and known.gains.told(plan).probability < NOTHING_BELOW:
             yield plan.rewrites[0].key
 
 

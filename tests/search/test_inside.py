@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.testing.runner import rewrite
+from pipetune.core.results import Outcome
+from pipetune.testing.runner import Noise, rewrite
 from tests.search.scenes import Scene, names, rewrites, runner
 
 DEVICE = replace(rewrite("device"), only_training=True)
@@ -49,3 +50,11 @@ def test_it_is_not_tried_where_nothing_trains_and_the_reason_is_said() -> None:
 def test_what_changes_the_data_is_never_taken() -> None:
     scene = Scene([DEVICE], runner({"device@n1": 1.5}, unequal_keys=frozenset({"device@n1"}), **TRAINS))
     assert scene.run().chosen is None
+
+
+def test_where_the_input_decides_it_is_no_candidate_by_training_steps() -> None:
+    """Its pairs are of another unit than the gain that a candidate is told with."""
+    noisy = runner({"device@n1": 1.1}, noise=Noise(spread=0.25, seed=4), **TRAINS)
+    found = Scene([DEVICE], noisy, budget_seconds=60).run()
+    (trial,) = [trial for trial in found.trials if trial.kind == "search"]
+    assert trial.outcome is Outcome.UNDECIDED and found.candidate is None
