@@ -298,7 +298,8 @@ _MAX_NAMES = 8  # names followed from one assignment to the next, until the clas
 def is_unbound(tree: SyntaxTree, call: cst.Call) -> bool:
     """Whether a call calls a dataset method through the class."""
     match call.func:
-        case cst.Attribute(value=owner, attr=cst.Name(value=method)):
+        # The qualified name of a call is that of its function: `TFRecordDataset(files).map(f)` is no call of the class.
+        case cst.Attribute(value=cst.Name() | cst.Attribute() as owner, attr=cst.Name(value=method)):
             return method in METHODS and method not in CONSTRUCTORS and _is_dataset_class(tree, owner, _MAX_NAMES)
     return False
 

@@ -220,7 +220,7 @@ def refuse_unsafe(
     moved = replace(moved or moved_call(tree, call), may_pass_unmet=may_pass_unmet)
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
     upper_call, lower_call = (call, anchor) if upper is here else (anchor, call)
-    _refuse_conditional(tree, lower_call, lower)
+    refuse_conditional(tree, lower_call, lower)
     if flows_in_attribute(draft, tree, upper, lower, first=upper_call):
         return here, there
     if upper.name is None or upper.value is not last_chain_call(tree, upper_call):
@@ -495,7 +495,7 @@ def _names_in(node: cst.CSTNode) -> list[cst.Name]:
     return found
 
 
-def _refuse_conditional(tree: SyntaxTree, call: cst.Call, statement: Statement) -> None:
+def refuse_conditional(tree: SyntaxTree, call: cst.Call, statement: Statement) -> None:
     for parent in tree.ancestors(call):
         if parent is statement.small:
             return

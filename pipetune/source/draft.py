@@ -137,6 +137,8 @@ class Draft:
     moved_beside: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Per call that edits wrote: the captured operator next to which it was written, and the level in that operator's
     call stack: 0 for its own call, 1 for the innermost call around it."""
+    tracked: Mapping[CallSite, CallSite] = field(default_factory=dict)
+    """Calls that built other pipelines, as captured, and where they are now: -1 if a change removed them."""
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 
@@ -200,7 +202,9 @@ class Draft:
         stacks = {
             name: tuple(_shift_site(one, file, ordered) for one in stack) for name, stack in self.call_stacks.items()
         }
-        return replace(self, codes={**self.codes, file: new_code}, sites=sites, call_stacks=stacks)
+        tracked = {one: _shift_site(now, file, ordered) for one, now in self.tracked.items()}
+        codes = {**self.codes, file: new_code}
+        return replace(self, codes=codes, sites=sites, call_stacks=stacks, tracked=tracked)
 
     def with_site(self, node: str, site: CallSite) -> Draft:
         """Returns the draft with `site` as the call of `node`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import (
     Edit,
@@ -30,11 +30,13 @@ from pipetune.source.call_arguments import set_argument, write_call, write_value
 from pipetune.source.call_moves import move, moves_with_condition, refuse_append, refuse_inside_library, remove
 from pipetune.source.chain import insert_link
 from pipetune.source.dataset_options import fits_read_config, manual_hint, set_option, set_read_config
-from pipetune.source.draft import Draft, FunctionKey, open_draft
+from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft
 from pipetune.source.function_splitting import split_function, split_long_statement
 from pipetune.source.function_variants import fuse, gets_components, use_parse_example, vectorize
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
 from pipetune.source.map_functions import replace_operator, restrict_to_choice
+from pipetune.source.own_branch import move_into_own_branch
+from pipetune.source.relocation import reading, relocated, tracking
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
@@ -59,6 +61,7 @@ class Emission:
     covered: tuple[str, ...]  # keys of the rewrites that the new texts contain
     not_covered: tuple[Rejection, ...]  # the others, with the reason
     notes: tuple[str, ...] = ()  # for the reader of the patch
+    moved: Mapping[CallSite, CallSite] = field(default_factory=dict)  # calls of other pipelines: captured, and now
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -91,7 +94,8 @@ def emit(
         texts[path] = read(path)
         return texts[path]
 
-    draft = untouched = open_draft(pipeline, remembering)
+    untouched = open_draft(pipeline, remembering)
+    draft = tracking(untouched, [pipeline, *other_pipelines])
     sharing = SharedCalls(pipeline, other_pipelines, callers=Callers(untouched, [pipeline, *other_pipelines]))
     current = pipeline
     covered: list[Rewrite] = []
@@ -116,7 +120,34 @@ def emit(
         mark = BYTE_ORDER_MARK if texts[path].startswith(BYTE_ORDER_MARK) else ""
         if (new := mark + code.decode()) != texts[path]:
             files[path] = (texts[path], new)
-    return Emission(files, tuple(rewrite.key for rewrite in covered), tuple(not_covered), draft.notes)
+    return Emission(files, tuple(rewrite.key for rewrite in covered), tuple(not_covered), draft.notes, draft.tracked)
+
+
+def emit_more(
+    first: Emission,
+    pipeline: Pipeline,
+    plan: Plan,
+    *,
+    read: Callable[[str], str] = read_source,
+    other_pipelines: Sequence[Pipeline] = (),
+) -> Emission:
+    """Returns the source with another dataset's plan written into it after `first`; the result has both.
+
+    `covered`, `not_covered` and `notes` are those of the second plan. Calls that both datasets share are changed for
+    the second one alone.
+
+    Args:
+        first: the changes so far, emitted with `pipeline` among the others.
+        pipeline: as it was captured, with the edits that `first` has made in it.
+        plan: of that pipeline.
+        read: as in `emit`.
+        other_pipelines: as in `emit`.
+    """
+    pipeline, *others = (relocated(one, first.files, first.moved) for one in (pipeline, *other_pipelines))
+    second = emit(pipeline, plan, read=reading(first.files, read), other_pipelines=others)
+    originals = {path: texts[0] for path, texts in (*second.files.items(), *first.files.items())}
+    latest = {path: texts[1] for path, texts in (*first.files.items(), *second.files.items())}
+    return replace(second, files={path: (originals[path], latest[path]) for path in sorted(latest)})
 
 
 def _write_rewrite(
@@ -249,14 +280,17 @@ def _write_beside_shared_call(
         raise shared
     # What is moved must not be shared itself.
     sharing.sharing_note(rewrite, edit, anchor=None, exclusive=draft.exclusive)
+    for express in (express_before_consumer, express_after_helper):
+        try:
+            return express(draft, edit, current, sharing=sharing)
+        except CannotExpress:
+            continue
     try:
-        return express_before_consumer(draft, edit, current, sharing=sharing)
-    except CannotExpress:
-        pass
-    try:
-        return express_after_helper(draft, edit, current, sharing=sharing)
-    except CannotExpress:
-        raise shared from None
+        if isinstance(edit, Move):
+            return move_into_own_branch(draft, edit, current)
+    except CannotExpress as reason:
+        raise SharedCall(f"{shared.message} {reason.message}") from None
+    raise shared
 
 
 def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls) -> Draft:
@@ -277,7 +311,13 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls)
             refuse_partial_change(draft, node, current)
             tree, call = draft.find(after)
             refuse_append(tree, call, current, after)
-            return move(draft, node, after, current)
+            try:
+                return move(draft, node, after, current)
+            except CannotExpress as reason:
+                try:
+                    return move_into_own_branch(draft, edit, current)  # a variable in between is read elsewhere
+                except CannotExpress:
+                    raise reason from None
         case ReplaceFunction(node=node, form=FunctionVariant.VECTORIZED):
             # As in the captured pipeline: at the place where an edit put the call, its input has another spec.
             return vectorize(

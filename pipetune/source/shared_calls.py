@@ -346,6 +346,17 @@ class SharedCalls:
                 return self.pipeline.output
         return None
 
+    def changes_others(self, rewrite: Rewrite) -> bool:
+        """Whether the calls of a rewrite make other datasets too, and are changed for all: their elements stay."""
+        anchors = [getattr(edit, "after", None) for edit in rewrite.edits]
+        for edit, after in zip(rewrite.edits, anchors, strict=True):
+            anchor = self.pipeline[after] if after is not None and after in self.pipeline else None
+            affected = self.affected_operators(edit, anchor)
+            shared = any(self.sharing_pipelines(node) for node in affected)
+            if not shared or not self._keeps_elements(edit, rewrite):
+                return False
+        return True
+
     def _keeps_elements(self, edit: Edit, rewrite: Rewrite) -> bool:
         """Whether every dataset of the site keeps its elements and their order."""
         if rewrite.safety > Safety.STATISTICAL:

@@ -128,9 +128,10 @@ def _replace_span(draft: Draft, file: str, start: int, end: int, pieces: _TextBu
     stacks = {
         node: tuple(moved(one) or CallSite(one.file, -1) for one in stack) for node, stack in draft.call_stacks.items()
     }
+    tracked = {one: moved(now) or CallSite(now.file, -1) for one, now in draft.tracked.items()}
     code = draft.codes[file]
     codes = {**draft.codes, file: code[:start] + text + code[end:]}
-    return replace(draft, codes=codes, sites=sites, call_stacks=stacks)
+    return replace(draft, codes=codes, sites=sites, call_stacks=stacks, tracked=tracked)
 
 
 _Block = tuple[SyntaxTree, cst.IndentedBlock]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pipetune.pipelines.replay import replay
 from pipetune.rewrites import reorder
 from pipetune.rewrites.rule import Rule, RuleContext
 from pipetune.source.emit import emit
+from pipetune.worker.verification import first_difference
 from tests.pipelines.test_recorder import Sample
 from tests.rewrites.on_data.patching import check_patch
 
@@ -242,17 +244,26 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
     check_patch(sample, source, rewrite, expected=expected, elements=30)
 
 
-def test_split_shared_by_two_datasets_is_not_patched(tmp_path: Path) -> None:
-    text = """
+@pytest.mark.parametrize("made", ["range(30)", "from_tensor_slices(list(range(30)))", "Lines"])
+def test_split_shared_by_two_datasets_gets_a_map_of_its_own(made: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(30)))
+    made = f"tf.data.TextLineDataset({str(lines)!r})" if made == "Lines" else f"tf.data.Dataset.{made}"
+    text = f"""
         import tensorflow as tf
-        every = tf.data.Dataset.range(30).map(lambda x: x * 2)
+        every = {made}.map(lambda x: [x, x])
         ds = every.skip(20).batch(4)
         other = every.take(20).batch(4)
         """
     sample = Sample(tmp_path, text)
     module = sample.run()
     source, (rewrite,) = proposed(reorder.SPLIT_EARLY_RULE, module.ds)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)), other_pipelines=[live.read(module.other).pipeline])
-    assert emission.files == {} and emission.covered == ()
-    (why,) = emission.not_covered
-    assert "shared" in why.why or "read elsewhere" in why.why
+    other = live.read(module.other)
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)), other_pipelines=[other.pipeline])
+    assert emission.not_covered == ()
+    sample.file.write_text(emission.files[str(sample.file)][1])
+    linecache.clearcache()
+    patched = sample.run()
+    assert first_difference(live.read(patched.ds).pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
+    assert first_difference(live.read(patched.other).pipeline, other.pipeline) == ""
+    assert [x.numpy().tolist() for x in patched.ds] == [x.numpy().tolist() for x in module.ds]

@@ -1,0 +1,192 @@
+"""Moves a call upstream of calls whose result other datasets read too: its dataset gets calls of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from pipetune.core.edits import Move
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.source.call_arguments import METHODS, receiver_of
+from pipetune.source.chain import chain_root, link_of, refuse_bindings, upstream_calls
+from pipetune.source.dataset_flow import moved_call, refuse_conditional
+from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.side_effects import only_binds_or_reports
+from pipetune.source.source_files import line_end, line_start, newline_of
+from pipetune.source.statements import Statement, block_index, bound_names, statement_of, variable_names
+from pipetune.source.syntax_tree import SyntaxTree
+
+_COPIED = frozenset({"map", "prefetch"})  # operators whose calls may be written twice
+_FRESH_NAMES = 3  # tried for the variable that holds the dataset upstream of the copied calls
+
+
+def move_into_own_branch(draft: Draft, edit: Move, current: Pipeline) -> Draft:
+    """Returns the draft with a call moved to its new place, upstream of calls that are written for it once more.
+
+    `every = x.map(f)` and `part = every.skip(9)` become `every_before_map = x`, `every = every_before_map.map(f)` and
+    `part = every_before_map.skip(9).map(f)`. Other readers of `every` get what they got before. What is upstream of
+    the copied calls stays one dataset: arrays are held once, and a shuffle without a seed keeps its own.
+
+    Raises:
+        CannotExpress: the calls in between are no maps of their element alone, the variables that hold their results
+            are assigned in another block, or something that they read may change in between.
+    """
+    passed = _passed_operators(edit, current)
+    tree, call = draft.find(edit.node)
+    file = draft.sites[edit.node].file
+    if any(draft.sites.get(name, CallSite("", -1)).file != file for name in (edit.after, *(one.id for one in passed))):
+        raise CannotExpress("The calls that other datasets share are in another file, or have no place in the source.")
+    refuse_bindings(call)
+    here, receiver = statement_of(tree, call), receiver_of(tree, call)
+    if here is None or not isinstance(receiver, cst.Name):
+        raise CannotExpress("The call does not begin with the variable that holds the shared dataset.")
+    refuse_conditional(tree, call, here)
+    _, anchor = draft.find(edit.after)
+    ends = [draft.sites[one.id].end for one in passed]
+    branch = _Branch(tree, here).followed(receiver.value, ends, anchor)
+    name, splices = branch.holder(anchor, op=passed[-1].op)
+    copies, written = list[int](), b""
+    for link in reversed(branch.links):
+        written += b"." + link_of(tree, link).text
+        copies.append(len(written))
+    at = tree.end(call)
+    splices += [Splice(tree.start(receiver), tree.end(receiver), name.encode()), Splice(at, at, written)]
+    result = draft.splice(file, splices)
+    end = result.sites[edit.node].end
+    for node, length in zip(reversed(passed), copies, strict=True):
+        result = result.with_site(node.id, CallSite(file, end + length))
+    return replace(result, exclusive=result.exclusive | {one.id for one in passed})
+
+
+def _passed_operators(edit: Move, current: Pipeline) -> list[Node]:
+    """Returns the operators that the moved one passes, nearest first.
+
+    Raises:
+        CannotExpress: their calls must not be written twice.
+    """
+    passed: list[Node] = []
+    node = current[edit.node]
+    while len(node.inputs) == 1 and node.inputs[0] != edit.after:
+        node = current[node.inputs[0]]
+        passed.append(node)
+    if not passed or node.inputs != (edit.after,):
+        raise CannotExpress("It passes no call that another dataset shares.")
+    for one in passed:
+        function = one.function
+        if one.op not in _COPIED or (one.op == "map" and function is None):
+            raise CannotExpress(f"{one.title} cannot be written once more for this dataset.")
+        if function is not None and (function.random or function.random_python or function.python):
+            raise CannotExpress(f"The function of {one.title} may return something else if it is traced again.")
+    return passed
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """The way back from a statement to the call that makes the dataset that a branch begins with."""
+
+    tree: SyntaxTree
+    here: Statement  # the statement of the branch
+    links: tuple[cst.Call, ...] = ()  # calls to write again, nearest first
+    made: Statement | None = None  # the statement in which the dataset upstream of them is made
+
+    def followed(self, name: str, ends: Sequence[int], anchor: cst.Call) -> _Branch:
+        """Returns the branch with the calls that end at `ends`, nearest first, up to `anchor`.
+
+        Args:
+            name: the variable that the branch begins with.
+            ends: offsets at which the calls end that are written again.
+            anchor: the call that makes the dataset upstream of them.
+
+        Raises:
+            CannotExpress: the variables between them are not assigned one after another in the block of the branch.
+        """
+        links: list[cst.Call] = []
+        statement = self.here
+        while True:
+            statement = self._assignment(name, before=statement)
+            value = statement.value
+            while isinstance(value, cst.Call) and value is not anchor and len(links) < len(ends):
+                if self.tree.end(value) != ends[len(links)]:
+                    raise CannotExpress(f"{name} is not made by the calls that other datasets share alone.")
+                links.append(value)
+                value = receiver_of(self.tree, value)
+            if value is anchor and len(links) == len(ends) and not anchor.lpar:
+                found = replace(self, links=tuple(links), made=statement)
+                found._refuse_changes()
+                return found
+            if not isinstance(value, cst.Name):
+                raise CannotExpress("The shared calls are not made in the block in which this dataset is made.")
+            name = value.value
+
+    def _assignment(self, name: str, *, before: Statement) -> Statement:
+        """Returns the last statement of the block above `before` that binds `name`, an assignment to it alone."""
+        for line in reversed(before.block[: block_index(before)]):
+            if name not in bound_names(line):
+                continue
+            found = statement_of(self.tree, line.body[0]) if isinstance(line, cst.SimpleStatementLine) else None
+            if found is None or not found.alone_on_line or found.name != name:
+                break
+            return found
+        raise CannotExpress(f"{name} is not assigned once in the block in which this dataset is made.")
+
+    def _lines_between(self) -> Iterator[cst.CSTNode]:
+        assert self.made is not None
+        yield from self.here.block[block_index(self.made) + 1 : block_index(self.here)]
+
+    def _refuse_changes(self) -> None:
+        """Refuses if what the copied calls read may be different where they are written again."""
+        copied = [moved_call(self.tree, link) for link in self.links]
+        names = frozenset().union(*(one.names for one in copied))
+        for line in self._lines_between():
+            if bound_names(line) & names:
+                raise CannotExpress("A name in the arguments of the shared calls is reassigned in between.")
+            if not (only_binds_or_reports(self.tree, line) or _only_makes_dataset(self.tree, line)):
+                raise CannotExpress("The functions of the shared calls may depend on statements in between.")
+        for link in self.links:
+            refuse_bindings(link)
+
+    def holder(self, anchor: cst.Call, *, op: str) -> tuple[str, list[Splice]]:
+        """Returns the variable that holds the dataset of `anchor` for the branch, and the changes that it needs.
+
+        Args:
+            anchor: the call that makes the dataset.
+            op: the first operator downstream of it, for the name of a new variable.
+        """
+        made, tree = self.made, self.tree
+        assert made is not None and made.name is not None
+        holds = made.value is anchor
+        if holds and all(made.name not in bound_names(line) for line in self._lines_between()):
+            return made.name, []
+        name = _fresh_name(tree, f"{made.name}_before_{op}")
+        code, start, end = tree.code, tree.start(made.small), tree.end(made.small)
+        indentation = code[line_start(code, start) : start]
+        newline = newline_of(code, end)
+        if holds:
+            at = line_end(code, end)
+            return name, [Splice(at, at, newline + indentation + f"{name} = {made.name}".encode())]
+        begins, ends = tree.start(anchor), tree.end(anchor)
+        opening, closing = (b"(", b")") if newline in code[begins:ends] else (b"", b"")
+        rest = closing + newline + indentation + code[start:begins] + name.encode()
+        return name, [Splice(start, begins, f"{name} = ".encode() + opening), Splice(ends, ends, rest)]
+
+
+def _fresh_name(tree: SyntaxTree, name: str) -> str:
+    taken = set(variable_names(tree.module))
+    for number in range(1, _FRESH_NAMES + 1):
+        found = name if number == 1 else f"{name}_{number}"
+        if found not in taken:
+            return found
+    raise CannotExpress("No unused name is left for the dataset upstream of the shared calls.")
+
+
+def _only_makes_dataset(tree: SyntaxTree, line: cst.CSTNode) -> bool:
+    """Whether a statement only calls methods of datasets on a variable, and assigns the result to another one."""
+    match line:
+        case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name())], value=value)]):
+            links = upstream_calls(tree, value) if isinstance(value, cst.Call) else []
+            rooted = bool(links) and isinstance(chain_root(tree, links[0]), cst.Name)
+            return rooted and all(called_name(link) in METHODS for link in links)
+    return False

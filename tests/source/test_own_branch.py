@@ -1,0 +1,288 @@
+"""A split moved before a map that other datasets read too: the branch gets a map of its own, the others keep theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from dataclasses import replace
+from pathlib import Path
+
+from pipetune.core.edits import Insert, Move, Plan, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.functions import FunctionFacts
+from pipetune.source.emit import Emission, emit, emit_more
+from tests.source.recorder import record, shape
+
+HEAD = "import tensorflow as tf\nFIRST = 7\n"
+
+
+def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Move, ...] = ()) -> Emission:
+    path = tmp_path / "sample.py"
+    path.write_text(HEAD + text)
+    recorder = record(path)
+    names = ["train", *(["validate"] if "validate" in recorder.consumed else [])]
+    pipelines = {name: recorder.pipeline(name) for name in names}
+    mine = pipelines.pop(dataset)
+    plan = Plan("p", (Rewrite("split-early", "n2", Safety.EXACT, edits or (Move("n2", "n0"),), ""),))
+    emission = emit(mine, plan, other_pipelines=tuple(pipelines.values()))
+    if emission.files:
+        ((_, (_, new)),) = emission.files.items()
+        patched = record(path, new)
+        assert shape(patched.pipeline(dataset)) == shape(apply_edits(mine, plan.edits))
+        for name, other in pipelines.items():
+            assert shape(patched.pipeline(name)) == shape(other)
+    return emission
+
+
+def _change(emission: Emission) -> str:
+    ((_, (_, new)),) = emission.files.items()
+    return new.removeprefix(HEAD)
+
+
+WRITTEN = {
+    "one line": (
+        """every = tf.data.Dataset.range(30).map(abs)
+train(every.take(FIRST).batch(4))
+validate(every.skip(FIRST).batch(4))
+""",
+        None,
+    ),
+    "assigned": (
+        """every = tf.data.Dataset.range(30).map(abs)
+training = every.take(FIRST).batch(4)
+validation = every.skip(FIRST).batch(4)
+train(training)
+validate(validation)
+""",
+        """every_before_map = tf.data.Dataset.range(30)
+every = every_before_map.map(abs)
+training = every.take(FIRST).batch(4)
+validation = every_before_map.skip(FIRST).map(abs).batch(4)
+train(training)
+validate(validation)
+""",
+    ),
+    "in parentheses": (
+        """every = (
+    tf.data.Dataset.range(30)
+    .map(abs)  # slow
+)
+training = every.take(FIRST).batch(4)
+validation = (
+    every
+    .skip(FIRST)  # the rest
+    .batch(4)
+)
+train(training)
+validate(validation)
+""",
+        """every_before_map = tf.data.Dataset.range(30)
+every = (
+    every_before_map
+    .map(abs)  # slow
+)
+training = every.take(FIRST).batch(4)
+validation = (
+    every_before_map
+    .skip(FIRST).map(abs)  # the rest
+    .batch(4)
+)
+train(training)
+validate(validation)
+""",
+    ),
+    "statement by statement": (
+        """ds = tf.data.Dataset.range(30)
+ds = ds.map(abs)
+training = ds.take(FIRST).batch(4)
+validation = ds.skip(FIRST).batch(4)
+train(training)
+validate(validation)
+""",
+        """ds = tf.data.Dataset.range(30)
+ds_before_map = ds
+ds = ds.map(abs)
+training = ds.take(FIRST).batch(4)
+validation = ds_before_map.skip(FIRST).map(abs).batch(4)
+train(training)
+validate(validation)
+""",
+    ),
+    "a name of its own": (
+        """numbers = tf.data.Dataset.range(30)
+every = numbers.map(lambda x: x * 2)
+training = every.take(FIRST).batch(4)
+validation = every.skip(FIRST).batch(4)
+train(training)
+validate(validation)
+""",
+        """numbers = tf.data.Dataset.range(30)
+every = numbers.map(lambda x: x * 2)
+training = every.take(FIRST).batch(4)
+validation = numbers.skip(FIRST).map(lambda x: x * 2).batch(4)
+train(training)
+validate(validation)
+""",
+    ),
+    "a taken name": (
+        """every_before_map = 5
+every = tf.data.Dataset.range(30).map(abs)
+training = every.take(FIRST).batch(4)
+validation = every.skip(FIRST).batch(4)
+train(training)
+validate(validation)
+""",
+        """every_before_map = 5
+every_before_map_2 = tf.data.Dataset.range(30)
+every = every_before_map_2.map(abs)
+training = every.take(FIRST).batch(4)
+validation = every_before_map_2.skip(FIRST).map(abs).batch(4)
+train(training)
+validate(validation)
+""",
+    ),
+    "in a function": (
+        """def main():
+    every = tf.data.Dataset.range(
+        30
+    ).map(abs)
+    training = every.take(FIRST).batch(4)
+    validation = every.skip(FIRST).batch(4)
+    train(training)
+    validate(validation)
+main()
+""",
+        """def main():
+    every_before_map = (tf.data.Dataset.range(
+        30
+    ))
+    every = every_before_map.map(abs)
+    training = every.take(FIRST).batch(4)
+    validation = every_before_map.skip(FIRST).map(abs).batch(4)
+    train(training)
+    validate(validation)
+main()
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_branch_gets_a_map_of_its_own(name: str, tmp_path: Path) -> None:
+    text, expected = WRITTEN[name]
+    emission = _emit(tmp_path, text)
+    if expected is None:  # `train(...)` runs user code between the two calls
+        assert emission.files == {} and "depend on statements in between" in emission.not_covered[0].why
+    else:
+        assert emission.not_covered == () and _change(emission) == expected
+
+
+def test_several_maps_and_a_run_of_splits(tmp_path: Path) -> None:
+    text = """every = tf.data.Dataset.range(30).map(abs)
+every = every.map(lambda x: x + 1)
+training = every.take(FIRST).batch(4)
+validation = every.take(20).skip(FIRST).batch(4)
+train(training)
+validate(validation)
+"""
+    emission = _emit(tmp_path, text, edits=(Move("n3", "n0"), Move("n4", "n3")))
+    assert emission.not_covered == ()
+    assert "validation = every_before_map.take(20).skip(FIRST).map(abs).map(lambda x: x + 1).batch(4)\n" in _change(
+        emission
+    )
+
+
+def test_dataset_that_is_read_after_training_keeps_its_map(tmp_path: Path) -> None:
+    text = """every = tf.data.Dataset.range(30).map(abs)
+part = every.skip(FIRST).batch(4)
+train(part)
+for one in every.take(FIRST):
+    pass
+"""
+    emission = _emit(tmp_path, text, dataset="train")
+    assert emission.not_covered == () and "part = every_before_map.skip(FIRST).map(abs).batch(4)\n" in _change(emission)
+
+
+REFUSED = {
+    "a shuffle": ("every = {}.shuffle(9)", "", "once more"),
+    "another block": ("every = {}.map(abs)\nif FIRST:\n", "    ", "in the block"),
+    "a name that changes": ("n = 2\nevery = {}.map(lambda x: x * n)\nn = 3", "", "reassigned"),
+    "a call in between": ("every = {}.map(abs)\nhelp(abs)", "", "statements in between"),
+    "two variables at once": ("every, _ = {}.map(abs), 2", "", "assigned once"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_shared_calls_are_kept(name: str, tmp_path: Path) -> None:
+    lines, indent, why = REFUSED[name]
+    text = f"""{lines.format("tf.data.Dataset.range(30)").rstrip()}
+{indent}training = every.take(FIRST).batch(4)
+{indent}validation = every.skip(FIRST).batch(4)
+{indent}train(training)
+{indent}validate(validation)
+"""
+    emission = _emit(tmp_path, text)
+    assert emission.files == {}
+    assert why in emission.not_covered[0].why
+
+
+@pytest.mark.parametrize("facts", [{"random": True}, {"random_python": True}, {"python": True}])
+def test_function_that_may_differ_if_traced_again_is_not_traced_again(facts: dict[str, bool], tmp_path: Path) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text(HEAD + WRITTEN["assigned"][0])
+    recorder = record(path)
+    mine = recorder.pipeline("validate")
+    nodes = [replace(node, function=FunctionFacts("f", "f", **facts)) if node.op == "map" else node for node in mine]
+    plan = Plan("p", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    emission = emit(replace(mine, nodes=tuple(nodes)), plan, other_pipelines=[recorder.pipeline("train")])
+    assert emission.files == {} and "if it is traced again" in emission.not_covered[0].why
+
+
+def test_plan_of_a_second_dataset_is_written_after_that_of_the_first(tmp_path: Path) -> None:
+    text = WRITTEN["assigned"][0]
+    path = tmp_path / "sample.py"
+    path.write_text(HEAD + text)
+    recorder = record(path)
+    train, validate = recorder.pipeline("train"), recorder.pipeline("validate")
+    parallel = SetArgument("n1", "num_parallel_calls", 2)
+    first_edits = (parallel, Insert("n2", "cache", "cache@n2"))
+    training = Plan(
+        "t", tuple(Rewrite(f"rule-{k}", "n1", Safety.EXACT, (one,), "") for k, one in enumerate(first_edits))
+    )
+    first = emit(train, training, other_pipelines=[validate])
+    split = Plan("v", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    both = emit_more(first, apply_edits(validate, [parallel]), split, other_pipelines=[train])
+    assert both.covered == tuple(one.key for one in split.rewrites) and both.not_covered == ()
+    ((_, (old, new)),) = both.files.items()
+    assert old == HEAD + text
+    assert (
+        new
+        == HEAD
+        + """every_before_map = tf.data.Dataset.range(30)
+every = every_before_map.map(abs, num_parallel_calls=2)
+training = every.take(FIRST).cache().batch(4)
+validation = every_before_map.skip(FIRST).map(abs, num_parallel_calls=2).batch(4)
+train(training)
+validate(validation)
+"""
+    )
+    patched = record(path, new)
+    assert shape(patched.pipeline()) == shape(apply_edits(train, first_edits))
+    assert shape(patched.pipeline("validate")) == shape(apply_edits(validate, [parallel, Move("n2", "n0")]))
+
+
+def test_plan_of_a_second_dataset_leaves_what_the_first_has_moved(tmp_path: Path) -> None:
+    text = """every = tf.data.Dataset.range(30).map(abs)
+train(every.skip(FIRST).batch(4))
+"""
+    path = tmp_path / "sample.py"
+    path.write_text(HEAD + text)
+    train = record(path).pipeline("train")
+    split = Plan("t", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    first = emit(train, split)
+    (site,) = [now for captured, now in first.moved.items() if now.end < 0]
+    assert site.file == str(path)
+    again = emit_more(first, train, split, other_pipelines=[train])
+    assert again.covered == () and again.files == first.files
