@@ -12,10 +12,11 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core import files
-from pipetune.core.edits import Safety
+from pipetune.core.edits import Safety, SetArgument, apply_edits
+from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import UNKNOWN, Pipeline, Value
 from pipetune.core.results import Comparison, EqualityCheck
-from pipetune.equality import elements, sharing
+from pipetune.equality import elements, sample, sharing
 from pipetune.equality.elements import IncomparableElement
 from pipetune.equality.paired_runs import CannotCompare, ComparisonLimits, PairedRuns
 from pipetune.equality.pinning import CannotPin, PinningOptions, pin_dataset
@@ -23,7 +24,7 @@ from pipetune.equality.proof import EqualityProof
 from pipetune.equality.sharing import ComparedPipeline
 from pipetune.pipelines import live
 from pipetune.pipelines.errors import first_line
-from pipetune.pipelines.replay import replay
+from pipetune.pipelines.replay import replay, replay_nodes
 
 
 def declared_checks(
@@ -189,13 +190,46 @@ def compare(
         CannotReplay: the edited pipeline cannot be built.
     """
     options = {name: value for name, value in edited.options.items() if source.pipeline.options.get(name) != value}
-    return _prove(
+    datasets = source.dataset, replay(source, edited)
+    source, edited, notes = _with_short_skips(source, edited, most=elements // 8)
+    found = _prove(
         (ComparedPipeline(source, source.pipeline), ComparedPipeline(source, edited)),
-        (source.dataset, replay(source, edited)),
+        datasets,
         safety,
         options=options,
         limits=ComparisonLimits(elements, time_limit_seconds, seed),
     )
+    return replace(found, notes=(*notes, *found.notes))
+
+
+def _with_short_skips(
+    source: live.LivePipeline, edited: Pipeline, *, most: int
+) -> tuple[live.LivePipeline, Pipeline, tuple[str, ...]]:
+    """Returns both pipelines with each `skip` that they share limited to `most` elements, and a note for each.
+
+    What `skip` drops is computed in every epoch: the sample of a split that skips most of the data would take longer
+    than there is time for. Both are as they are if the original cannot be rebuilt.
+    """
+    original = source.pipeline
+    shortened = [
+        SetArgument(node.id, "count", most)
+        for node in original
+        if node.op == "skip" and sample.positive_argument(node, "count") > most
+        if node.id in edited and edited[node.id].argument("count") == node.argument("count")
+    ]
+    if not shortened:
+        return source, edited, ()
+    pipeline = apply_edits(original, shortened)
+    try:
+        datasets = replay_nodes(source, pipeline)
+    except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
+        return source, edited, ()
+    notes = tuple(
+        f"Compared with skip({most}) in place of skip({original[one.node].argument('count')}), in both."
+        for one in shortened
+    )
+    short = live.LivePipeline(pipeline, {node.id: datasets[node.id] for node in pipeline})
+    return short, apply_edits(edited, shortened), notes
 
 
 def compare_datasets(
