@@ -23,6 +23,7 @@ from pipetune.stages.profiling import (
     watch_memory,
 )
 from pipetune.stages.study import Study
+from pipetune.stages.validation import tune_validation
 
 
 def analyze(study: Study) -> Session:
@@ -65,7 +66,13 @@ def find_and_prove(study: Study) -> Plan | None:
         profile = time_device_copy(study, measure_files(study, profile))
         plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
         study.time_plan.decide(verifies=plan is not None and study.patch_is_verified)
-        inform(study, study.runner.profile or profile, diagnosis, plan)
+        profile = study.runner.profile or profile
+        if not study.tunes_validation or not tried:
+            measure_dataset_costs(study, profile)
+        tuned = tune_validation(study, profile, plan)
+        study.time_plan.end_validation()
+        study.time_plan.decide(verifies=tuned or (plan is not None and study.patch_is_verified))
+        inform(study, profile, diagnosis, plan)
         return plan
     finally:
         study.store_load()
@@ -77,7 +84,6 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
     compare_inputs(study)
     profile = watch_memory(study, profile)
     measure_epochs(study, profile)
-    measure_dataset_costs(study, profile)
     profile = sweep_reads(study, profile)
     count_worker_shares(study)
     advise(study, profile, diagnosis)

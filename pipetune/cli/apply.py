@@ -72,7 +72,7 @@ def execute(arguments: argparse.Namespace) -> int:
             f"patch -p1 < {(path if path.is_dir() else path.parent).absolute() / name}",
         )
     patch = session.patch
-    if arguments.unproven and not (patch and patch.diff) and session.candidate is not None:
+    if arguments.unproven and session.candidate is not None:
         patch = session.candidate.patch
     if patch is None or not patch.diff:
         return _report_no_patch(session, folder, arguments)

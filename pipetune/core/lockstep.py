@@ -164,6 +164,19 @@ class MeasureTraining:
 
 
 @dataclass(frozen=True)
+class MeasurePass:
+    """Take one pass over the validation data that the script has built; the reply's window holds its wall seconds.
+
+    Args:
+        elements: of the pass; fewer if the data end before.
+        seconds: after which the rest of the pass is extrapolated.
+    """
+
+    elements: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class WritePatch:
     """Write a patch of only these rewrites of the plan, given by their keys."""
 
@@ -176,7 +189,14 @@ class NoMoreRequests:
 
 
 StepRequest = (
-    RunToFirstStep | PreparePipeline | TakeSteps | MeasureInput | MeasureTraining | WritePatch | NoMoreRequests
+    RunToFirstStep
+    | PreparePipeline
+    | TakeSteps
+    | MeasureInput
+    | MeasureTraining
+    | MeasurePass
+    | WritePatch
+    | NoMoreRequests
 )
 
 
@@ -189,6 +209,8 @@ class StepReply:
     operators: tuple[str, ...] = ()  # first reply only: the operators of the pipeline found
     checked: str = ""  # first reply of a verification only: how the pipeline was compared, in words
     peak_rss_mib: float | None = None  # of the input alone in a window; None: not measured
+    validation_why: str = ""  # first reply only: why the part of the patch for validation is not as planned
+    validation_checked: str = ""  # first reply only: how the validation data was compared with its plan, in words
     failed: tuple[str, ...] = ()  # keys of the rewrites that `why` is about; empty: unknown which
     patch: PatchResult | None = None  # if one was requested
 

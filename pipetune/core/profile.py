@@ -307,6 +307,10 @@ class Diagnosis:
     cause_node: str | None = None  # the responsible operator; None if there is none
 
 
+VALIDATION_INPUT = "validation-input"
+"""Code of the finding that the input of validation takes much of an epoch."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """A problem in the user's script, independent of what pipetune changes."""

@@ -46,9 +46,11 @@ def _without_source(session: Session) -> Session:
         session,
         command={**command, "confidential": True},
         datasets=tuple(
-            replace(one, candidate=replace(one.candidate, patch=_without_text(one.candidate.patch)))
-            if one.candidate
-            else one
+            replace(
+                one,
+                candidate=replace(one.candidate, patch=_without_text(one.candidate.patch)) if one.candidate else None,
+                patch=_without_text(one.patch),
+            )
             for one in session.datasets
         ),
         patch=_without_text(session.patch),
@@ -68,7 +70,7 @@ def _secrets(session: Session) -> Iterator[str]:
     paths = [str(command.get(key) or "") for key in ("script", "module", "directory", "out")]
     paths += [finding.file or "" for finding in (*session.findings, *session.advice)]
     candidate = session.candidate
-    for patch in (session.patch, candidate.patch if candidate else None):
+    for patch in (session.patch, session.patch_to_verify, candidate.patch if candidate else None):
         paths += patch.files if patch else ()
     for dataset in session.datasets:
         for node in (*dataset.pipeline.nodes, *(dataset.tuned.nodes if dataset.tuned else ())):

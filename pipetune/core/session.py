@@ -152,6 +152,8 @@ class DatasetResult:
     )
     skew: InputSkew | None = None  # between the inputs of several workers in lockstep
     as_written: OriginalSharding | None = None  # what each worker receives; None: one worker, or not counted
+    share: float | None = None  # of validation: what its input takes of an epoch of training and validation
+    patch: PatchResult | None = None  # of validation: the session's patch with its own plan in it, to be verified
 
 
 @dataclass(frozen=True)
@@ -233,13 +235,24 @@ class Session:
 
     @property
     def profiled_datasets(self) -> tuple[DatasetResult, ...]:
-        """The datasets that were profiled or diagnosed."""
-        return tuple(dataset for dataset in self.datasets if dataset.diagnosis or dataset.profile)
+        """The datasets that were profiled or diagnosed, and validation if it has a plan."""
+        return tuple(one for one in self.datasets if one.diagnosis or one.profile or one.plan)
+
+    @property
+    def validation(self) -> DatasetResult | None:
+        """The validation data if its plan is in a patch that was verified or is to be; None if it has none."""
+        return next((one for one in self.datasets if one.patch is not None), None)
+
+    @property
+    def patch_to_verify(self) -> PatchResult | None:
+        """The patch with the plans of training and validation; None if there is neither."""
+        validation = self.validation
+        return validation.patch if validation is not None else self.patch
 
     @property
     def main_dataset(self) -> DatasetResult | None:
         """The main dataset of the session: the first one that was profiled or diagnosed."""
-        return next(iter(self.profiled_datasets), None)
+        return next((one for one in self.datasets if one.diagnosis or one.profile), None)
 
     @property
     def candidate(self) -> Candidate | None:

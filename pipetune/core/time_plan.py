@@ -61,8 +61,19 @@ GRACE = 0.05
 INFORMATION_BEFORE_PATCH = 6.0
 """Of 60 seconds: what may be measured for information while a proven plan waits to be verified."""
 
+VALIDATION_RESERVE = 6.0
+"""Of 60 seconds: by so much the search ends earlier where validation takes much of an epoch, and is studied next."""
+
 LITTLE_TO_GAIN_SECONDS = 20.0
 """Of 60 seconds: what the search may take where the wait is too short for a better input to gain much."""
+
+VALIDATION_PAIRS = 3
+"""Pairs of passes over the validation data that prove its plan: the fewest whose interval says anything. Where `skip`
+drops what an expensive map has computed, a pass as written is long, and the gain large."""
+
+VALIDATION_SECONDS = 18.0
+"""Of 60 seconds: what validation may take in all, from what training has left: to compare its plan, and for pairs of
+passes. By judgement: three pairs of passes of 4 s and 1 s fit."""
 
 SLOW_START_SECONDS = 20.0
 """The way of a process to its first training step from which on it is told. By judgement: a third of the default
@@ -127,6 +138,7 @@ class TimePlan:
         self._information_ends = 0.0  # nothing only informs before the decision
         self._last = seconds
         self._search_ends = seconds
+        self._reserved = 0.0  # seconds by which the search ends earlier
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock | None = None, *, spent: float = 0.0) -> TimePlan:
@@ -155,8 +167,9 @@ class TimePlan:
             return min(self._last, self._information_ends)
         parts = list(OF_SIXTY)
         share = sum(OF_SIXTY[one] for one in parts[: parts.index(part) + 1]) / sum(OF_SIXTY.values())
-        searches = part in (Part.SEARCH, Part.ABLATION, Part.EXTENSION)
-        return min(self._last, share * self.seconds, self._search_ends if searches else self.seconds)
+        if part in (Part.SEARCH, Part.ABLATION, Part.EXTENSION):
+            return min(self._last, share * self.seconds - self._reserved, self._search_ends)
+        return min(self._last, share * self.seconds)
 
     def left(self, part: Part) -> float:
         """Returns the seconds that `part` still has; never below zero."""
@@ -193,10 +206,31 @@ class TimePlan:
         """
         short = self.spent() + INFORMATION_BEFORE_PATCH / sum(OF_SIXTY.values()) * self.seconds
         self._information_ends = min(short, self.ends(Part.ABLATION)) if verifies else self.seconds
+        if self._reserved:
+            self._information_ends = 0.0  # validation comes first
+
+    def reserve_for_validation(self) -> None:
+        """Ends the search earlier: validation is studied after the decision, and what only informs after that."""
+        self._reserved = VALIDATION_RESERVE / sum(OF_SIXTY.values()) * self.seconds
+
+    def end_validation(self) -> None:
+        """Validation is decided: the time goes to what informs again, after the next `decide`."""
+        self._reserved = 0.0
 
     def shorten_search(self) -> None:
         """Little can be gained: the search, which begins now, takes `LITTLE_TO_GAIN_SECONDS` of 60 at most."""
         self._search_ends = self.spent() + LITTLE_TO_GAIN_SECONDS / sum(OF_SIXTY.values()) * self.seconds
+
+    def seconds_for_validation(self, *, verifies: bool) -> float:
+        """Returns what validation may take after the decision, in seconds: what nobody needs, up to its share.
+
+        Args:
+            verifies: whether a plan for training is still to be verified.
+        """
+        scale = self.seconds / sum(OF_SIXTY.values())
+        reserved = OF_SIXTY[Part.VERIFICATION] * scale if verifies else 0.0
+        left = (1 + GRACE) * self.seconds - self.spent() - reserved
+        return max(0.0, min(VALIDATION_SECONDS * scale, left))
 
     def end_within(self, seconds: float) -> None:
         """Ends the analysis `seconds` from now at the latest."""

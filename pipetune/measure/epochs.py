@@ -75,6 +75,25 @@ def first_seconds(dataset: Any) -> float:
     return epoch.first_seconds
 
 
+def pass_seconds(dataset: Any, *, elements: int, seconds: float) -> float:
+    """Returns the seconds of one pass over the first `elements`, its first element included.
+
+    Args:
+        dataset: the dataset.
+        elements: in a pass; fewer if the dataset ends before.
+        seconds: after which the rest of the pass is extrapolated.
+
+    Raises:
+        RunFailed: the pipeline raised, or is empty.
+    """
+    (epoch,) = run_epochs(dataset, seconds=seconds, most_epochs=1, most_elements=elements)
+    seen, last = len(epoch.arrivals), epoch.arrivals[-1]
+    if epoch.complete or seen == elements:
+        return last
+    each = (last - epoch.first_seconds) / (seen - 1) if seen > 1 else 0.0
+    return last + each * (elements - seen)
+
+
 def without_shuffle(source: live.LivePipeline) -> Any | None:
     """Returns the pipeline with shuffle buffers of one element; None if nothing shuffles or it cannot be rebuilt."""
     return _edited(

@@ -14,6 +14,7 @@ from pipetune.core.lockstep import (
     ConnectionLost,
     LockstepTeam,
     MeasureInput,
+    MeasurePass,
     MeasureTraining,
     NoMoreRequests,
     PreparePipeline,
@@ -26,6 +27,7 @@ from pipetune.core.lockstep import (
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import RunFailed, Window
 from pipetune.core.session import PatchResult
+from pipetune.measure.epochs import pass_seconds
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines.live import LivePipeline
 
@@ -121,6 +123,7 @@ class VerifiedScript:
         baselines: Mapping[str, Plan],
         *,
         patch: Callable[[tuple[str, ...]], PatchResult] | None = None,
+        validation: Any = None,
     ) -> None:
         """Takes the objects that execute the requests.
 
@@ -128,7 +131,9 @@ class VerifiedScript:
             runner: measures the pipeline.
             baselines: plans that can be measured in place of the pipeline, by name.
             patch: writes the patch of the rewrites with these keys; None if no patch can be written.
+            validation: the validation data that the script has built; None if its passes are not measured.
         """
+        self._validation = validation
         self._runner, self._baselines, self._patch, self._plan = runner, baselines, patch, _AS_WRITTEN
 
     def serve(self, link: RequestLink, first: StepReply) -> None:
@@ -145,6 +150,10 @@ class VerifiedScript:
             case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
                 window = self._runner.input_window(self._plan, seconds=seconds, warmup_seconds=warmup_seconds)
                 return StepReply(window=replace(window, intervals=()))
+            case MeasurePass(elements=elements, seconds=limit) if self._validation is not None:
+                with self._runner.measuring():
+                    seconds = pass_seconds(self._validation, elements=elements, seconds=limit)
+                return StepReply(window=Window(elements, elements, seconds, 0.0, 0.0))
             case WritePatch(rewrites=rewrites) if self._patch is not None:
                 return StepReply(patch=self._patch(rewrites))
         return StepReply(why="A script under verification does not support this order.")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetune.core.machine import CpuLoad, Machine
-from pipetune.core.profile import Finding
+from pipetune.core.profile import VALIDATION_INPUT, Finding
 from pipetune.core.session import Session
 from pipetune.report import words
 from pipetune.report.granted import load_fact, sides
@@ -19,6 +19,7 @@ _MOMENTS = {
 }
 _PHASES = (
     *("capture", "profile", "verdict", "skew", "costs", "course", "trials", "confirmation", "emission"),
+    "validation",
     *("verification_starts", "verification", "total"),
 )
 _SUPPRESSED = {
@@ -56,7 +57,11 @@ class DatasetRow:
 
 
 def warnings(session: Session, places: Places) -> tuple[Warning, ...]:
-    return _told(session.findings, places)
+    """What is wrong in the script as it is; what the patch changes for validation needs no other hint."""
+    patched = session.validation is not None
+    return _told(
+        (replace(one, hint="") if patched and one.code == VALIDATION_INPUT else one for one in session.findings), places
+    )
 
 
 def advice(session: Session, places: Places) -> tuple[Warning, ...]:

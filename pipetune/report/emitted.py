@@ -60,7 +60,7 @@ def patch(session: Session, places: Places) -> PatchView:
     value = session.patch
     result = session.main_dataset
     candidate = session.candidate
-    if candidate is not None and candidate.patch is not None and candidate.diff:
+    if candidate is not None and candidate.patch is not None and candidate.diff and not (value and value.diff):
         diff = places.foreign(candidate.diff, lines=True)
         return PatchView(
             diff=diff,

@@ -30,6 +30,8 @@ _VERDICT_SENTENCE = {
 }
 
 
+_NO_PATCH = "No patch was made."
+
 _BUSY_SHARE = 0.1
 """Of the cores of this process, used by other processes: from here on intervals are visibly wider."""
 
@@ -66,6 +68,8 @@ def verdict(result: DatasetResult | None, places: Places) -> VerdictView:
     diagnosis = result.diagnosis if result else None
     if diagnosis is None:
         why = "no dataset was profiled" if result is None else "the run ended before the verdict"
+        if result is not None and result.patch is not None:
+            why = "it is compared by passes over its data alone"
         missing = Figure(why=why)
         return VerdictView("unknown", f"No verdict: {why}.", missing, missing, missing, "", why)
     why = "the wait was not measured"
@@ -97,8 +101,26 @@ def headline(session: Session, places: Places) -> Headline:
             return _unfinished("interrupted", "Interrupted", f"The run was interrupted; {below}.", found, "")
         case "running":
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
+    validation = validation_words(session)
+    details = tuple(one for one in found.details if one != _NO_PATCH or not validation)
     notes = tuple(filter(None, (step_note(result.handover if result else None), _busy_words(session))))
-    return replace(found, details=(*notes, *found.details)) if notes else found
+    return replace(found, details=(*notes, *details, *filter(None, [validation])))
+
+
+def validation_words(session: Session) -> str:
+    """What the patch does for validation, measured apart from training; "" if it has no part for it."""
+    result = session.validation
+    if result is None or result.input_speedup is None or result.cost is None:
+        return ""
+    gain, share, taken = result.input_speedup, result.share, result.cost.epoch_wall_seconds
+    known = interval(gain, words.ratio)
+    text = f"Validation, apart from training: its input runs {known.text} as fast ({gain.pairs} pairs of passes)"
+    if share and taken:
+        epoch, patched = taken * (1 - share) / share, taken / gain.median
+        after = words.percent(patched / (epoch + patched))
+        text += f" and takes {after} of an epoch instead of {words.percent(share)}, with training as written"
+    alone = "" if session.plan is not None and session.plan.rewrites else " The patch is for validation alone."
+    return f"{text}.{alone}"
 
 
 def _busy_words(session: Session) -> str:
@@ -207,14 +229,14 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
     if diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
         missing = Figure(why="the input is not what holds training back")
         text = f"Your input is not what holds training back.{most}"
-        return Headline("not-input-bound", missing, "Nothing to gain", text, ("No patch was made.",))
+        return Headline("not-input-bound", missing, "Nothing to gain", text, (_NO_PATCH,))
     tried, undecided, untried = len(decisive_trials(session)), undecided_trials(session), untried_rewrites(session)
     if has_accepted_trial(session):
         missing = Figure(why="the plan was not confirmed by fresh measurements")
         found = f" {words.clean(session.training.why)}" if session.training and session.training.why else ""
         found = found if found.endswith(".") or not found else f"{found}."
         text = f"What its trials showed of a plan was not confirmed by fresh measurements.{found}{most}"
-        return Headline("undetermined", missing, "Not confirmed", text, ("No patch was made.",))
+        return Headline("undetermined", missing, "Not confirmed", text, (_NO_PATCH,))
     if undecided or untried:
         missing = Figure(why="nothing was decided in the time given")
         left = words.joined(
@@ -222,7 +244,7 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
             + [f"{words.count(untried, 'rewrite')} untried"] * bool(untried)
         )
         text = f"The time for trials ended with {left}.{most}"
-        return Headline("undetermined", missing, "Undetermined", text, ("No patch was made.",))
+        return Headline("undetermined", missing, "Undetermined", text, (_NO_PATCH,))
     if not tried:
         missing = Figure(why="no trial was run")
         big = diagnosis.verdict.value.capitalize()
@@ -230,7 +252,7 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
         return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
     missing = Figure(why="no rewrite was proven faster")
     text = f"{words.count(tried, 'trial')}, and none is proven faster than the script as written.{most}"
-    return Headline("nothing", missing, "Nothing faster", text, ("No patch was made.",))
+    return Headline("nothing", missing, "Nothing faster", text, (_NO_PATCH,))
 
 
 def _most_words(diagnosis: Diagnosis | None) -> str:

@@ -63,6 +63,10 @@ def _parts(view: View) -> Iterator[RenderableType]:
             for rule, why in view.patch.not_covered:
                 yield _indented(unit_text(f"not in the patch: {rule}. {why}"), 4)
         yield from _rewrites("Offered, if you consent", main.changes.offered)
+    for other in view.studied[1:]:
+        if other.changes.plan:
+            yield from _rewrites(f"Rewrites of {other.name}", other.changes.plan)
+            yield _indented(unit_text(other.equality.sentence))
     if view.distributed:
         yield from _section("Distributed form")
         yield _indented(Text(": ".join(filter(None, (view.distributed.kind, view.distributed.file)))))

@@ -101,7 +101,6 @@ def make_view(session: Session) -> View:
     """Compute all of it; a missing part of the session shows as missing, with the reason."""
     places = places_of(session)
     run = script_words(session)
-    studied = [result for result in session.datasets if result.diagnosis or result.profile]
     confidential = bool(session.command.get("confidential"))
     return View(
         title=WITHHELD if confidential else _title(run),
@@ -116,7 +115,7 @@ def make_view(session: Session) -> View:
         over_autotune=interval(
             session.training.speedup_over_autotune if session.training else None, words.ratio, why="not measured"
         ),
-        studied=tuple(_dataset(session, result, places) for result in studied),
+        studied=tuple(_dataset(session, result, places) for result in session.profiled_datasets),
         datasets=dataset_rows(session, places),
         costs=cost_rows(session),
         attempts=attempts(session, places),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipetune.core import element_counts
-from pipetune.core.profile import Finding, Profile
+from pipetune.core.profile import VALIDATION_INPUT, Finding, Profile
 from pipetune.core.results import DatasetCost, RunFailed
 from pipetune.core.session import DatasetResult
 from pipetune.measure.epochs import run_epochs
@@ -59,6 +59,8 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
             with study.runner.measuring():
                 cost = _with_input_cost(source.dataset, cost)
         results[index] = replace(results[index], cost=cost)
+    for index, share in validation_shares(results, profile).items():
+        results[index] = replace(results[index], share=share)
     found = validation_findings(results, profile)
     findings = tuple(dict.fromkeys((*journal.session.findings, *found)))
     journal.update(datasets=tuple(results), findings=findings)
@@ -101,33 +103,39 @@ def _with_cost_of_pass(dataset: Any, cost: DatasetCost, *, seconds: float) -> Da
     )
 
 
-def validation_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
-    """Returns warnings about validation data whose input takes much of each epoch.
+def validation_shares(results: Sequence[DatasetResult], profile: Profile) -> dict[int, float]:
+    """Returns the validation data whose input takes much of each epoch: the share of each, by position in `results`.
 
     Args:
         results: of all datasets with their costs, the one trained on first.
         profile: of the dataset trained on.
     """
-    found = []
     training, step = results[0].cost, profile.consumer.real_seconds
     if training is None or not step or not training.epoch_elements:
-        return []
+        return {}
     epoch = step * training.epoch_elements
-    for result in results[1:]:
-        taken = result.cost.epoch_wall_seconds if result.cost else None
-        if result.role != "validation" or not taken:
-            continue
-        share = taken / (epoch + taken)
-        if share < _VALIDATION_SHARE:
-            continue
+    shares = {
+        index: taken / (epoch + taken)
+        for index, result in enumerate(results)
+        if result.role == "validation" and result.cost and (taken := result.cost.epoch_wall_seconds)
+    }
+    return {index: share for index, share in shares.items() if share >= _VALIDATION_SHARE}
+
+
+def validation_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
+    """Returns warnings about validation data whose input takes much of each epoch; arguments as above."""
+    found = []
+    for index, share in validation_shares(results, profile).items():
+        result = results[index]
+        assert result.cost is not None
+        taken = result.cost.epoch_wall_seconds or 0.0
         skips = any(node.op == "skip" for node in result.pipeline.nodes)
-        name = result.pipeline.name
         found.append(
             Finding(
-                "validation-input",
+                VALIDATION_INPUT,
                 f"The input of validation takes at least {100 * share:.0f} % of an epoch of training and validation: "
-                f"{taken:.2g} s of {epoch + taken:.2g} s.",
-                f"--dataset {name} analyzes it."
+                f"{taken:.2g} s of {taken / share:.2g} s.",
+                f"--dataset {result.pipeline.name} analyzes it."
                 + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),
                 result.file or None,
                 result.line or None,

@@ -6,9 +6,9 @@ import os
 from dataclasses import replace
 
 from pipetune.capture import job_processes
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Plan, apply_edits
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.session import PatchResult, Session
+from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.distributed.verify import original
 from pipetune.equality import compare
 from pipetune.measure import machine
@@ -17,11 +17,12 @@ from pipetune.model.coverage import choose_kind
 from pipetune.model.service import service_need
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites.cache_places import STORAGE_GUARANTEES
-from pipetune.source.emit import emit
+from pipetune.source.emit import Emission, emit, emit_more
 from pipetune.source.patch_application import digest_of
+from pipetune.source.shared_calls import SharedCalls
 from pipetune.source.unified_diffs import patch_header, unified_diff
 from pipetune.stages.files import stored_prefix
-from pipetune.stages.shared_calls import SharedCallTrials
+from pipetune.stages.shared_calls import SharedCallTrials, translate_rewrite
 from pipetune.stages.study import Study
 from pipetune.timing.windows import host_part
 
@@ -51,23 +52,31 @@ def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True) -> PatchResul
         shared = SharedCallTrials(study)
         emission = emit(subject.source.pipeline, plan, other_pipelines=shared.pipelines, may_share=shared.may_change)
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
-        patch = PatchResult(
-            diff=unified_diff(
-                emission,
-                root=str(journal.session.command.get("directory") or os.getcwd()),
-                header=patch_header(study.machine, version=journal.session.version),
-            ),
-            files=emission.paths,
-            digests={path: digest_of(path) for path in emission.paths},
-            texts={path: emission.files[path][0] for path in emission.paths},
-            covered=emission.covered,
-            not_covered=emission.not_covered,
+        patch = replace(
+            patch_of(study, emission, plan),
             shared=tuple(key for key in emission.covered if key in shared.accepted),
             expected=_expected(study, study.runner.edited(covered)) if emission.files and will_be_run else (),
-            process_mib=_process_bytes(study, plan) / 2**20,
         )
         journal.update(notes=(*journal.session.notes, *emission.notes, *shared.notes))
     return patch
+
+
+def patch_of(study: Study, emission: Emission, plan: Plan) -> PatchResult:
+    """Returns an emission as a patch; `plan` is that for training, whose memory the process needs that runs it."""
+    session = study.journal.session
+    return PatchResult(
+        diff=unified_diff(
+            emission,
+            root=str(session.command.get("directory") or os.getcwd()),
+            header=patch_header(study.machine, version=session.version),
+        ),
+        files=emission.paths,
+        digests={path: digest_of(path) for path in emission.paths},
+        texts={path: emission.files[path][0] for path in emission.paths},
+        covered=emission.covered,
+        not_covered=emission.not_covered,
+        process_mib=_process_bytes(study, plan) / 2**20,
+    )
 
 
 def _process_bytes(study: Study, plan: Plan) -> float:
@@ -139,12 +148,50 @@ def _clause(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
+def emission_of(session: Session) -> Emission:
+    """Returns what the saved session's patch for training changes, in the source files as they are now."""
+    dataset, patch = session.datasets[0], session.patch
+    covered = patch.covered_part(dataset.plan) if patch is not None and dataset.plan is not None else Plan("")
+    shared = patch.shared if patch is not None else ()
+    others = [other.pipeline for other in session.datasets if other is not dataset]
+    return emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in shared)
+
+
+def emission_for_validation(session: Session, validation: DatasetResult, plan: Plan, inherited: Plan) -> Emission:
+    """Returns the patch for training with a plan for validation in it, in the source files as they are now.
+
+    Args:
+        session: holds the patch for training, if there is one.
+        validation: the dataset of `plan`, one of the session.
+        plan: what is written in addition.
+        inherited: what the patch for training changes in this dataset too.
+    """
+    pipeline = apply_edits(validation.pipeline, inherited.edits)
+    others = [other.pipeline for other in session.datasets if other is not validation]
+    return emit_more(emission_of(session), pipeline, plan, other_pipelines=others)
+
+
+def inherited_by(session: Session, validation: DatasetResult) -> Plan:
+    """Returns what the session's patch for training changes in another dataset too, as a plan of that one."""
+    training, patch = session.datasets[0], session.patch
+    if training.plan is None or patch is None:
+        return Plan(validation.pipeline.name)
+    sharing = SharedCalls(training.pipeline, [validation.pipeline])
+    translated = (
+        translate_rewrite(rewrite, training.pipeline, validation.pipeline)
+        for rewrite in patch.covered_part(training.plan).rewrites
+        if rewrite.key in patch.shared or sharing.changes_others(rewrite)
+    )
+    return Plan(validation.pipeline.name, tuple(one for one in translated if one is not None))
+
+
 def patched_texts(session: Session) -> dict[str, str]:
     """Returns the text of every patched file: as it is now, with the saved session's patch applied."""
-    dataset, patch = session.main_dataset, session.patch
-    if dataset is None or dataset.plan is None or patch is None:
-        return {}
-    covered = patch.covered_part(dataset.plan)
-    others = [other.pipeline for other in session.datasets if other is not dataset]
-    emission = emit(dataset.pipeline, covered, other_pipelines=others, may_share=lambda one: one.key in patch.shared)
+    validation = session.validation
+    if validation is None or validation.plan is None or validation.patch is None:
+        emission = emission_of(session)
+    else:
+        own = validation.patch.covered_part(validation.plan)
+        inherited = tuple(one for one in validation.plan.rewrites if one.key not in validation.patch.covered)
+        emission = emission_for_validation(session, validation, own, Plan(own.name, inherited))
     return {path: new for path, (_, new) in emission.files.items()}

@@ -32,6 +32,7 @@ from pipetune.search.result import SearchResult
 from pipetune.search.resuming import EarlierRace, earlier_race
 from pipetune.search.search import search
 from pipetune.source.source_mistakes import dropped_results
+from pipetune.stages.dataset_costs import measure_dataset_costs, validation_shares
 from pipetune.stages.profiling import store_autotuned, watch_autotune
 from pipetune.stages.study import Study, rule_context
 
@@ -89,6 +90,10 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
 def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningResult:
     """Returns the result of searching within the user's budget; every trial is in the session once it has ended."""
     profile = complete_profile(study, profile)
+    if study.tunes_validation:
+        measure_dataset_costs(study, profile)
+        if validation_shares(study.journal.session.datasets, profile):
+            study.time_plan.reserve_for_validation()
     watch_autotune(study)
     context = rule_context(study, profile, diagnosis)
     proposed, silences = propose_all(context)

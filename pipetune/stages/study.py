@@ -120,7 +120,7 @@ class Study:
             consumer,
             machine=self.machine,
             examples_per_element=self.examples_per_element
-            or _examples_of_batches(pipeline)
+            or examples_of_batches(pipeline)
             or windows.examples_per_element(self.subject.source.dataset, is_batched(pipeline)),
             seed=self.settings.seed,
             compare_seconds=self.time_plan.usual_seconds(COMPARISON),
@@ -137,6 +137,15 @@ class Study:
     def annotated_pipeline(self) -> Pipeline:
         """The original pipeline, annotated with what its functions do in other variants and positions, by retracing."""
         return annotation.annotate(self.subject.source)
+
+    @property
+    def tunes_validation(self) -> bool:
+        """Whether validation is studied if its input takes much of an epoch: the script trains on it in one process."""
+        settings, use = self.settings, self.subject.use
+        alone = self.team is None and use.distributed_input is None and not settings.parameter_servers
+        requested = settings.trials and not settings.dataset
+        validates = any(other.role == "validation" for _, other in self.subject.other_datasets)
+        return self.journal.studies_training and self.patch_is_verified and alone and requested and validates
 
     def for_other(self, index: int) -> Study:
         """Returns the study of the script's other dataset at `index`, input alone: nothing trains on it."""
@@ -186,7 +195,7 @@ def is_batched(pipeline: Pipeline) -> bool:
     return any(node.op in _BATCHING for node in pipeline)
 
 
-def _examples_of_batches(pipeline: Pipeline) -> float | None:
+def examples_of_batches(pipeline: Pipeline) -> float | None:
     """Returns the batch size of a pipeline that passes its batches on as they are; None if only an element shows it."""
     node = pipeline.output
     while node.op in _PASSING_ON and len(node.inputs) == 1:

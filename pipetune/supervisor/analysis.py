@@ -27,6 +27,7 @@ from pipetune.supervisor.session_ending import (
     interrupted_before_proof,
     with_earlier_trials,
     with_ending,
+    with_validation,
     with_verification,
 )
 from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
@@ -93,6 +94,8 @@ class _Run:
         exit_code = conversation.exit_code
         if exit_code == 0:
             exit_code = self._verify()
+        else:
+            self._session = with_validation(self._session, None)
         if exit_code == 0:
             self._gather_peer_sessions()
         self._session = replace(
@@ -160,7 +163,7 @@ class _Run:
 
     def _verify(self) -> int:
         """Measures the patched script against the original one and returns the exit status."""
-        patch = self._session.patch
+        patch = self._session.patch_to_verify
         if patch is None or not patch.diff:
             return 0
         if not self._can_verify:
@@ -207,6 +210,7 @@ class _Run:
             self._session = with_verification(self._session, found)
         else:
             self._session = interrupted_before_proof(self._session)
+        self._session = with_validation(self._session, found)
         self._request.results.save(self._session)
         return 0 if found.interrupted_worker is None else 130
 

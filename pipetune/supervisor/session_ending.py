@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, LogLine, Message, Mode, TrialStarted
 from pipetune.core.results import Outcome, Rate, Trial
-from pipetune.core.session import Candidate, Rejection, Session
+from pipetune.core.session import Candidate, DatasetResult, PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
 from pipetune.supervisor.process import WORKER_COMMAND, worker
@@ -21,7 +21,7 @@ from pipetune.supervisor.user_files import Ending, WorkerState
 
 if TYPE_CHECKING:
     from pipetune.search.confirmation import Confirmation
-    from pipetune.supervisor.verification import Verification
+    from pipetune.supervisor.verification import ValidationProof, Verification
 
 
 _ACCEPTED = 0.95  # chance that what a race has accepted truly gains
@@ -102,7 +102,7 @@ def with_verification(session: Session, found: Verification) -> Session:
     """Returns the session after its patch was run; a patch not confirmed is never emitted or reported as faster."""
     session = replace(session, patch=found.patch or session.patch)
     patch, dataset = session.patch, session.main_dataset
-    if patch is None or dataset is None or dataset.plan is None:
+    if patch is None or not patch.diff or dataset is None or dataset.plan is None:
         return session
     proof = found.confirmation
     if proof is not None:
@@ -130,6 +130,49 @@ def with_verification(session: Session, found: Verification) -> Session:
     )
 
 
+def with_validation(session: Session, found: Verification | None) -> Session:
+    """Returns the session after the part of its patch for validation was run; without a proof it has no such part.
+
+    Args:
+        session: after `with_verification`, if there is a patch for training.
+        found: the verification; None if the user interrupted it.
+    """
+    result = session.validation
+    if result is None or result.patch is None or result.plan is None:
+        return session
+    proof, training = found.validation if found is not None else None, session.patch
+    if training is not None and training.verified is False:
+        why = "The patch for training, which it is a part of, was withheld."
+    elif proof is not None and proof.confirmed:
+        return _with_proven_validation(session, result, proof)
+    else:
+        why = (proof.why if proof is not None else "") or "The run ended before it was measured."
+    rejected = tuple(
+        Rejection(one.rule, one.node, why, proof.speedup if proof is not None else None)
+        for one in result.patch.covered_part(result.plan).rewrites
+    )
+    rejected = (*result.rejected, *rejected)
+    return _with_result(
+        session, result, plan=None, tuned=None, comparison=None, order=None, patch=None, rejected=rejected
+    )
+
+
+def _with_proven_validation(session: Session, result: DatasetResult, proof: ValidationProof) -> Session:
+    own = result.patch
+    assert own is not None and result.cost is not None and result.cost.epoch_elements is not None
+    name, elements = result.pipeline.name, result.cost.epoch_elements
+    seconds = {"defaults": proof.written_seconds, "tuned": proof.patched_seconds}
+    rates = {one: Rate(batches_per_second=elements / value) for one, value in seconds.items() if value}
+    training = session.patch or PatchResult(process_mib=own.process_mib)
+    sentence = f"{training.verification} Of {name}: {proof.checked}.".strip()
+    texts: dict[str, Any] = {"diff": own.diff, "files": own.files, "digests": own.digests, "texts": own.texts}
+    patch = replace(training, **texts, verified=True, verification=sentence)
+    session = replace(session, patch=patch)
+    own = replace(own, diff="", digests={}, texts={}, verified=True, verification=proof.checked)
+    gains = {key: proof.speedup for key in own.covered if len(own.covered) == 1 and proof.speedup is not None}
+    return _with_result(session, result, patch=own, rates=rates, gains=gains, input_speedup=proof.speedup)
+
+
 def _with_candidate(session: Session, before: Session, proof: Confirmation | None) -> Session:
     """Returns the session with its plan as a candidate, if the measurement of its patch leaves a gain in sight.
 
@@ -148,7 +191,8 @@ def _with_candidate(session: Session, before: Session, proof: Confirmation | Non
 def interrupted_before_proof(session: Session) -> Session:
     """Returns the session of a run that was interrupted while its patch was measured: the plan is a candidate."""
     dataset, patch = session.main_dataset, session.patch
-    assert dataset is not None and dataset.plan is not None and patch is not None
+    if dataset is None or dataset.plan is None or patch is None or not patch.diff:
+        return session
     trials = [one for one in session.trials if one.kind == "search" and one.outcome is Outcome.ACCEPTED and one.gain]
     why = "The run was interrupted before the patch was measured."
     after = without_patch(session, why, verified=None)
@@ -204,8 +248,11 @@ def without_patch(session: Session, why: str, *, verified: bool | None = False) 
 
 def _with_dataset(session: Session, **changes: Any) -> Session:
     """The session with these fields of its tuned dataset replaced."""
-    tuned = session.main_dataset
-    datasets = (replace(one, **changes) if one is tuned else one for one in session.datasets)
+    return _with_result(session, session.main_dataset, **changes)
+
+
+def _with_result(session: Session, result: DatasetResult | None, **changes: Any) -> Session:
+    datasets = (replace(one, **changes) if one is result else one for one in session.datasets)
     return replace(session, datasets=tuple(datasets))
 
 

@@ -7,7 +7,9 @@ for its next order: it has no iterator, so no buffer is filled in the background
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +20,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.lockstep import (
     ConnectionLost,
     MeasureInput,
+    MeasurePass,
     MeasureTraining,
     NoMoreRequests,
     PreparePipeline,
@@ -28,17 +31,20 @@ from pipetune.core.lockstep import (
     WritePatch,
 )
 from pipetune.core.messages import Job, Message
-from pipetune.core.results import Outcome, Rate, RunFailed, Trial, Window
+from pipetune.core.results import Interval, Outcome, Rate, RunFailed, Trial, Window
 from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
-from pipetune.core.time_plan import Part, TimePlan
+from pipetune.core.time_plan import VALIDATION_PAIRS, Part, TimePlan
 from pipetune.search.confirmation import AUTOTUNE, Confirmation, confirm
+from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 from pipetune.supervisor.local_cluster import RunningWorkers
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
 from pipetune.supervisor.session_ending import exception_line
 from pipetune.supervisor.user_files import Ending, WorkerState
 
-_ROUNDS = 3  # of running a patch: each removes the rewrites that failed
+_MOST_PAIRS, _SHORT_PASSES_SECONDS = 8, 6.0  # pairs of passes, and what they may take if that is more than the fewest
+_PASSES_PER_VISIT = 2  # where the processes run one after the other: each is visited twice
+_ROUNDS = 4  # of running a patch: each removes the part for validation, or the rewrites that failed
 _ORIGINAL = Plan("defaults")
 _MARGIN = 0.2  # share of the memory kept free for what cannot be predicted, as in `stages.study`
 _ANSWER_SECONDS = 60.0  # for the rest of an answer that has begun to arrive
@@ -53,6 +59,22 @@ class ScriptEnded(Exception):
 
 
 @dataclass(frozen=True)
+class ValidationProof:
+    """What pairs of passes over the validation data show: of the script as written, and of the patched one."""
+
+    why: str = ""  # why the part of the patch for validation is not proven; "" if it is
+    checked: str = ""  # how the validation data was compared with its plan, in words
+    speedup: Interval | None = None  # of the input alone
+    written_seconds: float | None = None  # of a pass
+    patched_seconds: float | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the data is as planned, and the whole interval lies above `ACCEPT_ABOVE`."""
+        return not self.why and self.speedup is not None and self.speedup.low > ACCEPT_ABOVE
+
+
+@dataclass(frozen=True)
 class Verification:
     """The result of verifying a patch."""
 
@@ -64,11 +86,17 @@ class Verification:
     start_seconds: float = 0.0  # until the processes had reached their first training steps, in total
     interrupted_worker: WorkerState | None = None  # set if the user interrupted
     patch: PatchResult | None = None  # the remaining patch, if failed rewrites were removed from it
+    validation: ValidationProof | None = None  # of the part for validation; None: the patch has none
 
     @property
     def verified(self) -> bool:
         """Whether the patch was measured and its gain confirmed."""
         return self.confirmation is not None and self.confirmation.confirmed
+
+    @property
+    def validation_confirmed(self) -> bool:
+        """Whether the part of the patch for validation was measured and its gain confirmed."""
+        return self.validation is not None and self.validation.confirmed
 
 
 class HeldScript:
@@ -100,6 +128,18 @@ class HeldScript:
         if plan != self._prepared:
             self._request(PreparePipeline(Plan(plan)))
             self._prepared = plan
+        return self._window(order)
+
+    def measure_pass(self, order: MeasurePass) -> float:
+        """Returns the seconds of a pass over the validation data.
+
+        Raises:
+            RunFailed: it could not be measured.
+            ScriptEnded: the process ended, or had to be ended.
+        """
+        return self._window(order).wall_seconds
+
+    def _window(self, order: StepRequest) -> Window:
         answer = self._request(order)
         if answer.window is None:
             raise RunFailed(answer.why or "no window was measured")
@@ -204,6 +244,10 @@ def verify(
         if in_parallel and race.may_have_interfered(found):
             on_progress("measuring again, one process at a time")
             found = race.verify_in_sequence()
+        left_out = found.validation is not None and found.validation.speedup is not None
+        if found.verified and left_out and not found.validation_confirmed:  # what was run is not what is shipped
+            why = race.check_without_validation()
+            found = Verification(why, validation=found.validation) if why else found
     except ScriptEnded as stopped:
         found = Verification(str(stopped), interrupted_worker=_worker_if_interrupted(stopped))
     return replace(found, start_seconds=race.start_seconds, patch=race.patch)
@@ -218,7 +262,7 @@ def fit_in_memory_together(session: Session, *, processes: int) -> bool:
         session: holds the machine and the memory that a process needs.
         processes: number of processes per script.
     """
-    machine, patch = session.machine, session.patch
+    machine, patch = session.machine, session.patch_to_verify
     if machine is None or patch is None or patch.process_mib is None or machine.device != "cpu":
         return False
     free = (1 - _MARGIN) * min(machine.memory_available_bytes, machine.memory_limit_bytes)
@@ -239,15 +283,23 @@ class _ScriptPair:
         self._held_scripts: dict[bool, HeldScript] = {}  # keyed by whether it is patched
         self._patched_answer: StepReply | None = None  # the first answer of the patched script
         self._interrupted: WorkerState | None = None
+        self._passes: dict[bool, list[float]] = {False: [], True: []}  # seconds over the validation data, by script
+        self._pass_problem = ""
         self._stack = contextlib.ExitStack()
+        self._dropped: ValidationProof | None = None  # why the part for validation was left out
         self.patch: PatchResult | None = None  # the remaining patch, if rewrites were removed
         self.start_seconds = 0.0
 
     def _use_session(self, session: Session) -> None:
         """Uses the patch of this session from now on."""
-        assert session.patch is not None and session.plan is not None
-        self._plan = session.patch.covered_part(session.plan, "the patched script")
-        self._session, self._covers_plan = session, len(self._plan.rewrites) == len(session.plan.rewrites)
+        plan = session.plan or Plan("")
+        self._plan = (session.patch or PatchResult()).covered_part(plan, "the patched script")
+        self._session, self._covers_plan = session, len(self._plan.rewrites) == len(plan.rewrites)
+
+    @property
+    def _has_training_patch(self) -> bool:
+        """Whether the patch changes the training data, and not validation alone."""
+        return self._session.patch is not None and bool(self._session.patch.diff)
 
     # -- the interface for `confirm`
 
@@ -285,12 +337,24 @@ class _ScriptPair:
             for _ in range(_ROUNDS):
                 with self._starter.held_script(patched=True, compare=True, undo=undo) as patched:
                     answer = self._begin(patched, patched=True)
-                    if not answer.why:
+                    if not answer.why and (self._session.validation is None or not answer.validation_why):
                         why = "" if False in self._held_scripts else self._begin(original, patched=False).why
                         return Verification(why) if why else self._confirm()
-                if not self._remove_failed_rewrites(answer, original):
+                if self._session.validation is not None:
+                    self._drop_validation(answer.validation_why or answer.why)
+                    if not self._has_training_patch:
+                        break
+                elif not self._remove_failed_rewrites(answer, original):
                     break
-            return Verification(answer.why)
+            return Verification(answer.why, validation=self._dropped)
+
+    def _drop_validation(self, why: str) -> None:
+        """Goes on with the patch for training alone, if there is one."""
+        self._dropped = ValidationProof(why)
+        datasets = tuple(replace(one, patch=None) for one in self._session.datasets)
+        self._session = replace(self._session, datasets=datasets)  # the plan for training is the same
+        self._patched_answer = None
+        session_file.save(self._session, Path(self._starter.job.session))
 
     def _remove_failed_rewrites(self, answer: StepReply, original: HeldScript) -> bool:
         """Replaces the patch by one without the rewrites that failed; returns False if there is none."""
@@ -313,8 +377,18 @@ class _ScriptPair:
 
     def verify_in_sequence(self) -> Verification:
         """Verifies with one process at a time, each freshly started."""
+        self._passes, self._pass_problem = {False: [], True: []}, ""
         with self._stack:
             return self._confirm(visit=self._switch_process)
+
+    def check_without_validation(self) -> str:
+        """Runs the patch for training alone to the first training step; returns why it is not as planned, or ''."""
+        self._drop_validation("")
+        with (
+            self._starter.files() as undo,
+            self._starter.held_script(patched=True, compare=True, undo=undo) as patched,
+        ):
+            return self._begin(patched, patched=True).why
 
     def may_have_interfered(self, found: Verification) -> bool:
         """Whether both ran at the same time and no gain was measured: they may have interfered.
@@ -322,7 +396,12 @@ class _ScriptPair:
         False if the user interrupted.
         """
         without = found.confirmation is None or found.confirmation.gain is None
-        return without and len(self._held_scripts) == 2 and found.interrupted_worker is None
+        return (
+            self._session.patch is not None
+            and without
+            and len(self._held_scripts) == 2
+            and found.interrupted_worker is None
+        )
 
     def _switch_process(self, plan: Plan) -> None:
         self._stack.close()
@@ -330,9 +409,14 @@ class _ScriptPair:
         checks = patched and self._patched_answer is None
         undo = self._stack.enter_context(self._starter.files())
         held = self._stack.enter_context(self._starter.held_script(patched=patched, compare=checks, undo=undo))
-        why = self._begin(held, patched=patched).why
-        if why:
-            raise RunFailed(why)
+        answer = self._begin(held, patched=patched)
+        if answer.why:
+            raise RunFailed(answer.why)
+        if answer.validation_why and self._session.validation is not None:
+            self._drop_validation(answer.validation_why)
+            return self._switch_process(plan)
+        for _ in range(_PASSES_PER_VISIT):
+            self._take_pass(patched)
 
     def _begin(self, held: HeldScript, *, patched: bool) -> StepReply:
         """Runs a script to its first training step and returns its answer, or why it did not get there.
@@ -354,33 +438,91 @@ class _ScriptPair:
             self._patched_answer = answer
         return answer
 
+    # -- passes over the validation data
+
+    def _take_pass(self, patched: bool) -> None:
+        """Takes one pass of a script; why it could not be measured is kept, and then no more are taken."""
+        result = self._session.validation
+        if result is None or result.cost is None or self._pass_problem:
+            return
+        script = self._held_scripts[patched]
+        self._on_progress(f"one pass over {result.pipeline.name}: {script.name}")
+        limit = max(1.0, self._pass_seconds)
+        try:
+            seconds = script.measure_pass(MeasurePass(result.cost.epoch_elements or 1, limit))
+        except RunFailed as problem:
+            self._pass_problem = str(problem)
+        except ScriptEnded as stopped:
+            self._interrupted = self._interrupted or _worker_if_interrupted(stopped)
+            self._pass_problem = str(stopped)
+        else:
+            self._passes[patched].append(seconds)
+
+    def _prove_validation(self, *, in_turn: bool) -> ValidationProof | None:
+        """Returns what pairs of passes show; with both processes held they are taken here, in an order drawn each."""
+        if self._session.validation is None:
+            return self._dropped
+        draw = random.Random(self._settings.seed + 2)
+        for _ in range(self._pairs_of_passes() if not in_turn else 0):
+            for patched in draw.sample((True, False), 2):
+                self._take_pass(patched)
+        ratios = [one / other for one, other in zip(self._passes[False], self._passes[True], strict=False)]
+        answer = self._patched_answer or StepReply()
+        if self._pass_problem or len(ratios) < VALIDATION_PAIRS:
+            return ValidationProof(self._pass_problem or "Its passes were not measured.")
+        found = ValidationProof(
+            checked=answer.validation_checked,
+            speedup=ratio_interval(ratios),
+            written_seconds=statistics.geometric_mean(self._passes[False]),
+            patched_seconds=statistics.geometric_mean(self._passes[True]),
+        )
+        return found if found.confirmed else replace(found, why="It is not proven faster.")
+
     # -- results
 
     def _confirm(self, *, visit: Callable[[Plan], None] | None = None) -> Verification:
         training = self._session.training
         bound = training.bound_step_ms if training is not None else None
         time_plan = TimePlan.of(self._settings, spent=self._session.seconds.get("budget", 0.0))
-        proof = confirm(
-            self._plan,
-            self,
-            baselines={_ORIGINAL.name: _ORIGINAL, AUTOTUNE: Plan(AUTOTUNE)},
-            settings=self._settings,
-            seconds=time_plan.left(Part.VERIFICATION),
-            claimed=self._accepted_trial(),
-            step_seconds=self._profile.consumer.real_seconds if self._profile is not None else None,
-            bound_step_seconds=None if bound is None else bound / 1000,
-            notify=self._notify,
-            visit=visit,
-        )
+        proof: Confirmation | None = None
+        if self._has_training_patch:
+            proof = confirm(
+                self._plan,
+                self,
+                baselines={_ORIGINAL.name: _ORIGINAL, AUTOTUNE: Plan(AUTOTUNE)},
+                settings=self._settings,
+                seconds=time_plan.left(Part.VERIFICATION) - 2 * self._pass_seconds * self._pairs_of_passes(),
+                claimed=self._accepted_trial(),
+                step_seconds=self._profile.consumer.real_seconds if self._profile is not None else None,
+                bound_step_seconds=None if bound is None else bound / 1000,
+                notify=self._notify,
+                visit=visit,
+            )
+        elif visit is not None:
+            for plan in (self._plan, _ORIGINAL, _ORIGINAL, self._plan):
+                visit(plan)
+        validation = self._prove_validation(in_turn=visit is not None)
         arrived = self._patched_answer or StepReply()
         return Verification(
-            reason="" if proof.confirmed else proof.why,
+            reason="" if proof is None or proof.confirmed else proof.why,
             comparison=arrived.checked,
             confirmation=proof,
             peak_rss_mib=arrived.peak_rss_mib,
             rate=_rate(arrived.window),
             interrupted_worker=self._interrupted,
+            validation=validation,
         )
+
+    def _pairs_of_passes(self) -> int:
+        """Returns how many pairs of passes are taken: more than the fewest where they are short."""
+        each = 2 * self._pass_seconds
+        return min(_MOST_PAIRS, max(VALIDATION_PAIRS, int(_SHORT_PASSES_SECONDS / each) if each else 0))
+
+    @property
+    def _pass_seconds(self) -> float:
+        """Seconds of a pass over the validation data as written; 0 if there is no plan for it."""
+        cost = self._session.validation.cost if self._session.validation is not None else None
+        return (cost.epoch_wall_seconds or 0.0) if cost is not None else 0.0
 
     def _accepted_trial(self) -> Trial | None:
         """The trial by which the search accepted the plan; None if the patch does not cover the whole plan."""

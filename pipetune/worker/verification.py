@@ -28,6 +28,7 @@ from pipetune.measure.runner import added_caches, fill_caches
 from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
 from pipetune.model.memory import added_bytes
 from pipetune.pipelines import replay, resume_points
+from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.emission import expected_digests, make_patch, patched_texts
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL
@@ -53,12 +54,12 @@ def verify(job: Job, writer: MessageWriter) -> int:
         PipetuneError: the session holds no patch.
     """
     session = session_file.load(job.session)
-    if session.patch is None or session.plan is None:
+    if session.patch_to_verify is None or session.main_dataset is None:
         raise PipetuneError("The session contains no patch.")
     if job.patched:
         # Next to the session: the folder is removed with it, whatever happens to this process.
         folder = tempfile.mkdtemp(dir=Path(job.session).parent)
-        job = replace(job, overlay=with_file_caches_in(folder, patched_texts(session), session.plan))
+        job = replace(job, overlay=with_file_caches_in(folder, patched_texts(session), session.plan or Plan("")))
     if job.lockstep_role is not None and not job.lockstep_role.is_chief:
         return lockstep.run_as_agent(job, writer)
     with contextlib.closing(RequestLink(job.request_descriptor)) as link:
@@ -87,8 +88,14 @@ def _execute_orders(
     journal = Journal(Session(VERSION, session.command), TimePlan.of(job.settings), NullListener())
     with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen, measured=session) as study:
         first = _check_built_pipeline(study, session, job)
+        validation, first = _with_validation(study, session, job, first)
         writer.send(Progress("windows", "waiting for the next measurement"))
-        held = VerifiedScript(study.runner, baselines_of(study), patch=None if job.patched else patch_of)
+        held = VerifiedScript(
+            study.runner,
+            baselines_of(study),
+            patch=None if job.patched else patch_of,
+            validation=validation.dataset if validation is not None else None,
+        )
         held.serve(link, first)
         study.runner.close()
     return 0
@@ -96,8 +103,8 @@ def _execute_orders(
 
 def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply:
     """Checks the pipeline that the script has built; the answer has a `why` if it is not the expected one."""
-    dataset, patch = session.main_dataset, session.patch
-    assert dataset is not None and dataset.plan is not None and patch is not None
+    dataset, patch = session.main_dataset, session.patch or PatchResult()
+    assert dataset is not None
     found, source = study.subject.source.pipeline, study.subject.source
     if not job.patched:
         difference = first_difference(found, dataset.pipeline)
@@ -105,7 +112,7 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         if not why:
             study.runner.cut = with_buffers(source, _verified_buffers(dataset, found, dataset.pipeline))
         return StepReply(why, operators=operators_of(found))
-    covered = patch.covered_part(dataset.plan)
+    covered = patch.covered_part(dataset.plan or Plan(""))
     expected = apply_edits(dataset.pipeline, covered.edits)
     different = _first_difference(found, expected)
     if different:
@@ -141,6 +148,34 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         checked=f"same operators as the plan, {elements}",
         peak_rss_mib=peak,
     )
+
+
+def _with_validation(
+    study: Study, session: Session, job: Job, answer: StepReply
+) -> tuple[LivePipeline | None, StepReply]:
+    """Returns the validation data that the script has built, if the patch is to change it, and the completed answer."""
+    result = session.validation
+    if result is None or result.patch is None or result.tuned is None or answer.why:
+        return None, answer
+    built = [source for source, use in study.subject.other_datasets if use.role == result.role]
+    named = [source for source in built if source.pipeline.name == result.pipeline.name]
+    if len(named or built) != 1:
+        return None, replace(answer, validation_why=f"The script builds no {result.pipeline.name} any more.")
+    ((source,), expected) = (named or built), result.tuned if job.patched else result.pipeline
+    different = first_difference(source.pipeline, expected)
+    if different:
+        why = f"The script builds another {result.pipeline.name} than expected: {different}."
+        return None, replace(answer, validation_why=why)
+    if not job.check_elements:
+        return source, answer
+    wanted = result.patch.expected
+    with study.runner.measuring():
+        digests = expected_digests(source.dataset, seed=study.settings.seed)
+    count = min(len(digests), len(wanted))
+    if count == 0 or digests[:count] != wanted[:count]:
+        why = f"{result.pipeline.name} of the patched source could not be shown to yield the elements of the plan."
+        return None, replace(answer, validation_why=why)
+    return source, replace(answer, validation_checked=f"same operators as the plan, {count} elements equal")
 
 
 def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeline) -> dict[str, int]:

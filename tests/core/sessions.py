@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
 from pipetune.core.edits import (
     Consent,
@@ -21,8 +23,17 @@ from pipetune.core.edits import (
 from pipetune.core.functions import FunctionFacts, FunctionSplit, FunctionVariant, RowWindows, SplitPosition
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
-from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
-from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, Trial
+from pipetune.core.profile import (
+    VALIDATION_INPUT,
+    ConsumerProfile,
+    Diagnosis,
+    Finding,
+    OperatorProfile,
+    Profile,
+    Stage,
+    Verdict,
+)
+from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome, Rate, Trial
 from pipetune.core.session import (
     DatasetResult,
     DistributedResult,
@@ -215,3 +226,32 @@ def session(
         status="done",
         complete=True,
     )
+
+
+BOTH = "--- a/train.py\n+++ b/train.py\n of both\n"
+SPLIT = Rewrite("split-early", "n3", Safety.EXACT, (Move("n3", "n1"),), "Let skip drop elements before map.")
+
+
+def validated(before: Session, *, trained: bool = True) -> Session:
+    """Returns the session with a plan for validation that is to be verified.
+
+    Args:
+        before: a session as in `session`.
+        trained: whether there is a plan for training, too.
+    """
+    training, validation = before.datasets
+    validation = replace(
+        validation,
+        cost=DatasetCost(element_wall_seconds=0.1, epoch_elements=11, first_wall_seconds=0.9),
+        share=0.25,
+        plan=Plan("validation", (SPLIT,)),
+        tuned=validation.pipeline,
+        comparison=training.comparison,
+        patch=PatchResult(BOTH, (SCRIPT,), {SCRIPT: "0" * 64}, (SPLIT.key,), expected=("a",), process_mib=1000.0),
+    )
+    if not trained:
+        training = replace(training, plan=None, tuned=None, gains={}, input_speedup=None)
+    patch, found = (before.patch, before.training) if trained else (None, TrainingResult(100.0, bound_step_ms=70.0))
+    warning = Finding(VALIDATION_INPUT, "The input of validation takes at least 25 %.", "--dataset analyzes it.")
+    findings = (*before.findings, warning)
+    return replace(before, datasets=(training, validation), patch=patch, training=found, findings=findings)

@@ -12,6 +12,8 @@ from pipetune.core.time_plan import (
     INFORMATION_BEFORE_PATCH,
     OF_SIXTY,
     STALL,
+    VALIDATION_RESERVE,
+    VALIDATION_SECONDS,
     Part,
     TimePlan,
 )
@@ -79,6 +81,31 @@ def test_what_informs_hardly_delays_a_patch_and_takes_nothing_from_its_verificat
     budget.decide(verifies=True)
     assert budget.left(Part.INFORMATION) == pytest.approx(3)
     assert budget.left(Part.VERIFICATION) == pytest.approx(21)
+
+
+def test_validation_takes_from_the_search_and_from_what_informs_not_from_the_verification() -> None:
+    budget, clock = plan()
+    budget.reserve_for_validation()
+    ends = [budget.ends(part) for part in (Part.VERDICT, Part.PREPARATION, Part.SEARCH, Part.EXTENSION)]
+    assert ends == pytest.approx([10, 20, 38 - VALIDATION_RESERVE, 50 - VALIDATION_RESERVE])
+    assert budget.ends(Part.VERIFICATION) == pytest.approx(60)
+    clock.advance(37)
+    budget.decide(verifies=True)
+    assert budget.left(Part.INFORMATION) == 0
+    assert budget.seconds_for_validation(verifies=True) == pytest.approx(60 + 3 - 37 - OF_SIXTY[Part.VERIFICATION])
+    clock.advance(2)
+    budget.end_validation()
+    budget.decide(verifies=True)
+    assert budget.left(Part.INFORMATION) == pytest.approx(3)
+
+
+def test_validation_has_a_share_of_the_time_that_is_left() -> None:
+    budget, clock = plan()
+    assert budget.seconds_for_validation(verifies=False) == VALIDATION_SECONDS
+    assert plan(20)[0].seconds_for_validation(verifies=False) == pytest.approx(VALIDATION_SECONDS / 3)
+    clock.advance(60)
+    assert budget.seconds_for_validation(verifies=False) == pytest.approx(3)
+    assert budget.seconds_for_validation(verifies=True) == 0
 
 
 def test_the_analysis_ends_soon_after_a_no() -> None:

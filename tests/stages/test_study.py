@@ -11,7 +11,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.pipelines import live
-from pipetune.stages.study import Subject, _examples_of_batches
+from pipetune.stages.study import Subject, examples_of_batches
 
 Dataset = tf.data.Dataset
 
@@ -62,4 +62,4 @@ TEN = Dataset.range(10)
     ],
 )
 def test_examples_are_read_from_the_pipeline_only_where_it_shows_them(dataset: Any, examples: int | None) -> None:
-    assert _examples_of_batches(live.read(dataset).pipeline) == examples
+    assert examples_of_batches(live.read(dataset).pipeline) == examples

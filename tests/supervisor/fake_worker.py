@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipetune.core.lockstep import (
+    MeasurePass,
     MeasureTraining,
     NoMoreRequests,
     PreparePipeline,
@@ -45,7 +46,7 @@ from pipetune.core.messages import (
 from pipetune.core.results import Outcome, Trial, Window
 from pipetune.core.session import Session
 from pipetune.core.session_file import load
-from tests.core.sessions import PARALLEL, WINDOW, session
+from tests.core.sessions import PARALLEL, WINDOW, session, validated
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: of the user\n'
 EARLY = replace(session(), trials=(), patch=None, training=None, complete=False, status="running")
@@ -101,6 +102,8 @@ class Scenarios:
         why: str = "",
         failed: tuple[str, ...] = (),
         windows: int = 1000,
+        passes: tuple[float, float] = (2.0, 0.5),
+        validation_why: str = "",
     ) -> None:
         """Reports windows of steps with the given durations, without waiting.
 
@@ -108,16 +111,29 @@ class Scenarios:
             why: what is wrong with the patched script.
             failed: the rewrites that cause it.
             windows: after this number of windows the process calls `interlude`.
+            passes: seconds over the validation data, of the original script and of the patched one.
+            validation_why: what is wrong with the validation data of the patched script.
         """
         link = self.begun()
+        validates = load(self.job.session).validation is not None and self.job.patched
+        validation = {"validation_why": validation_why} if validation_why and validates else {}
+        if validates and not validation:
+            validation = {"validation_checked": "11 elements equal"}
         checked = "same operators, 64 elements equal" if self.job.check_elements else ""
-        link.send_reply(StepReply(why if self.job.patched else "", checked=checked, peak_rss_mib=321.0, failed=failed))
+        why = why if self.job.patched else ""
+        link.send_reply(StepReply(why, checked=checked, peak_rss_mib=321.0, failed=failed, **validation))
         self.send(Progress("windows", "waiting for the next measurement"))
-        taken = 0
+        taken = validated = 0
         while not isinstance(order := link.receive_request(60), NoMoreRequests):
             if isinstance(order, WritePatch):
                 assert not self.job.patched and DONE.patch is not None
                 link.send_reply(StepReply(patch=replace(DONE.patch, diff="smaller", covered=order.rewrites)))
+                continue
+            if isinstance(order, MeasurePass):
+                assert order.elements == 11
+                validated += 1
+                seconds = passes[self.job.patched] * (1 + 0.01 * (validated * (7 if self.job.patched else 3) % 5))
+                link.send_reply(StepReply(window=Window(11, 11, seconds, seconds, 0.0)))
                 continue
             taken += 1
             if taken > windows:
@@ -166,6 +182,20 @@ class Scenarios:
         assert patch is not None
         whole = self.job.patched and len(patch.covered) == 2
         self.held(why="map differs" if whole else "", failed=(PARALLEL.key,) if whole else ())
+
+    def validated(self) -> None:
+        """The patch has a part for validation, too: with "alone" no other; then what happens to it."""
+        what = self.job.arguments[1:]
+        if self.job.mode is not Mode.VERIFY:
+            found = validated(DONE, trained="alone" not in what)
+            assert found.machine is not None
+            small = replace(found.machine, memory_available_bytes=2 << 30)
+            return self.analyzed(replace(found, machine=small) if "small" in what else found)
+        self.held(
+            passes=(2.0, 2.2) if "slower" in what else (2.0, 0.5),
+            validation_why="skip is missing" if "different" in what else "",
+            patched=0.037 if "harmful" in what else 0.01,
+        )
 
     def noted(self) -> None:
         """Notes each start that reaches the script; with a lock, only one process at a time can hold it."""

@@ -16,7 +16,7 @@ from pipetune.report.terminal import summary_text
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.request import AnalysisResult
 from pipetune.supervisor.verification import fit_in_memory_together
-from tests.core.sessions import PARALLEL, WINDOW, session
+from tests.core.sessions import BOTH, PARALLEL, SPLIT, WINDOW, session
 from tests.supervisor.test_analysis import SOON, Recorder, request, run
 
 pytestmark = pytest.mark.slow
@@ -174,6 +174,81 @@ def test_scripts_that_cannot_run_together_take_turns(tmp_path: Path, condition: 
     assert ("measuring again, one process at a time" in screen.done) is (condition == "lock")
     gain = analysis.session.trials[-1].gain
     assert gain is not None and (gain.pairs, gain.median) == (6, pytest.approx(2, rel=0.05))
+
+
+def test_part_for_validation_is_proven_by_pairs_of_passes_apart_from_training(tmp_path: Path) -> None:
+    analysis, screen, out = run(tmp_path, "validated")
+    found, patch = analysis.session, patch_of(analysis)
+    assert (patch.verified, patch.diff, patch.covered) == (True, BOTH, (WINDOW.key, PARALLEL.key))
+    assert (out / "tuned.patch").read_text() == BOTH
+    assert "Of validation: 11 elements equal." in patch.verification
+    training, validation = found.datasets
+    gain = validation.input_speedup
+    assert gain is not None and gain.pairs >= 3 and gain.low < 4 < gain.high and validation.gains == {SPLIT.key: gain}
+    assert found.training is not None and found.training.speedup is not None
+    assert found.training.speedup.median == pytest.approx(2, rel=0.05), "training is measured as ever"
+    assert training.input_speedup != gain
+    told = " ".join(summary_text(found).split())
+    assert "Validation, apart from training: its input runs " in told
+    assert "--dataset analyzes it" not in told, "the patch does"
+    assert [edit for one in plan_file.load_plan(out).more for edit in one.edits] == list(SPLIT.edits)
+    assert screen.done.count("running the patched script") == 1
+
+
+@pytest.mark.parametrize("what", ["different", "slower"])
+def test_part_for_validation_that_is_not_proven_is_left_out(tmp_path: Path, what: str) -> None:
+    analysis, screen, out = run(tmp_path, "validated", what)
+    patch, validation = patch_of(analysis), analysis.session.datasets[1]
+    assert patch.verified is True and patch.diff == (out / "tuned.patch").read_text() != BOTH
+    assert (validation.plan, validation.patch, validation.input_speedup) == (None, None, None)
+    (rejected,) = validation.rejected
+    assert rejected.why == {"different": "skip is missing", "slower": "It is not proven faster."}[what]
+    assert screen.done.count("running the patched script") == 2, "what is shipped was run"
+    assert screen.done.count("running the original script") == 1
+    told = " ".join(summary_text(analysis.session).split())
+    assert "Validation, apart" not in told and "--dataset analyzes it" in told
+
+
+def test_patch_for_validation_alone_claims_nothing_for_training(tmp_path: Path) -> None:
+    analysis, _, out = run(tmp_path, "validated", "alone")
+    found, patch = analysis.session, patch_of(analysis)
+    assert (patch.verified, patch.diff, patch.covered) == (True, BOTH, ())
+    assert found.plan is None and found.training is not None and found.training.speedup is None
+    assert not [trial for trial in found.trials if trial.kind == "verification"]
+    told = " ".join(summary_text(found).split())
+    assert "The patch is for validation alone." in told and "No patch was made" not in told
+    assert (out / "tuned.patch").read_text() == BOTH
+
+
+@pytest.mark.parametrize("what", ["different", "slower"])
+def test_patch_for_validation_alone_that_is_not_proven_is_no_patch(tmp_path: Path, what: str) -> None:
+    analysis, _, out = run(tmp_path, "validated", "alone", what)
+    assert analysis.exit_code == 0 and analysis.session.patch is None
+    assert (out / "tuned.patch").read_text() == ""
+    assert analysis.session.datasets[1].plan is None and len(analysis.session.datasets[1].rejected) == 1
+
+
+@pytest.mark.parametrize("words", [("small",), ("small", "alone")])
+def test_passes_are_measured_where_the_scripts_take_turns(tmp_path: Path, words: tuple[str, ...]) -> None:
+    analysis, screen, _ = run(tmp_path, "validated", *words)
+    assert patch_of(analysis).verified is True and patch_of(analysis).diff == BOTH
+    gain = analysis.session.datasets[1].input_speedup
+    assert gain is not None and (gain.pairs, gain.median) == (4, pytest.approx(4, rel=0.1))
+    assert screen.done.count("running the patched script") == screen.done.count("running the original script") == 2
+
+
+def test_part_for_validation_is_left_out_where_the_scripts_take_turns(tmp_path: Path) -> None:
+    analysis, screen, _ = run(tmp_path, "validated", "small", "different")
+    assert patch_of(analysis).verified is True and patch_of(analysis).diff != BOTH
+    assert analysis.session.datasets[1].rejected[-1].why == "skip is missing"
+    assert screen.done.count("running the patched script") == 3
+
+
+def test_part_for_validation_goes_with_a_patch_that_is_withheld(tmp_path: Path) -> None:
+    analysis, _, out = run(tmp_path, "validated", "harmful")
+    assert patch_of(analysis).verified is False and (out / "tuned.patch").read_text() == ""
+    assert analysis.session.datasets[1].plan is None
+    assert "was withheld" in analysis.session.datasets[1].rejected[0].why
 
 
 def test_memory_of_both_scripts_is_compared_with_available_memory() -> None:

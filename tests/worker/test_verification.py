@@ -7,6 +7,8 @@ import os
 import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,11 +17,14 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core import session_file
 from pipetune.core.cluster import LockstepRole
-from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument, SplitFunction, apply_edits
+from pipetune.core.edits import Edit, Insert, Move, Plan, Rewrite, Safety, SetArgument, SplitFunction, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionSplit, SplitPosition
-from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepRequest
+from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepReply, StepRequest
 from pipetune.core.messages import Job, MessageWriter, Mode
+from pipetune.core.session import DatasetResult, PatchResult
+from pipetune.pipelines import live
+from pipetune.stages.emission import expected_digests
 from pipetune.testing.words import pipeline
 from pipetune.worker import verification
 from pipetune.worker.verification import first_difference, with_file_caches_in
@@ -135,3 +140,57 @@ def test_verification_without_patch_is_rejected(tmp_path: Path) -> None:
     session_file.save(replace(session(), patch=None), tmp_path / "session.json")
     with pytest.raises(PipetuneError, match="contains no patch"):
         verification.verify(Job(Mode.VERIFY, -1, session=str(tmp_path / "session.json")), None)  # type: ignore[arg-type]
+
+
+def _validation_answer(
+    built: list[tuple[str, Any]], *, patched: bool = True, expected: tuple[str, ...] | None = None
+) -> tuple[live.LivePipeline | None, StepReply]:
+    """What a script that has built these datasets answers, where the plan moves `skip` before the map."""
+    import tensorflow as tf
+
+    original = live.read(tf.data.Dataset.range(40).map(lambda x: x * 3).skip(30).batch(4), name="held_out").pipeline
+    tuned = apply_edits(original, [Move("n2", "n0")])
+    digests = expected_digests(tf.data.Dataset.range(30, 40).map(lambda x: x * 3).batch(4), seed=0)
+    patch = PatchResult("diff", expected=digests if expected is None else expected)
+    result = DatasetResult(original, "validation", plan=Plan("v"), tuned=tuned, patch=patch)
+    one = replace(session(), datasets=(session().datasets[0], result))
+    others = [(live.read(made, name=name), SimpleNamespace(role="validation")) for name, made in built]
+    runner = SimpleNamespace(measuring=contextlib.nullcontext)
+    study = SimpleNamespace(
+        subject=SimpleNamespace(other_datasets=others), runner=runner, settings=SimpleNamespace(seed=0)
+    )
+    job = Job(Mode.VERIFY, -1, patched=patched, check_elements=patched)
+    return verification._with_validation(study, one, job, StepReply(checked="training"))  # type: ignore[arg-type]
+
+
+def test_validation_data_of_the_patched_script_is_compared_with_its_plan() -> None:
+    import tensorflow as tf
+
+    numbers = tf.data.Dataset.range(40)
+    moved = numbers.skip(30).map(lambda x: x * 3).batch(4)
+    found, answer = _validation_answer([("held_out", moved)])
+    assert found is not None and found.dataset is moved
+    assert answer.validation_checked.endswith("3 elements equal") and (answer.why, answer.checked) == ("", "training")
+    assert _validation_answer([("other", numbers), ("held_out", moved)])[0] is not None, "found by its name"
+    for built, why in (
+        ([], "builds no held_out"),
+        ([("a", moved), ("b", moved)], "builds no held_out"),
+        ([("held_out", numbers.map(lambda x: x * 3).skip(30).batch(4))], "another held_out"),
+        ([("held_out", numbers.skip(29).map(lambda x: x * 3).batch(4))], "another held_out"),
+    ):
+        found, answer = _validation_answer(built)
+        assert found is None and why in answer.validation_why and answer.why == ""
+    for expected in ((), ("another",)):
+        found, answer = _validation_answer([("held_out", moved)], expected=expected)
+        assert found is None and "could not be shown" in answer.validation_why
+
+
+def test_validation_data_of_the_original_script_is_that_of_the_session() -> None:
+    import tensorflow as tf
+
+    numbers = tf.data.Dataset.range(40)
+    written = numbers.map(lambda x: x * 3).skip(30).batch(4)
+    found, answer = _validation_answer([("held_out", written)], patched=False)
+    assert found is not None and found.dataset is written and answer.validation_why == ""
+    found, answer = _validation_answer([("held_out", numbers.batch(4))], patched=False)
+    assert found is None and answer.validation_why

@@ -1,0 +1,183 @@
+"""Step 5b: a plan for validation where its input takes much of an epoch; it goes into the patch for training."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from pipetune.capture.consumption import NoConsumer
+from pipetune.core.edits import Plan, Rewrite, Safety
+from pipetune.core.errors import PipetuneError
+from pipetune.core.pipeline import AUTOTUNE
+from pipetune.core.profile import Profile
+from pipetune.core.results import RunFailed
+from pipetune.core.session import DatasetResult, Rejection, RejectionReason
+from pipetune.core.time_plan import VALIDATION_PAIRS
+from pipetune.measure.epochs import pass_seconds
+from pipetune.measure.runner import TensorFlowRunner
+from pipetune.pipelines.live import LivePipeline
+from pipetune.pipelines.replay import replay
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.conflicts import find_conflict
+from pipetune.rewrites.rule import RuleContext
+from pipetune.search.composing import values_of
+from pipetune.search.equality import allows
+from pipetune.stages.confirmation import order_of
+from pipetune.stages.dataset_costs import validation_shares
+from pipetune.stages.emission import emission_for_validation, expected_digests, inherited_by, patch_of
+from pipetune.stages.study import Study, examples_of_batches
+
+_COMPARISON_SECONDS = 3.0  # by judgement: enough for three epochs of decoded images, more delays the patch
+_DROPPING, _PARALLEL = "split-early", "parallel-map"  # the rules: both need no profile of the pipeline
+_LEAST_GAIN = 1.1  # of one pass each; by judgement: less is not worth a hunk in the patch, and one pass is noisy
+
+
+def tune_validation(study: Study, profile: Profile, plan: Plan | None) -> bool:
+    """Stores a plan for the validation data, with the patch that has it, if its input takes much of an epoch.
+
+    It is compared and tried in one pass here; the patch is run, and pairs of passes are measured, when it is verified.
+    Returns whether there is a plan.
+
+    Args:
+        study: of training, decided.
+        profile: of the dataset trained on.
+        plan: for training; None if there is none.
+    """
+    journal = study.journal
+    shares = validation_shares(journal.session.datasets, profile) if study.tunes_validation else {}
+    if not shares:
+        return False
+    index = max(shares, key=lambda one: shares[one])
+    source, use = study.subject.other_datasets[index - 1]
+    result = journal.session.datasets[index]
+    assert result.cost is not None and result.cost.epoch_wall_seconds is not None
+    seconds = study.time_plan.seconds_for_validation(verifies=plan is not None)
+    if _COMPARISON_SECONDS + VALIDATION_PAIRS * result.cost.epoch_wall_seconds > seconds:
+        _note(study, _NO_TIME.format(use.name))
+        return False
+    journal.select_dataset(index, study.time_plan)
+    try:
+        with journal.phase("validation", f"trying rewrites of {use.name}"):
+            _find_plan(study, source, result, plan or Plan(""), end=time.monotonic() + seconds)
+    except (RunFailed, PipetuneError) as problem:
+        _note(study, f"Rewrites of {use.name} could not be tried: {str(problem).rstrip('.')}.")
+    finally:
+        journal.select_dataset(0, study.time_plan)
+    return journal.session.validation is not None
+
+
+_NO_TIME = "No time was left to try rewrites of {0} within the budget: --dataset {0} analyzes it."
+
+
+def _note(study: Study, text: str) -> None:
+    study.journal.update(notes=(*study.journal.session.notes, text))
+
+
+def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, training: Plan, *, end: float) -> None:
+    """Stores the plan, or why there is none.
+
+    Args:
+        study: of training.
+        source: the validation data.
+        result: what is known of it.
+        training: the plan for training.
+        end: when all that validation may take ends, in `time.monotonic` seconds.
+    """
+    journal, pipeline, cost = study.journal, source.pipeline, result.cost
+    assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
+    inherited = inherited_by(journal.session, result)
+    candidates = _candidates(study, source, inherited)
+    if not candidates:
+        return
+    emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(candidates)), inherited)
+    rejected = emission.not_covered
+    own = Plan(pipeline.name, tuple(one for one in candidates if one.key in emission.covered))
+    if own.rewrites:
+        plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
+        runner = _runner(study, source)
+        try:
+            journal.report_progress(f"comparing {pipeline.name} with and without its rewrites")
+            comparison = runner.compare(plan)
+            if not allows(comparison, plan):
+                why = comparison.why or "it could not be shown to yield the same data"
+                rejected += _rejections(own, f"{why}.", RejectionReason.NOT_EQUAL)
+                return
+            limit = max(1.0, cost.epoch_wall_seconds)
+            with runner.measuring():
+                seconds = {
+                    one.key: pass_seconds(
+                        replay(source, runner.edited(one)), elements=cost.epoch_elements, seconds=limit
+                    )
+                    for one in ([inherited, plan] if inherited.rewrites else [plan])
+                }
+            before, after = seconds.get(inherited.key, cost.epoch_wall_seconds), seconds[plan.key]
+            if before < _LEAST_GAIN * after:
+                why = f"A pass takes {after:.2g} s with it and {before:.2g} s without."
+                rejected += _rejections(own, why, RejectionReason.NOT_FASTER)
+                return
+            pairs = VALIDATION_PAIRS * (cost.epoch_wall_seconds + after)
+            if time.monotonic() + pairs > end:
+                _note(study, _NO_TIME.format(pipeline.name))
+                rejected += _rejections(own, "There was no time to measure it in pairs.", RejectionReason.NO_TIME)
+                return
+            edited = runner.edited(plan)
+            expected = expected_digests(replay(source, edited), seed=study.settings.seed)
+        finally:
+            journal.update_dataset(rejected=tuple(rejected))
+            runner.close()
+        journal.update_dataset(
+            plan=plan,
+            tuned=edited,
+            comparison=comparison,
+            order=order_of(pipeline, plan),
+            patch=replace(patch_of(study, emission, training), expected=expected),
+        )
+    else:
+        journal.update_dataset(rejected=tuple(rejected))
+
+
+def _candidates(study: Study, source: LivePipeline, inherited: Plan) -> list[Rewrite]:
+    """Returns what is tried: `take` and `skip` before the maps whose results they drop; else maps in parallel.
+
+    These rules need no profile, which would take longer than there is time for validation. Figures of validation are
+    compared from run to run: only EXACT rewrites are tried.
+    """
+    settings, pipeline = study.settings, source.pipeline
+    context = RuleContext(
+        pipeline=pipeline,
+        cores=study.cores,
+        memory_limit_bytes=study.memory_limit_bytes,
+        randomness_fixed=study.subject.randomness_fixed,
+        fingerprint=pipeline.fingerprint,
+        detected_cores=study.machine.cores_detected,
+        device=study.machine.device,
+        resuming=study.subject.resuming,
+    )
+    proposed = [
+        one
+        for one in propose_all(context)[0]
+        if one.safety is Safety.EXACT and one.needs <= settings.allow and one.rule not in settings.without
+    ]
+    dropping = [one for one in proposed if one.rule == _DROPPING]
+    parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]
+    known = {one.key for one in inherited.rewrites}
+    found: list[Rewrite] = []
+    for one in dropping or parallel:
+        if one.key not in known and not find_conflict(context, [*inherited.rewrites, *found, one]):
+            found.append(one)
+    return found
+
+
+def _rejections(plan: Plan, why: str, reason: RejectionReason) -> tuple[Rejection, ...]:
+    return tuple(Rejection(one.rule, one.node, why, reason=reason) for one in plan.rewrites)
+
+
+def _runner(study: Study, source: LivePipeline) -> TensorFlowRunner:
+    return TensorFlowRunner(
+        source,
+        NoConsumer("Validation is measured without a training step."),
+        machine=study.machine,
+        examples_per_element=examples_of_batches(source.pipeline) or 1.0,
+        seed=study.settings.seed,
+        compare_seconds=_COMPARISON_SECONDS,
+    )

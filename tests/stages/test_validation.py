@@ -1,0 +1,150 @@
+"""When validation is studied, what is tried, and what becomes of it; seconds and source text are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.capture.consumption import Consumption
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.pipeline import AUTOTUNE
+from pipetune.core.profile import ConsumerProfile, Profile
+from pipetune.core.results import DatasetCost
+from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session
+from pipetune.core.settings import Settings
+from pipetune.source.emit import Emission
+from pipetune.stages import validation as stage
+from pipetune.stages.emission import inherited_by
+from pipetune.stages.study import Study
+from pipetune.testing.words import pipeline
+from tests.stages.test_epochs import study_of
+
+Dataset = tf.data.Dataset
+PROFILE = Profile((), ConsumerProfile("keras-fit", real_seconds=0.01))
+COST = DatasetCost(element_wall_seconds=0.01, epoch_elements=10, first_wall_seconds=0.9)
+
+
+def split(function: Any = lambda x: x * 2) -> Any:
+    return Dataset.range(100).map(function).skip(60).batch(4)
+
+
+def study(validation: Any = None, *, cost: DatasetCost = COST, **settings: Any) -> Study:
+    """A study of a script whose training takes 1 s an epoch, and whose validation costs `cost`."""
+    use = Consumption(split() if validation is None else validation, "validation", "validation", "fit")
+    made = study_of(Dataset.range(400).batch(4), (use.dataset, use))
+    made.settings = replace(Settings(), **settings)
+    made.patch_is_verified = True
+    training, result = made.journal.session.datasets
+    training = replace(training, cost=DatasetCost(epoch_elements=100))
+    made.journal.update(datasets=(training, replace(result, cost=cost)))
+    return made
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the stage is told in place of passes and source text: change it before the call."""
+    told: dict[str, Any] = {"seconds": 0.25, "refused": "", "digests": ("a", "b")}
+
+    def emission(_session: Any, _result: Any, plan: Plan, _inherited: Plan) -> Emission:
+        refused = tuple(Rejection(one.rule, one.node, told["refused"]) for one in plan.rewrites if told["refused"])
+        covered = () if refused else tuple(one.key for one in plan.rewrites)
+        return Emission({"train.py": ("old", "new")}, covered, refused)
+
+    monkeypatch.setattr(stage, "emission_for_validation", emission)
+    monkeypatch.setattr(stage, "patch_of", lambda _study, found, _plan: PatchResult("diff", covered=found.covered))
+    monkeypatch.setattr(stage, "pass_seconds", lambda _dataset, **_limits: told["seconds"])
+    monkeypatch.setattr(stage, "expected_digests", lambda _dataset, seed: told["digests"])
+    return told
+
+
+def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: dict[str, Any]) -> None:
+    one = study()
+    assert stage.tune_validation(one, PROFILE, None)
+    result = one.journal.session.validation
+    assert result is not None and result.plan is not None and result.patch is not None
+    assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early"]
+    assert [node.op for node in result.tuned or ()] == ["range", "skip", "map", "batch"]
+    assert result.comparison is not None and result.comparison.proven
+    assert result.patch.expected == ("a", "b") and result.order is not None and result.input_speedup is None
+    assert one.journal.session.patch is None and one.journal.session.datasets[0].plan is None
+    assert one.journal.studies_training and one.journal.session.seconds["validation"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("told", "why", "reason"),
+    [
+        ({"seconds": 0.95}, "A pass takes 0.95 s with it and 1 s without.", RejectionReason.NOT_FASTER),
+        ({"seconds": 30.0}, "A pass takes 30 s with it", RejectionReason.NOT_FASTER),
+        ({"refused": "The call is shared."}, "The call is shared.", None),
+    ],
+)
+def test_what_is_not_worth_it_is_rejected(given: dict[str, Any], told: Any, why: str, reason: Any) -> None:
+    given.update(told)
+    one = study()
+    assert not stage.tune_validation(one, PROFILE, None)
+    (rejected,) = one.journal.session.datasets[1].rejected
+    assert rejected.why.startswith(why) and rejected.reason is reason
+    assert one.journal.session.validation is None
+
+
+def test_random_function_is_not_passed(given: dict[str, Any]) -> None:
+    one = study(split(lambda x: x + tf.random.uniform([], maxval=9, dtype=tf.int64)))
+    assert not stage.tune_validation(one, PROFILE, None)
+    assert one.journal.session.datasets[1].rejected == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings"),
+    [
+        ({}, {"trials": False}),
+        ({}, {"dataset": "all"}),
+        ({}, {"dataset": "validation"}),
+        ({}, {"without": frozenset({"split-early"})}),
+        ({"patch_is_verified": False}, {}),
+    ],
+)
+def test_validation_is_not_studied_where_it_is_not_wanted(
+    given: dict[str, Any], changes: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    one = study(**settings)
+    for name, value in changes.items():
+        setattr(one, name, value)
+    assert not stage.tune_validation(one, PROFILE, None)
+    assert one.journal.session.notes == () and one.journal.session.datasets[1].plan is None
+
+
+def test_cheap_validation_is_left_alone(given: dict[str, Any]) -> None:
+    one = study(cost=replace(COST, first_wall_seconds=0.0, element_wall_seconds=0.001))
+    assert not stage.tune_validation(one, PROFILE, None)
+    assert one.journal.session.datasets[1].rejected == ()
+
+
+def test_what_no_time_was_left_for_is_told(given: dict[str, Any]) -> None:
+    one = study(cost=replace(COST, first_wall_seconds=9.0))
+    assert not stage.tune_validation(one, PROFILE, None)
+    assert one.journal.session.notes == (
+        "No time was left to try rewrites of validation within the budget: --dataset validation analyzes it.",
+    )
+
+
+def test_changes_of_shared_calls_that_keep_all_elements_are_inherited() -> None:
+    """The words of both pipelines stand at the same lines: they share the calls of the operators they share."""
+    training = pipeline("range 100 | map | take 60").rename("training")
+    validation = pipeline("range 100 | map | skip 60").rename("validation")
+    shared = Rewrite("parallel-map", "n1", Safety.EXACT, (SetArgument("n1", "num_parallel_calls", AUTOTUNE),), "")
+    cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
+    own = Rewrite("prefetch", "n2", Safety.EXACT, (Insert("n2", "prefetch", "p", {"buffer_size": 1}),), "")
+    plan = Plan("tuned", (shared, cache, own))
+    result = DatasetResult(validation, "validation")
+    patch = PatchResult(covered=tuple(one.key for one in plan.rewrites))
+    session = Session("0", {}, datasets=(DatasetResult(training, "training", plan=plan), result), patch=patch)
+    assert [one.rule for one in inherited_by(session, result).rewrites] == ["parallel-map"]
+    both = replace(session, patch=replace(patch, shared=(cache.key,)))
+    assert [one.rule for one in inherited_by(both, result).rewrites] == ["parallel-map", "cache"]
+    part = replace(session, patch=replace(patch, covered=(own.key,)))
+    assert inherited_by(part, result).rewrites == inherited_by(replace(session, patch=None), result).rewrites == ()
