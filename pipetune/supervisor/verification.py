@@ -244,8 +244,8 @@ def verify(
         if in_parallel and race.may_have_interfered(found):
             on_progress("measuring again, one process at a time")
             found = race.verify_in_sequence()
-        left_out = found.validation is not None and found.validation.speedup is not None
-        if found.verified and left_out and not found.validation_confirmed:  # what was run is not what is shipped
+        if found.verified and race.runs_validation and not found.validation_confirmed:
+            # What was run is not what is shipped.
             why = race.check_without_validation()
             found = Verification(why, validation=found.validation) if why else found
     except ScriptEnded as stopped:
@@ -295,6 +295,11 @@ class _ScriptPair:
         plan = session.plan or Plan("")
         self._plan = (session.patch or PatchResult()).covered_part(plan, "the patched script")
         self._session, self._covers_plan = session, len(self._plan.rewrites) == len(plan.rewrites)
+
+    @property
+    def runs_validation(self) -> bool:
+        """Whether the patch that runs has a part for validation."""
+        return self._session.validation is not None
 
     @property
     def _has_training_patch(self) -> bool:
@@ -397,10 +402,7 @@ class _ScriptPair:
         """
         without = found.confirmation is None or found.confirmation.gain is None
         return (
-            self._session.patch is not None
-            and without
-            and len(self._held_scripts) == 2
-            and found.interrupted_worker is None
+            self._has_training_patch and without and len(self._held_scripts) == 2 and found.interrupted_worker is None
         )
 
     def _switch_process(self, plan: Plan) -> None:
@@ -434,6 +436,8 @@ class _ScriptPair:
                 raise
             answer = StepReply(str(stopped))
         self.start_seconds += time.monotonic() - begun
+        if not patched:
+            self._pass_problem = self._pass_problem or answer.validation_why
         if patched and self._patched_answer is None and not answer.why:
             self._patched_answer = answer
         return answer

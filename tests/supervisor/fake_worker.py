@@ -116,6 +116,9 @@ class Scenarios:
         """
         link = self.begun()
         validates = load(self.job.session).validation is not None and self.job.patched
+        if validation_why.startswith("as written: "):
+            validates = validates or not self.job.patched
+            validation_why = "" if self.job.patched else validation_why
         validation = {"validation_why": validation_why} if validation_why and validates else {}
         if validates and not validation:
             validation = {"validation_checked": "11 elements equal"}
@@ -191,9 +194,10 @@ class Scenarios:
             assert found.machine is not None
             small = replace(found.machine, memory_available_bytes=2 << 30)
             return self.analyzed(replace(found, machine=small) if "small" in what else found)
+        reasons = {"different": "skip is missing", "changing": "as written: it is another one"}
         self.held(
             passes=(2.0, 2.2) if "slower" in what else (2.0, 0.5),
-            validation_why="skip is missing" if "different" in what else "",
+            validation_why=reasons.get(what[-1] if what else "", ""),
             patched=0.037 if "harmful" in what else 0.01,
         )
 
