@@ -251,7 +251,7 @@ def test_split_shared_by_two_datasets_gets_a_map_of_its_own(made: str, tmp_path:
     made = f"tf.data.TextLineDataset({str(lines)!r})" if made == "Lines" else f"tf.data.Dataset.{made}"
     text = f"""
         import tensorflow as tf
-        every = {made}.map(lambda x: [x, x])
+        every = {made}.map(lambda x: tf.stack([x, x]))
         ds = every.skip(20).batch(4)
         other = every.take(20).batch(4)
         """
