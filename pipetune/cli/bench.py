@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +22,11 @@ and needs an otherwise idle machine.
 With --accuracy, measures the accuracy of pipetune: how well it attributes costs,
 names bottlenecks and predicts rates (of one process and of several in parallel),
 how often it accepts a rewrite without a gain, and the overhead of its hooks.
-That takes about an hour."""
+That takes about an hour.
+
+With --decisions, analyzes scripts whose right answer is known, and judges the
+answers by a stopwatch of its own. Each run is saved to decisions.json; a run takes
+about three minutes."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -30,7 +36,7 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         "bench",
         summary="compare pipetune with its rivals, or measure its accuracy",
         description=_DESCRIPTION,
-        usage="pipetune bench [OPTIONS] [WORKLOAD...] | --accuracy [FIGURE...]",
+        usage="pipetune bench [OPTIONS] [WORKLOAD...] | --accuracy [FIGURE...] | --decisions [CASE...]",
     )
     parser.add_argument(
         "names",
@@ -41,6 +47,9 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         "sharing",
     )
     parser.add_argument("--accuracy", action="store_true", help="measure the figures of accuracy.json")
+    parser.add_argument(
+        "--decisions", action="store_true", help="judge the answers to examples/decisions/cases.toml, in a clone"
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -55,7 +64,25 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Runs the command. Returns 1 if something could not be measured, or an accuracy target was missed."""
+    if arguments.decisions:
+        return _decisions(arguments)
     return _accuracy(arguments) if arguments.accuracy else _rivals(arguments)
+
+
+def _decisions(arguments: argparse.Namespace) -> int:
+    """Starts the program that judges; it is part of the repository, not of the package."""
+    from pipetune.core.benchmarks import FOLDER
+    from pipetune.core.errors import PipetuneError
+
+    clone = FOLDER.parent
+    if not (clone / "benchmarks" / "decisions").is_dir():
+        raise PipetuneError(
+            f"There are no cases: {clone} is not a clone of the repository.",
+            hint="They are part of the repository, not of the package: run pipetune from a clone (pip install -e .).",
+        )
+    options = [f"--{option}" for option in ("again", "json") if getattr(arguments, option)]
+    command = [sys.executable, "-P", "-m", "benchmarks.decisions", "--out", arguments.out, *options, *arguments.names]
+    return subprocess.call(command, env={**os.environ, "PYTHONPATH": str(clone)})
 
 
 def _rivals(arguments: argparse.Namespace) -> int:

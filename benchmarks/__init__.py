@@ -1,0 +1,1 @@
+"""Benchmarks of pipetune itself, run from a clone of the repository; no part of the package."""

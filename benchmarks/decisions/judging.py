@@ -1,0 +1,279 @@
+"""Runs `pipetune analyze` on scripts whose right answer is known, and judges the answers.
+
+A script is analyzed in a copy of its folder, as users do, if need be beside processes that now and then take a core.
+Its patch is applied to the copy, and the stopwatch times the copy against the original. Each judged run is saved at
+once; runs that are there are not made again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.decisions import cases as known
+from benchmarks.decisions.cases import EXAMPLES, Case, Decision, Decisions, PossibleGain, Run
+from benchmarks.decisions.stopwatch import TimedScript, Timing, time_scripts
+from pipetune.core import files, session_file
+from pipetune.core.errors import PipetuneError
+from pipetune.core.results import RunFailed
+from pipetune.core.session import Session, outcome_of
+from pipetune.core.version import VERSION
+
+COMMAND = (sys.executable, "-P", "-m", "pipetune")
+
+NEIGHBOUR = """
+import os, random, sys, time
+draw, parent = random.Random(int(sys.argv[1])), os.getppid()
+while os.getppid() == parent:
+    end = time.monotonic() + draw.expovariate(1 / 1.5)
+    while time.monotonic() < end:
+        pass
+    time.sleep(draw.expovariate(1 / 1.5))
+"""
+"""Takes a core for a while and rests for a while, each 1.5 s on average."""
+
+_PAIRS = 16  # of a patch at a time: some will not be quiet
+_ATTEMPTS = 3
+_EXPERT_PAIRS, _EXPERT_STARTS = 60, 3  # at a time
+_ANALYZE_SECONDS = 900.0  # after which an analysis is given up
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What `pipetune analyze` answered, and how fast its patch is."""
+
+    session: Session
+    seconds: float  # of the whole command
+    ratios: tuple[float, ...] = ()  # of the quiet pairs of the patched script; none if there is no patch that counts
+
+
+AnswerRun = Callable[[Case, Run, Path, Say], Answer]
+
+
+def bench_decisions(
+    names: tuple[str, ...],
+    out: Path,
+    *,
+    say: Say,
+    show: Callable[[Decision], None],
+    again: bool = False,
+    answer: AnswerRun | None = None,
+) -> tuple[Decisions, int]:
+    """Judges every run of the cases that is not yet in decisions.json.
+
+    Args:
+        names: of the cases; if empty: all.
+        out: the folder of decisions.json, and of the sessions.
+        say: called with what is being done.
+        show: called with each decision when it is judged.
+        again: make also the runs that are there.
+        answer: analyzes a case; replaced in tests.
+
+    Returns:
+        All decisions known at the end, and the exit status: 1 if a run failed.
+
+    Raises:
+        PipetuneError: a name is unknown, or the results cannot be written.
+    """
+    cases = known.choose_cases(names)
+    path = out / "decisions.json"
+    results = known.load_decisions(path, version=VERSION)
+    gains = known.load_gains().gains
+    done = set() if again else {decision.key for decision in results.cases}
+    status = 0
+    for case in cases.values():
+        for run in case.runs:
+            if (case.name, run.neighbours, run.seed) in done:
+                continue
+            label = f"{case.name}, seed {run.seed}" + (f", beside {run.neighbours}" if run.neighbours else "")
+            say(label)
+            folder = out / "decisions" / f"{case.name}-{run.neighbours}-{run.seed}"
+            commit = _commit()
+            try:
+                answered = (answer or answer_run)(case, run, folder, lambda what, label=label: say(f"{label}: {what}"))  # type: ignore[misc]
+            except (RunFailed, PipetuneError, OSError) as error:
+                say(f"{label} failed: {error}")
+                status = 1
+                continue
+            decision = judge(case, run, answered, gains.get(case.name), commit=commit)
+            results = results.with_decision(decision, answered.session.machine)
+            known.save_decisions(results, path)
+            show(decision)
+    return results, status
+
+
+def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None, *, commit: str) -> Decision:
+    """Returns the decision of one run."""
+    session = answered.session
+    outcome = outcome_of(session).value
+    enough = len(answered.ratios) >= known.JUDGING_PAIRS
+    gain = statistics.median(answered.ratios) if enough else None
+    shipped = known.is_shipped(outcome, neighbours=run.neighbours)
+    plan = session.plan or (session.candidate.plan if session.candidate and shipped else None)
+    return Decision(
+        name=case.name,
+        neighbours=run.neighbours,
+        seed=run.seed,
+        wanted=case.wanted,
+        answer=outcome,
+        right=known.is_right(case, run, outcome, gain=gain, possible=possible),
+        harmful=False if not shipped else None if gain is None else gain < known.HARMFUL_BELOW,
+        seconds_to_verdict=session.seconds.get("verdict"),
+        seconds_to_patch=session.seconds.get("budget") if shipped else None,
+        seconds_total=round(answered.seconds, 1),
+        commit=commit,
+        gain=gain,
+        wanted_gain=possible.median if possible else None,
+        pairs=len(answered.ratios),
+        rules=tuple(rewrite.rule for rewrite in plan.rewrites) if plan else (),
+        date=time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def answer_run(case: Case, run: Run, out: Path, say: Say) -> Answer:
+    """Analyzes a copy of the script, applies the patch to it, and times it against the original.
+
+    Args:
+        case: the case.
+        run: beside how many neighbours, with which seed.
+        out: the folder for the session and the log.
+        say: called with what is being done.
+
+    Raises:
+        RunFailed, PipetuneError, OSError: an analysis left no session, or a script could not be timed.
+    """
+    with files.temporary_folder("decisions") as name:
+        script = copy_script(case.path, Path(name, "patched"))
+        options = ("--quiet", "--seed", str(run.seed), "--out", str(out), *case.options)
+        say("pipetune analyze")
+        with _neighbours(run):
+            began = time.monotonic()
+            _run((*COMMAND, "analyze", *options, str(script), *case.arguments), log=out / "command.log")
+            seconds = time.monotonic() - began
+        session = session_file.load(out)
+        outcome = outcome_of(session).value
+        if not known.is_shipped(outcome, neighbours=run.neighbours):
+            return Answer(session, seconds)
+        unproven = () if outcome == known.PROVEN else ("--unproven",)
+        _run((*COMMAND, "apply", *unproven, str(out)), log=out / "command.log")
+        original = copy_script(case.path, Path(name, "original"))
+        ratios: tuple[float, ...] = ()
+        for attempt in range(_ATTEMPTS):
+            if len(ratios) < known.JUDGING_PAIRS:
+                ratios += _timing(case, original, script, pairs=_PAIRS, seed=run.seed + attempt, say=say).quiet
+        return Answer(session, seconds, ratios)
+
+
+def measure_gains(names: tuple[str, ...], *, say: Say) -> None:
+    """Times the experts' scripts until the gain of each case is fixed, and saves each result at once.
+
+    Pairs that are not quiet do not count, so that this may have to be repeated on a busy machine.
+
+    Args:
+        names: of the cases; if empty: all.
+        say: called with what is being done, and with each result.
+
+    Raises:
+        PipetuneError: a name is unknown, or the results cannot be written.
+        RunFailed: a script could not be timed.
+    """
+    for name, case in known.choose_cases(names).items():
+        before = known.load_gains().gains.get(name)
+        if case.expert is None or (before and before.fixed):
+            continue
+        ratios = before.ratios if before else ()
+        timing = _timing(
+            case, case.path, case.expert, pairs=_EXPERT_PAIRS, starts=_EXPERT_STARTS, seed=len(ratios), say=say
+        )
+        add_gain(name, timing)
+
+
+def add_gain(name: str, timing: Timing) -> None:
+    """Adds the quiet pairs of an expert's script to gains.json."""
+    if not timing.quiet:
+        return
+    gains = known.load_gains()
+    before = gains.gains.get(name)
+    ratios = (*(before.ratios if before else ()), *(round(ratio, 4) for ratio in timing.quiet))
+    counted = timing.starts_counted and (before is None or before.starts_counted)
+    known.save_gains(replace(gains, gains={**gains.gains, name: PossibleGain(ratios, counted, _commit())}))
+
+
+def copy_script(script: Path, folder: Path, examples: Path = EXAMPLES) -> Path:
+    """Returns a copy of `script`, in a copy of its folder; everything else below `examples` is linked to.
+
+    What the script or a patch changes in its own folder is then no change of the original. The expert's script is left
+    out: it is no part of what is analyzed.
+
+    Args:
+        script: the script, somewhere below `examples`.
+        folder: takes the place of `examples`; it is created.
+        examples: the folder with the data that scripts find by their own path.
+    """
+    here, there = examples.resolve(), folder
+    for part in (*script.resolve().relative_to(here).parts[:-1], ""):
+        there.mkdir(parents=True)
+        for entry in here.iterdir():
+            if not part and entry.is_file():
+                if entry.name != "expert.py":
+                    shutil.copy2(entry, there)
+            elif entry.name not in (part, "__pycache__"):
+                (there / entry.name).symlink_to(entry)
+        here, there = here / part, there / part
+    return there / script.name
+
+
+def _timing(case: Case, original: Path, changed: Path, *, pairs: int, seed: int, say: Say, starts: int = 2) -> Timing:
+    arguments = (*case.arguments, *case.timed_arguments)
+    first, second = (TimedScript(path, arguments, case.loop) for path in (original, changed))
+    return time_scripts(first, second, pairs=pairs, starts=starts, seed=seed, say=say)
+
+
+@contextmanager
+def _neighbours(run: Run) -> Iterator[None]:
+    """Starts the neighbours of a run; they end with it."""
+    seeds = random.Random(run.seed).sample(range(1_000_000), run.neighbours)
+    processes = [subprocess.Popen((sys.executable, "-c", NEIGHBOUR, str(seed))) for seed in seeds]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _run(command: tuple[str, ...], *, log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as stream:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=_ANALYZE_SECONDS,
+                check=False,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RunFailed(f"pipetune {command[4]} took more than {_ANALYZE_SECONDS:.0f} s; see {log}") from error
+    if done.returncode:
+        raise RunFailed(f"pipetune {command[4]} ended with {done.returncode}; see {log}")
+
+
+def _commit() -> str:
+    """Returns the commit of the clone, with "+" if files differ from it; "" outside a clone."""
+    command = ("git", "-C", str(EXAMPLES), "describe", "--always", "--abbrev=9", "--dirty=+", "--exclude=*")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -1,0 +1,237 @@
+"""Times two training scripts against each other, without pipetune in either: what pipetune's answers are judged by.
+
+Each script runs in a process of its own (`timed_script.py`), and the two are timed in turn, a window of training
+steps each, in an order drawn for every pair; while one is timed, the other is frozen. None of this is used by what
+pipetune itself measures with.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from pipetune.core import files
+from pipetune.core.results import RunFailed
+
+TIMED_SCRIPT = Path(__file__).with_name("timed_script.py")
+
+QUIET_CORES = 0.15
+"""A pair is quiet if other processes used at most this many cores during its windows, those aside that run at a lower
+priority (`nice`). By judgement: what an idle machine's services take. Two processes at `nice -n 19` that used all they
+could get changed the ratio of the photos example from 1.45 to 1.41 (12 pairs), one at the same priority to 1.12."""
+
+_WARM_UP_SECONDS = 3.0  # at least: AUTOTUNE has chosen its numbers
+_FIRST_EPOCH_SECONDS = 20.0  # at most: a cache that is filled in the first epoch counts from the second one on
+_WINDOW_TIMEOUT_SECONDS = 180.0  # to the first step, and for a window
+
+
+@dataclass(frozen=True)
+class TimedScript:
+    """A training script, and how it trains."""
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    loop: bool = False  # it trains in a loop of its own; otherwise by `keras.Model.fit`
+
+
+@dataclass(frozen=True)
+class TimedPair:
+    """One window of each script."""
+
+    ratio: float  # time per step of the first script over that of the second: above 1, the second is faster
+    other_cores: float  # cores used by other processes, in the busier of the two windows
+
+    @property
+    def quiet(self) -> bool:
+        return self.other_cores <= QUIET_CORES
+
+
+@dataclass(frozen=True)
+class Timing:
+    """All pairs of two scripts."""
+
+    pairs: tuple[TimedPair, ...]
+    starts_counted: bool  # whether the start of an epoch is part of the ratios
+
+    @property
+    def quiet(self) -> tuple[float, ...]:
+        """The ratios of the quiet pairs."""
+        return tuple(pair.ratio for pair in self.pairs if pair.quiet)
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        return tuple(pair.ratio for pair in self.pairs)
+
+
+def median_interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """Returns the median and the ends of its 95 % interval, from order statistics: no distribution is assumed.
+
+    With fewer than six ratios, no two order statistics have that coverage; the interval is then all of them.
+    """
+    ordered, count = sorted(ratios), len(ratios)
+    below, probability = 0, 0.5**count
+    while probability <= 0.025:
+        below += 1
+        probability += math.comb(count, below) * 0.5**count
+    first = max(0, below - 1)
+    return statistics.median(ordered), ordered[first], ordered[count - 1 - first]
+
+
+def time_scripts(
+    first: TimedScript,
+    second: TimedScript,
+    *,
+    pairs: int,
+    starts: int = 2,
+    window_seconds: float = 1.0,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+) -> Timing:
+    """Times two scripts in turn.
+
+    Args:
+        first: the script as written.
+        second: the changed script; ratios say how many times as fast it trains.
+        pairs: number of pairs of windows.
+        starts: how often both processes are started anew; the pairs are divided among them.
+        window_seconds: the least length of a window.
+        seed: of the order in each pair.
+        say: called with what is being done.
+
+    Raises:
+        RunFailed: a script ended, or took no training step in time.
+    """
+    draw = random.Random(seed)
+    timed: list[TimedPair] = []
+    counted = True
+    for start in range(starts):
+        share = pairs * (start + 1) // starts - pairs * start // starts
+        with _process(first, window_seconds) as one, _process(second, window_seconds) as other:
+            for process in (one, other):
+                say(f"to the first training steps of {process.script.path.name}")
+                process.warm_up()
+            for _ in range(share):
+                say(f"pair {len(one.windows) + len(timed) + 1} of {pairs}")
+                for process in draw.sample((one, other), 2):
+                    process.windows.append(process.next_window())
+            starts_known = bool(one.starts and other.starts and (one.epochs or other.epochs))
+            counted = counted and starts_known
+            epoch = statistics.median(one.epochs or other.epochs) if starts_known else math.inf
+            before, after = (_step_seconds(process, epoch) for process in (one, other))
+            timed += [
+                TimedPair(slow / fast, max(left.other_cores, right.other_cores))
+                for slow, fast, left, right in zip(before, after, one.windows, other.windows, strict=True)
+            ]
+    return Timing(tuple(timed), counted)
+
+
+@dataclass(frozen=True)
+class _Window:
+    step_seconds: float
+    other_cores: float
+
+
+@dataclass
+class _Process:
+    """A running script, frozen except within `next_window`."""
+
+    script: TimedScript
+    process: subprocess.Popen[bytes]
+    lines: Path  # a line per window
+    log: Path
+    read: int = 0  # characters of `lines` that were read
+    windows: list[_Window] = field(default_factory=list)  # after the warm-up
+    starts: list[float] = field(default_factory=list)  # seconds to the end of an epoch's first step
+    epochs: list[int] = field(default_factory=list)  # their lengths in steps
+
+    def warm_up(self) -> None:
+        """Trains until AUTOTUNE has had its time and, if epochs are short enough, for a whole epoch."""
+        self._wait()  # the first window begins with the first epoch
+        self.starts.clear()  # tracing is part of the very first step
+        began = time.monotonic()
+        while (spent := time.monotonic() - began) < _WARM_UP_SECONDS or (
+            not self.epochs and spent < _FIRST_EPOCH_SECONDS
+        ):
+            self.next_window()
+
+    def next_window(self) -> _Window:
+        """Continues the process until it has stopped itself again."""
+        before, own_before, began = _busy_seconds(), self._own_seconds(), time.monotonic()
+        self.process.send_signal(signal.SIGCONT)
+        line = self._wait()
+        others = (_busy_seconds() - before) - (self._own_seconds() - own_before)
+        return _Window(line["seconds"] / line["steps"], max(0.0, others) / (time.monotonic() - began))
+
+    def _wait(self) -> dict[str, float]:
+        """Waits until the process is stopped, and returns what it wrote about its window."""
+        deadline = time.monotonic() + _WINDOW_TIMEOUT_SECONDS
+        while True:
+            ended, status = os.waitpid(self.process.pid, os.WUNTRACED | os.WNOHANG)
+            if ended and os.WIFSTOPPED(status):
+                break
+            if ended:
+                self.process.returncode = os.waitstatus_to_exitcode(status)
+            if ended or time.monotonic() > deadline:
+                last = self.log.read_text(errors="replace").strip().splitlines()[-4:]
+                how = "ended" if ended else "trained for too few steps"
+                raise RunFailed(f"{self.script.path} {how} while it was timed: {' / '.join(last)}")
+            time.sleep(0.01)
+        text = self.lines.read_text(encoding="utf-8")
+        window: dict[str, float] = json.loads(text[self.read :])
+        self.read = len(text)
+        self.starts += window.pop("starts")  # type: ignore[arg-type]
+        self.epochs += window.pop("epochs")  # type: ignore[arg-type]
+        return window
+
+    def _own_seconds(self) -> float:
+        used = psutil.Process(self.process.pid).cpu_times()
+        return float(used.user + used.system)
+
+
+def _busy_seconds() -> float:
+    """Processor seconds that all processes of normal priority have used on this machine."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice - times.nice)
+
+
+def _step_seconds(process: _Process, epoch: float) -> Iterator[float]:
+    """Yields the time per step of each window, the start of an epoch shared out among the epoch's steps."""
+    start = statistics.median(process.starts) / epoch if math.isfinite(epoch) else 0.0
+    for window in process.windows:
+        yield window.step_seconds + start
+
+
+@contextmanager
+def _process(script: TimedScript, window_seconds: float) -> Iterator[_Process]:
+    """Starts a script; it is killed at the end."""
+    with files.temporary_folder("stopwatch") as name:
+        lines, log = Path(name, "windows.jsonl"), Path(name, "log")
+        kind = "loop" if script.loop else "fit"
+        command = (TIMED_SCRIPT, lines, kind, f"{window_seconds:g}", script.path, *script.arguments)
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                (sys.executable, "-P", *map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                cwd=script.path.parent,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            )
+        try:
+            yield _Process(script, process, lines, log)
+        finally:
+            process.kill()
+            process.wait()
