@@ -157,24 +157,21 @@ class Judgement:
     unjudged: int = 0  # further cases, not known to be right or wrong
 
 
-def is_shipped(answer: str, *, neighbours: int) -> bool:
-    """Whether the answer gives a patch that counts: a proven one; beside neighbours a likely one does, too."""
-    return answer == PROVEN or (neighbours > 0 and answer == LIKELY)
-
-
-def is_right(case: Case, run: Run, answer: str, *, gain: float | None, possible: PossibleGain | None) -> bool | None:
+def is_right(
+    case: Case, answer: str, *, shipped: bool, gain: float | None, possible: PossibleGain | None
+) -> bool | None:
     """Returns whether the answer is right; None if that is not known.
 
     Args:
         case: the case.
-        run: how it was analyzed.
         answer: the outcome of the session.
-        gain: that of its patch by the stopwatch; None if there is none, or too few pairs were quiet.
+        shipped: whether there is a patch that counts.
+        gain: that of the patch by the stopwatch; None if there is none, or too few pairs were quiet.
         possible: the gain of the expert's script.
     """
     if case.wanted in NOTHING:
         return answer in NOTHING
-    if not is_shipped(answer, neighbours=run.neighbours):
+    if not shipped:
         return False
     if gain is None or possible is None or not possible.fixed:
         return None
@@ -211,7 +208,7 @@ def load_cases(path: Path = CASES) -> dict[str, Case]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))["case"]
         cases = {case.name: case for case in (decode(Case, table) for table in tables)}
-    except (OSError, ValueError, KeyError, MalformedData) as error:
+    except (OSError, ValueError, KeyError, TypeError, MalformedData) as error:
         raise PipetuneError(
             f"{path} cannot be read: {error}.",
             hint="The cases are part of the repository, not of the package: run pipetune from a clone.",

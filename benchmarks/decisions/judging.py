@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.decisions import cases as known
 from benchmarks.decisions.cases import EXAMPLES, Case, Decision, Decisions, PossibleGain, Run
-from benchmarks.decisions.stopwatch import TimedScript, Timing, time_scripts
+from benchmarks.decisions.stopwatch import TimedScript, Timing, median_interval, time_scripts
 from pipetune.core import files, session_file
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed
@@ -43,7 +43,7 @@ while os.getppid() == parent:
 
 _PAIRS = 16  # of a patch at a time: some will not be quiet
 _ATTEMPTS = 3
-_EXPERT_PAIRS, _EXPERT_STARTS = 60, 3  # at a time
+_EXPERT_PAIRS, _EXPERT_STARTS = 60, 6  # at a time
 _ANALYZE_SECONDS = 900.0  # after which an analysis is given up
 
 Say = Callable[[str], None]
@@ -119,15 +119,15 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
     outcome = outcome_of(session).value
     enough = len(answered.ratios) >= known.JUDGING_PAIRS
     gain = statistics.median(answered.ratios) if enough else None
-    shipped = known.is_shipped(outcome, neighbours=run.neighbours)
-    plan = session.plan or (session.candidate.plan if session.candidate and shipped else None)
+    shipped = bool(shipped_patch(session, run))
+    holder = session.candidate if outcome == known.LIKELY else session
     return Decision(
         name=case.name,
         neighbours=run.neighbours,
         seed=run.seed,
         wanted=case.wanted,
         answer=outcome,
-        right=known.is_right(case, run, outcome, gain=gain, possible=possible),
+        right=known.is_right(case, outcome, shipped=shipped, gain=gain, possible=possible),
         harmful=False if not shipped else None if gain is None else gain < known.HARMFUL_BELOW,
         seconds_to_verdict=session.seconds.get("verdict"),
         seconds_to_patch=session.seconds.get("budget") if shipped else None,
@@ -136,9 +136,17 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
         gain=gain,
         wanted_gain=possible.median if possible else None,
         pairs=len(answered.ratios),
-        rules=tuple(rewrite.rule for rewrite in plan.rewrites) if plan else (),
+        rules=tuple(rewrite.rule for rewrite in holder.plan.rewrites) if shipped and holder and holder.plan else (),
         date=time.strftime("%Y-%m-%d %H:%M"),
     )
+
+
+def shipped_patch(session: Session, run: Run) -> str:
+    """Returns the patch that counts: a proven one; beside neighbours a likely one does, too. "" if there is none."""
+    outcome = outcome_of(session).value
+    if outcome == known.LIKELY and run.neighbours and session.candidate is not None:
+        return session.candidate.diff
+    return session.patch.diff if outcome == known.PROVEN and session.patch is not None else ""
 
 
 def answer_run(case: Case, run: Run, out: Path, say: Say) -> Answer:
@@ -162,10 +170,9 @@ def answer_run(case: Case, run: Run, out: Path, say: Say) -> Answer:
             _run((*COMMAND, "analyze", *options, str(script), *case.arguments), log=out / "command.log")
             seconds = time.monotonic() - began
         session = session_file.load(out)
-        outcome = outcome_of(session).value
-        if not known.is_shipped(outcome, neighbours=run.neighbours):
+        if not shipped_patch(session, run):
             return Answer(session, seconds)
-        unproven = () if outcome == known.PROVEN else ("--unproven",)
+        unproven = () if outcome_of(session).value == known.PROVEN else ("--unproven",)
         _run((*COMMAND, "apply", *unproven, str(out)), log=out / "command.log")
         original = copy_script(case.path, Path(name, "original"))
         ratios: tuple[float, ...] = ()
@@ -193,10 +200,16 @@ def measure_gains(names: tuple[str, ...], *, say: Say) -> None:
         if case.expert is None or (before and before.fixed):
             continue
         ratios = before.ratios if before else ()
+        say(f"{name}: the expert's script")
         timing = _timing(
             case, case.path, case.expert, pairs=_EXPERT_PAIRS, starts=_EXPERT_STARTS, seed=len(ratios), say=say
         )
         add_gain(name, timing)
+        median, low, high = median_interval(timing.ratios)
+        say(
+            f"{name}: {median:.3f}x ({low:.3f} to {high:.3f}) in {len(timing.pairs)} pairs, "
+            f"{len(timing.quiet)} of them quiet, {len(ratios) + len(timing.quiet)} quiet in all"
+        )
 
 
 def add_gain(name: str, timing: Timing) -> None:
@@ -234,7 +247,7 @@ def copy_script(script: Path, folder: Path, examples: Path = EXAMPLES) -> Path:
     return there / script.name
 
 
-def _timing(case: Case, original: Path, changed: Path, *, pairs: int, seed: int, say: Say, starts: int = 2) -> Timing:
+def _timing(case: Case, original: Path, changed: Path, *, pairs: int, seed: int, say: Say, starts: int = 4) -> Timing:
     arguments = (*case.arguments, *case.timed_arguments)
     first, second = (TimedScript(path, arguments, case.loop) for path in (original, changed))
     return time_scripts(first, second, pairs=pairs, starts=starts, seed=seed, say=say)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -35,6 +36,7 @@ could get changed the ratio of the photos example from 1.45 to 1.41 (12 pairs), 
 
 _WARM_UP_SECONDS = 3.0  # at least: AUTOTUNE has chosen its numbers
 _FIRST_EPOCH_SECONDS = 20.0  # at most: a cache that is filled in the first epoch counts from the second one on
+_FEWEST_STARTS = 3  # of epochs, for the shortest to be one that did not wait
 _WINDOW_TIMEOUT_SECONDS = 180.0  # to the first step, and for a window
 
 
@@ -95,7 +97,7 @@ def time_scripts(
     second: TimedScript,
     *,
     pairs: int,
-    starts: int = 2,
+    starts: int = 4,
     window_seconds: float = 1.0,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
@@ -106,7 +108,8 @@ def time_scripts(
         first: the script as written.
         second: the changed script; ratios say how many times as fast it trains.
         pairs: number of pairs of windows.
-        starts: how often both processes are started anew; the pairs are divided among them.
+        starts: how often both processes are started again; the pairs are divided among them. AUTOTUNE may choose other
+            numbers in each process, and keep them.
         window_seconds: the least length of a window.
         seed: of the order in each pair.
         say: called with what is being done.
@@ -115,33 +118,57 @@ def time_scripts(
         RunFailed: a script ended, or took no training step in time.
     """
     draw = random.Random(seed)
-    timed: list[TimedPair] = []
-    counted = True
+    original, changed = _Measurements(), _Measurements()
     for start in range(starts):
-        share = pairs * (start + 1) // starts - pairs * start // starts
-        with _process(first, window_seconds) as one, _process(second, window_seconds) as other:
+        with _process(first, window_seconds, original) as one, _process(second, window_seconds, changed) as other:
             for process in (one, other):
                 say(f"to the first training steps of {process.script.path.name}")
                 process.warm_up()
-            for _ in range(share):
-                say(f"pair {len(one.windows) + len(timed) + 1} of {pairs}")
+            while len(original.windows) < pairs * (start + 1) // starts:
+                say(f"pair {len(original.windows) + 1} of {pairs}")
                 for process in draw.sample((one, other), 2):
-                    process.windows.append(process.next_window())
-            starts_known = bool(one.starts and other.starts and (one.epochs or other.epochs))
-            counted = counted and starts_known
-            epoch = statistics.median(one.epochs or other.epochs) if starts_known else math.inf
-            before, after = (_step_seconds(process, epoch) for process in (one, other))
-            timed += [
-                TimedPair(slow / fast, max(left.other_cores, right.other_cores))
-                for slow, fast, left, right in zip(before, after, one.windows, other.windows, strict=True)
-            ]
-    return Timing(tuple(timed), counted)
+                    process.found.windows.append(process.next_window())
+    epochs = original.epochs + changed.epochs
+    counted = bool(epochs) and min(len(original.starts), len(changed.starts)) >= _FEWEST_STARTS
+    epoch = statistics.median(epochs) if counted else math.inf
+    return Timing(
+        tuple(
+            TimedPair(slow / fast, max(left.other_cores, right.other_cores))
+            for slow, fast, left, right in zip(
+                original.step_seconds(epoch),
+                changed.step_seconds(epoch),
+                original.windows,
+                changed.windows,
+                strict=True,
+            )
+        ),
+        counted,
+    )
 
 
 @dataclass(frozen=True)
 class _Window:
     step_seconds: float
     other_cores: float
+
+
+@dataclass
+class _Measurements:
+    """What was measured of a script, in all its processes."""
+
+    windows: list[_Window] = field(default_factory=list)  # after the warm-up
+    starts: list[float] = field(default_factory=list)  # seconds to the end of an epoch's first step
+    epochs: list[int] = field(default_factory=list)  # their lengths in steps
+
+    def step_seconds(self, epoch: float) -> Iterator[float]:
+        """Yields the time per step of each window, the start of an epoch shared out among the epoch's steps.
+
+        The shortest start counts. The others wait, too, until AUTOTUNE's thread for the last epoch has ended: 0 to 2 s
+        at random on the photos, whatever the input.
+        """
+        start = min(self.starts) / epoch if math.isfinite(epoch) else 0.0
+        for window in self.windows:
+            yield window.step_seconds + start
 
 
 @dataclass
@@ -152,15 +179,15 @@ class _Process:
     process: subprocess.Popen[bytes]
     lines: Path  # a line per window
     log: Path
+    found: _Measurements
     read: int = 0  # characters of `lines` that were read
-    windows: list[_Window] = field(default_factory=list)  # after the warm-up
-    starts: list[float] = field(default_factory=list)  # seconds to the end of an epoch's first step
-    epochs: list[int] = field(default_factory=list)  # their lengths in steps
+    epochs: int = 0  # that have ended
 
     def warm_up(self) -> None:
         """Trains until AUTOTUNE has had its time and, if epochs are short enough, for a whole epoch."""
+        known = len(self.found.starts)
         self._wait()  # the first window begins with the first epoch
-        self.starts.clear()  # tracing is part of the very first step
+        del self.found.starts[known : known + 1]  # the very first step is traced
         began = time.monotonic()
         while (spent := time.monotonic() - began) < _WARM_UP_SECONDS or (
             not self.epochs and spent < _FIRST_EPOCH_SECONDS
@@ -175,7 +202,7 @@ class _Process:
         others = (_busy_seconds() - before) - (self._own_seconds() - own_before)
         return _Window(line["seconds"] / line["steps"], max(0.0, others) / (time.monotonic() - began))
 
-    def _wait(self) -> dict[str, float]:
+    def _wait(self) -> dict[str, Any]:
         """Waits until the process is stopped, and returns what it wrote about its window."""
         deadline = time.monotonic() + _WINDOW_TIMEOUT_SECONDS
         while True:
@@ -190,10 +217,11 @@ class _Process:
                 raise RunFailed(f"{self.script.path} {how} while it was timed: {' / '.join(last)}")
             time.sleep(0.01)
         text = self.lines.read_text(encoding="utf-8")
-        window: dict[str, float] = json.loads(text[self.read :])
+        window: dict[str, Any] = json.loads(text[self.read :])
         self.read = len(text)
-        self.starts += window.pop("starts")  # type: ignore[arg-type]
-        self.epochs += window.pop("epochs")  # type: ignore[arg-type]
+        self.found.starts += window["starts"]
+        self.found.epochs += window["epochs"]
+        self.epochs += len(window["epochs"])
         return window
 
     def _own_seconds(self) -> float:
@@ -207,15 +235,8 @@ def _busy_seconds() -> float:
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice - times.nice)
 
 
-def _step_seconds(process: _Process, epoch: float) -> Iterator[float]:
-    """Yields the time per step of each window, the start of an epoch shared out among the epoch's steps."""
-    start = statistics.median(process.starts) / epoch if math.isfinite(epoch) else 0.0
-    for window in process.windows:
-        yield window.step_seconds + start
-
-
 @contextmanager
-def _process(script: TimedScript, window_seconds: float) -> Iterator[_Process]:
+def _process(script: TimedScript, window_seconds: float, found: _Measurements) -> Iterator[_Process]:
     """Starts a script; it is killed at the end."""
     with files.temporary_folder("stopwatch") as name:
         lines, log = Path(name, "windows.jsonl"), Path(name, "log")
@@ -231,7 +252,7 @@ def _process(script: TimedScript, window_seconds: float) -> Iterator[_Process]:
                 env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
             )
         try:
-            yield _Process(script, process, lines, log)
+            yield _Process(script, process, lines, log, found)
         finally:
             process.kill()
             process.wait()

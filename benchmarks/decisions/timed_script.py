@@ -129,7 +129,7 @@ def time_loops(windows: StepWindows) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._iterator, name)
 
-    tf.data.Dataset.__iter__ = Iterator
+    tf.data.Dataset.__iter__ = lambda dataset: Iterator(dataset)  # a function, so that it becomes a method
 
 
 def main() -> None:

@@ -1,0 +1,154 @@
+"""Runs of the cases are judged, saved one by one, and not made twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.decisions import cases, judging
+from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
+from benchmarks.decisions.judging import Answer, Say, bench_decisions, copy_script, judge
+from benchmarks.decisions.stopwatch import TimedPair, Timing
+from pipetune.core.results import RunFailed
+from tests.core.sessions import session
+
+PROVEN = replace(session(), seconds={"verdict": 8.0, "budget": 44.0, "total": 60.0})
+CASE = Case("photos", "photos/train.py", "proven")
+QUIET = (1.4,) * 12
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cases of three runs, and nothing known about them."""
+    path = tmp_path / "cases.toml"
+    path.write_text(
+        "[[case]]\nname='a'\nscript='a/train.py'\nwanted='proven'\nrepeats=2\n"
+        "[[case]]\nname='b'\nscript='b/train.py'\nwanted='none'\n"
+    )
+    monkeypatch.setattr(cases.choose_cases, "__defaults__", (path,))
+    for function in (cases.load_gains, cases.save_gains):
+        monkeypatch.setattr(function, "__defaults__", (tmp_path / "gains.json",))
+
+
+class Analyses:
+    """Stands for analyses: records the runs, and fails in those that it is told to."""
+
+    def __init__(self, fails: Exception | KeyboardInterrupt | None = None, *, at: tuple[str, int] = ("", 0)) -> None:
+        self.made: list[tuple[str, int]] = []
+        self._fails, self._at = fails, at
+
+    def __call__(self, case: Case, run: Run, out: Path, say: Say) -> Answer:
+        self.made.append((case.name, run.seed))
+        if self._fails is not None and self.made[-1] == self._at:
+            raise self._fails
+        return Answer(PROVEN, 70.0, QUIET)
+
+
+def run(out: Path, analyses: Analyses, *, again: bool = False) -> tuple[list[Decision], int]:
+    shown: list[Decision] = []
+    _, status = bench_decisions((), out, say=lambda _: None, show=shown.append, again=again, answer=analyses)
+    return shown, status
+
+
+@pytest.mark.usefixtures("table")
+def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, Analyses(KeyboardInterrupt(), at=("a", 1)))
+    assert [row["seed"] for row in json.loads((tmp_path / "decisions.json").read_text())["cases"]] == [0]
+
+    rest = Analyses()
+    shown, status = run(tmp_path, rest)
+    assert rest.made == [("a", 1), ("b", 0)] and status == 0
+    assert [one.key for one in shown] == [("a", 0, 1), ("b", 0, 0)]
+    assert all(one.commit for one in shown)
+
+    nothing = Analyses()
+    assert run(tmp_path, nothing) == ([], 0) and nothing.made == []
+    run(tmp_path, nothing, again=True)
+    assert len(nothing.made) == 3
+    data = json.loads((tmp_path / "decisions.json").read_text())
+    assert len(data["cases"]) == 3 and data["machine"]["processor"] == "An Invented Processor"
+    # No gain is fixed, so that a patch of `a` cannot be judged; for `b` any patch is wrong.
+    assert data["summary"] == {
+        "0": {
+            "right": 0, "cases": 1, "harmful": 0, "median_seconds": 44.0, "p95_seconds": 44.0, "unjudged": 2,
+        }
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("table")
+def test_a_run_that_fails_is_reported_and_made_again_next_time(tmp_path: Path) -> None:
+    shown, status = run(tmp_path, Analyses(RunFailed("no session"), at=("a", 0)))
+    assert status == 1 and [one.key for one in shown] == [("a", 0, 1), ("b", 0, 0)]
+    again = Analyses()
+    assert run(tmp_path, again)[1] == 0 and again.made == [("a", 0)]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "gain", "harmful"),
+    [
+        (QUIET, 1.4, False),
+        ((0.96,) * 12, 0.96, True),
+        ((0.98,) * 12, 0.98, False),
+        ((0.5,) * 11, None, None),  # too few pairs to say
+    ],
+)
+def test_harmful_is_a_patch_that_makes_training_slower(
+    ratios: tuple[float, ...], gain: float | None, harmful: bool | None
+) -> None:
+    possible = PossibleGain((1.5,) * 60, True, "abc")
+    decision = judge(CASE, Run(0, 0), Answer(PROVEN, 70.0, ratios), possible, commit="abc")
+    assert (decision.gain, decision.harmful, decision.pairs) == (gain, harmful, len(ratios))
+    assert decision.right is (None if gain is None else gain > 1.39)
+    assert (decision.seconds_to_verdict, decision.seconds_to_patch, decision.seconds_total) == (8.0, 44.0, 70.0)
+    assert decision.rules == tuple(rewrite.rule for rewrite in PROVEN.plan.rewrites)  # type: ignore[union-attr]
+
+
+def test_an_answer_without_a_patch_is_not_harmful_and_has_no_time_to_a_patch() -> None:
+    failed = judge(CASE, Run(0, 0), Answer(replace(PROVEN, status="failed"), 9.0), None, commit="abc")
+    assert (failed.answer, failed.right, failed.harmful, failed.seconds_to_patch) == ("failed", False, False, None)
+    assert PROVEN.patch is not None
+    plan_only = replace(PROVEN, patch=replace(PROVEN.patch, diff=""))
+    assert judge(CASE, Run(0, 0), Answer(plan_only, 9.0), None, commit="abc").right is False
+
+
+@pytest.mark.usefixtures("table")
+def test_quiet_pairs_of_an_expert_add_up() -> None:
+    quiet, loud = TimedPair(2.0, 0.05), TimedPair(1.0, 0.9)
+    judging.add_gain("a", Timing((quiet, loud, quiet), starts_counted=True))
+    judging.add_gain("a", Timing((loud,), starts_counted=False))  # nothing in it counts
+    judging.add_gain("a", Timing((quiet,) * 57, starts_counted=True))
+    gain = cases.load_gains().gains["a"]
+    assert (len(gain.ratios), gain.median, gain.starts_counted, gain.fixed) == (59, 2.0, True, False)
+    judging.add_gain("a", Timing((quiet,), starts_counted=False))
+    gain = cases.load_gains().gains["a"]
+    assert gain.fixed and not gain.starts_counted
+
+
+def test_a_script_is_copied_and_its_data_is_linked_to(tmp_path: Path) -> None:
+    examples = tmp_path / "examples"
+    for name in ("set/one/train.py", "set/one/helper.py", "set/one/expert.py", "set/data/x", "photos/data/y"):
+        path = examples / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("original")
+    copy = copy_script(examples / "set" / "one" / "train.py", tmp_path / "copy", examples)
+    assert sorted(path.name for path in copy.parent.iterdir()) == ["helper.py", "train.py"]
+    assert (copy.parents[2] / "photos" / "data" / "y").read_text() == "original"
+    assert (copy.parents[1] / "data" / "x").read_text() == "original"
+    copy.write_text("patched")
+    (copy.parent / "model.keras").write_text("saved")
+    assert (examples / "set" / "one" / "train.py").read_text() == "original"
+    assert not (examples / "set" / "one" / "model.keras").exists()
+
+
+@pytest.mark.slow
+def test_the_command_starts_the_program_of_the_clone(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "pipetune", "bench", "--decisions", "--out", str(tmp_path), "speed")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no case called 'speed'" in done.stderr and "photos" in done.stderr
