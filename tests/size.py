@@ -86,7 +86,7 @@ def main() -> None:
     print("The package, without the modules beside its folders:")
     print(table(parts))
     print("\nAll that is written here:")
-    print(table([package, ROOT / "tests", ROOT / "examples"]))
+    print(table([package, ROOT / "benchmarks", ROOT / "tests", ROOT / "examples"]))
     chain = longest_chain()
     print(f"\nThe longest chain of imports has {len(chain)} modules: {' > '.join(chain)}")
 

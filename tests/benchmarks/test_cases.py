@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_what_is_to_be_gained_was_measured_with_an_experts_script() -> None:
     for name, gain in gains.items():
         if gain.fixed:
             assert (gain.median >= 1.05) == (cases[name].wanted == PROVEN), name
+
+
+def test_every_expert_says_why_the_data_are_the_same() -> None:
+    experts = {case.expert for case in load_cases().values() if case.expert}
+    assert len(experts) >= 20
+    for path in experts:
+        described = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert "\nEqual: " in described, path
 
 
 @pytest.mark.parametrize(
