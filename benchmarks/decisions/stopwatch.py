@@ -130,13 +130,14 @@ def time_scripts(
                     process.found.windows.append(process.next_window())
     epochs = original.epochs + changed.epochs
     counted = bool(epochs) and min(len(original.starts), len(changed.starts)) >= _FEWEST_STARTS
+    wait = statistics.fmean(original.waits + changed.waits) if counted else 0.0
     epoch = statistics.median(epochs) if counted else math.inf
     return Timing(
         tuple(
             TimedPair(slow / fast, max(left.other_cores, right.other_cores))
             for slow, fast, left, right in zip(
-                original.step_seconds(epoch),
-                changed.step_seconds(epoch),
+                original.step_seconds(epoch, wait),
+                changed.step_seconds(epoch, wait),
                 original.windows,
                 changed.windows,
                 strict=True,
@@ -160,13 +161,18 @@ class _Measurements:
     starts: list[float] = field(default_factory=list)  # seconds to the end of an epoch's first step
     epochs: list[int] = field(default_factory=list)  # their lengths in steps
 
-    def step_seconds(self, epoch: float) -> Iterator[float]:
-        """Yields the time per step of each window, the start of an epoch shared out among the epoch's steps.
+    @property
+    def waits(self) -> list[float]:
+        """How much longer than the shortest the starts of epochs took.
 
-        The shortest start counts. The others wait, too, until AUTOTUNE's thread for the last epoch has ended: 0 to 2 s
-        at random on the photos, whatever the input.
+        They wait until AUTOTUNE's thread for the last epoch has ended: 0 to 2 s at random on the photos, whatever the
+        input. A few such waits say little about one script, so that those of both are taken together.
         """
-        start = min(self.starts) / epoch if math.isfinite(epoch) else 0.0
+        return [start - min(self.starts) for start in self.starts]
+
+    def step_seconds(self, epoch: float, wait: float) -> Iterator[float]:
+        """Yields the time per step of each window, the start of an epoch shared out among the epoch's steps."""
+        start = (min(self.starts) + wait) / epoch if math.isfinite(epoch) else 0.0
         for window in self.windows:
             yield window.step_seconds + start
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -11,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.decisions import stopwatch, timed_script
-from benchmarks.decisions.stopwatch import TimedPair, TimedScript, Timing, median_interval, time_scripts
+from benchmarks.decisions.stopwatch import (
+    TimedPair,
+    TimedScript,
+    Timing,
+    _Measurements,
+    _Window,
+    median_interval,
+    time_scripts,
+)
 from benchmarks.decisions.timed_script import StepWindows
 from pipetune.core.results import RunFailed
 
@@ -47,6 +56,14 @@ def test_ratio_is_the_time_per_step_with_its_share_of_the_epochs_start(tmp_path:
     # 10 steps and 0.5 s to begin an epoch of 10 steps: 0.4 + 0.05 and 0.1 + 0.05 seconds a step
     assert timing.ratios == pytest.approx([3.0] * 5)
     assert timing.starts_counted
+
+
+def test_waits_of_epochs_are_those_of_both_scripts() -> None:
+    slow, fast = _Measurements(starts=[2.0, 5.0, 2.0]), _Measurements(starts=[1.0, 1.0, 1.0])
+    assert (slow.waits, fast.waits) == ([0.0, 3.0, 0.0], [0.0] * 3)  # 0.5 s on average
+    fast.windows.append(_Window(step_seconds=0.1, other_cores=0.0))
+    assert list(fast.step_seconds(10.0, 0.5)) == pytest.approx([0.25])
+    assert list(fast.step_seconds(math.inf, 0.0)) == [0.1]  # too few starts are known
 
 
 @pytest.mark.usefixtures("fake")
