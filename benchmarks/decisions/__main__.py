@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("names", metavar="CASE", nargs="*", help="of examples/decisions/cases.toml (default: all)")
     parser.add_argument("--out", type=Path, default=Path("reports"), help="where decisions.json is (default reports)")
     parser.add_argument("--again", action="store_true", help="also make again the runs that were made before")
+    parser.add_argument("--runs", type=int, metavar="N", help="make at most N runs, and the others next time")
     parser.add_argument("--gains", action="store_true", help="time the experts' scripts until their gains are fixed")
     parser.add_argument("--json", action="store_true", help="print the results' JSON at the end, and nothing else")
     arguments = parser.parse_args()
@@ -33,7 +34,9 @@ def main() -> int:
         if arguments.gains:
             measure_gains(names, say=say)
             return 0
-        results, status = bench_decisions(names, arguments.out.absolute(), say=say, show=show, again=arguments.again)
+        results, status = bench_decisions(
+            names, arguments.out.absolute(), say=say, show=show, again=arguments.again, most=arguments.runs
+        )
     except PipetuneError as error:
         say(f"{error.message} {error.hint}".strip())
         return error.exit_code

@@ -6,6 +6,7 @@ expert wrote, and is in examples/decisions/gains.json.
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import tomllib
@@ -16,7 +17,7 @@ from pathlib import Path
 from pipetune.core.benchmarks import FOLDER
 from pipetune.core.codec import Json, MalformedData, decode, encode
 from pipetune.core.errors import PipetuneError
-from pipetune.core.files import read_json, write_json
+from pipetune.core.files import read_json, write_json, write_text
 from pipetune.core.machine import Machine
 
 EXAMPLES = FOLDER
@@ -236,7 +237,7 @@ def choose_cases(names: Sequence[str], path: Path = CASES) -> dict[str, Case]:
 class Gains:
     """The contents of gains.json."""
 
-    machine: str = ""
+    machine: str = ""  # where the last of them was measured
     gains: Mapping[str, PossibleGain] = field(default_factory=dict)
 
 
@@ -250,14 +251,14 @@ def load_gains(path: Path = GAINS) -> Gains:
 
 
 def save_gains(gains: Gains, path: Path = GAINS) -> None:
-    """Writes gains.json atomically.
+    """Writes gains.json atomically, a case on each line.
 
     Raises:
         PipetuneError: the folder cannot be written to.
     """
-    fields = encode(gains)
-    assert isinstance(fields, dict)
-    write_json(path, {"schema": SCHEMA, **fields})
+    lines = (f"  {json.dumps(name)}: {json.dumps(encode(gain))}" for name, gain in sorted(gains.gains.items()))
+    head = f'{{\n "schema": {SCHEMA},\n "machine": {json.dumps(gains.machine)},\n "gains": {{\n'
+    write_text(path, head + ",\n".join(lines) + "\n }\n}\n")
 
 
 def decisions_data(decisions: Decisions) -> dict[str, Json]:

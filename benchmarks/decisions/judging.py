@@ -8,6 +8,7 @@ once; runs that are there are not made again.
 from __future__ import annotations
 
 import os
+import platform
 import random
 import shutil
 import statistics
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.decisions import cases as known
@@ -68,6 +69,7 @@ def bench_decisions(
     say: Say,
     show: Callable[[Decision], None],
     again: bool = False,
+    most: int | None = None,
     answer: AnswerRun | None = None,
 ) -> tuple[Decisions, int]:
     """Judges every run of the cases that is not yet in decisions.json.
@@ -78,6 +80,7 @@ def bench_decisions(
         say: called with what is being done.
         show: called with each decision when it is judged.
         again: make also the runs that are there.
+        most: the number of runs to make; None: all. The others are made next time.
         answer: analyzes a case; replaced in tests.
 
     Returns:
@@ -92,24 +95,24 @@ def bench_decisions(
     gains = known.load_gains().gains
     done = set() if again else {decision.key for decision in results.cases}
     status = 0
-    for case in cases.values():
-        for run in case.runs:
-            if (case.name, run.neighbours, run.seed) in done:
-                continue
-            label = f"{case.name}, seed {run.seed}" + (f", beside {run.neighbours}" if run.neighbours else "")
-            say(label)
-            folder = out / "decisions" / f"{case.name}-{run.neighbours}-{run.seed}"
-            commit = _commit()
-            try:
-                answered = (answer or answer_run)(case, run, folder, lambda what, label=label: say(f"{label}: {what}"))  # type: ignore[misc]
-            except (RunFailed, PipetuneError, OSError) as error:
-                say(f"{label} failed: {error}")
-                status = 1
-                continue
-            decision = judge(case, run, answered, gains.get(case.name), commit=commit)
-            results = results.with_decision(decision, answered.session.machine)
-            known.save_decisions(results, path)
-            show(decision)
+    missing = [
+        (case, run) for case in cases.values() for run in case.runs if (case.name, run.neighbours, run.seed) not in done
+    ]
+    for case, run in missing[:most]:
+        label = f"{case.name}, seed {run.seed}" + (f", beside {run.neighbours}" if run.neighbours else "")
+        say(label)
+        folder = out / "decisions" / f"{case.name}-{run.neighbours}-{run.seed}"
+        commit = _commit()
+        try:
+            answered = (answer or answer_run)(case, run, folder, lambda what, label=label: say(f"{label}: {what}"))  # type: ignore[misc]
+        except (RunFailed, PipetuneError, OSError) as error:
+            say(f"{label} failed: {error}")
+            status = 1
+            continue
+        decision = judge(case, run, answered, gains.get(case.name), commit=commit)
+        results = results.with_decision(decision, answered.session.machine)
+        known.save_decisions(results, path)
+        show(decision)
     return results, status
 
 
@@ -220,7 +223,8 @@ def add_gain(name: str, timing: Timing) -> None:
     before = gains.gains.get(name)
     ratios = (*(before.ratios if before else ()), *(round(ratio, 4) for ratio in timing.quiet))
     counted = timing.starts_counted and (before is None or before.starts_counted)
-    known.save_gains(replace(gains, gains={**gains.gains, name: PossibleGain(ratios, counted, _commit())}))
+    gain = PossibleGain(ratios, counted, _commit())
+    known.save_gains(known.Gains(_machine(), {**gains.gains, name: gain}))
 
 
 def copy_script(script: Path, folder: Path, examples: Path = EXAMPLES) -> Path:
@@ -283,6 +287,15 @@ def _run(command: tuple[str, ...], *, log: Path) -> None:
             raise RunFailed(f"pipetune {command[4]} took more than {_ANALYZE_SECONDS:.0f} s; see {log}") from error
     if done.returncode:
         raise RunFailed(f"pipetune {command[4]} ended with {done.returncode}; see {log}")
+
+
+def _machine() -> str:
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
+    return f"{len(os.sched_getaffinity(0))} cores of {models[0] if models else platform.machine()}"
 
 
 def _commit() -> str:

@@ -49,9 +49,9 @@ class Analyses:
         return Answer(PROVEN, 70.0, QUIET)
 
 
-def run(out: Path, analyses: Analyses, *, again: bool = False) -> tuple[list[Decision], int]:
+def run(out: Path, analyses: Analyses, *, again: bool = False, most: int | None = None) -> tuple[list[Decision], int]:
     shown: list[Decision] = []
-    _, status = bench_decisions((), out, say=lambda _: None, show=shown.append, again=again, answer=analyses)
+    _, status = bench_decisions((), out, say=lambda _: None, show=shown.append, again=again, most=most, answer=analyses)
     return shown, status
 
 
@@ -79,6 +79,14 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
             "right": 0, "cases": 1, "harmful": 0, "median_seconds": 44.0, "p95_seconds": 44.0, "unjudged": 2,
         }
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("table")
+def test_runs_can_be_made_a_few_at_a_time(tmp_path: Path) -> None:
+    analyses = Analyses()
+    for _ in range(3):
+        run(tmp_path, analyses, most=1)
+    assert analyses.made == [("a", 0), ("a", 1), ("b", 0)]
 
 
 @pytest.mark.usefixtures("table")
