@@ -132,7 +132,7 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
         answer=outcome,
         right=known.is_right(case, outcome, shipped=shipped, gain=gain, possible=possible),
         harmful=False if not shipped else None if gain is None else gain < known.HARMFUL_BELOW,
-        seconds_to_verdict=session.seconds.get("verdict"),
+        seconds_to_verdict=_seconds_to_verdict(session),
         seconds_to_patch=session.seconds.get("budget") if shipped else None,
         seconds_total=round(answered.seconds, 1),
         commit=commit,
@@ -142,6 +142,12 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
         rules=tuple(rewrite.rule for rewrite in holder.plan.rewrites) if shipped and holder and holder.plan else (),
         date=time.strftime("%Y-%m-%d %H:%M"),
     )
+
+
+def _seconds_to_verdict(session: Session) -> float | None:
+    """Returns the time from the first training step to the verdict: two phases of the analysis."""
+    seconds = session.seconds
+    return round(seconds.get("profile", 0.0) + seconds["verdict"], 3) if "verdict" in seconds else None
 
 
 def shipped_patch(session: Session, run: Run) -> str:

@@ -17,7 +17,7 @@ from benchmarks.decisions.stopwatch import TimedPair, Timing
 from pipetune.core.results import RunFailed
 from tests.core.sessions import session
 
-PROVEN = replace(session(), seconds={"verdict": 8.0, "budget": 44.0, "total": 60.0})
+PROVEN = replace(session(), seconds={"profile": 3.0, "verdict": 5.0, "budget": 44.0, "total": 60.0})
 CASE = Case("photos", "photos/train.py", "proven")
 QUIET = (1.4,) * 12
 
@@ -119,6 +119,7 @@ def test_harmful_is_a_patch_that_makes_training_slower(
 
 def test_an_answer_without_a_patch_is_not_harmful_and_has_no_time_to_a_patch() -> None:
     failed = judge(CASE, Run(0, 0), Answer(replace(PROVEN, status="failed"), 9.0), None, commit="abc")
+    assert failed.seconds_to_verdict == 8.0
     assert (failed.answer, failed.right, failed.harmful, failed.seconds_to_patch) == ("failed", False, False, None)
     assert PROVEN.patch is not None
     plan_only = replace(PROVEN, patch=replace(PROVEN.patch, diff=""))
