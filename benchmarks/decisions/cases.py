@@ -123,6 +123,7 @@ class Decision:
     wanted_gain: float | None = None
     pairs: int = 0  # quiet ones
     rules: tuple[str, ...] = ()
+    others_share: float | None = None  # of the cores, used by other processes during the analysis, neighbours included
     date: str = ""
 
     @property

@@ -140,6 +140,7 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
         wanted_gain=possible.median if possible else None,
         pairs=len(answered.ratios),
         rules=tuple(rewrite.rule for rewrite in holder.plan.rewrites) if shipped and holder and holder.plan else (),
+        others_share=session.load.others_share if session.load else None,
         date=time.strftime("%Y-%m-%d %H:%M"),
     )
 
