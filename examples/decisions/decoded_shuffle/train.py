@@ -1,6 +1,6 @@
 """Decoded photographs wait in a shuffle buffer behind `repeat`: a gigabyte, and seconds before the first batch.
 
-Right: the decoding map is made parallel; memory and first batch are told, with the line.
+Right: a patch that decodes each image once, or in less time; memory and first batch are told, with the line.
 """
 
 from pathlib import Path
