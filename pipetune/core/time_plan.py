@@ -58,8 +58,11 @@ pairs of windows, the fewest that a verification takes, need some 10 s; what the
 GRACE = 0.05
 """Share of the budget by which a part may end later, to finish a look that was begun: half a look is time lost."""
 
-INFORMATION_BEFORE_PATCH = 6.0
+INFORMATION_BEFORE_PATCH = 3.0
 """Of 60 seconds: what may be measured for information while a proven plan waits to be verified."""
+
+INFORMATION_WITH_PATCH = 6.0
+"""Of 60 seconds: what may be measured for information in the processes of the patch, once it is proven."""
 
 VALIDATION_RESERVE = 6.0
 """Of 60 seconds: by so much the search ends earlier where validation takes much of an epoch, and is studied next."""
@@ -208,6 +211,10 @@ class TimePlan:
         self._information_ends = min(short, self.ends(Part.ABLATION)) if verifies else self.seconds
         if self._reserved:
             self._information_ends = 0.0  # validation comes first
+
+    def seconds_with_patch(self) -> float:
+        """Returns what may be measured for information in the processes of a proven patch, in seconds."""
+        return INFORMATION_WITH_PATCH / sum(OF_SIXTY.values()) * self.seconds
 
     def reserve_for_validation(self) -> None:
         """Ends the search earlier: validation is studied after the decision, and what only informs after that."""

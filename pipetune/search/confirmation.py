@@ -50,7 +50,7 @@ Windows are then whole epochs, or where these are too long, the first element of
 
 _PROBE_STEPS = 10
 _WORDS = {DEFAULTS: "the script as it is", AUTOTUNE: "AUTOTUNE everywhere"}
-_INPUT_ROUNDS, _AUTOTUNE_ROUNDS = 3, 3
+_BESIDE_ROUNDS = 3
 _FEWEST_BESIDE = 3  # pairs: the interval of two spans a factor of 100 as a rule
 _BLOCK = LOOKS[0]  # pairs of one sequence ABBA
 
@@ -128,6 +128,7 @@ def confirm(
     clock: Clock | None = None,
     notify: Notify = silent,
     visit: Callable[[Plan], None] | None = None,
+    beside_seconds: float = math.inf,
 ) -> Confirmation:
     """Measure `plan` and the script as it is in pairs of windows, in an order drawn for each pair.
 
@@ -150,6 +151,7 @@ def confirm(
         notify: hears "trying" before each window and "pair" behind each pair.
         visit: where only one of both can be there at a time, called before the windows of one begin; they are then
             taken in the order ABBA.
+        beside_seconds: what may be measured beside the pairs of a confirmed plan, as far as `seconds` are left for it.
     """
     race = _Race(plan, runner, baselines, settings, seconds, clock or SystemClock(), notify, visit)
     try:
@@ -161,7 +163,7 @@ def confirm(
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
     confirmed = gain.low > race.least
     if confirmed:
-        race.look_beside()
+        race.look_beside(beside_seconds)
         why = f"Measured anew: {spoken}."
         if before is not None and gain.high < before.low:
             why += f" The search had measured {before.low:.2f} to {before.high:.2f}."
@@ -208,6 +210,7 @@ class _Race:
         self._clock, self._notify = clock, notify
         self._draw = random.Random(settings.seed + 1)
         self._started, self._limit_seconds = clock.now(), limit_seconds
+        self._seconds_of_pairs = 0.0
         self._steps = settings.steps or _PROBE_STEPS
         self._seconds = _LEAST_SECONDS
         self._epoch_steps: int | None = None  # set where the first element of a window counts once an epoch
@@ -311,18 +314,24 @@ class _Race:
             if found.high < ACCEPT_ABOVE or (found.low > self.least and _good(found) and as_claimed):
                 break
         assert found is not None
+        self._seconds_of_pairs = self._clock.now() - begun
         return replace(found, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %
 
     def _spent(self) -> float:
         return self._clock.now() - self._started
 
-    def look_beside(self) -> None:
-        """What is told and decides nothing, as far as its time goes: the input alone, and AUTOTUNE everywhere."""
+    def look_beside(self, most_seconds: float) -> None:
+        """What is told and decides nothing: the input alone, AUTOTUNE everywhere. What would not fit is not begun."""
         if self._visit is not None:
             return
-        rounds = [("input", tuple(self.contenders))] * _INPUT_ROUNDS if self.unit == "training" else []
-        if AUTOTUNE in self.contenders:
-            rounds += [(self.unit, (TUNED, AUTOTUNE))] * _AUTOTUNE_ROUNDS
+        left = min(most_seconds, self._limit_seconds - self._spent())
+        each = self._seconds_of_pairs / (2 * len(self.pairs))
+        rounds: list[tuple[str, tuple[str, ...]]] = []
+        for unit, names in self._besides():
+            seconds = _BESIDE_ROUNDS * len(names) * each
+            if seconds <= left and all(unit != before or set(names) - set(had) for before, had in rounds):
+                rounds += [(unit, names)] * _BESIDE_ROUNDS
+                left -= seconds
         begun, longest = self._clock.now(), 0.0
         for unit, names in rounds:
             if self._spent() + longest > self._limit_seconds:
@@ -335,6 +344,13 @@ class _Race:
             begun = self._clock.now()
             if AUTOTUNE in windows:
                 self._beside[unit].append(self._rate(windows[TUNED], unit) / self._rate(windows[AUTOTUNE], unit))
+
+    def _besides(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Units and contenders of the rounds that inform, the most wanted first."""
+        known = AUTOTUNE in self.contenders
+        training = self.unit == "training"
+        found: list[tuple[str, tuple[str, ...]]] = [("input", tuple(self.contenders)), ("input", (TUNED, DEFAULTS))]
+        return [*(found if training else ()), *([(self.unit, (TUNED, AUTOTUNE))] if known else ())]
 
     # -- results
 

@@ -75,6 +75,7 @@ def _confirmed(study: Study, planned: PlanningResult, plan: Plan) -> Confirmatio
             step_seconds=profile.consumer.real_seconds,
             bound_step_seconds=profile.consumer.bound_seconds,
             notify=journal.notify,
+            beside_seconds=study.time_plan.seconds_with_patch(),
         )
         rates = {**journal.result.rates, **proof.rates}
         rates["defaults"] = replace(rates["defaults"], peak_rss_mib=profile.peak_rss_mib)

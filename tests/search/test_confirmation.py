@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +26,7 @@ def confirmed(
     claimed: Trial | None = None,
     visit: Callable[[Plan], None] | None = None,
     step_seconds: float | None = None,
+    beside_seconds: float = math.inf,
 ) -> Confirmation:
     return confirm(
         PLAN,
@@ -37,6 +39,7 @@ def confirmed(
         bound_step_seconds=0.012,
         clock=made.clock,
         visit=visit,
+        beside_seconds=beside_seconds,
     )
 
 
@@ -203,6 +206,16 @@ def test_without_time_left_nothing_but_the_decision_is_measured() -> None:
     found = confirmed(training(1.5), seconds=1)
     assert found.confirmed and found.input_speedup is None and not found.rates
     assert found.training is not None and found.training.speedup_over_autotune is None
+
+
+@pytest.mark.parametrize(("most", "units"), [(0.0, set()), (7.5, {"input"}), (1000.0, {"input", "training"})])
+def test_only_what_is_whole_in_the_time_is_measured_beside_the_decision(most: float, units: set[str]) -> None:
+    made = training(1.5)
+    found = confirmed(made, beside_seconds=most)
+    assert found.confirmed
+    beside = made.windows[2 + 2 * len(found.pairs) :]
+    assert {unit for unit, _ in beside} == units
+    assert ("input", "autotune") in beside or most < 1000
 
 
 def test_what_is_not_confirmed_is_not_measured_further() -> None:
