@@ -45,7 +45,9 @@ def test_faster_by_the_acceptance_rule_is_in_the_plan() -> None:
 
 
 def test_beside_a_plan_it_is_measured_on_top_of_it() -> None:
-    found = freezing(other=1.4).run()
+    scene = freezing(other=1.4)
+    scene.budget_seconds = 600.0
+    found = scene.run()
     assert names(found.chosen) == ["other"]
     (offer,) = found.offers
     assert offer.rewrite == FREEZE

@@ -136,7 +136,7 @@ def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> No
 def test_the_offer_that_promises_most_is_measured_first() -> None:
     candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "large"))]
     gains = {"a@n1": 1.4, "large@n1": 2.5}
-    found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=300.0).run()
+    found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=600.0).run()
     assert [offer.rewrite.rule for offer in found.offers] == ["large", "small"]
     assert all(offer.gain is not None for offer in found.offers)
 
