@@ -16,7 +16,7 @@ import pytest
 from tests.core.test_session_file import schema
 from tests.e2e.command import ENVIRONMENT, LIMIT_SECONDS, OWN, pipetune
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
 SCRIPT = "validation_split.py"
 
