@@ -69,7 +69,7 @@ def find_and_prove(study: Study) -> Plan | None:
         profile = study.runner.profile or profile
         if not study.tunes_validation or not tried:
             measure_dataset_costs(study, profile)
-        tuned = tune_validation(study, profile, plan)
+        tuned = tune_validation(study, plan)
         study.time_plan.end_validation()
         study.time_plan.decide(verifies=tuned or (plan is not None and study.patch_is_verified))
         inform(study, profile, diagnosis, plan)

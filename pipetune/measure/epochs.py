@@ -90,8 +90,7 @@ def pass_seconds(dataset: Any, *, elements: int, seconds: float) -> float:
     seen, last = len(epoch.arrivals), epoch.arrivals[-1]
     if epoch.complete or seen == elements:
         return last
-    each = (last - epoch.first_seconds) / (seen - 1) if seen > 1 else 0.0
-    return last + each * (elements - seen)
+    return last + epoch.element_seconds * (elements - seen)
 
 
 def without_shuffle(source: live.LivePipeline) -> Any | None:

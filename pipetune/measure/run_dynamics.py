@@ -43,6 +43,12 @@ class Epoch:
         """Seconds from element to element, the first left out."""
         return [later - earlier for earlier, later in itertools.pairwise(self.arrivals)]
 
+    @property
+    def element_seconds(self) -> float:
+        """Mean seconds from element to element, the first left out; 0 if there is only one."""
+        elements = len(self.arrivals)
+        return (self.arrivals[-1] - self.first_seconds) / (elements - 1) if elements > 1 else 0.0
+
 
 def split(arrivals: Sequence[float], epoch_elements: float) -> list[Epoch]:
     """One run through an endless dataset as its epochs; `epoch_elements` may be a fraction (repeat, then batch):

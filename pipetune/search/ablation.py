@@ -43,7 +43,7 @@ def with_sparing(plan: Plan, rewrites: Sequence[Rewrite], gains: Gains, kit: Sea
     for rewrite in rewrites:
         more = kit.composer.added(grown, rewrite)
         known = gains.added(rewrite, grown)
-        slower = known.expected + known.parts[0][2] < math.log(NOT_SLOWER)
+        slower = known.expected + known.deviation < math.log(NOT_SLOWER)
         if len(more.rewrites) > len(grown.rewrites) and spares_memory(rewrite, kit.base, kit.meter) and not slower:
             grown = grown if kit.composer.conflict(more) else more
     proof = kit.gate.cost(4 * kit.meter.cost("input"))

@@ -130,14 +130,14 @@ class Candidates:
     def waiting(self, plan: Plan | None) -> list[Rewrite]:
         """Returns the rewrites not raced yet that may stand beside the plan, what is expected to add most to it first.
 
-        To a proven plan that is also what differs by numbers only from what is in it.
+        For a proven plan also those that differ by numbers only from what is in it.
         """
         have = {one.key for one in plan.rewrites} if plan else set()
         numbers = [other for one in (plan.rewrites if plan else ()) for other in numbers_for(one, self.granted)]
         out = {*self.raced, *self.broken, *have, *self.not_run()}
         left = [one for one in (*self.usable, *numbers) if one.key not in out]
-        if plan is not None:
-            left = [one for one in left if not self.kit.composer.conflict(self.kit.composer.added(plan, one))]
+        composer, before = self.kit.composer, plan or self.kit.base
+        left = [one for one in left if not composer.conflict(composer.added(before, one))]
         return self.gains.ranked(left, over=plan)
 
     # -- short windows
@@ -160,10 +160,11 @@ class Candidates:
         if not waiting or waiting[0].needs:  # what a file takes to read the model does not know
             return False
         first, *others = (self.gains.added(one) for one in waiting[:2])
-        if first.predicted is None or not first.worth_joining or not others:
-            return first.predicted is not None and first.worth_joining
-        second = others[0]
-        return first.expected - second.expected > SURE * math.hypot(first.parts[0][2], second.parts[0][2])
+        if first.predicted is None or not first.worth_joining:
+            return False
+        return all(
+            first.expected - second.expected > SURE * math.hypot(first.deviation, second.deviation) for second in others
+        )
 
     def look_again(self, plan: Plan | None, part: Part) -> bool:
         """Takes short windows of what else there is, once nothing is left to race; returns whether any was taken.
@@ -237,8 +238,6 @@ class Candidates:
         kit, first = self.kit, not self.kit.races
         for strongest in self.waiting(plan):
             single = kit.composer.added(plan or kit.base, strongest)
-            if kit.composer.conflict(single):
-                continue
             known = self.gains.added(strongest, plan)
             if not self.is_worth_a_race(strongest, plan):
                 break

@@ -115,6 +115,11 @@ class Evidence:
         return self.parts[0][1]
 
     @property
+    def deviation(self) -> float:
+        """The scale of the distribution whose mean is `expected`."""
+        return self.parts[0][2]
+
+    @property
     def probability(self) -> float:
         """Of a gain above `ACCEPT_ABOVE`."""
         return 1 - self._below(WORTH)
@@ -122,8 +127,7 @@ class Evidence:
     @property
     def chance(self) -> float:
         """Of a gain above `ACCEPT_ABOVE` if it changes anything: by which time is given to it."""
-        _, mean, scale = self.parts[0]
-        return 1 - float(special.stdtr(self.freedom, (WORTH - mean) / max(scale, 1e-9)))
+        return 1 - float(special.stdtr(self.freedom, (WORTH - self.expected) / max(self.deviation, 1e-9)))
 
     @property
     def interval(self) -> Interval:
@@ -140,7 +144,7 @@ class Evidence:
     @property
     def worth_joining(self) -> bool:
         """Whether the model expects a gain that counts; where it cannot tell, whether windows show more than chance."""
-        surely = self.expected - SURE * self.parts[0][2] if self.predicted is None else self.predicted
+        surely = self.expected - SURE * self.deviation if self.predicted is None else self.predicted
         return min(self.expected, surely) >= WORTH
 
     @property

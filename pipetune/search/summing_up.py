@@ -131,10 +131,11 @@ def _restless(known: SearchState) -> list[str]:
 def summed_up(known: SearchState, *, offers: Sequence[OptionalRewrite] = (), why: str = "") -> SearchResult:
     """Everything that is known, as the value that leaves the search; `why`: what ended it, where something did."""
     meter = known.kit.meter
+    not_run = known.tried.not_run()
     skipped = [
-        Trial(known.kit.composer.plan([one]), Outcome.SKIPPED, known.tried.not_run()[one.key], kind="screening")
+        Trial(known.kit.composer.plan([one]), Outcome.SKIPPED, not_run[one.key], kind="screening")
         for one in known.tried.usable
-        if one.key in known.tried.not_run()
+        if one.key in not_run
     ]
     known.kit.tell(skipped)
     trials = [

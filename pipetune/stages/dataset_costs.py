@@ -59,10 +59,8 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
             with study.runner.measuring():
                 cost = _with_input_cost(source.dataset, cost)
         results[index] = replace(results[index], cost=cost)
-    for index, share in validation_shares(results, profile).items():
-        results[index] = replace(results[index], share=share)
-    found = validation_findings(results, profile)
-    findings = tuple(dict.fromkeys((*journal.session.findings, *found)))
+    results = with_validation_shares(results, profile)
+    findings = tuple(dict.fromkeys((*journal.session.findings, *validation_findings(results))))
     journal.update(datasets=tuple(results), findings=findings)
 
 
@@ -92,8 +90,7 @@ def _with_cost_of_pass(dataset: Any, cost: DatasetCost, *, seconds: float) -> Da
         (epoch,) = run_epochs(dataset, seconds=seconds, most_epochs=1)
     except RunFailed:
         return cost
-    elements = len(epoch.arrivals)
-    each = (epoch.arrivals[-1] - epoch.first_seconds) / (elements - 1) if elements > 1 else 0.0
+    elements, each = len(epoch.arrivals), epoch.element_seconds
     return replace(
         cost,
         element_wall_seconds=each,
@@ -103,8 +100,8 @@ def _with_cost_of_pass(dataset: Any, cost: DatasetCost, *, seconds: float) -> Da
     )
 
 
-def validation_shares(results: Sequence[DatasetResult], profile: Profile) -> dict[int, float]:
-    """Returns the validation data whose input takes much of each epoch: the share of each, by position in `results`.
+def with_validation_shares(results: Sequence[DatasetResult], profile: Profile) -> list[DatasetResult]:
+    """Returns the results with the share of each epoch that the input of validation takes, where that is much.
 
     Args:
         results: of all datasets with their costs, the one trained on first.
@@ -112,23 +109,24 @@ def validation_shares(results: Sequence[DatasetResult], profile: Profile) -> dic
     """
     training, step = results[0].cost, profile.consumer.real_seconds
     if training is None or not step or not training.epoch_elements:
-        return {}
+        return list(results)
     epoch = step * training.epoch_elements
-    shares = {
-        index: taken / (epoch + taken)
-        for index, result in enumerate(results)
-        if result.role == "validation" and result.cost and (taken := result.cost.epoch_wall_seconds)
-    }
-    return {index: share for index, share in shares.items() if share >= _VALIDATION_SHARE}
-
-
-def validation_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
-    """Returns warnings about validation data whose input takes much of each epoch; arguments as above."""
     found = []
-    for index, share in validation_shares(results, profile).items():
-        result = results[index]
-        assert result.cost is not None
-        taken = result.cost.epoch_wall_seconds or 0.0
+    for result in results:
+        taken = (result.cost.epoch_wall_seconds if result.cost and result.role == "validation" else None) or 0.0
+        share = taken / (epoch + taken)
+        found.append(replace(result, share=share) if share >= _VALIDATION_SHARE else result)
+    return found
+
+
+def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
+    """Returns warnings about validation data whose input takes much of each epoch."""
+    found = []
+    for result in results:
+        if result.share is None:
+            continue
+        assert result.cost is not None and result.cost.epoch_wall_seconds is not None
+        taken, share = result.cost.epoch_wall_seconds, result.share
         skips = any(node.op == "skip" for node in result.pipeline.nodes)
         found.append(
             Finding(

@@ -32,7 +32,7 @@ from pipetune.search.result import SearchResult
 from pipetune.search.resuming import EarlierRace, earlier_race
 from pipetune.search.search import search
 from pipetune.source.source_mistakes import dropped_results
-from pipetune.stages.dataset_costs import measure_dataset_costs, validation_shares
+from pipetune.stages.dataset_costs import measure_dataset_costs
 from pipetune.stages.profiling import store_autotuned, watch_autotune
 from pipetune.stages.study import Study, rule_context
 
@@ -92,7 +92,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     profile = complete_profile(study, profile)
     if study.tunes_validation:
         measure_dataset_costs(study, profile)
-        if validation_shares(study.journal.session.datasets, profile):
+        if any(result.share for result in study.journal.session.datasets):
             study.time_plan.reserve_for_validation()
     watch_autotune(study)
     context = rule_context(study, profile, diagnosis)

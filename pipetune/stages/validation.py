@@ -9,7 +9,6 @@ from pipetune.capture.consumption import NoConsumer
 from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
 from pipetune.core.session import DatasetResult, Rejection, RejectionReason
 from pipetune.core.time_plan import VALIDATION_PAIRS
@@ -23,7 +22,6 @@ from pipetune.rewrites.rule import RuleContext
 from pipetune.search.composing import values_of
 from pipetune.search.equality import allows
 from pipetune.stages.confirmation import order_of
-from pipetune.stages.dataset_costs import validation_shares
 from pipetune.stages.emission import emission_for_validation, expected_digests, inherited_by, patch_of
 from pipetune.stages.study import Study, examples_of_batches
 
@@ -32,7 +30,7 @@ _DROPPING, _PARALLEL = "split-early", "parallel-map"  # the rules: both need no 
 _LEAST_GAIN = 1.1  # of one pass each; by judgement: less is not worth a hunk in the patch, and one pass is noisy
 
 
-def tune_validation(study: Study, profile: Profile, plan: Plan | None) -> bool:
+def tune_validation(study: Study, plan: Plan | None) -> bool:
     """Stores a plan for the validation data, with the patch that has it, if its input takes much of an epoch.
 
     It is compared and tried in one pass here; the patch is run, and pairs of passes are measured, when it is verified.
@@ -40,14 +38,13 @@ def tune_validation(study: Study, profile: Profile, plan: Plan | None) -> bool:
 
     Args:
         study: of training, decided.
-        profile: of the dataset trained on.
         plan: for training; None if there is none.
     """
     journal = study.journal
-    shares = validation_shares(journal.session.datasets, profile) if study.tunes_validation else {}
-    if not shares:
+    shares = [result.share or 0.0 for result in journal.session.datasets]
+    if not study.tunes_validation or not any(shares):
         return False
-    index = max(shares, key=lambda one: shares[one])
+    index = shares.index(max(shares))
     source, use = study.subject.other_datasets[index - 1]
     result = journal.session.datasets[index]
     assert result.cost is not None and result.cost.epoch_wall_seconds is not None

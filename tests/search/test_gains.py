@@ -33,7 +33,7 @@ def test_between_model_and_window_the_surer_one_counts_for_more() -> None:
     assert 0.2 * math.log(1.3) < idle.expected < 0.6 * math.log(1.3)  # it knows best where nothing changes
     unknown = known(expecting({}, why="map runs Python"), shown={"a": 1.3}).added(A)
     assert unknown.expected == pytest.approx(math.log(1.3), rel=0.05)
-    assert unknown.parts[0][2] == pytest.approx(QUIET_SPREAD, rel=0.05)
+    assert unknown.deviation == pytest.approx(QUIET_SPREAD, rel=0.05)
     large = known(expecting({"a@n1": 10.0}), shown={"a": 3.0}).added(A)
     assert large.expected == pytest.approx(math.log(3.0), rel=0.05)  # it errs by much where it predicts much
 

@@ -45,7 +45,8 @@ def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None
     cheap = result("validation", DatasetCost(element_wall_seconds=0.001, epoch_elements=100))
     after_skip = DatasetCost(element_wall_seconds=0.001, epoch_elements=100, first_wall_seconds=9.9)
     dear = result("validation", after_skip, ops=("range", "map", "skip"))
-    assert stage.validation_findings([training, cheap, result("evaluation", after_skip)], profile) == []
-    (found,) = stage.validation_findings([training, dear], profile)
+    beside = stage.with_validation_shares([training, cheap, result("evaluation", after_skip)], profile)
+    assert stage.validation_findings(beside) == []
+    (found,) = stage.validation_findings(stage.with_validation_shares([training, dear], profile))
     assert found.message.endswith("at least 50 % of an epoch of training and validation: 10 s of 20 s.")
     assert found.hint.startswith("--dataset validation analyzes it. Move skip()")

@@ -19,6 +19,7 @@ from pipetune.core.session import DatasetResult, PatchResult, Rejection, Rejecti
 from pipetune.core.settings import Settings
 from pipetune.source.emit import Emission
 from pipetune.stages import validation as stage
+from pipetune.stages.dataset_costs import with_validation_shares
 from pipetune.stages.emission import inherited_by
 from pipetune.stages.study import Study
 from pipetune.testing.words import pipeline
@@ -41,7 +42,8 @@ def study(validation: Any = None, *, cost: DatasetCost = COST, **settings: Any) 
     made.patch_is_verified = True
     training, result = made.journal.session.datasets
     training = replace(training, cost=DatasetCost(epoch_elements=100))
-    made.journal.update(datasets=(training, replace(result, cost=cost)))
+    datasets = with_validation_shares((training, replace(result, cost=cost)), PROFILE)
+    made.journal.update(datasets=tuple(datasets))
     return made
 
 
@@ -64,7 +66,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: dict[str, Any]) -> None:
     one = study()
-    assert stage.tune_validation(one, PROFILE, None)
+    assert stage.tune_validation(one, None)
     result = one.journal.session.validation
     assert result is not None and result.plan is not None and result.patch is not None
     assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early"]
@@ -86,7 +88,7 @@ def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: d
 def test_what_is_not_worth_it_is_rejected(given: dict[str, Any], told: Any, why: str, reason: Any) -> None:
     given.update(told)
     one = study()
-    assert not stage.tune_validation(one, PROFILE, None)
+    assert not stage.tune_validation(one, None)
     (rejected,) = one.journal.session.datasets[1].rejected
     assert rejected.why.startswith(why) and rejected.reason is reason
     assert one.journal.session.validation is None
@@ -94,7 +96,7 @@ def test_what_is_not_worth_it_is_rejected(given: dict[str, Any], told: Any, why:
 
 def test_random_function_is_not_passed(given: dict[str, Any]) -> None:
     one = study(split(lambda x: x + tf.random.uniform([], maxval=9, dtype=tf.int64)))
-    assert not stage.tune_validation(one, PROFILE, None)
+    assert not stage.tune_validation(one, None)
     assert one.journal.session.datasets[1].rejected == ()
 
 
@@ -114,19 +116,19 @@ def test_validation_is_not_studied_where_it_is_not_wanted(
     one = study(**settings)
     for name, value in changes.items():
         setattr(one, name, value)
-    assert not stage.tune_validation(one, PROFILE, None)
+    assert not stage.tune_validation(one, None)
     assert one.journal.session.notes == () and one.journal.session.datasets[1].plan is None
 
 
 def test_cheap_validation_is_left_alone(given: dict[str, Any]) -> None:
     one = study(cost=replace(COST, first_wall_seconds=0.0, element_wall_seconds=0.001))
-    assert not stage.tune_validation(one, PROFILE, None)
+    assert not stage.tune_validation(one, None)
     assert one.journal.session.datasets[1].rejected == ()
 
 
 def test_what_no_time_was_left_for_is_told(given: dict[str, Any]) -> None:
     one = study(cost=replace(COST, first_wall_seconds=9.0))
-    assert not stage.tune_validation(one, PROFILE, None)
+    assert not stage.tune_validation(one, None)
     assert one.journal.session.notes == (
         "No time was left to try rewrites of validation within the budget: --dataset validation analyzes it.",
     )
