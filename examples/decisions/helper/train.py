@@ -1,6 +1,6 @@
 """One helper makes the four datasets of a script: training, validation, test, and a preview.
 
-Right: rows are parsed a batch at a time, in the helper, and the patch keeps what the other datasets yield.
+Right: parsed rows are kept in memory, in the helper, and the patch keeps what the other datasets yield.
 """
 
 from pathlib import Path
