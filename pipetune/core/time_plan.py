@@ -139,6 +139,7 @@ class TimePlan:
         self._decides = decides
         self.scale = _QUICK if quick else 1.0  # of the usual time of a measurement
         self._information_ends = 0.0  # nothing only informs before the decision
+        self._before_patch: float | None = None  # when that ends if a plan is to be verified
         self._last = seconds
         self._search_ends = seconds
         self._reserved = 0.0  # seconds by which the search ends earlier
@@ -205,12 +206,15 @@ class TimePlan:
         """The search has decided: what is left is for what informs, except for what a verification needs.
 
         Args:
-            verifies: whether there is a plan to verify. What informs then delays the patch, and is kept short.
+            verifies: whether there is a plan to verify. What informs then delays the patch, and is kept short, however
+                often this is called.
         """
-        short = self.spent() + INFORMATION_BEFORE_PATCH / sum(OF_SIXTY.values()) * self.seconds
-        self._information_ends = min(short, self.ends(Part.ABLATION)) if verifies else self.seconds
         if self._reserved:
-            self._information_ends = 0.0  # validation comes first
+            return  # validation comes first
+        if verifies and self._before_patch is None:
+            short = self.spent() + INFORMATION_BEFORE_PATCH / sum(OF_SIXTY.values()) * self.seconds
+            self._before_patch = min(short, self.ends(Part.ABLATION))
+        self._information_ends = self._before_patch if verifies and self._before_patch is not None else self.seconds
 
     def seconds_with_patch(self) -> float:
         """Returns what may be measured for information in the processes of a proven patch, in seconds."""

@@ -20,7 +20,7 @@ _MOMENTS = {
 _PHASES = (
     *("capture", "profile", "verdict", "skew", "costs", "course", "trials", "confirmation", "emission"),
     "validation",
-    *("verification_starts", "verification", "total"),
+    *("verification_starts", "verification", "after_proof", "total"),
 )
 _SUPPRESSED = {
     "saves_suppressed": "saves of models and checkpoints that did nothing",

@@ -148,7 +148,7 @@ def confirm(
         step_seconds: of a training step as it is, where it is known.
         bound_step_seconds: of a step on one repeated batch; shown beside the others.
         clock: what the time is measured by.
-        notify: hears "trying" before each window and "pair" behind each pair.
+        notify: hears "trying" before each window, "pair" behind each pair, and "proven" before what only informs.
         visit: where only one of both can be there at a time, called before the windows of one begin; they are then
             taken in the order ABBA.
         beside_seconds: what may be measured beside the pairs of a confirmed plan, as far as `seconds` are left for it.
@@ -163,6 +163,7 @@ def confirm(
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
     confirmed = gain.low > race.least
     if confirmed:
+        notify("proven", median=gain.median)
         race.look_beside(beside_seconds)
         why = f"Measured anew: {spoken}."
         if before is not None and gain.high < before.low:

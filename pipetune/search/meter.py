@@ -40,6 +40,7 @@ class Taken:
     unit: str  # "input" or "training"; short input windows among the first
     seconds: float
     rate: float
+    step_seconds: float  # of an element, or of a training step
 
 
 class Meter:
@@ -203,13 +204,18 @@ class Meter:
         if window.steps <= 0 or window.examples <= 0 or window.wall_seconds <= 0:
             raise RunFailed("the window delivered no element")
         kind = "training" if unit == "training" else "input"
-        self.taken.append(Taken(plan.key, kind, self.budget.spent(), rate_of(window, kind)))
+        self.taken.append(Taken(plan.key, kind, self.budget.spent(), rate_of(window, kind), window.step_seconds))
         return window
 
     def median_rate(self, plan: Plan, unit: str) -> float | None:
         """The median over all its windows of this unit, short ones among them; None where there was none."""
         rates = [one.rate for one in self.taken if one.plan == plan.key and one.unit == unit]
         return statistics.median(rates) if rates else None
+
+    def median_step(self, plan: Plan, unit: str) -> float | None:
+        """The median seconds of an element, or of a training step; None where there was no window."""
+        steps = [one.step_seconds for one in self.taken if one.plan == plan.key and one.unit == unit]
+        return statistics.median(steps) if steps else None
 
     def first_reached(self, plan: Plan, unit: str, *, share: float) -> float | None:
         """Seconds until a plan was first measured whose median rate is `share` of this one's, or more."""

@@ -46,6 +46,7 @@ def search(
     proven_alone: Collection[str] = (),
     only_promising: bool = False,
     most_gain: MostGain | None = None,
+    bound_seconds: float | None = None,
     earlier: EarlierRace | None = None,
 ) -> SearchResult:
     """Find the plan that is proven faster than `baselines["defaults"]`, smallest first, or none.
@@ -72,6 +73,7 @@ def search(
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
         most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
+        bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
         earlier: the race of an earlier session to go on with first.
     """
     clock = clock or SystemClock()
@@ -106,6 +108,7 @@ def search(
         randomness_fixed=randomness_fixed,
         proven_alone=proven_alone,
         only_promising=only_promising,
+        bound_seconds=bound_seconds,
     )
     return session.run(most_gain=most_gain, earlier=earlier)
 
@@ -140,7 +143,8 @@ class _Search(SearchState):
         self.kit.meter.budget.decide(verifies=self.chosen is not None)
         offers, trials = measure_offers(self.optional(), self.chosen, self.kit, self.gains, settings=self.settings)
         self.trials += trials
-        self.measure_baselines()
+        if self.chosen is None:  # otherwise they are measured beside the proven plan
+            self.measure_baselines()
         return summed_up(self, offers=offers)
 
     # -- before the first race
@@ -188,9 +192,10 @@ class _Search(SearchState):
     def race(self) -> None:
         """Races the next best plans against the best so far until none is left that is expected to gain, or no time.
 
-        Before each race short windows are taken of what a gain may be expected of.
+        It ends, too, where the best so far leaves nothing to gain. Before each race short windows are taken of what a
+        gain may be expected of.
         """
-        while self._time_for_a_race():
+        while not self.at_bound(self.chosen) and self._time_for_a_race():
             self.kit.notify("stage", name="screening")
             if self.tried.look(self.chosen, self._part):
                 continue
@@ -220,7 +225,8 @@ class _Search(SearchState):
     def decide(self, key: str, plans: Sequence[Plan], *, earlier: Sequence[float] = ()) -> None:
         """Races plans against the best so far; of several proven at once the smallest is kept.
 
-        A larger one takes its place only where it is faster than that with its whole 95 % interval.
+        A larger one takes its place only where it is faster than that with its whole 95 % interval, and training still
+        waits with the smaller one.
 
         Args:
             key: of the one rewrite more that the first of the plans has.
@@ -233,7 +239,7 @@ class _Search(SearchState):
         single = self.tried.raced[key] = decision.trials[0]
         best = single if single.outcome is Outcome.ACCEPTED else None
         for trial in decision.accepted:
-            if best is None or _faster(trial, best):
+            if best is None or (not self.at_bound(best.plan) and _faster(trial, best)):
                 best = trial
         if best is None:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.profile import LEAST_POSSIBLE_GAIN
 from pipetune.core.results import Interval, Outcome, Rate, Trial
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
@@ -12,6 +13,10 @@ from pipetune.search.candidates import Candidates
 from pipetune.search.composing import structural
 from pipetune.search.evidence import WORTH, Gains
 from pipetune.search.kit import SearchContext
+
+HEADROOM = 1.5
+"""How many times as fast as the step the input must be where another processor takes the step; by judgement: while the
+script trains, the host launches the steps, too."""
 
 
 class SearchState:
@@ -26,6 +31,7 @@ class SearchState:
         randomness_fixed: whether the script fixes randomness anywhere (then STATISTICAL needs consent).
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried.
+        bound_seconds: of a training step on one repeated batch; None where unknown.
     """
 
     def __init__(
@@ -39,12 +45,14 @@ class SearchState:
         randomness_fixed: bool,
         proven_alone: Collection[str],
         only_promising: bool,
+        bound_seconds: float | None,
     ) -> None:
         self.candidates = tuple(candidates)
         self.kit = kit
         self.gains = gains
         self.baselines = baselines
         self.settings = settings
+        self.bound_seconds = bound_seconds
         self.trials: list[Trial] = []
         self.rates: dict[str, Rate] = {}
         self.notes: list[str] = []
@@ -63,6 +71,21 @@ class SearchState:
         self.tried = Candidates(
             kit, gains, self.granted, self.trials, proven_alone=proven_alone, only_promising=only_promising
         )
+
+    def at_bound(self, plan: Plan | None) -> bool:
+        """Whether training hardly waits with this plan, so that nothing could add `LEAST_POSSIBLE_GAIN` to it.
+
+        A step takes hardly longer than on one repeated batch; where another processor takes the step, the input alone
+        is faster than that by `HEADROOM`.
+        """
+        if plan is None or self.bound_seconds is None:
+            return False
+        if self.kit.unit == "training":
+            step = self.kit.meter.median_step(plan, "training")
+            return step is not None and step < LEAST_POSSIBLE_GAIN * self.bound_seconds
+        element = self.kit.meter.median_step(plan, "input")
+        apart = not self.kit.meter.runner.shares_processors
+        return apart and element is not None and HEADROOM * element < self.bound_seconds
 
     def optional(self) -> list[Rewrite]:
         """Returns what is not in the plan and may be offered: what needs consent, and what needs only be as fast."""

@@ -27,6 +27,7 @@ def rejections(known: SearchState, trials: Sequence[Trial], *, offered: Collecti
         offered: keys of the rewrites that are offered.
     """
     plan, tried, composer = known.chosen, known.tried, known.kit.composer
+    at_bound = known.at_bound(plan)
     over = "the search ended" if known.ended_early else "the time was up"
     elsewhere = {**tried.unpromising, **tried.broken, **known.left_inside, **known.kit.gate.blamed}
     out_of_sight = set() if plan else set(_out_of_sight(known))
@@ -65,6 +66,8 @@ def rejections(known: SearchState, trials: Sequence[Trial], *, offered: Collecti
         conflict = composer.conflict(composer.added(plan, rewrite)) if plan else ""
         if conflict:
             return RejectionReason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
+        if at_bound and (key in waiting or key in left):
+            return RejectionReason.NOT_EXPECTED, "with the plan, training hardly waits for the input"
         if key in waiting:
             return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{_seen(known, key)}"
         if key in left and (key in known.gains.shown or known.gains.added(rewrite).predicted is not None):

@@ -119,6 +119,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             conflict=lambda rewrites: find_conflict(context, rewrites),
             only_promising=little,
             most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
+            bound_seconds=profile.consumer.bound_seconds,
             earlier=_race_to_resume(study),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )

@@ -196,11 +196,12 @@ class _Run:
             in_parallel=self._tasks is None and verification.fit_in_memory_together(self._session, processes=processes),
             on_progress=self._show_verification_progress,
         )
-        verifying = time.monotonic() - begun - found.start_seconds
+        verifying = time.monotonic() - begun - found.start_seconds - found.seconds_after_proof
         seconds = {
             **self._session.seconds,
             "verification_starts": round(found.start_seconds, 3),
             "verification": round(verifying, 3),
+            "after_proof": round(found.seconds_after_proof, 3),
             "budget": round(self._session.seconds.get("budget", 0.0) + verifying, 3),
         }
         self._session = replace(self._session, seconds=seconds)

@@ -84,6 +84,7 @@ class Verification:
     peak_rss_mib: float | None = None  # of the patched input pipeline alone
     rate: Rate | None = None  # of the same, in the first window
     start_seconds: float = 0.0  # until the processes had reached their first training steps, in total
+    seconds_after_proof: float = 0.0  # for measurements that only inform
     interrupted_worker: WorkerState | None = None  # set if the user interrupted
     patch: PatchResult | None = None  # the remaining patch, if failed rewrites were removed from it
     validation: ValidationProof | None = None  # of the part for validation; None: the patch has none
@@ -287,6 +288,7 @@ class _ScriptPair:
         self._pass_problem = ""
         self._stack = contextlib.ExitStack()
         self._dropped: ValidationProof | None = None  # why the part for validation was left out
+        self._proven_at: float | None = None  # `time.monotonic` seconds
         self.patch: PatchResult | None = None  # the remaining patch, if rewrites were removed
         self.start_seconds = 0.0
 
@@ -501,10 +503,12 @@ class _ScriptPair:
                 bound_step_seconds=None if bound is None else bound / 1000,
                 notify=self._notify,
                 visit=visit,
+                beside_seconds=time_plan.seconds_with_patch(),
             )
         elif visit is not None:
             for plan in (self._plan, _ORIGINAL, _ORIGINAL, self._plan):
                 visit(plan)
+        after_proof = time.monotonic() - self._proven_at if self._proven_at is not None else 0.0
         validation = self._prove_validation(in_turn=visit is not None)
         arrived = self._patched_answer or StepReply()
         return Verification(
@@ -514,6 +518,7 @@ class _ScriptPair:
             peak_rss_mib=arrived.peak_rss_mib,
             rate=_rate(arrived.window),
             interrupted_worker=self._interrupted,
+            seconds_after_proof=after_proof,
             validation=validation,
         )
 
@@ -541,6 +546,9 @@ class _ScriptPair:
     def _notify(self, event: str, /, **details: object) -> None:
         if event == "pair":
             self._on_progress(f"pair {details['pairs']}: {details['ratio']:.2f} times as fast so far")
+        if event == "proven":
+            self._proven_at = time.monotonic()
+            self._on_progress(f"proven {details['median']:.2f} times as fast; measuring AUTOTUNE for comparison")
 
 
 def _rate(window: Window | None) -> Rate | None:

@@ -77,10 +77,30 @@ def test_what_informs_hardly_delays_a_patch_and_takes_nothing_from_its_verificat
     clock.advance(25)
     budget.decide(verifies=True)
     assert budget.left(Part.INFORMATION) == pytest.approx(INFORMATION_BEFORE_PATCH)
-    clock.advance(14)
+    clock.advance(2)
+    budget.decide(verifies=True)
+    assert budget.left(Part.INFORMATION) == pytest.approx(INFORMATION_BEFORE_PATCH - 2)
+    assert budget.left(Part.VERIFICATION) == pytest.approx(33)
+    clock.advance(12)
+    assert budget.left(Part.INFORMATION) == 0
+    budget.decide(verifies=False)  # it was proven here: no process has to verify it
+    assert budget.left(Part.INFORMATION) == pytest.approx(21)
+
+
+def test_what_informs_in_the_last_seconds_takes_nothing_from_the_verification() -> None:
+    budget, clock = plan()
+    clock.advance(39)
     budget.decide(verifies=True)
     assert budget.left(Part.INFORMATION) == pytest.approx(3)
     assert budget.left(Part.VERIFICATION) == pytest.approx(21)
+
+
+def test_a_plan_for_validation_alone_is_not_delayed_either() -> None:
+    budget, clock = plan()
+    clock.advance(25)
+    budget.decide(verifies=False)
+    budget.decide(verifies=True)
+    assert budget.left(Part.INFORMATION) == pytest.approx(INFORMATION_BEFORE_PATCH)
 
 
 def test_validation_takes_from_the_search_and_from_what_informs_not_from_the_verification() -> None:

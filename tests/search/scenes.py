@@ -75,6 +75,7 @@ class Scene:
     expected: Expected | None = None
     proven_alone: frozenset[str] = frozenset()
     only_promising: bool = False
+    bound_seconds: float | None = None
     earlier: EarlierRace | None = None
     events: list[tuple[str, object]] = field(default_factory=list)
     tried_at: list[tuple[str, float]] = field(default_factory=list)  # plan key and seconds of the budget
@@ -100,6 +101,7 @@ class Scene:
             expected=self.expected,
             proven_alone=self.proven_alone,
             only_promising=self.only_promising,
+            bound_seconds=self.bound_seconds,
             earlier=self.earlier,
         )
 

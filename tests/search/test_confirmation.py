@@ -11,6 +11,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, RunFailed, Trial
 from pipetune.core.settings import Settings
 from pipetune.search.confirmation import LOOKS, Confirmation, confirm
+from pipetune.search.runner import Notify, silent
 from pipetune.testing.runner import FakeRunner, rewrite
 from tests.search.scenes import BASELINES, quiet, rough, runner, shared
 
@@ -27,6 +28,7 @@ def confirmed(
     visit: Callable[[Plan], None] | None = None,
     step_seconds: float | None = None,
     beside_seconds: float = math.inf,
+    notify: Notify = silent,
 ) -> Confirmation:
     return confirm(
         PLAN,
@@ -40,6 +42,7 @@ def confirmed(
         clock=made.clock,
         visit=visit,
         beside_seconds=beside_seconds,
+        notify=notify,
     )
 
 
@@ -218,9 +221,19 @@ def test_only_what_is_whole_in_the_time_is_measured_beside_the_decision(most: fl
     assert ("input", "autotune") in beside or most < 1000
 
 
+def test_the_proof_is_told_before_what_only_informs_is_measured() -> None:
+    heard: list[str] = []
+    found = confirmed(training(1.5), notify=lambda event, **_: heard.append(event))
+    assert heard.count("pair") == len(found.pairs) and heard.count("proven") == 1
+    assert set(heard[heard.index("proven") + 1 :]) == {"trying"}
+    assert "pair" not in heard[heard.index("proven") :]
+
+
 def test_what_is_not_confirmed_is_not_measured_further() -> None:
     made = training(0.8)
-    confirmed(made)
+    heard: list[str] = []
+    confirmed(made, notify=lambda event, **_: heard.append(event))
+    assert "proven" not in heard
     assert {key for _, key in made.windows} == {"defaults", "a@n1"}
 
 

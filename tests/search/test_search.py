@@ -232,6 +232,24 @@ def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
     assert "not the same data" in found.rejections[0].why
 
 
+@pytest.mark.parametrize("shares", [True, False], ids=["shared processors", "an accelerator"])
+@pytest.mark.parametrize(("bound", "ends"), [(0.01, True), (0.005, False), (None, False)])
+def test_the_search_ends_where_training_hardly_waits_with_the_plan(
+    shares: bool, bound: float | None, ends: bool
+) -> None:
+    made = runner({"a@n1": 4.0, "b@n1": 1.5}, shares_processors=shares, step_seconds=0.01)
+    found = Scene(rewrites("ab"), made, budget_seconds=60, bound_seconds=bound).run()
+    raced = {trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios}
+    if ends:
+        assert names(found.chosen) == ["a"]
+        assert {one.rule: one.why for one in found.rejections}[
+            "b"
+        ] == "with the plan, training hardly waits for the input"
+    races = [key for unit, key in made.windows if key == "a@n1+b@n1" and unit == ("training" if shares else "input")]
+    assert "a@n1+b@n1" in raced
+    assert len(races) == 4 if ends else len(races) > 4
+
+
 def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
     scene = Scene(rewrites("ab"), runner({"a@n1": 1.5}, first_seconds=12.0), budget_seconds=60)
     found = scene.run()

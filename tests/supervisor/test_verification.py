@@ -61,7 +61,8 @@ def test_verified_speedup_is_the_headline_of_all_outputs(tmp_path: Path) -> None
     assert (found.training.defaults_step_ms, found.training.tuned_step_ms) == pytest.approx((20, 10), rel=0.05)
     in_file = json.loads((out / "session.json").read_text())["summary"]
     assert in_file["training"]["speedup"] == pytest.approx(vars(gain))
-    assert in_file["seconds"]["verification"] is not None and "verification_starts" in in_file["seconds"]
+    assert {"verification", "verification_starts", "after_proof"} <= set(in_file["seconds"])
+    assert sum("; measuring AUTOTUNE for comparison" in one for one in screen.done) == 1
     spoken = f"{gain.median:.2f}x ({gain.low:.2f} to {gain.high:.2f})"
     assert summary_text(found).startswith(f"Training speedup  {spoken}")
     assert f'<span class="big">{gain.median:.2f}\u00d7</span>' in (out / "report.html").read_text()
