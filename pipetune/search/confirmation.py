@@ -326,6 +326,7 @@ class _Race:
         if self._visit is not None:
             return
         left = min(most_seconds, self._limit_seconds - self._spent())
+        ends = self._spent() + left
         each = self._seconds_of_pairs / (2 * len(self.pairs))
         rounds: list[tuple[str, tuple[str, ...]]] = []
         for unit, names in self._besides():
@@ -335,7 +336,7 @@ class _Race:
                 left -= seconds
         begun, longest = self._clock.now(), 0.0
         for unit, names in rounds:
-            if self._spent() + longest > self._limit_seconds:
+            if self._spent() + longest > ends:
                 break
             try:
                 windows = {name: self._keep(name, unit) for name in self._draw.sample(names, len(names))}
