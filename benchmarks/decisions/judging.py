@@ -7,6 +7,7 @@ once; runs that are there are not made again.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import random
@@ -15,9 +16,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.decisions import cases as known
@@ -44,7 +45,7 @@ while os.getppid() == parent:
 
 _PAIRS = 16  # of a patch at a time: some will not be quiet
 _ATTEMPTS = 3
-_EXPERT_PAIRS, _EXPERT_STARTS = 60, 6  # at a time
+_EXPERT_PAIRS, _PAIRS_PER_START = 60, 10  # at a time, at most; some will not be quiet
 _ANALYZE_SECONDS = 900.0  # after which an analysis is given up
 
 Say = Callable[[str], None]
@@ -91,8 +92,11 @@ def bench_decisions(
     """
     cases = known.choose_cases(names)
     path = out / "decisions.json"
-    results = known.load_decisions(path, version=VERSION)
     gains = known.load_gains().gains
+    before = known.load_decisions(path, version=VERSION)
+    results = _with_gains(before, gains)
+    if results != before:
+        known.save_decisions(results, path)
     done = set() if again else {decision.key for decision in results.cases}
     status = 0
     missing = [
@@ -142,6 +146,30 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
         rules=tuple(rewrite.rule for rewrite in holder.plan.rewrites) if shipped and holder and holder.plan else (),
         others_share=session.load.others_share if session.load else None,
         date=time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def _with_gains(results: Decisions, gains: Mapping[str, PossibleGain]) -> Decisions:
+    """Returns the decisions judged by what is known now of what can be gained: that may have been fixed since."""
+    cases = known.choose_cases(())
+    return replace(
+        results,
+        cases=tuple(
+            replace(
+                one,
+                right=known.is_right(
+                    cases[one.name],
+                    one.answer,
+                    shipped=one.seconds_to_patch is not None,
+                    gain=one.gain,
+                    possible=gains.get(one.name),
+                ),
+                wanted_gain=gains[one.name].median if one.name in gains else None,
+            )
+            if one.name in cases
+            else one
+            for one in results.cases
+        ),
     )
 
 
@@ -210,10 +238,10 @@ def measure_gains(names: tuple[str, ...], *, say: Say) -> None:
         if case.expert is None or (before and before.fixed):
             continue
         ratios = before.ratios if before else ()
+        pairs = min(_EXPERT_PAIRS, math.ceil(1.2 * (known.FIXED_PAIRS - len(ratios))))
         say(f"{name}: the expert's script")
-        timing = _timing(
-            case, case.path, case.expert, pairs=_EXPERT_PAIRS, starts=_EXPERT_STARTS, seed=len(ratios), say=say
-        )
+        starts = math.ceil(pairs / _PAIRS_PER_START)
+        timing = _timing(case, case.path, case.expert, pairs=pairs, starts=starts, seed=len(ratios), say=say)
         add_gain(name, timing)
         median, low, high = median_interval(timing.ratios)
         say(

@@ -90,6 +90,19 @@ def test_runs_can_be_made_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("table")
+def test_earlier_decisions_are_judged_by_what_can_be_gained_as_soon_as_that_is_fixed(tmp_path: Path) -> None:
+    run(tmp_path, Analyses())
+    cases.save_gains(cases.Gains("an invented machine", {"a": PossibleGain((1.5,) * cases.FIXED_PAIRS, True, "abc")}))
+    assert run(tmp_path, Analyses()) == ([], 0)
+    rows = json.loads((tmp_path / "decisions.json").read_text())["cases"]
+    assert [(row["name"], row["right"], row["wanted_gain"]) for row in rows] == [
+        ("a", True, 1.5),
+        ("a", True, 1.5),
+        ("b", False, None),
+    ]
+
+
+@pytest.mark.usefixtures("table")
 def test_a_run_that_fails_is_reported_and_made_again_next_time(tmp_path: Path) -> None:
     shown, status = run(tmp_path, Analyses(RunFailed("no session"), at=("a", 0)))
     assert status == 1 and [one.key for one in shown] == [("a", 0, 1), ("b", 0, 0)]
