@@ -38,7 +38,9 @@ NARROW, CLEAR = 1.25, 1.2
 """A proven interval is good enough where it is as narrow (high / low), or lies as far above 1."""
 
 _LEAST_SECONDS, _MOST_SECONDS = 0.6, 2.0
-"""Of a window: as long as its first element takes (a shuffle buffer is filled), within these and `_WINDOWS_SHARE`."""
+"""Of a window: as long as its first element takes (a shuffle buffer is filled), within these and `_WINDOWS_SHARE`.
+
+The least where the search has measured a clear gain: six short pairs prove it, and the patch is there sooner."""
 
 _WINDOWS_SHARE = 0.5
 """Of the time: what the windows of the first look may take in all; beside each its first element takes time, too."""
@@ -155,7 +157,7 @@ def confirm(
     """
     race = _Race(plan, runner, baselines, settings, seconds, clock or SystemClock(), notify, visit)
     try:
-        race.begin(step_seconds)
+        race.begin(step_seconds, claimed)
         before = claimed.gain if claimed is not None and claimed.unit == race.unit else None
         gain = race.decide(before)
     except RunFailed as problem:
@@ -223,7 +225,7 @@ class _Race:
 
     # -- how long windows are
 
-    def begin(self, step_seconds: float | None) -> None:
+    def begin(self, step_seconds: float | None, claimed: Trial | None) -> None:
         """One window of both that does not count: it traces, compiles, fills the page cache, and shows what one takes.
 
         Where the script's own training steps cannot be timed after all, the input alone is measured.
@@ -239,11 +241,13 @@ class _Race:
                     if name == TUNED or self.unit == "input":
                         raise
                     self.unit = "input"
-                    return self.begin(None)
+                    return self.begin(None, claimed)
                 longest = max(longest, window.first_seconds)
                 seen.append(window.step_seconds)
             most = min(_MOST_SECONDS, _WINDOWS_SHARE * self._limit_seconds / (2 * LOOKS[0]))
-            self._seconds = max(_LEAST_SECONDS, min(longest, most))
+            known = claimed.gain if claimed is not None and claimed.unit == self.unit else None
+            clear = known is not None and known.median > CLEAR
+            self._seconds = _LEAST_SECONDS if clear else max(_LEAST_SECONDS, min(longest, most))
         if self.unit == "training" and seen and not self._settings.steps:
             # As long for the slower of both; the faster is to be seen for a while, too.
             wanted = max(self._seconds / max(seen), self._seconds / 4 / min(seen))

@@ -82,7 +82,7 @@ class SharedCallTrials:
         before = self._plans.get(index, Plan(use.name))
         plan = before.with_rewrite(translated)
         prefix = f"{rewrite.rule}: the call is shared with {use.name}, where the same change"
-        runner = self._study.for_dataset(source, use).runner
+        runner = self._study.input_runner(source)
         try:
             with runner.measuring():
                 runner.cut = cut_buffers(source)

@@ -89,6 +89,11 @@ class Subject:
         )
 
 
+OTHERS_COMPARISON_SECONDS = 3.0
+"""For the equality of a plan for another dataset; by judgement: enough for three epochs of decoded images, more delays
+the patch."""
+
+
 @dataclass
 class Study:
     """An analysis in progress."""
@@ -156,6 +161,20 @@ class Study:
         why = f"The {use.role} dataset is measured without a training step."
         subject = Subject(source, NoConsumer(why), use, ())
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)
+
+    def input_runner(self, source: live.LivePipeline) -> TensorFlowRunner:
+        """Returns what measures another dataset of the script, input alone and without its profile, before the patch.
+
+        To be closed by the caller.
+        """
+        return TensorFlowRunner(
+            source,
+            NoConsumer("It is measured without a training step."),
+            machine=self.machine,
+            examples_per_element=examples_of_batches(source.pipeline) or 1.0,
+            seed=self.settings.seed,
+            compare_seconds=OTHERS_COMPARISON_SECONDS,
+        )
 
     def store_load(self) -> None:
         """Stores in the session how much other processes used the available cores during the windows so far.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from pipetune.capture.consumption import NoConsumer
 from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE
@@ -13,7 +12,6 @@ from pipetune.core.results import RunFailed
 from pipetune.core.session import DatasetResult, Rejection, RejectionReason
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.measure.epochs import pass_seconds
-from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines.live import LivePipeline
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites import propose_all
@@ -23,9 +21,8 @@ from pipetune.search.composing import values_of
 from pipetune.search.equality import allows
 from pipetune.stages.confirmation import order_of
 from pipetune.stages.emission import emission_for_validation, expected_digests, inherited_by, patch_of
-from pipetune.stages.study import Study, examples_of_batches
+from pipetune.stages.study import OTHERS_COMPARISON_SECONDS, Study
 
-_COMPARISON_SECONDS = 3.0  # by judgement: enough for three epochs of decoded images, more delays the patch
 _DROPPING, _PARALLEL = "split-early", "parallel-map"  # the rules: both need no profile of the pipeline
 _LEAST_GAIN = 1.1  # of one pass each; by judgement: less is not worth a hunk in the patch, and one pass is noisy
 
@@ -49,7 +46,7 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
     result = journal.session.datasets[index]
     assert result.cost is not None and result.cost.epoch_wall_seconds is not None
     seconds = study.time_plan.seconds_for_validation(verifies=plan is not None)
-    if _COMPARISON_SECONDS + VALIDATION_PAIRS * result.cost.epoch_wall_seconds > seconds:
+    if OTHERS_COMPARISON_SECONDS + VALIDATION_PAIRS * result.cost.epoch_wall_seconds > seconds:
         _note(study, _NO_TIME.format(use.name))
         return False
     journal.select_dataset(index, study.time_plan)
@@ -91,7 +88,7 @@ def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, traini
     own = Plan(pipeline.name, tuple(one for one in candidates if one.key in emission.covered))
     if own.rewrites:
         plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
-        runner = _runner(study, source)
+        runner = study.input_runner(source)
         try:
             journal.report_progress(f"comparing {pipeline.name} with and without its rewrites")
             comparison = runner.compare(plan)
@@ -167,14 +164,3 @@ def _candidates(study: Study, source: LivePipeline, inherited: Plan) -> list[Rew
 
 def _rejections(plan: Plan, why: str, reason: RejectionReason) -> tuple[Rejection, ...]:
     return tuple(Rejection(one.rule, one.node, why, reason=reason) for one in plan.rewrites)
-
-
-def _runner(study: Study, source: LivePipeline) -> TensorFlowRunner:
-    return TensorFlowRunner(
-        source,
-        NoConsumer("Validation is measured without a training step."),
-        machine=study.machine,
-        examples_per_element=examples_of_batches(source.pipeline) or 1.0,
-        seed=study.settings.seed,
-        compare_seconds=_COMPARISON_SECONDS,
-    )

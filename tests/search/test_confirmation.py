@@ -192,6 +192,20 @@ def test_a_script_whose_steps_cannot_be_timed_any_more_is_measured_by_its_input(
     assert (confirmed(made).confirmed, confirmed(made).unit) == (True, "input")
 
 
+@pytest.mark.parametrize(("low", "median", "shorter"), [(1.25, 1.5, True), (1.04, 1.1, False)])
+def test_a_clear_gain_is_proven_by_short_windows(low: float, median: float, shorter: bool) -> None:
+    def seconds(claimed: Trial | None) -> float:
+        made = training(1.5)
+        made.first_seconds = 1.5
+        began = made.clock.now()
+        assert confirmed(made, claimed=claimed, beside_seconds=0).confirmed
+        return made.clock.now() - began
+
+    gain = Interval(median, low, 2.0, pairs=8, method="")
+    claimed = Trial(PLAN, Outcome.ACCEPTED, "", gain=gain, unit="training")
+    assert (seconds(claimed) < 0.8 * seconds(None)) is shorter
+
+
 # -- beside the decision
 
 
