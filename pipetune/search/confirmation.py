@@ -326,30 +326,30 @@ class _Race:
         return self._clock.now() - self._started
 
     def look_beside(self, most_seconds: float) -> None:
-        """What is told and decides nothing: the input alone, AUTOTUNE everywhere. What would not fit is not begun."""
+        """What is told and decides nothing: the input alone, AUTOTUNE everywhere.
+
+        What would not fit is not begun. What is begun may end a round late: a first window builds its pipeline, and may
+        fill a cache.
+        """
         if self._visit is not None:
             return
-        left = min(most_seconds, self._limit_seconds - self._spent())
-        ends = self._spent() + left
+        ends = self._spent() + min(most_seconds, self._limit_seconds - self._spent())
         each = self._seconds_of_pairs / (2 * len(self.pairs))
-        rounds: list[tuple[str, tuple[str, ...]]] = []
+        begun: list[tuple[str, set[str]]] = []
         for unit, names in self._besides():
-            seconds = _BESIDE_ROUNDS * len(names) * each
-            if seconds <= left and all(unit != before or set(names) - set(had) for before, had in rounds):
-                rounds += [(unit, names)] * _BESIDE_ROUNDS
-                left -= seconds
-        begun, longest = self._clock.now(), 0.0
-        for unit, names in rounds:
-            if self._spent() + longest > ends:
-                break
-            try:
-                windows = {name: self._keep(name, unit) for name in self._draw.sample(names, len(names))}
-            except RunFailed:
-                break  # it decides nothing
-            longest = max(longest, self._clock.now() - begun)
-            begun = self._clock.now()
-            if AUTOTUNE in windows:
-                self._beside[unit].append(self._rate(windows[TUNED], unit) / self._rate(windows[AUTOTUNE], unit))
+            told = any(unit == before and set(names) <= had for before, had in begun)
+            if told or self._spent() + _BESIDE_ROUNDS * len(names) * each > ends:
+                continue
+            begun.append((unit, set(names)))
+            for _ in range(_BESIDE_ROUNDS):
+                if self._spent() > ends:
+                    return
+                try:
+                    windows = {name: self._keep(name, unit) for name in self._draw.sample(names, len(names))}
+                except RunFailed:
+                    return  # it decides nothing
+                if AUTOTUNE in windows:
+                    self._beside[unit].append(self._rate(windows[TUNED], unit) / self._rate(windows[AUTOTUNE], unit))
 
     def _besides(self) -> list[tuple[str, tuple[str, ...]]]:
         """Units and contenders of the rounds that inform, the most wanted first."""
