@@ -43,6 +43,10 @@ while os.getppid() == parent:
 """
 """Takes a core for a while and rests for a while, each 1.5 s on average."""
 
+QUIET_SHARE = 0.1
+"""Share of the cores that other processes may use during an analysis beside nobody. By judgement: an idle machine's
+services took 0 to 3 %; beside tests at the lowest priority, which took 27 and 46 %, two answers of 18 were others."""
+
 _PAIRS = 16  # of a patch at a time: some will not be quiet
 _ATTEMPTS = 3
 _EXPERT_PAIRS, _PAIRS_PER_START = 60, 10  # at a time, at most; some will not be quiet
@@ -85,7 +89,8 @@ def bench_decisions(
         answer: analyzes a case; replaced in tests.
 
     Returns:
-        All decisions known at the end, and the exit status: 1 if a run failed.
+        All decisions known at the end, and the exit status: 1 if a run failed, or does not count because the machine
+        was busy.
 
     Raises:
         PipetuneError: a name is unknown, or the results cannot be written.
@@ -111,6 +116,11 @@ def bench_decisions(
             answered = (answer or answer_run)(case, run, folder, lambda what, label=label: say(f"{label}: {what}"))  # type: ignore[misc]
         except (RunFailed, PipetuneError, OSError) as error:
             say(f"{label} failed: {error}")
+            status = 1
+            continue
+        load = answered.session.load
+        if not run.neighbours and load is not None and load.others_share > QUIET_SHARE:
+            say(f"{label} does not count: other processes used {load.others_share:.0%} of the cores")
             status = 1
             continue
         decision = judge(case, run, answered, gains.get(case.name), commit=commit)

@@ -14,6 +14,7 @@ from benchmarks.decisions import cases, judging
 from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
 from benchmarks.decisions.judging import Answer, Say, bench_decisions, copy_script, judge
 from benchmarks.decisions.stopwatch import TimedPair, Timing
+from pipetune.core.machine import CpuLoad
 from pipetune.core.results import RunFailed
 from tests.core.sessions import session
 
@@ -100,6 +101,18 @@ def test_earlier_decisions_are_judged_by_what_can_be_gained_as_soon_as_that_is_f
         ("a", True, 1.5),
         ("b", False, None),
     ]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_quiet_run_on_a_busy_machine_does_not_count(tmp_path: Path) -> None:
+    class Busy(Analyses):
+        def __call__(self, case: Case, run: Run, out: Path, say: Say) -> Answer:
+            answer = super().__call__(case, run, out, say)
+            load = CpuLoad(30.0, 20, 2.0, own_share=0.5, others_share=0.3 if self.made[-1] == ("a", 1) else 0.05)
+            return replace(answer, session=replace(answer.session, load=load))
+
+    shown, status = run(tmp_path, Busy())
+    assert [one.key for one in shown] == [("a", 0, 0), ("b", 0, 0)] and status == 1
 
 
 @pytest.mark.usefixtures("table")
