@@ -45,7 +45,7 @@ from pipetune.source.statements import (
     variable_names,
     variable_nodes,
 )
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import class_of_method
 from pipetune.source.version_merging import path_of
 
@@ -400,35 +400,11 @@ def returns_one_value(function: cst.FunctionDef) -> bool:
     """Whether a function returns a single value: no collection, and it is no generator, coroutine or constructor."""
     if function.name.value in ("__init__", "__new__") or function.asynchronous is not None:
         return False
-    finder = _ReturnCollector()
-    function.body.visit(finder)
+    nested = (cst.FunctionDef, cst.Lambda)
+    returned = [one.value for one in nodes_within(function.body, cst.Return, without=nested)]
+    yields = any(nodes_within(function.body, cst.Yield, without=nested))
     several = cst.Tuple | cst.List | cst.Dict | cst.Set | cst.BaseComp
-    return (
-        bool(finder.found)
-        and not finder.yields
-        and not any(one is None or isinstance(one, several) for one in finder.found)
-    )
-
-
-class _ReturnCollector(cst.CSTVisitor):
-    """Collects what a function returns, without the functions nested in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[cst.BaseExpression | None] = []
-        self.yields = False
-
-    def visit_Return(self, node: cst.Return) -> None:
-        self.found.append(node.value)
-
-    def visit_Yield(self, node: cst.Yield) -> None:
-        self.yields = True
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False
+    return bool(returned) and not yields and not any(one is None or isinstance(one, several) for one in returned)
 
 
 def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:
@@ -441,7 +417,7 @@ def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> Non
     if here is None or there is None:
         raise CannotExpress("It is unknown what the names in the call's arguments refer to at the new place.")
     for argument in method_arguments(tree, call):
-        inside = set(_parameters_within(argument.value))
+        inside = {one.name.value for one in nodes_within(argument.value, cst.Param)}  # parameters of lambdas
         for name in variable_nodes(argument.value):
             if name.value in inside:
                 continue
@@ -451,18 +427,6 @@ def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> Non
             if name.value == "self" and _same_object(tree, call, place):
                 continue
             raise CannotExpress(f"{name.value} means something else at the call's new place.")
-
-
-def _parameters_within(value: cst.BaseExpression) -> list[str]:
-    """Returns the parameters of every lambda in an expression."""
-    found: list[str] = []
-
-    class Collect(cst.CSTVisitor):
-        def visit_Param(self, node: cst.Param) -> None:
-            found.append(node.name.value)
-
-    value.visit(Collect())
-    return found
 
 
 def _same_object(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> bool:

@@ -12,7 +12,7 @@ from pipetune.source.call_arguments import CONSTRUCTORS, is_unbound, method_argu
 from pipetune.source.draft import CallSite, Draft, Splice
 from pipetune.source.source_files import NEWLINE, line_end, line_start, newline_of
 from pipetune.source.statements import Statement, statement_of
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within
 
 MIN_LINE_WIDTH = 88
 """Columns that a line may always take; in a file with longer lines, the longest is the limit."""
@@ -212,26 +212,8 @@ def refuse_bindings(call: cst.Call) -> None:
     Raises:
         CannotExpress: an argument assigns a name, awaits or yields.
     """
-    for argument in call.args:
-        finder = _EffectFinder()
-        argument.visit(finder)
-        if finder.found:
-            raise CannotExpress("An argument of the call assigns a name, awaits or yields; this would be lost.")
-
-
-class _EffectFinder(cst.CSTVisitor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = False
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        self.found = True
-
-    def visit_Await(self, node: cst.Await) -> None:
-        self.found = True
-
-    def visit_Yield(self, node: cst.Yield) -> None:
-        self.found = True
+    if any(any(nodes_within(argument, *EFFECTS)) for argument in call.args):
+        raise CannotExpress("An argument of the call assigns a name, awaits or yields; this would be lost.")
 
 
 def drop_site(draft: Draft, node: str) -> Draft:

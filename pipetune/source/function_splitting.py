@@ -25,7 +25,7 @@ from pipetune.source.statements import (
     variable_names,
     variable_nodes,
 )
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import definition_of
 
 
@@ -305,38 +305,14 @@ def _body_statements(function: cst.FunctionDef, cut: FunctionSplit) -> list[cst.
         raise CannotExpress(f"Some statements of {name} share a line.")
     if not 0 < cut.statement < len(body):
         raise CannotExpress(f"{name} has no statement on one side of the split position.")
-    finder = _ExitFinder()
-    for line in body[: cut.statement]:
-        line.visit(finder)
-    if finder.found:
+    nested = (cst.FunctionDef, cst.Lambda)
+    if any(any(nodes_within(line, *_EXITS, without=nested)) for line in body[: cut.statement]):
         raise CannotExpress(f"The first part of {name} may return early, or assigns names outside of the function.")
     return body
 
 
-class _ExitFinder(cst.CSTVisitor):
-    """Finds statements that return, yield or bind outer names; nested functions are not searched."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = False
-
-    def visit_Return(self, node: cst.Return) -> None:
-        self.found = True
-
-    def visit_Yield(self, node: cst.Yield) -> None:
-        self.found = True
-
-    def visit_Global(self, node: cst.Global) -> None:
-        self.found = True
-
-    def visit_Nonlocal(self, node: cst.Nonlocal) -> None:
-        self.found = True
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False
+_EXITS = (cst.Return, cst.Yield, cst.Global, cst.Nonlocal)
+"""What the first part of a split function must not do: return, yield or bind outer names."""
 
 
 def _part_names(tree: SyntaxTree, name: str) -> tuple[str, str]:

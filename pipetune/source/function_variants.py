@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import libcst as cst
-from libcst import matchers
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
@@ -16,7 +15,7 @@ from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import Callee, callee_of, map_function_argument, parameters_of, replace_function
 from pipetune.source.statements import variable_nodes
 from pipetune.source.switch_parameters import add_parameter
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import UserFunction, functions_of, functions_referenced, uses_of
 
 
@@ -140,9 +139,10 @@ def _substitute_parameters(
         or any(one.default is not None for one in plain)
     ):
         return None
-    inside: list[cst.CSTNode] = list(matchers.findall(function.body, matchers.Lambda() | _COMPREHENSION))
     reads = variable_nodes(function.body)
-    if inside or any(one.value in shadowed and one.value not in names for one in reads):
+    kinds = (cst.Lambda, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
+    binds = any(nodes_within(function.body, *kinds))  # names of their own
+    if binds or any(one.value in shadowed and one.value not in names for one in reads):
         return None
     code, base = tree.code[_start(tree, function.body) : _end(tree, function.body)], _start(tree, function.body)
     changes = []
@@ -154,10 +154,6 @@ def _substitute_parameters(
     for start, end, text in sorted(changes, reverse=True):
         code = code[:start] + text.encode() + code[end:]
     return code.decode()
-
-
-_COMPREHENSION = matchers.ListComp() | matchers.SetComp() | matchers.DictComp() | matchers.GeneratorExp()
-"""Expressions that bind names of their own."""
 
 
 def _start(tree: SyntaxTree, value: cst.BaseExpression) -> int:
@@ -237,21 +233,7 @@ def _path_to_parser(
 
 def _parser_references(function: UserFunction) -> list[cst.Attribute]:
     """Returns where the body of a function names `parse_single_example`, as in `tf.io.parse_single_example`."""
-    finder = _ParserReferenceFinder()
-    function.body.visit(finder)
-    return finder.found
-
-
-class _ParserReferenceFinder(cst.CSTVisitor):
-    """Collects the attributes named `parse_single_example`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[cst.Attribute] = []
-
-    def visit_Attribute(self, node: cst.Attribute) -> None:
-        if node.attr.value == _SINGLE:
-            self.found.append(node)
+    return [one for one in nodes_within(function.body, cst.Attribute) if one.attr.value == _SINGLE]
 
 
 def _is_inline(tree: SyntaxTree, call: cst.Call, function: UserFunction) -> bool:

@@ -9,7 +9,7 @@ import libcst as cst
 from libcst.metadata import QualifiedNameSource
 
 from pipetune.source.statements import Statement, is_dotted, variable_names, variable_nodes
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within
 from pipetune.source.user_functions import definition_of
 
 _PURE = frozenset(
@@ -21,13 +21,12 @@ _REPORTING = frozenset({"print", "format", "repr"})
 _MODULES = frozenset({"absl.logging", "logging", "math", "os.path", "time", "datetime", "pprint"})
 """Modules whose functions change nothing that a function of a dataset could depend on."""
 _LOGGERS = frozenset({"log", "logger", "logging"})
+_LATER = (cst.Lambda,)  # its body runs later
 
 
 def contains_call(node: cst.CSTNode) -> bool:
     """Whether a piece of code calls anything; the bodies of lambdas run later and do not count."""
-    finder = _CallFinder()
-    node.visit(finder)
-    return bool(finder.found)
+    return any(nodes_within(node, cst.Call, without=_LATER))
 
 
 def only_binds_or_reports(tree: SyntaxTree, line: cst.CSTNode) -> bool:
@@ -73,9 +72,9 @@ def _only_names(target: cst.BaseAssignTargetExpression) -> bool:
 
 
 def _is_side_effect_free(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
-    finder = _CallFinder()
-    value.visit(finder)
-    return not finder.has_effects and all(_is_harmless_call(tree, call) for call in finder.found)
+    if any(nodes_within(value, *EFFECTS, without=_LATER)):
+        return False
+    return all(_is_harmless_call(tree, call) for call in nodes_within(value, cst.Call, without=_LATER))
 
 
 def _is_harmless_call(tree: SyntaxTree, call: cst.Call) -> bool:
@@ -112,30 +111,6 @@ def is_evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -
                 return False
         inner = parent
     return False
-
-
-class _CallFinder(cst.CSTVisitor):
-    """Collects calls, and whether an expression awaits, yields or assigns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[cst.Call] = []
-        self.has_effects = False
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.found.append(node)
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False  # runs later
-
-    def visit_Await(self, node: cst.Await) -> None:
-        self.has_effects = True
-
-    def visit_Yield(self, node: cst.Yield) -> None:
-        self.has_effects = True
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        self.has_effects = True
 
 
 def names_read_by_functions(tree: SyntaxTree, arguments: Sequence[cst.Arg]) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -11,7 +11,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import receiver_of
 from pipetune.source.draft import Splice
 from pipetune.source.source_files import NEWLINE, line_end, line_start
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,29 @@ def variable_nodes(node: cst.CSTNode) -> list[cst.Name]:
 
 def bound_names(node: cst.CSTNode) -> set[str]:
     """Returns every name that a statement may bind, including nested statements."""
-    bound = _BoundNameFinder()
-    node.visit(bound)
-    return bound.found
+    targets = [getattr(one, _BOUND[type(one)]) for one in nodes_within(node, *_BOUND)]
+    imported = nodes_within(node, cst.ImportAlias)
+    return {
+        *(name for target in targets if target is not None for name in variable_names(target)),
+        *(alias.evaluated_alias or alias.evaluated_name.partition(".")[0] for alias in imported),
+    }
+
+
+_BOUND: Mapping[type[cst.CSTNode], str] = {
+    cst.AnnAssign: "target",
+    cst.AsName: "name",
+    cst.AssignTarget: "target",
+    cst.AugAssign: "target",
+    cst.ClassDef: "name",
+    cst.Del: "target",
+    cst.For: "target",
+    cst.FunctionDef: "name",
+    cst.MatchAs: "name",
+    cst.MatchMapping: "rest",
+    cst.MatchStar: "name",
+    cst.NamedExpr: "target",
+}
+"""Nodes that bind names, and the field that holds them."""
 
 
 class _VariableFinder(cst.CSTVisitor):
@@ -137,55 +157,6 @@ class _VariableFinder(cst.CSTVisitor):
     def visit_Arg(self, node: cst.Arg) -> bool:
         node.value.visit(self)
         return False
-
-
-class _BoundNameFinder(cst.CSTVisitor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-
-    def _bind(self, target: cst.CSTNode | None) -> None:
-        if target is not None:
-            self.found.update(variable_names(target))
-
-    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
-        self._bind(node.target)
-
-    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
-        self._bind(node.target)
-
-    def visit_AugAssign(self, node: cst.AugAssign) -> None:
-        self._bind(node.target)
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        self._bind(node.target)
-
-    def visit_For(self, node: cst.For) -> None:
-        self._bind(node.target)
-
-    def visit_MatchAs(self, node: cst.MatchAs) -> None:
-        self._bind(node.name)
-
-    def visit_MatchStar(self, node: cst.MatchStar) -> None:
-        self._bind(node.name)
-
-    def visit_MatchMapping(self, node: cst.MatchMapping) -> None:
-        self._bind(node.rest)
-
-    def visit_AsName(self, node: cst.AsName) -> None:
-        self._bind(node.name)
-
-    def visit_Del(self, node: cst.Del) -> None:
-        self._bind(node.target)
-
-    def visit_ImportAlias(self, node: cst.ImportAlias) -> None:
-        self.found.add(node.evaluated_alias or node.evaluated_name.partition(".")[0])
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._bind(node.name)
-
-    def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self._bind(node.name)
 
 
 def enclosing_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
