@@ -357,8 +357,8 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
         return add_argument(tree, call, f"{name}={text}")
     argument = call.args[position]
     if text is not None:
-        end = tree.end(argument)
-        return [Splice(_value_start(tree, argument), end, text.encode())]
+        start, _ = tree.whole_span(argument.value)
+        return [Splice(start, tree.end(argument), text.encode())]
     if argument.keyword is None and position + 1 < len(call.args) and call.args[position + 1].keyword is None:
         return [Splice(tree.start(argument), tree.end(argument), b"None")]  # positional arguments follow it
     return [_remove_argument(tree, call, position)]
@@ -479,10 +479,6 @@ def _remove_argument(tree: SyntaxTree, call: cst.Call, position: int) -> Splice:
     following = tree.start(call.args[position + 1])
     between = tree.code[after:following]
     return Splice(start, after if NEWLINE.search(between) else following, b"")
-
-
-def _value_start(tree: SyntaxTree, argument: cst.Arg) -> int:
-    return tree.start(argument.value.lpar[0] if argument.value.lpar else argument.value)
 
 
 def _gap_before(tree: SyntaxTree, call: cst.Call, position: int) -> bytes:

@@ -70,10 +70,10 @@ def _unbound_link(tree: SyntaxTree, call: cst.Call, func: cst.Attribute) -> Chai
         raise CannotExpress(
             f"{func.attr.value} is called through the class, and its first argument is not the dataset."
         )
-    begins, ends = (receiver.lpar[0] if receiver.lpar else receiver), (receiver.rpar[-1] if receiver.rpar else receiver)
-    end, first = tree.end(ends), tree.start(own[0]) if own else tree.end(call) - 1
+    begins, ends = tree.whole_span(receiver)
+    first = tree.start(own[0]) if own else tree.end(call) - 1
     text = func.attr.value.encode() + b"(" + tree.code[first : tree.end(call)]
-    return ChainLink(receiver, end, end, tree.end(call), text, False, (tree.start(call), tree.start(begins)))
+    return ChainLink(receiver, ends, ends, tree.end(call), text, False, (tree.start(call), begins))
 
 
 def next_chain_call(tree: SyntaxTree, call: cst.Call) -> cst.Call | None:

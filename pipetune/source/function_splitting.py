@@ -49,7 +49,7 @@ def split_after(draft: Draft, node: str, *, name: str) -> Draft:
         return draft
     code = tree.code
     start, end = tree.start(statement.small), tree.end(statement.small)
-    begins = tree.start(top.lpar[0]) if top.lpar else tree.start(top)
+    begins, _ = tree.whole_span(top)
     if top is not call and (top.lpar or b"\n" in code[begins:end] or b"\r" in code[begins:end]):
         raise CannotExpress("The statement continues on further lines after the call.")
     if not isinstance(statement.small, cst.Return | cst.Assign | cst.AnnAssign | cst.Expr):

@@ -101,7 +101,7 @@ def _combine_lambdas(draft: Draft, maps: Sequence[str], tuple_inputs: Sequence[b
             return None
         lambdas.append((tree, argument.value))
     tree, top = lambdas[0]
-    heading = tree.code[tree.start(top) : _start(tree, top.body)].decode()
+    heading = tree.code[tree.start(top) : tree.whole_span(top.body)[0]].decode()
     parameters = set(parameters_of(top))
     values, text = _components(tree, top.body), _parenthesized_text(tree, top.body)
     is_name = isinstance(top.body, cst.Name)
@@ -144,7 +144,8 @@ def _substitute_parameters(
     binds = any(nodes_within(function.body, *kinds))  # names of their own
     if binds or any(one.value in shadowed and one.value not in names for one in reads):
         return None
-    code, base = tree.code[_start(tree, function.body) : _end(tree, function.body)], _start(tree, function.body)
+    base, end_of_body = tree.whole_span(function.body)
+    code = tree.code[base:end_of_body]
     changes = []
     for name, (text, is_name) in zip(names, arguments, strict=True):
         places = [one for one in reads if one.value == name]
@@ -156,17 +157,9 @@ def _substitute_parameters(
     return code.decode()
 
 
-def _start(tree: SyntaxTree, value: cst.BaseExpression) -> int:
-    return tree.start(value.lpar[0] if value.lpar else value)
-
-
-def _end(tree: SyntaxTree, value: cst.BaseExpression) -> int:
-    return tree.end(value.rpar[-1] if value.rpar else value)
-
-
 def _parenthesized_text(tree: SyntaxTree, value: cst.BaseExpression) -> str:
     """Returns an expression as text that can be part of another expression."""
-    text = tree.code[_start(tree, value) : _end(tree, value)].decode()
+    text = tree.whole_text(value)
     single = isinstance(value, cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.BaseNumber) or value.lpar
     return text if single else f"({text})"
 

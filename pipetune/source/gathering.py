@@ -232,7 +232,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     start = line_start(tree.code, tree.start(statement.small))
     indentation = tree.code[start : tree.start(statement.small)].decode()
     newline = newline_of(tree.code, start).decode()
-    lines = [f"{variable} = {receiver}.from_tensors({_parenthesized_text(tree, arrays)}).get_single_element()"]
+    lines = [f"{variable} = {receiver}.from_tensors({tree.whole_text(arrays)}).get_single_element()"]
     function = _gather_lambda(variable, tf, single=array == variable)
     windows = read_window_arguments(draft, edit.node, window) if window else None
     if windows is not None and edit.windows is not None:
@@ -267,12 +267,6 @@ def _constructor(call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression
         ):
             return receiver, arrays
     raise CannotExpress("The arrays are not passed as from_tensor_slices(arrays).")
-
-
-def _parenthesized_text(tree: SyntaxTree, value: cst.BaseExpression) -> str:
-    start = tree.start(value.lpar[0]) if value.lpar else tree.start(value)
-    end = tree.end(value.rpar[-1]) if value.rpar else tree.end(value)
-    return tree.code[start:end].decode()
 
 
 def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:

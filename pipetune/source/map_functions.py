@@ -146,8 +146,7 @@ def replace_function(draft: Draft, node: str, text: str) -> Draft:
 
 def replace_expression(tree: SyntaxTree, value: cst.BaseExpression, text: str) -> Splice:
     """Returns the change that replaces an expression, including parentheses around it, by `text`."""
-    start = tree.start(value.lpar[0] if value.lpar else value)
-    return Splice(start, tree.end(value.rpar[-1] if value.rpar else value), text.encode())
+    return Splice(*tree.whole_span(value), text.encode())
 
 
 def _callee(tree: SyntaxTree, value: cst.BaseExpression) -> Callee:
@@ -281,8 +280,7 @@ def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_n
 
 def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: bytes, newline: bytes) -> bytes:
     """Returns a lambda as a `def`, followed by a blank line."""
-    first = tree.start(value.body.lpar[0] if value.body.lpar else value.body)
-    last = tree.end(value.body.rpar[-1] if value.body.rpar else value.body)
+    first, last = tree.whole_span(value.body)
     parameters = tree.code[tree.start(value) + len(b"lambda") : first].rstrip().removesuffix(b":").strip()
     inner = tree.code[line_start(tree.code, tree.start(value)) : first]
     deeper = len(inner) - len(inner.lstrip()) - len(indentation) - len(tree.indentation_unit)

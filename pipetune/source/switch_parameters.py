@@ -61,7 +61,7 @@ def _end_of(tree: SyntaxTree, parameter: cst.Param) -> int:
     last = parameter.default or (parameter.annotation.annotation if parameter.annotation is not None else None)
     if last is None:
         return tree.end(parameter.name)
-    return tree.end(last.rpar[-1] if last.rpar else last)
+    return tree.whole_span(last)[1]
 
 
 _DECORATORS = frozenset({"staticmethod", "classmethod"})

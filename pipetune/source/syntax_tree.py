@@ -71,6 +71,18 @@ class SyntaxTree:
         """
         return self.code[self.start(node) : self.end(node)].decode()
 
+    def whole_span(self, value: cst.BaseExpression) -> tuple[int, int]:
+        """Returns the offsets at which an expression begins and ends, with the parentheses around it."""
+        return (
+            self.start(value.lpar[0] if value.lpar else value),
+            self.end(value.rpar[-1] if value.rpar else value),
+        )
+
+    def whole_text(self, value: cst.BaseExpression) -> str:
+        """Returns the source of an expression, with the parentheses around it."""
+        start, end = self.whole_span(value)
+        return self.code[start:end].decode()
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Returns the parent of `node`; None for the module."""
         return self._parents.get(node)
