@@ -8,9 +8,9 @@ from itertools import takewhile
 import libcst as cst
 from libcst.metadata import QualifiedNameSource
 
-from pipetune.source.statements import Statement, is_dotted, variable_names, variable_nodes
+from pipetune.source.statements import Statement, is_dotted, variable_names
 from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within
-from pipetune.source.user_functions import definition_of
+from pipetune.source.user_functions import referenced_functions
 
 _PURE = frozenset(
     {"abs", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "range", "round",
@@ -115,15 +115,5 @@ def is_evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -
 
 def names_read_by_functions(tree: SyntaxTree, arguments: Sequence[cst.Arg]) -> frozenset[str]:
     """Returns the names read by the functions of this file that the arguments mention, directly or indirectly."""
-    found: set[str] = set()
-    seen: list[cst.FunctionDef] = []
-    waiting: list[cst.CSTNode] = [one.value for one in arguments]
-    while waiting:
-        node = waiting.pop()
-        for name in variable_nodes(node):
-            function = definition_of(tree, name)
-            if function is not None and all(function is not one for one in seen):
-                seen.append(function)
-                found.update(variable_names(function.body))
-                waiting.append(function.body)
-    return frozenset(found)
+    functions = referenced_functions(tree, [one.value for one in arguments])
+    return frozenset(name for function in functions for name in variable_names(function.body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -108,6 +108,19 @@ def definition_of(tree: SyntaxTree, name: cst.Name) -> cst.FunctionDef | None:
         return None
     made = assignments[0].node
     return made if isinstance(made, cst.FunctionDef) else None
+
+
+def referenced_functions(tree: SyntaxTree, codes: Iterable[cst.CSTNode]) -> list[cst.FunctionDef]:
+    """Returns the functions of this file that pieces of code name, and those that these functions name, and so on."""
+    found: list[cst.FunctionDef] = []
+    waiting = list(codes)
+    while waiting:
+        for name in variable_nodes(waiting.pop()):
+            function = definition_of(tree, name)
+            if function is not None and all(function is not one for one in found):
+                found.append(function)
+                waiting.append(function.body)
+    return found
 
 
 def enclosing_class(tree: SyntaxTree, node: cst.CSTNode) -> cst.ClassDef | None:

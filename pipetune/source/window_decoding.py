@@ -22,7 +22,7 @@ from pipetune.source.statements import (
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree
-from pipetune.source.user_functions import definition_of, imported_function, uses_of
+from pipetune.source.user_functions import definition_of, imported_function, referenced_functions, uses_of
 
 
 def add_functions(
@@ -326,31 +326,15 @@ def decoding_functions(draft: Draft, node: str) -> tuple[Draft, str, MapFunction
     """
     tree, call = draft.find(node)
     file = draft.sites[node].file
-    root: MapFunction = _map_function(tree, call)
-    if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
-        draft, file, root = imported
-        tree = draft.tree(file)
-    return draft, file, root, _referenced_functions(tree, root)
-
-
-def _map_function(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
     argument = map_function_argument(tree, call)
     if argument is None:
         raise CannotExpress("The function is not visible in the call of map.")
-    return argument.value
-
-
-def _referenced_functions(tree: SyntaxTree, root: MapFunction) -> list[cst.FunctionDef]:
-    """Returns the functions of this file that the root is or refers to, and those that they refer to."""
-    found = [root] if isinstance(root, cst.FunctionDef) else []
-    waiting: list[cst.CSTNode] = [root.body if isinstance(root, cst.FunctionDef) else root]
-    while waiting:
-        for name in variable_nodes(waiting.pop()):
-            function = definition_of(tree, name)
-            if function is not None and all(function is not one for one in found):
-                found.append(function)
-                waiting.append(function.body)
-    return found
+    root = argument.value
+    if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
+        draft, file, function = imported
+        more = referenced_functions(draft.tree(file), [function.body])
+        return draft, file, function, [function, *(one for one in more if one is not function)]
+    return draft, file, root, referenced_functions(tree, [root])
 
 
 def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, root: MapFunction) -> None:
