@@ -18,7 +18,7 @@ def tracking(draft: Draft, pipelines: Iterable[Pipeline]) -> Draft:
     sites = (
         CallSite(place.file, starts[place.file][place.end_line - 1] + place.end_column)
         for pipeline in pipelines
-        for place in _locations(pipeline)
+        for place in locations(pipeline)
         if place.file in starts and 0 < place.end_line <= len(starts[place.file])
     )
     return replace(draft, tracked={site: site for site in sites})
@@ -73,7 +73,8 @@ def reading(files: Mapping[str, tuple[str, str]], read: Callable[[str], str]) ->
     return lambda path: files[path][1] if path in files else read(path)
 
 
-def _locations(pipeline: Pipeline) -> Iterator[SourceLocation]:
+def locations(pipeline: Pipeline) -> Iterator[SourceLocation]:
+    """Yields the calls that built a pipeline and those around them, with repetitions."""
     for node in pipeline:
         if node.location is not None:
             yield node.location

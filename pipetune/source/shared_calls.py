@@ -32,6 +32,7 @@ from pipetune.source.call_moves import move, refuse_inside_library, refuse_other
 from pipetune.source.chain import break_before, drop_site, insert_link, link_of
 from pipetune.source.draft import CallSite, Draft, Splice
 from pipetune.source.map_functions import parameters_of
+from pipetune.source.relocation import locations
 from pipetune.source.statements import block_index, bound_names, enclosing_function, statement_of
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
@@ -52,10 +53,7 @@ class Callers:
     def __init__(self, original: Draft, pipelines: Sequence[Pipeline]) -> None:
         self._draft = original
         self._recorded_ends = {
-            (one.file, one.end_line, one.end_column)
-            for pipeline in pipelines
-            for node in pipeline
-            for one in _stack_locations(node)
+            (one.file, one.end_line, one.end_column) for pipeline in pipelines for one in locations(pipeline)
         }
         self._unrecorded: dict[tuple[str, int], FunctionUse | None] = {}
 
@@ -93,12 +91,10 @@ class Callers:
         Callers of a function without parameters are not checked: it builds the same dataset each time.
         """
         for place in (node.location, *node.calls):
-            if place is None:
+            inside = self._call_at(place) if place is not None else None
+            if place is None or inside is None:
                 return True
-            inside = self._call_at(place)
-            tree = self._draft.tree(place.file) if inside is not None else None
-            if inside is None or tree is None:
-                return True
+            tree = self._draft.tree(place.file)
             function = enclosing_function(tree, inside)
             around = takewhile(lambda one: one is not function, tree.ancestors(inside))  # noqa: B023
             if any(isinstance(one, _REPEATING) for one in around):
@@ -154,20 +150,8 @@ class Callers:
         except CannotExpress:
             return None
         offset = tree.offset(place.end_line, place.end_column)
-        return tree.calls.get(offset) or _ending_at(tree, offset)
-
-
-def _ending_at(tree: SyntaxTree, offset: int) -> cst.CSTNode | None:
-    """Returns the attribute that ends at `offset`, where a property was read."""
-    return next((one for one in tree.nodes(cst.Attribute) if tree.end(one) == offset), None)
-
-
-def _stack_locations(node: Node) -> Iterator[SourceLocation]:
-    if node.location is not None:
-        yield node.location
-    yield from node.calls
-    for stack in node.other_calls:
-        yield from stack
+        properties = (one for one in tree.nodes(cst.Attribute) if tree.end(one) == offset)
+        return tree.calls.get(offset) or next(properties, None)
 
 
 def _has_no_parameters(function: cst.FunctionDef) -> bool:
