@@ -77,14 +77,7 @@ def _innermost_statements(tree: SyntaxTree, line: int) -> list[cst.CSTNode]:
 
 
 def _statement_of(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
-    return next(
-        (
-            parent
-            for parent in tree.ancestors(node)
-            if isinstance(parent, cst.BaseSmallStatement | cst.BaseCompoundStatement)
-        ),
-        None,
-    )
+    return next((parent for parent in tree.ancestors(node) if isinstance(parent, _STATEMENTS)), None)
 
 
 @dataclass(frozen=True)

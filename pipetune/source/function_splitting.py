@@ -16,17 +16,18 @@ from pipetune.source.call_arguments import METHODS
 from pipetune.source.chain import MIN_LINE_WIDTH, break_before, chain_root, last_chain_call, link_of
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.map_functions import map_function_argument
-from pipetune.source.source_files import NEWLINE, line_end, line_start, newline_of
+from pipetune.source.source_files import NEWLINE, line_start, newline_of
 from pipetune.source.statements import (
     Statement,
     bound_names,
     is_self_assignment,
+    last_line_end,
     statement_of,
     variable_names,
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
-from pipetune.source.user_functions import definition_of
+from pipetune.source.user_functions import definition_of, text_of
 
 
 def split_after(draft: Draft, node: str, *, name: str) -> Draft:
@@ -340,7 +341,7 @@ def _part_definitions(
     if indentation.strip() or inner.strip():
         raise CannotExpress(f"The def of {function.name.value}, or its first statement, shares a line with other code.")
     newline = newline_of(code, start)
-    cut_at, end = (_end_of_line(tree, block[at]) for at in (place - 1, -1))
+    cut_at, end = (last_line_end(tree, block[at]) for at in (place - 1, -1))
     values = ", ".join(passed).encode()
     head = b"def " + names[0].encode() + _signature_source(tree, function) + code[first:cut_at]
     tail = b"def " + names[1].encode() + b"(" + values + b"):" + newline + _BLANK_LINES.sub(b"", code[cut_at:end])
@@ -362,11 +363,6 @@ def _signature_source(tree: SyntaxTree, function: cst.FunctionDef) -> bytes:
     return code[end : tree.start(annotation)].rstrip().removesuffix(b"->").rstrip() + code[tree.end(annotation) : first]
 
 
-def _end_of_line(tree: SyntaxTree, statement: cst.BaseStatement) -> int:
-    """Returns the offset at which the last line of a statement ends, including a comment on it."""
-    return line_end(tree.code, len(tree.code[: tree.end(statement)].rstrip()))
-
-
 def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.FunctionDef) -> bool:
     """Whether anything but the map may call the function, in its file or in another file of the folder."""
     name = function.name.value
@@ -377,11 +373,4 @@ def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.Fun
         return True
     folder = os.path.dirname(os.path.abspath(file))
     siblings = (path for path in glob.glob(os.path.join(glob.escape(folder), "*.py")) if path != os.path.abspath(file))
-    return any(re.search(rf"\b{name}\b", _text_of(draft, path)) for path in siblings)
-
-
-def _text_of(draft: Draft, path: str) -> str:
-    try:
-        return draft.read(path)
-    except (OSError, SyntaxError, UnicodeError):
-        return ""
+    return any(re.search(rf"\b{name}\b", text_of(draft, path)) for path in siblings)

@@ -84,6 +84,17 @@ def is_dotted(expression: cst.BaseExpression) -> bool:
     return isinstance(expression, cst.Name)
 
 
+def first_line_start(tree: SyntaxTree, statement: cst.CSTNode) -> int:
+    """Returns the offset at which the first line of a statement begins, or that of its first decorator."""
+    decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
+    return line_start(tree.code, tree.start(decorators[0] if decorators else statement))
+
+
+def last_line_end(tree: SyntaxTree, statement: cst.CSTNode) -> int:
+    """Returns the offset at which the last line of a statement ends, including a comment on it."""
+    return line_end(tree.code, len(tree.code[: tree.end(statement)].rstrip()))
+
+
 def removal_splice(tree: SyntaxTree, statement: Statement) -> Splice:
     """Returns the splice that removes a statement, with its line if it is alone there; `pass` keeps a block valid."""
     code = tree.code

@@ -455,7 +455,7 @@ def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
     found = []
     for path in _neighboring_files(file):
-        text = _text_of(draft, path)
+        text = text_of(draft, path)
         if all(word.search(text) for word in words) and "import" in text:
             found.append(path)
     return found
@@ -466,7 +466,7 @@ def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> 
     name = function.name.value
     same = [one for one in draft.tree(file).nodes(cst.FunctionDef) if one.name.value == name]
     word = re.compile(rf"\bdef {re.escape(name)}\b")
-    return len(same) > 1 or any(word.search(_text_of(draft, path)) for path in _neighboring_files(file))
+    return len(same) > 1 or any(word.search(text_of(draft, path)) for path in _neighboring_files(file))
 
 
 def _neighboring_files(file: str) -> Iterator[str]:
@@ -492,7 +492,8 @@ def _neighboring_files(file: str) -> Iterator[str]:
                 yield entry.path
 
 
-def _text_of(draft: Draft, path: str) -> str:
+def text_of(draft: Draft, path: str) -> str:
+    """Returns the text of a file; empty if it cannot be read."""
     try:
         return draft.read(path)
     except (OSError, SyntaxError, UnicodeError):

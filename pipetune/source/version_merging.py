@@ -11,7 +11,7 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import CallSite, Draft, FunctionKey
 from pipetune.source.source_files import line_end, line_start, newline_of
-from pipetune.source.statements import negate
+from pipetune.source.statements import first_line_start, last_line_end, negate
 from pipetune.source.syntax_tree import SyntaxTree
 
 
@@ -169,7 +169,8 @@ def _merge_blocks(
     """
     one, other = _lines(*old), _lines(*new)
     heads: dict[int, bytes] = {}  # by index in the new block: heads that replace those of the draft
-    for kind, first, last, begin, stop in _differences([line.text for line in one], [line.text for line in other]):
+    texts = [line.text for line in one], [line.text for line in other]
+    for kind, first, last, begin, stop in difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
         removed, added = one[first:last], other[begin:stop]
         if kind == "equal":
             for position, line in enumerate(added, begin):
@@ -244,10 +245,6 @@ def _leading_blank_length(head: bytes) -> int:
     while at < len(head) and not head[at : line_end(head, at)].strip():
         at = min(len(head), line_end(head, at) + len(newline_of(head, at)))
     return at
-
-
-def _differences(left: Sequence[bytes], right: Sequence[bytes]) -> Sequence[tuple[str, int, int, int, int]]:
-    return difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
 
 
 def _same_heading(
@@ -366,31 +363,24 @@ def _lines(tree: SyntaxTree, block: cst.IndentedBlock) -> list[_StatementLines]:
     found: list[_StatementLines] = []
     start, _ = _block_span(tree, block)
     for statement in block.body:
-        core = line_start(tree.code, _statement_start(tree, statement))
-        last = line_end(tree.code, len(tree.code[: tree.end(statement)].rstrip()))
+        core = first_line_start(tree, statement)
+        last = last_line_end(tree, statement)
         end = min(len(tree.code), last + len(newline_of(tree.code, last)))
         found.append(_StatementLines(tree, statement, start, core, end))
         start = end
     return found
 
 
-def _statement_start(tree: SyntaxTree, statement: cst.BaseStatement) -> int:
-    decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
-    return tree.start(decorators[0] if decorators else statement)
-
-
 def _block_span(tree: SyntaxTree, block: cst.IndentedBlock) -> tuple[int, int]:
     """Returns the span of a block, from the comments above its first statement to the end of its last line."""
-    top, bottom = block.body[0], block.body[-1]
-    assert isinstance(top, cst.BaseStatement)
-    begin = line_start(tree.code, _statement_start(tree, top))
+    begin = first_line_start(tree, block.body[0])
     while begin:
         above = line_start(tree.code, begin - 1 - (tree.code[begin - 2 : begin] == b"\r\n"))
         line = tree.code[above:begin].strip()
         if line and not line.startswith(b"#"):
             break
         begin = above
-    last = line_end(tree.code, len(tree.code[: tree.end(bottom)].rstrip()))
+    last = last_line_end(tree, block.body[-1])
     return begin, min(len(tree.code), last + len(newline_of(tree.code, last)))
 
 

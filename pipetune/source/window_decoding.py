@@ -16,6 +16,7 @@ from pipetune.source.source_files import newline_of
 from pipetune.source.statements import (
     Statement,
     bound_names,
+    first_line_start,
     removal_splice,
     statement_of,
     variable_names,
@@ -67,8 +68,7 @@ def _missing_blank_lines(tree: SyntaxTree, at: int) -> int:
 
 def _start(tree: SyntaxTree, statement: cst.CSTNode) -> int:
     """Byte offset at which a statement begins, including its decorators and the comment lines directly above."""
-    decorators = statement.decorators if isinstance(statement, cst.FunctionDef | cst.ClassDef) else ()
-    line = tree.line(tree.start(decorators[0] if decorators else statement))
+    line = tree.line(first_line_start(tree, statement))
     while line > 1 and tree.code[tree.offset(line - 1, 0) :].startswith(b"#"):
         line -= 1
     return tree.offset(line, 0)
