@@ -20,6 +20,7 @@ from pipetune.source.statements import (
     is_dotted,
     is_self_assignment,
     negate,
+    runs_once,
     statement_of,
     variable_names,
     variable_nodes,
@@ -496,8 +497,5 @@ def _names_in(node: cst.CSTNode) -> list[cst.Name]:
 
 
 def refuse_conditional(tree: SyntaxTree, call: cst.Call, statement: Statement) -> None:
-    for parent in tree.ancestors(call):
-        if parent is statement.small:
-            return
-        if isinstance(parent, cst.Lambda | cst.IfExp | cst.BooleanOperation | cst.BaseComp):
-            raise CannotExpress("The call is at a place where it may not run, or run more than once.")
+    if not runs_once(tree, call, statement):
+        raise CannotExpress("The call is at a place where it may not run, or run more than once.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import libcst as cst
 from libcst.metadata import ClassScope
@@ -23,6 +22,7 @@ from pipetune.source.statements import (
     enclosing_function,
     is_dotted,
     negate,
+    runs_once,
     statement_of,
     variable_names,
     variable_nodes,
@@ -66,9 +66,6 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
     chosen = tree.text(choice.body if first else choice.orelse)
     after = replace_function(after, node, chosen)
     return merge_versions(before, after, (file, path_of(tree, function)), condition=test)
-
-
-_NOT_RUN_ONCE = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
 @dataclass(frozen=True)
@@ -151,22 +148,16 @@ def replace_expression(tree: SyntaxTree, value: cst.BaseExpression, text: str) -
 
 def _callee(tree: SyntaxTree, value: cst.BaseExpression) -> Callee:
     text, names = tree.text(value), frozenset(_free_names(value))
-    match value:
-        case cst.Name() | cst.Attribute() | cst.Subscript():
-            return Callee(text, lambda given: f"{text}({given})", names)
-        case cst.Call() if is_partial(tree, value):
-            function, *fixed = (tree.text(one) for one in value.args)
-            plain = isinstance(value.args[0].value, cst.Name | cst.Attribute) and value.args[0].keyword is None
-            if plain and not any(one.star for one in value.args):
-                by_place = [tree.text(one) for one in value.args[1:] if one.keyword is None]
-                by_name = fixed[len(by_place) :]
-                return Callee(text, lambda given: f"{function}({', '.join([*by_place, given, *by_name])})", names)
-            return Callee(text, lambda given: f"{text}({given})", names)
-        case cst.Call():
-            return Callee(text, lambda given: f"{text}({given})", names)
-        case cst.Lambda():
-            return Callee(text, lambda given: f"({text})({given})", names)
-    return Callee(text, lambda given: f"({text})({given})", names)
+    if isinstance(value, cst.Call) and is_partial(tree, value):
+        function, *fixed = (tree.text(one) for one in value.args)
+        plain = isinstance(value.args[0].value, cst.Name | cst.Attribute) and value.args[0].keyword is None
+        if plain and not any(one.star for one in value.args):
+            by_place = [tree.text(one) for one in value.args[1:] if one.keyword is None]
+            by_name = fixed[len(by_place) :]
+            return Callee(text, lambda given: f"{function}({', '.join([*by_place, given, *by_name])})", names)
+    single = isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
+    called = text if single else f"({text})"
+    return Callee(text, lambda given: f"{called}({given})", names)
 
 
 def _free_names(value: cst.BaseExpression) -> Iterable[str]:
@@ -243,8 +234,7 @@ def _can_bind_name(tree: SyntaxTree, call: cst.Call) -> bool:
     statement = statement_of(tree, call)
     if statement is None or not statement.alone_on_line or isinstance(tree.scope(call), ClassScope):
         return False
-    around = takewhile(lambda one: one is not statement.small, tree.ancestors(call))
-    return not any(isinstance(one, _NOT_RUN_ONCE) for one in around)
+    return runs_once(tree, call, statement)
 
 
 def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_name: str) -> Draft:
@@ -259,11 +249,8 @@ def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_n
         raise CannotExpress(
             "The function of the map has no name, and no statement that names it can be inserted before the call."
         )
-    for parent in tree.ancestors(call):
-        if parent is statement.small:
-            break
-        if isinstance(parent, _NOT_RUN_ONCE):
-            raise CannotExpress("The expression of the map's function may not be evaluated, or more than once.")
+    if not runs_once(tree, call, statement):
+        raise CannotExpress("The expression of the map's function may not be evaluated, or more than once.")
     if isinstance(tree.scope(value), ClassScope):
         raise CannotExpress(
             "The function of the map is created in the body of a class, whose variables functions cannot see."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import libcst as cst
 
@@ -12,6 +13,9 @@ from pipetune.source.call_arguments import receiver_of
 from pipetune.source.draft import Splice
 from pipetune.source.source_files import NEWLINE, line_end, line_start
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
+
+NOT_RUN_ONCE = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
+"""Expressions whose parts may be evaluated not at all, or more than once."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,12 @@ class _VariableFinder(cst.CSTVisitor):
 def enclosing_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
     """Returns the innermost function around a statement, or the module: the owner of its local variables."""
     return next((parent for parent in tree.ancestors(node) if isinstance(parent, cst.FunctionDef)), tree.module)
+
+
+def runs_once(tree: SyntaxTree, node: cst.CSTNode, statement: Statement) -> bool:
+    """Whether an expression in a statement is evaluated exactly once when the statement runs."""
+    around = takewhile(lambda one: one is not statement.small, tree.ancestors(node))
+    return not any(isinstance(one, NOT_RUN_ONCE) for one in around)
 
 
 def block_index(statement: Statement) -> int:

@@ -14,6 +14,7 @@ from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import map_function_argument
 from pipetune.source.source_files import newline_of
 from pipetune.source.statements import (
+    NOT_RUN_ONCE,
     Statement,
     bound_names,
     first_line_start,
@@ -139,7 +140,6 @@ _CROPS = {
         "image", "offset_height", "offset_width", "target_height", "target_width"),
 }  # fmt: skip
 DECODERS = frozenset({"tensorflow.io.decode_jpeg", "tensorflow.image.decode_jpeg"})
-_CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _is_docstring(line: cst.CSTNode) -> bool:
 def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
     """Returns the function whose body runs a piece of code; None if it may not run, or more than once."""
     around = list(tree.ancestors(node))
-    if any(isinstance(parent, _CONDITIONAL) for parent in around):
+    if any(isinstance(parent, NOT_RUN_ONCE) for parent in around):
         return None
     return next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
 
@@ -263,21 +263,18 @@ def qualified_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
     return {name.name for name in names if name.source is QualifiedNameSource.IMPORT}
 
 
-def arguments_by_name(
-    call: cst.Call, names: tuple[str, ...], *, keyword_only: frozenset[str] = frozenset()
-) -> dict[str, cst.Arg] | None:
+def arguments_by_name(call: cst.Call, names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
     """Returns the arguments of a call by parameter name; None if it has starred or other arguments.
 
     Args:
         names: parameters in their order, which may be passed by position or by name.
-        keyword_only: parameters that may be passed by name only.
     """
     given: dict[str, cst.Arg] = {}
     for position, argument in enumerate(call.args):
         if argument.star or (argument.keyword is None and position >= len(names)):
             return None
         name = argument.keyword.value if argument.keyword is not None else names[position]
-        if name not in names and name not in keyword_only:
+        if name not in names:
             return None
         given[name] = argument
     return given
