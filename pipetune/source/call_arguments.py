@@ -387,14 +387,11 @@ def _refuse_starred(tree: SyntaxTree, call: cst.Call, name: str) -> None:
 
 def _excludes_name(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
     """Whether `**options` certainly has no key `name`: a dict with visible keys, assigned once and only unpacked."""
-    value, scope = argument.value, tree.scope(argument)
-    if argument.star != "**" or not isinstance(value, cst.Name) or scope is None:
+    assignment = tree.only_assignment(argument.value)
+    if argument.star != "**" or not isinstance(assignment, Assignment):
         return False
-    assignments = list(scope[value.value])
-    if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
-        return False
-    made = next((one for one in tree.ancestors(assignments[0].node) if isinstance(one, cst.Assign)), None)
-    given = [tree.parent(access.node) for access in assignments[0].references]
+    made = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
+    given = [tree.parent(access.node) for access in assignment.references]
     if made is None or any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
         return False
     match made.value:

@@ -162,9 +162,7 @@ def _read_config_call(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
     """Returns the `ReadConfig(...)` call that makes the value: in place, or assigned once to a name used only here."""
     if isinstance(value, cst.Call) and called_name(value) == _CLASS:
         return value
-    scope = tree.scope(value)
-    assignments = list(scope[value.value]) if isinstance(value, cst.Name) and scope is not None else []
-    assignment = assignments[0] if len(assignments) == 1 else None
+    assignment = tree.only_assignment(value)
     if isinstance(assignment, Assignment):
         statement = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
         made = statement.value if statement is not None and len(statement.targets) == 1 else None

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import libcst as cst
 from libcst.metadata import (
     Assignment,
+    BaseAssignment,
     ByteSpanPositionProvider,
     CodeSpan,
     MetadataWrapper,
@@ -106,6 +107,14 @@ class SyntaxTree:
             if scope is not None:
                 return scope
         return None
+
+    def only_assignment(self, name: cst.BaseExpression) -> BaseAssignment | None:
+        """Returns what binds a name where it is read; None if that is not known, or may be one of several."""
+        if not isinstance(name, cst.Name):
+            return None
+        scope = self.scope(name)
+        assignments = list(scope[name.value]) if scope is not None else []
+        return assignments[0] if len(assignments) == 1 else None
 
     def assigned_value(self, assignment: Assignment) -> cst.BaseExpression | None:
         """Returns the value that a statement with a single target assigns; None if the name is bound in another way."""

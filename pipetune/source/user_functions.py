@@ -49,11 +49,8 @@ def imported_module(draft: Draft, file: str, name: cst.Name) -> str | None:
 
 
 def _import_of(tree: SyntaxTree, name: cst.Name) -> cst.Import | cst.ImportFrom | None:
-    scope = tree.scope(name)
-    assignments = list(scope[name.value]) if scope is not None else []
-    if len(assignments) != 1 or not isinstance(assignments[0], ImportAssignment):
-        return None
-    statement = assignments[0].node
+    assignment = tree.only_assignment(name)
+    statement = assignment.node if isinstance(assignment, ImportAssignment) else None
     return statement if isinstance(statement, cst.Import | cst.ImportFrom) else None
 
 
@@ -102,11 +99,8 @@ class UserFunction:
 
 def definition_of(tree: SyntaxTree, name: cst.Name) -> cst.FunctionDef | None:
     """Returns the function of this file that a name refers to; None if it may refer to anything else."""
-    scope = tree.scope(name)
-    assignments = list(scope[name.value]) if scope is not None else []
-    if len(assignments) != 1 or not isinstance(assignments[0], Assignment):
-        return None
-    made = assignments[0].node
+    assignment = tree.only_assignment(name)
+    made = assignment.node if isinstance(assignment, Assignment) else None
     return made if isinstance(made, cst.FunctionDef) else None
 
 
@@ -152,13 +146,10 @@ def is_library_attribute(draft: Draft, file: str, attribute: cst.Attribute) -> b
     root: cst.BaseExpression = attribute
     while isinstance(root, cst.Attribute):
         root = root.value
-    scope = tree.scope(root) if isinstance(root, cst.Name) else None
-    assignments = list(scope[root.value]) if scope is not None and isinstance(root, cst.Name) else []
-    if len(assignments) != 1 or not isinstance(root, cst.Name):
-        return False
-    if isinstance(assignments[0], ImportAssignment):
+    assignment = tree.only_assignment(root)
+    if isinstance(assignment, ImportAssignment) and isinstance(root, cst.Name):
         return imported_module(draft, file, root) is None and imported_function(draft, file, root) is None
-    made = tree.assigned_value(assignments[0]) if isinstance(assignments[0], Assignment) else None
+    made = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
     return (
         isinstance(made, cst.Call)
         and isinstance(made.func, cst.Attribute)
@@ -217,25 +208,22 @@ def _functions_of_name(
     function = definition_of(tree, value)
     if function is not None:
         return draft, [UserFunction(file, function, value, file)]
-    scope = tree.scope(value)
-    assignments = list(scope[value.value]) if scope is not None else []
-    if len(assignments) != 1:
-        return draft, []
-    if isinstance(assignments[0], Assignment) and isinstance(assignments[0].node, cst.ClassDef):
-        inside = assignments[0].node.body.body
+    assignment = tree.only_assignment(value)
+    if isinstance(assignment, Assignment) and isinstance(assignment.node, cst.ClassDef):
+        inside = assignment.node.body.body
         made = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == "__init__"]
         return draft, [UserFunction(file, one, value, file) for one in made]
-    if isinstance(assignments[0], ImportAssignment):
+    if isinstance(assignment, ImportAssignment):
         imported = imported_function(draft, file, value)
         if imported is None:
             return draft, []
         draft, other, definition = imported
         return draft, [UserFunction(other, definition, value, file)]
-    assigned = tree.assigned_value(assignments[0]) if isinstance(assignments[0], Assignment) else None
-    if assigned is None or isinstance(assigned, cst.Lambda):
+    assigned = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
+    if assignment is None or assigned is None or isinstance(assigned, cst.Lambda):
         return draft, []  # a lambda with a name may be used elsewhere
     draft, behind = functions_of(draft, file, assigned, function_name=function_name, steps=steps - 1)
-    several = len(assignments[0].references) > 1
+    several = len(assignment.references) > 1
     return draft, [replace(one, aliased=one.aliased or several) for one in behind]
 
 
