@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
-from libcst.metadata import QualifiedNameSource
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline, SourceLocation, Value
@@ -31,8 +30,10 @@ def locate(tree: SyntaxTree, location: SourceLocation) -> cst.Call:
     call = tree.calls.get(tree.offset(location.end_line, location.end_column))
     if call is None:
         raise CannotExpress(f"There is no call at the recorded position of {location.method} ({location}).")
-    if called_name(call) != location.method and location.method not in _original_names(tree, call):
-        raise CannotExpress(f"The call at {location} is not a call of {location.method}.")
+    if called_name(call) != location.method:
+        imported = tree.imported_names(call.func) if isinstance(call.func, cst.Name) else ()
+        if all(name.rpartition(".")[2] != location.method for name in imported):
+            raise CannotExpress(f"The call at {location} is not a call of {location.method}.")
     return call
 
 
@@ -42,15 +43,6 @@ def called_name(call: cst.Call) -> str | None:
         case cst.Attribute(attr=cst.Name(value=name)) | cst.Name(value=name):
             return name
     return None
-
-
-def _original_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
-    """Returns the names that the called function has in the modules it is imported from."""
-    scope = tree.scope(call)
-    if scope is None or not isinstance(call.func, cst.Name):
-        return set()
-    names = scope.get_qualified_names_for(call.func)
-    return {name.name.rpartition(".")[2] for name in names if name.source is QualifiedNameSource.IMPORT}
 
 
 def _only_call_in_statement(tree: SyntaxTree, location: SourceLocation) -> cst.Call:

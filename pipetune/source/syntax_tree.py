@@ -15,6 +15,7 @@ from libcst.metadata import (
     ByteSpanPositionProvider,
     CodeSpan,
     MetadataWrapper,
+    QualifiedNameSource,
     Scope,
     ScopeProvider,
 )
@@ -107,6 +108,12 @@ class SyntaxTree:
             if scope is not None:
                 return scope
         return None
+
+    def imported_names(self, node: cst.CSTNode) -> set[str]:
+        """Returns the qualified names of an expression through imports: `{"tensorflow.io"}` for `tf.io`."""
+        scope = self.scope(node)
+        names = scope.get_qualified_names_for(node) if scope is not None else ()
+        return {one.name for one in names if one.source is QualifiedNameSource.IMPORT}
 
     def only_assignment(self, name: cst.BaseExpression) -> BaseAssignment | None:
         """Returns what binds a name where it is read; None if that is not known, or may be one of several."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import QualifiedNameSource
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import tensorflow_text
@@ -171,7 +170,7 @@ def decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[DecodedCr
     """Returns the crops in the body of a function whose image is decoded there."""
     found = []
     for call in tree.nodes(cst.Call):
-        kind = next((name for name in qualified_names(tree, call) if name in _CROPS), None)
+        kind = next((name for name in tree.imported_names(call.func) if name in _CROPS), None)
         if kind is None or unconditional_function(tree, call) is not function:
             continue
         given = arguments_by_name(call, _CROPS[kind])
@@ -207,7 +206,7 @@ def _assigned_decode(
 
 def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
     """Returns what a call decodes, and into how many channels; None if it is no plain decode."""
-    if qualified_names(tree, call) & DECODERS:
+    if tree.imported_names(call.func) & DECODERS:
         given = arguments_by_name(call, ("contents", "channels"))
         if given is None or set(given) != {"contents", "channels"}:
             return None
@@ -234,7 +233,7 @@ def _helper_decode(tree: SyntaxTree, helper: cst.FunctionDef) -> Decode | None:
         return None
     if parameters.kwonly_params or parameters.posonly_params or parameters.star_kwarg is not None:
         return None
-    inside = _decode_of(tree, value) if qualified_names(tree, value) & DECODERS else None
+    inside = _decode_of(tree, value) if tree.imported_names(value.func) & DECODERS else None
     same = inside is not None and tree.text(inside.contents.value) == parameters.params[0].name.value
     return inside if same else None
 
@@ -252,15 +251,6 @@ def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode |
     if any(isinstance(parent, NOT_RUN_ONCE) for parent in around):
         return None
     return next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
-
-
-def qualified_names(tree: SyntaxTree, call: cst.Call) -> set[str]:
-    """Returns the qualified names that the called function was imported under."""
-    scope = tree.scope(call)
-    if scope is None:
-        return set()
-    names = scope.get_qualified_names_for(call.func)
-    return {name.name for name in names if name.source is QualifiedNameSource.IMPORT}
 
 
 def arguments_by_name(call: cst.Call, names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
@@ -388,7 +378,7 @@ def _shape_calls(tree: SyntaxTree, place: DecodedCrop) -> list[cst.Call]:
 def _reads_shape(tree: SyntaxTree, call: cst.Call, name: str | None) -> bool:
     match call.args:
         case [cst.Arg(keyword=None, star="", value=cst.Name(value=given))]:
-            return given == name and "tensorflow.shape" in qualified_names(tree, call)
+            return given == name and "tensorflow.shape" in tree.imported_names(call.func)
     return False
 
 
