@@ -49,19 +49,17 @@ def only_binds_or_reports(tree: SyntaxTree, line: cst.CSTNode) -> bool:
 
 def _part_only_binds_or_reports(tree: SyntaxTree, part: cst.BaseSmallStatement) -> bool:
     match part:
-        case cst.Pass():
+        case cst.Pass() | cst.AnnAssign(target=cst.Name(), value=None):
             return True
-        case cst.Expr(value=value):
-            return _is_side_effect_free(tree, value)
         case cst.Assign(targets=targets, value=value):
-            plain = all(isinstance(one.target, cst.Name | cst.Tuple) and _only_names(one.target) for one in targets)
-            return plain and _is_side_effect_free(tree, value)
-        case cst.AnnAssign(target=cst.Name(), value=value):
-            return value is None or _is_side_effect_free(tree, value)
-        case cst.AugAssign(target=cst.Name(), value=value):
+            return all(_only_names(one.target) for one in targets) and _is_side_effect_free(tree, value)
+        case (
+            cst.Expr(value=value)
+            | cst.AnnAssign(target=cst.Name(), value=cst.BaseExpression() as value)
+            | cst.AugAssign(target=cst.Name(), value=value)
+            | cst.Assert(test=value)
+        ):
             return _is_side_effect_free(tree, value)
-        case cst.Assert(test=test):
-            return _is_side_effect_free(tree, test)
     return False
 
 
@@ -85,11 +83,10 @@ def _is_harmless_call(tree: SyntaxTree, call: cst.Call) -> bool:
             return one.name.removeprefix("builtins.") in _PURE | _REPORTING
         if one.source is QualifiedNameSource.IMPORT:
             return one.name.rpartition(".")[0] in _MODULES
-    return (
-        isinstance(call.func, cst.Attribute)
-        and isinstance(call.func.value, cst.Name)
-        and (call.func.value.value.lower() in _LOGGERS)
-    )
+    match call.func:
+        case cst.Attribute(value=cst.Name(value=owner)):
+            return owner.lower() in _LOGGERS
+    return False
 
 
 def is_evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> bool:
