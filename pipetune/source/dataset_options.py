@@ -22,7 +22,7 @@ from pipetune.source.call_arguments import add_argument, autotune_text, module_t
 from pipetune.source.chain import drop_site, insert_link
 from pipetune.source.draft import CallSite, Draft, OptionsBlock, Splice, called_name
 from pipetune.source.source_files import line_end, line_start, newline_of
-from pipetune.source.statements import block_index, statement_of, variable_names
+from pipetune.source.statements import block_index, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
 
 _LAST, _LINK = "#options", "#with_options"
@@ -70,12 +70,7 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     options = tensorflow_text(tree, call, "data.Options")
     if options is None:
         raise CannotExpress("The file does not import TensorFlow under a usable name, which tf.data.Options requires.")
-    taken = set(variable_names(tree.module)) | {name.value for name in tree.nodes(cst.Name)}
-    variable = next(
-        candidate
-        for candidate in ("options", "dataset_options", *(f"dataset_options_{i}" for i in range(2, 1000)))
-        if candidate not in taken
-    )
+    variable = unused_name(tree, "options", "dataset_options")
     code = tree.code
     start, at = line_start(code, tree.start(statement.small)), line_end(code, tree.end(statement.small))
     indentation = code[start : tree.start(statement.small)].decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -17,7 +17,7 @@ from pipetune.source.dataset_flow import refuse_unsafe
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.side_effects import is_evaluated_first
 from pipetune.source.source_files import line_start, newline_of
-from pipetune.source.statements import Statement, block_index, statement_of
+from pipetune.source.statements import Statement, block_index, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.window_decoding import add_functions, outermost
 
@@ -226,7 +226,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     if call not in upstream_calls(tree, batch):
         refuse_unsafe(draft, tree, call, anchor=batch)
     tf = _tensorflow_name(draft, edit.after)
-    variable = next(name for name in _array_names() if name not in _used_names(tree))
+    variable = unused_name(tree, "arrays", "dataset_arrays")
     array = _first_array(variable, spec, tf)
     receiver = tree.text(owner)
     start = line_start(tree.code, tree.start(statement.small))
@@ -236,7 +236,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     function = _gather_lambda(variable, tf, single=array == variable)
     windows = read_window_arguments(draft, edit.node, window) if window else None
     if windows is not None and edit.windows is not None:
-        function = next(name for name in _function_names() if name not in _used_names(tree))
+        function = unused_name(tree, "windows_at")
         closed = edit.windows.length_known
         lines += _windows_definition(function, variable, tf, windows, single=array == variable, length_known=closed)
     above = "".join((indentation + line if line else "") + newline for line in lines)
@@ -281,18 +281,6 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     if isinstance(around, cst.ClassDef):
         raise CannotExpress("The dataset is built in the body of a class, whose variables functions cannot see.")
     return statement
-
-
-def _array_names() -> Iterator[str]:
-    yield from ("arrays", "dataset_arrays", *(f"dataset_arrays_{number}" for number in range(2, 1000)))
-
-
-def _function_names() -> Iterator[str]:
-    yield from ("windows_at", *(f"windows_at_{number}" for number in range(2, 1000)))
-
-
-def _used_names(tree: SyntaxTree) -> set[str]:
-    return {name.value for name in tree.nodes(cst.Name)}
 
 
 def _first_array(variable: str, spec: ElementSpec, tf: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, count, takewhile
 
 import libcst as cst
 
@@ -128,6 +128,13 @@ def variable_nodes(node: cst.CSTNode) -> list[cst.Name]:
     names = _VariableFinder()
     node.visit(names)
     return names.found
+
+
+def unused_name(tree: SyntaxTree, *candidates: str) -> str:
+    """Returns the first candidate that occurs nowhere in a file; `x_2`, `x_3` and so on follow the last one, `x`."""
+    taken = {name.value for name in tree.nodes(cst.Name)}
+    numbered = (f"{candidates[-1]}_{number}" for number in count(2))
+    return next(name for name in chain(candidates, numbered) if name not in taken)
 
 
 def bound_names(node: cst.CSTNode) -> set[str]:
