@@ -23,8 +23,8 @@ def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, s
     if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
         return None
     original = next((one.evaluated_name for one in statement.names if _local_name(one) == name.value), None)
-    module = get_full_name_for_node(statement.module) if statement.module is not None else ""
-    other = _file_of(module or "", importer=file, levels=len(statement.relative))
+    module, levels = _package_of(statement)
+    other = _file_of(module, importer=file, levels=levels)
     if original is None or other is None:
         return None
     draft = draft.with_file(other)
@@ -37,21 +37,25 @@ def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, s
 def imported_module(draft: Draft, file: str, name: cst.Name) -> str | None:
     """Returns the user's file that a module name refers to: `import reading`, `from . import reading`."""
     statement = _import_of(draft.tree(file), name)
-    if isinstance(statement, cst.Import):
-        alias = next((one for one in statement.names if _local_name(one) == name.value), None)
-        return _file_of(alias.evaluated_name, importer=file, levels=0) if alias is not None else None
-    if isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
-        alias = next((one for one in statement.names if _local_name(one) == name.value), None)
-        package = get_full_name_for_node(statement.module) if statement.module is not None else ""
-        module = ".".join(filter(None, (package, alias.evaluated_name))) if alias is not None else ""
-        return _file_of(module, importer=file, levels=len(statement.relative)) if module else None
-    return None
+    if statement is None or isinstance(statement.names, cst.ImportStar):
+        return None
+    alias = next((one for one in statement.names if _local_name(one) == name.value), None)
+    if alias is None:
+        return None
+    package, levels = _package_of(statement) if isinstance(statement, cst.ImportFrom) else ("", 0)
+    return _file_of(".".join(filter(None, (package, alias.evaluated_name))), importer=file, levels=levels)
 
 
 def _import_of(tree: SyntaxTree, name: cst.Name) -> cst.Import | cst.ImportFrom | None:
     assignment = tree.only_assignment(name)
     statement = assignment.node if isinstance(assignment, ImportAssignment) else None
     return statement if isinstance(statement, cst.Import | cst.ImportFrom) else None
+
+
+def _package_of(statement: cst.ImportFrom) -> tuple[str, int]:
+    """Returns the module that names are imported from, and the number of dots in front of it."""
+    module = get_full_name_for_node(statement.module) if statement.module is not None else None
+    return module or "", len(statement.relative)
 
 
 def _local_name(alias: cst.ImportAlias) -> str:
@@ -301,7 +305,7 @@ def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> tuple[Draft, 
     owner = class_of_method(tree, function)
     if owner is not None and name == "__init__":
         return _uses_of_name(draft, file, owner.name, method=False, node=owner)
-    found = [FunctionUse(file, one, _file_and_line(tree, file, one)) for one in _exposing_decorators(function)]
+    found = [_use(tree, file, one) for one in _exposing_decorators(function)]
     if owner is not None and name == "__call__":
         return draft, [*found, *_instance_calls(tree, file, owner)]
     draft, uses = _uses_of_name(draft, file, function.name, method=owner is not None, node=function)
@@ -312,19 +316,15 @@ def _uses_of_name(
     draft: Draft, file: str, name: cst.Name, *, method: bool, node: cst.FunctionDef | cst.ClassDef
 ) -> tuple[Draft, list[FunctionUse]]:
     tree = draft.tree(file)
+    variables = [one for one in variable_nodes(tree.module) if one.value == name.value]
     nodes: list[cst.CSTNode] = [*_lookup_strings(tree, name.value)]
     if method:
-        nodes += _attributes(draft, tree, file, name.value, node)
         owner = enclosing_class(tree, node)
-        nodes += [
-            one for one in variable_nodes(tree.module) if one.value == name.value and _in_class_body(tree, one, owner)
-        ]
+        nodes += _attributes(draft, tree, file, name.value, node)
+        nodes += [one for one in variables if _in_class_body(tree, one, owner)]
     else:
-        nodes += [
-            one for one in variable_nodes(tree.module) if one.value == name.value and _may_refer_to(tree, one, node)
-        ]
-    nodes = [one for one in nodes if one is not name and not _is_type_use(tree, one)]
-    found = [FunctionUse(file, one, _file_and_line(tree, file, one)) for one in nodes]
+        nodes += [one for one in variables if _may_refer_to(tree, one, node)]
+    found = [_use(tree, file, one) for one in nodes if one is not name and not _is_type_use(tree, one)]
     for other in _files_mentioning(draft, file, name.value):
         try:
             draft = draft.with_file(other)
@@ -333,9 +333,7 @@ def _uses_of_name(
             continue
         nodes = [*_attributes(draft, tree, other, name.value, node), *_lookup_strings(tree, name.value)]
         nodes += [] if method else _imported_names(tree, name.value)
-        found += [
-            FunctionUse(other, one, _file_and_line(tree, other, one)) for one in nodes if not _is_type_use(tree, one)
-        ]
+        found += [_use(tree, other, one) for one in nodes if not _is_type_use(tree, one)]
     return draft, found
 
 
@@ -431,9 +429,9 @@ def _instance_calls(tree: SyntaxTree, file: str, owner: cst.ClassDef) -> Iterato
     for call in tree.nodes(cst.Call):
         match call.func:
             case cst.Name(value=last) | cst.Attribute(attr=cst.Name(value=last)) if last in names:
-                yield FunctionUse(file, call, _file_and_line(tree, file, call))
+                yield _use(tree, file, call)
             case cst.Call(func=cst.Name(value=made)) if made == owner.name.value:
-                yield FunctionUse(file, call, _file_and_line(tree, file, call))
+                yield _use(tree, file, call)
 
 
 def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
@@ -488,5 +486,5 @@ def text_of(draft: Draft, path: str) -> str:
         return ""
 
 
-def _file_and_line(tree: SyntaxTree, file: str, node: cst.CSTNode) -> str:
-    return f"{os.path.basename(file)}:{tree.line(tree.start(node))}"
+def _use(tree: SyntaxTree, file: str, node: cst.CSTNode) -> FunctionUse:
+    return FunctionUse(file, node, f"{os.path.basename(file)}:{tree.line(tree.start(node))}")
