@@ -175,11 +175,8 @@ def _write_rewrite(
                 raise
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
         touched = _affected_operators(rewrite, current, sharing)
-        run = (
-            not any(sharing.callers.unrecorded_builder_reference(node) for node in touched)
-            if sharing.callers is not None
-            else True
-        )
+        callers = sharing.callers
+        run = callers is None or not any(callers.unrecorded_builder_reference(node) for node in touched)
         if run and may_share is not None and may_share(rewrite):
             return for_all
         try:
@@ -267,9 +264,15 @@ def _restrict_to_conditions(before: Draft, after: Draft, rewrite: Rewrite, shari
 
 
 def _refuse_broken(draft: Draft, before: Draft) -> None:
-    for path, code in draft.codes.items():
-        if code is not before.codes.get(path):
-            _check_syntax(path, code)
+    """Raises CannotExpress if a file that changed is no valid Python any more."""
+    changed = {path: code for path, code in draft.codes.items() if code is not before.codes.get(path)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those about the user's code, such as invalid escapes
+        for path, code in changed.items():
+            try:
+                ast.parse(code.decode(), path)
+            except (SyntaxError, ValueError) as error:
+                raise CannotExpress(f"The change would break the syntax of {path}.") from error
 
 
 def _write_beside_shared_call(
@@ -427,12 +430,3 @@ def _captured_anchor(current: Pipeline, edit: Edit, pipeline: Pipeline) -> Node 
             return pipeline[function.part_of]  # the part is in the same chain, directly upstream of it
         name = current[name].inputs[0] if name in current and current[name].inputs else None
     return pipeline[name] if name is not None else None
-
-
-def _check_syntax(path: str, code: bytes) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those about the user's code, such as invalid escapes
-        try:
-            ast.parse(code.decode(), path)
-        except (SyntaxError, ValueError) as error:
-            raise CannotExpress(f"The change would break the syntax of {path}.") from error

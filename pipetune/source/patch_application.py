@@ -203,7 +203,7 @@ def _revert_change(kept: _AppliedFile, folder: Path) -> FileChange | None:
     """Returns the change that reverts the patch in one file, or None if it is already reverted there."""
     backup = folder / kept.backup
     try:
-        now, original = _bytes(kept.path), backup.read_bytes()
+        now, original = Path(kept.path).read_bytes(), backup.read_bytes()
     except OSError as error:
         raise PipetuneError(
             f"{kept.path} cannot be restored: {error.strerror}: {error.filename}.", exit_code=1
@@ -256,7 +256,7 @@ def _file_state(path: str, part: FilePatch, patch: PatchResult) -> _FileState:
         raise PipetuneError(f"The patch changes {part.path}, but the session lists {path}.")
     digest = patch.digests.get(path, "")
     try:
-        now = _bytes(path)
+        now = Path(path).read_bytes()
         text = decode_source(now)
     except FileNotFoundError:
         missing = PipetuneError(f"{path} does not exist any more.", hint=_ANALYZE_AGAIN_HINT, exit_code=1)
@@ -330,10 +330,6 @@ def _refusal(
     return PipetuneError("\n".join(lines), hint=hint, exit_code=1)
 
 
-def _bytes(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
 def _matches_digest(data: bytes, digest: str) -> bool:
     """Whether `digest` is that of the file's bytes or of its text in UTF-8; an encoding cookie makes them differ."""
     return digest in (_digest(data), _digest(decode_source(data).encode()))
@@ -357,8 +353,7 @@ def _back_up(folder: Path, record: list[list[_AppliedFile]], files: Sequence[_Fi
         for position, file in enumerate(files):
             backup = originals / f"{len(record)}-{position}-{Path(file.path).name}"
             backup.write_bytes(file.original)
-            name = backup.relative_to(folder).as_posix()
-            kept.append(_applied_file(file, name))
+            kept.append(_applied_file(file, backup.relative_to(folder).as_posix()))
         _write_record(folder, [*record, kept])
     except OSError as error:
         raise PipetuneError(
@@ -370,13 +365,9 @@ def _back_up(folder: Path, record: list[list[_AppliedFile]], files: Sequence[_Fi
         ) from error
 
 
-def _record_file(folder: Path) -> Path:
-    return folder / RECORD
-
-
 def _read_record(folder: Path) -> list[list[_AppliedFile]]:
     """Returns every patch that was applied and not reverted, oldest first, as the entries of its files."""
-    file = _record_file(folder)
+    file = folder / RECORD
     try:
         stored = json.loads(file.read_text("utf-8"))
         return [[_AppliedFile(**kept) for kept in application] for application in stored["applied"]]
@@ -389,7 +380,7 @@ def _read_record(folder: Path) -> list[list[_AppliedFile]]:
 
 
 def _write_record(folder: Path, record: list[list[_AppliedFile]]) -> None:
-    file = _record_file(folder)
+    file = folder / RECORD
     if not record:
         file.unlink(missing_ok=True)
         shutil.rmtree(folder / "originals", ignore_errors=True)
