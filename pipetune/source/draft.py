@@ -178,18 +178,30 @@ class Draft:
         for splice in ordered:
             pieces += [code[at : splice.start], splice.new]
             at = splice.end
-        new_code = b"".join((*pieces, code[at:]))
-        sites = {}
-        for name, site in self.sites.items():
-            end = _shift(site.end, ordered) if site.file == file else site.end
-            if end is not None:
-                sites[name] = replace(site, end=end)
-        stacks = {
-            name: tuple(_shift_site(one, file, ordered) for one in stack) for name, stack in self.call_stacks.items()
-        }
-        tracked = {one: _shift_site(now, file, ordered) for one, now in self.tracked.items()}
-        codes = {**self.codes, file: new_code}
-        return replace(self, codes=codes, sites=sites, call_stacks=stacks, tracked=tracked)
+        return self.with_code(file, b"".join((*pieces, code[at:])), lambda end: _shift(end, ordered))
+
+    def with_code(self, file: str, code: bytes, moved: Callable[[int], int | None]) -> Draft:
+        """Returns the draft with another text of a file; the sites in it move.
+
+        Args:
+            moved: returns where a call ends that ended at an offset before. If it is None, the call of an operator has
+                no site any more, and a call around one, or a tracked one, has the offset -1.
+        """
+
+        def site_now(site: CallSite) -> CallSite:
+            if site.file != file or site.end < 0:
+                return site
+            end = moved(site.end)
+            return replace(site, end=-1 if end is None else end)
+
+        sites = {node: site_now(site) for node, site in self.sites.items()}
+        return replace(
+            self,
+            codes={**self.codes, file: code},
+            sites={node: site for node, site in sites.items() if site.end >= 0},
+            call_stacks={node: tuple(map(site_now, stack)) for node, stack in self.call_stacks.items()},
+            tracked={captured: site_now(now) for captured, now in self.tracked.items()},
+        )
 
     def with_site(self, node: str, site: CallSite) -> Draft:
         """Returns the draft with `site` as the call of `node`."""
@@ -218,14 +230,6 @@ class Draft:
     def with_note(self, text: str) -> Draft:
         """Returns the draft with one more note for the reader of the patch, unless it has it already."""
         return self if text in self.notes else replace(self, notes=(*self.notes, text))
-
-
-def _shift_site(site: CallSite, file: str, splices: Iterable[Splice]) -> CallSite:
-    """Returns where a call around an operator ends after a change; -1 if the change removed it."""
-    if site.file != file or site.end < 0:
-        return site
-    end = _shift(site.end, splices)
-    return replace(site, end=-1 if end is None else end)
 
 
 def _shift(end: int, splices: Iterable[Splice]) -> int | None:

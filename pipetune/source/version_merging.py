@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.draft import CallSite, Draft, FunctionKey
+from pipetune.source.draft import Draft, FunctionKey
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import first_line_start, last_line_end, negate
 from pipetune.source.syntax_tree import SyntaxTree
@@ -114,24 +114,18 @@ def _replace_span(draft: Draft, file: str, start: int, end: int, pieces: _TextBu
     text = bytes(pieces.text)
     grown = len(text) - (end - start)
 
-    def moved(site: CallSite) -> CallSite | None:
-        if site.file != file or site.end <= start:
-            return site
-        if site.end > end:
-            return replace(site, end=site.end + grown)
+    def moved(site_end: int) -> int | None:
+        if site_end <= start:
+            return site_end
+        if site_end > end:
+            return site_end + grown
         for first, last, at in pieces.copied:
-            if first < site.end <= last:
-                return replace(site, end=start + at + site.end - first)
+            if first < site_end <= last:
+                return start + at + site_end - first
         return None
 
-    sites = {node: place for node, site in draft.sites.items() if (place := moved(site)) is not None}
-    stacks = {
-        node: tuple(moved(one) or CallSite(one.file, -1) for one in stack) for node, stack in draft.call_stacks.items()
-    }
-    tracked = {one: moved(now) or CallSite(now.file, -1) for one, now in draft.tracked.items()}
     code = draft.codes[file]
-    codes = {**draft.codes, file: code[:start] + text + code[end:]}
-    return replace(draft, codes=codes, sites=sites, call_stacks=stacks, tracked=tracked)
+    return draft.with_code(file, code[:start] + text + code[end:], moved)
 
 
 _Block = tuple[SyntaxTree, cst.IndentedBlock]
