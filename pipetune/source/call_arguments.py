@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst.metadata import Assignment, QualifiedNameSource, Scope
+from libcst.metadata import Assignment, BaseAssignment, QualifiedNameSource
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import AUTOTUNE, Value
@@ -217,40 +217,26 @@ def autotune_text(tree: SyntaxTree, node: cst.CSTNode) -> str:
     if scope is None:
         return "-1"
     for name in _autotune_candidates(tree):
-        if _assigned_autotune(tree, scope, name, before=tree.start(node)):
+        assignments = list(scope[name])
+        if assignments and all(_is_autotune(tree, one, before=tree.start(node)) for one in assignments):
             return name
-    found = tensorflow_text(tree, node, "data.AUTOTUNE")
-    return found or "-1"
+    return tensorflow_text(tree, node, "data.AUTOTUNE") or "-1"
 
 
 def tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str) -> str | None:
     """Returns the text that `tensorflow.<path>` is reached by at `node`, or None if the file has no name for it."""
-    scope = tree.scope(node)
-    if scope is None:
-        return None
-    parts = path.split(".")
+    parts, names = path.split("."), [f"{root}.{path}" for root in _ROOTS]
     candidates = [
         ".".join([name, *parts[skipped:]])
         for skipped in range(len(parts), -1, -1)  # the shortest text first
         for name in _imported_names(tree)
     ]
-    for candidate in candidates:
-        names = {(name.name, name.source) for name in scope.get_qualified_names_for(candidate)}
-        if any(names == {(f"{root}.{path}", QualifiedNameSource.IMPORT)} for root in _ROOTS):
-            return candidate
-    return None
+    return next((one for one in candidates if tree.means_import(one, *names, at=node)), None)
 
 
 def module_text(tree: SyntaxTree, node: cst.CSTNode, module: str) -> str | None:
     """Returns the name of a module at `node`, or None if the file has none for it."""
-    scope = tree.scope(node)
-    if scope is None:
-        return None
-    for name in _imported_names(tree):
-        found = {(one.name, one.source) for one in scope.get_qualified_names_for(name)}
-        if found == {(module, QualifiedNameSource.IMPORT)}:
-            return name
-    return None
+    return next((name for name in _imported_names(tree) if tree.means_import(name, module, at=node)), None)
 
 
 def _imported_names(tree: SyntaxTree) -> list[str]:
@@ -274,16 +260,10 @@ def _autotune_candidates(tree: SyntaxTree) -> list[str]:
     return found
 
 
-def _assigned_autotune(tree: SyntaxTree, scope: Scope, name: str, *, before: int) -> bool:
-    """Whether `name` is AUTOTUNE and nothing else where `scope` looks it up."""
-    assignments = list(scope[name])
-    return bool(assignments) and all(
-        isinstance(assignment, Assignment) and _is_autotune(tree, assignment, before=before)
-        for assignment in assignments
-    )
-
-
-def _is_autotune(tree: SyntaxTree, assignment: Assignment, *, before: int) -> bool:
+def _is_autotune(tree: SyntaxTree, assignment: BaseAssignment, *, before: int) -> bool:
+    """Whether an assignment that ends at most at offset `before` binds a name to AUTOTUNE."""
+    if not isinstance(assignment, Assignment):
+        return False
     statement = next((node for node in tree.ancestors(assignment.node) if isinstance(node, cst.Assign)), None)
     if statement is None or tree.end(statement) > before:
         return False

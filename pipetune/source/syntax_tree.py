@@ -115,6 +115,12 @@ class SyntaxTree:
         names = scope.get_qualified_names_for(node) if scope is not None else ()
         return {one.name for one in names if one.source is QualifiedNameSource.IMPORT}
 
+    def means_import(self, code: str | cst.CSTNode, *names: str, at: cst.CSTNode) -> bool:
+        """Whether code that is read at a node can only be an import with one of these qualified names."""
+        scope = self.scope(at)
+        found = {(one.name, one.source) for one in scope.get_qualified_names_for(code)} if scope is not None else set()
+        return any(found == {(name, QualifiedNameSource.IMPORT)} for name in names)
+
     def only_assignment(self, name: cst.BaseExpression) -> BaseAssignment | None:
         """Returns what binds a name where it is read; None if that is not known, or may be one of several."""
         if not isinstance(name, cst.Name):

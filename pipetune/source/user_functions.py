@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
-from libcst.metadata import Assignment, ImportAssignment, QualifiedNameSource
+from libcst.metadata import Assignment, ImportAssignment
 
 from pipetune.core.errors import CannotExpress
 from pipetune.source.draft import Draft
@@ -191,10 +191,7 @@ def functions_of(
 
 def is_partial(tree: SyntaxTree, call: cst.Call) -> bool:
     """Whether a call is one of `functools.partial`."""
-    scope = tree.scope(call)
-    found = scope.get_qualified_names_for(call.func) if scope is not None else ()
-    names = {(one.name, one.source) for one in found}
-    return bool(call.args) and names == {("functools.partial", QualifiedNameSource.IMPORT)}
+    return bool(call.args) and tree.means_import(call.func, "functools.partial", at=call)
 
 
 def _functions_of_name(
