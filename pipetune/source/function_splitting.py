@@ -15,7 +15,7 @@ from pipetune.core.functions import FunctionSplit
 from pipetune.source.call_arguments import METHODS
 from pipetune.source.chain import MIN_LINE_WIDTH, break_before, chain_root, last_chain_call, link_of
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
-from pipetune.source.map_functions import map_function_argument
+from pipetune.source.map_functions import map_function_argument, plain_parameters
 from pipetune.source.source_files import NEWLINE, line_start, newline_of
 from pipetune.source.statements import (
     Statement,
@@ -135,7 +135,9 @@ def live_variables(
     """
     assert cut.statement is not None
     name = function.name.value
-    parameters = parameter_names(function)
+    parameters = plain_parameters(function)
+    if parameters is None:
+        raise CannotExpress(f"{name} has parameters that are not plain positional ones.")
     above, below = block[: cut.statement], block[cut.statement :]
     bound = list(dict.fromkeys(one for line in above for one in _assigned_names(line)))
     anywhere = set().union(*(bound_names(line) for line in above))
@@ -161,19 +163,6 @@ def live_variables(
     return (*order, *(one for one in made if one not in order))
 
 
-def parameter_names(function: cst.FunctionDef) -> list[str]:
-    """Returns the names of the function's parameters.
-
-    Raises:
-        CannotExpress: not all of them are plain parameters that a map passes by position.
-    """
-    found = function.params
-    plain = not (found.kwonly_params or found.posonly_params or found.star_kwarg is not None)
-    if not plain or isinstance(found.star_arg, cst.Param) or any(one.default is not None for one in found.params):
-        raise CannotExpress(f"{function.name.value} has parameters that are not plain positional ones.")
-    return [one.name.value for one in found.params]
-
-
 def _assigned_names(line: cst.BaseStatement) -> list[str]:
     """Returns the names that a simple statement certainly binds: `a = ...`, `a, b = ...`, `a += ...`."""
     if not isinstance(line, cst.SimpleStatementLine):
@@ -182,9 +171,7 @@ def _assigned_names(line: cst.BaseStatement) -> list[str]:
     match line.body[0]:
         case cst.Assign(targets=several):
             targets = [one.target for one in several]
-        case cst.AnnAssign(target=target, value=value) if value is not None:
-            targets = [target]
-        case cst.AugAssign(target=target):
+        case cst.AnnAssign(target=target, value=cst.BaseExpression()) | cst.AugAssign(target=target):
             targets = [target]
     names: list[str] = []
     for target in targets:

@@ -12,7 +12,14 @@ from pipetune.source.call_arguments import add_argument, tensorflow_text
 from pipetune.source.chain import upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
 from pipetune.source.draft import Draft, Splice
-from pipetune.source.map_functions import Callee, callee_of, map_function_argument, parameters_of, replace_function
+from pipetune.source.map_functions import (
+    Callee,
+    callee_of,
+    map_function_argument,
+    parameters_of,
+    plain_parameters,
+    replace_function,
+)
 from pipetune.source.statements import variable_nodes
 from pipetune.source.switch_parameters import add_parameter
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
@@ -131,13 +138,8 @@ def _substitute_parameters(
         arguments: text for each parameter, and whether it is a plain name, which may occur more than once.
         shadowed: names that mean something else in the new place.
     """
-    plain = function.params.params
-    names = [one.name.value for one in plain]
-    if (
-        parameters_of(function) != names
-        or len(names) != len(arguments)
-        or any(one.default is not None for one in plain)
-    ):
+    names = plain_parameters(function)
+    if names is None or len(names) != len(arguments):
         return None
     reads = variable_nodes(function.body)
     kinds = (cst.Lambda, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)

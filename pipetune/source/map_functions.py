@@ -176,6 +176,12 @@ def parameters_of(function: cst.Lambda | cst.FunctionDef) -> list[str]:
     return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params, *starred)]
 
 
+def plain_parameters(function: cst.Lambda | cst.FunctionDef) -> list[str] | None:
+    """Returns the parameters if all can be passed by position or by name and have no default; else None."""
+    names = [one.name.value for one in function.params.params if one.default is None]
+    return names if parameters_of(function) == names else None
+
+
 def _is_repeatable(tree: SyntaxTree, value: cst.BaseExpression) -> bool:
     """Whether the expression gives the same function each time it is evaluated, without side effects."""
     match value:
