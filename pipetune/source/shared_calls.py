@@ -9,20 +9,7 @@ from itertools import takewhile
 
 import libcst as cst
 
-from pipetune.core.edits import (
-    Edit,
-    Insert,
-    Move,
-    Remove,
-    ReplaceFunction,
-    ReplaceOperator,
-    ReplaceSource,
-    Rewrite,
-    Safety,
-    SetArgument,
-    SetOption,
-    SplitFunction,
-)
+from pipetune.core.edits import Edit, Insert, Move, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
@@ -315,28 +302,18 @@ class SharedCalls:
                     raise CannotExpress(f"The function {name} is also called for the dataset {other.name}.")
 
     def _edited_node(self, edit: Edit) -> Node | None:
-        match edit:
-            case (
-                SetArgument(node=node)
-                | Remove(node=node)
-                | Move(node=node)
-                | ReplaceFunction(node=node)
-                | ReplaceSource(node=node)
-                | SplitFunction(node=node)
-                | ReplaceOperator(node=node)
-            ):
-                return next((captured for captured in self.pipeline if captured.id == node), None)
-            case SetOption():
-                return self.pipeline.output
-        return None
+        if isinstance(edit, SetOption):
+            return self.pipeline.output
+        if isinstance(edit, Insert) or edit.node not in self.pipeline:
+            return None
+        return self.pipeline[edit.node]
 
     def changes_others(self, rewrite: Rewrite) -> bool:
         """Whether the calls of a rewrite make other datasets too, and are changed for all: their elements stay."""
-        anchors = [getattr(edit, "after", None) for edit in rewrite.edits]
-        for edit, after in zip(rewrite.edits, anchors, strict=True):
+        for edit in rewrite.edits:
+            after = getattr(edit, "after", None)
             anchor = self.pipeline[after] if after is not None and after in self.pipeline else None
-            affected = self.affected_operators(edit, anchor)
-            shared = any(self.sharing_pipelines(node) for node in affected)
+            shared = any(self.sharing_pipelines(node) for node in self.affected_operators(edit, anchor))
             if not shared or not self._keeps_elements(edit, rewrite):
                 return False
         return True
