@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -110,26 +110,6 @@ def jpeg_shape(contents, channels):
     )
 ''',
 }
-
-
-def insert_helpers(
-    draft: Draft, file: str, names: Iterable[str], splices: Sequence[Splice], *, before: cst.FunctionDef
-) -> Draft:
-    """Returns the draft with `splices` applied to `file`, and the helpers in front of the statement around `before`.
-
-    Args:
-        names: of the helpers to insert.
-        before: the function that calls them; they go in front of the module-level statement that contains it.
-
-    Raises:
-        CannotExpress: the file already uses one of the names for something else, or has no name for TensorFlow.
-    """
-    tree = draft.tree(file)
-    tensorflow = (tensorflow_text(tree, outermost(tree, before), "slice") or "").removesuffix("slice")
-    if not tensorflow.endswith("."):
-        raise CannotExpress("The file does not import TensorFlow under a name, which decoding the window needs.")
-    texts = {name: _TEXTS[name].replace("tf.", tensorflow) for name in names}
-    return add_functions(draft, file, texts, splices, before=before)
 
 
 _CROPS = {
@@ -274,8 +254,8 @@ def decode_windows(draft: Draft, node: str) -> Draft:
     """Returns the draft in which the function of the map `node` decodes only the window it crops.
 
     Raises:
-        CannotExpress: the decode and the crop are not written in a way that is safe to change, or the code that would
-            change is used elsewhere, too.
+        CannotExpress: the decode and the crop are not written in a way that is safe to change, the code that would
+            change is used elsewhere, too, or the file has no name for TensorFlow.
     """
     draft, file, root, functions = decoding_functions(draft, node)
     tree = draft.tree(file)
@@ -294,7 +274,11 @@ def decode_windows(draft: Draft, node: str) -> Draft:
     splices += [Splice(tree.start(call), tree.end(call), shape.encode()) for call in asking]
     splices.append(_replace_crop(tree, place, contents))
     names = [WINDOW, SHAPE, *([RANDOM_WINDOW] if place.kind.endswith("random_crop") else [])]
-    return insert_helpers(draft, file, names, splices, before=place.function)
+    tensorflow = (tensorflow_text(tree, outermost(tree, place.function), "slice") or "").removesuffix("slice")
+    if not tensorflow.endswith("."):
+        raise CannotExpress("The file does not import TensorFlow under a name, which decoding the window needs.")
+    texts = {name: _TEXTS[name].replace("tf.", tensorflow) for name in names}
+    return add_functions(draft, file, texts, splices, before=place.function)
 
 
 MapFunction = cst.FunctionDef | cst.BaseExpression
