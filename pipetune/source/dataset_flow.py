@@ -69,7 +69,7 @@ def _continues_chain(tree: SyntaxTree, step: Statement, known: set[int]) -> bool
 
 def _reads_outside_chain(tree: SyntaxTree, step: Statement) -> bool:
     """Whether the statement may read the attribute anywhere but at the start of its method chain."""
-    assert step.target is not None and step.value is not None
+    assert step.target is not None and isinstance(step.value, cst.Call)
     attribute, base = tree.text(step.target), tree.text(step.target).partition(".")[0]
     for name in variable_nodes(step.value):
         if name.value != base:
@@ -79,16 +79,11 @@ def _reads_outside_chain(tree: SyntaxTree, step: Statement) -> bool:
             return True  # the object itself is passed on
         called = [tree.parent(parent) for parent in parents]
         if any(tree.text(parent) == attribute for parent in parents):
-            if not _is_root(tree, name, step):
+            if tree.start(chain_root(tree, step.value)) != tree.start(name):
                 return True
         elif any(isinstance(call, cst.Call) and call.func in parents for call in called):
             return True  # a method of the object, which may read the attribute
     return False
-
-
-def _is_root(tree: SyntaxTree, name: cst.Name, step: Statement) -> bool:
-    assert isinstance(step.value, cst.Call)
-    return tree.start(chain_root(tree, step.value)) == tree.start(name)
 
 
 def recorded_call_ends(draft: Draft, tree: SyntaxTree) -> set[int]:
@@ -397,14 +392,10 @@ def _follow_dataset(
 def _refuse_other_reads(tree: SyntaxTree, lower: Statement, lower_call: cst.Call, name: str) -> None:
     root = chain_root(tree, lower_call)
     reads = variable_names(lower.small).count(name) - (lower.name == name)
-    in_argument = _takes_dataset(lower_call, name)
+    given = [one.value for one in lower_call.args if not one.star]
+    in_argument = any(isinstance(one, cst.Name) and one.value == name for one in given)  # as in `batched(ds)`
     if reads != 1 or not (in_argument or (isinstance(root, cst.Name) and root.value == name)):
         raise CannotExpress("The dataset does not reach the later statement through a single name.")
-
-
-def _takes_dataset(call: cst.Call, name: str) -> bool:
-    """Whether a call gets the dataset as an argument, as in `batched(ds)`."""
-    return any(isinstance(one.value, cst.Name) and one.value.value == name and not one.star for one in call.args)
 
 
 def _dataset_step(
