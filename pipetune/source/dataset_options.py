@@ -20,12 +20,13 @@ from pipetune.core.storage import (
 )
 from pipetune.source.call_arguments import add_argument, autotune_text, module_text, tensorflow_text
 from pipetune.source.chain import drop_site, insert_link
-from pipetune.source.draft import CallSite, Draft, OptionsBlock, Splice, called_name
+from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import block_index, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
 
 _LAST, _LINK = "#options", "#with_options"
+"""Names of the site at which the last assignment to an option ends, and of the call of `with_options`."""
 
 
 def set_option(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
@@ -46,14 +47,14 @@ def set_option(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
         raise CannotExpress(
             f"The value of options.{name} is neither a bool nor a number, so it cannot be written as a literal."
         )
-    if draft.options is None:
+    if not draft.options:
         return _open_block(draft, output=output, name=name, value=value)
-    site = draft.sites[draft.options.last]
+    site = draft.sites[_LAST]
     code = draft.codes[site.file]
     first = line_start(code, site.end - 1)
     line = code[first : site.end]
     indentation = line[: len(line) - len(line.lstrip())]
-    new = newline_of(code, site.end) + indentation + f"{draft.options.variable}.{name} = {value!r}".encode()
+    new = newline_of(code, site.end) + indentation + f"{draft.options}.{name} = {value!r}".encode()
     return draft.splice(site.file, [Splice(site.end, site.end, new)]).with_site(
         _LAST, CallSite(site.file, site.end + len(new))
     )
@@ -87,7 +88,7 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
         spliced = spliced.with_site(_LAST, CallSite(file, start + len(text)))
         linked = insert_link(spliced, anchor=output, node=_LINK, text=f"with_options({variable})".encode())
         spliced = drop_site(linked, _LINK)
-    return replace(spliced, options=OptionsBlock(variable, _LAST))
+    return replace(spliced, options=variable)
 
 
 _ARGUMENT = "read_config"

@@ -94,14 +94,6 @@ FunctionKey = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class OptionsBlock:
-    """The statements that set `tf.data.Options`, as far as edits have written them."""
-
-    variable: str
-    last: str  # name of the site at which the last assignment ends
-
-
-@dataclass(frozen=True)
 class Draft:
     """Texts (UTF-8, no byte order mark) and sites after some edits; every edit returns a new draft.
 
@@ -116,7 +108,7 @@ class Draft:
     problems: Mapping[str, str] = field(default_factory=dict)  # why an operator has no site
     set_arguments: Mapping[tuple[str, str], tuple[str, Value]] = field(default_factory=dict)  # by call and name
     inserted: Mapping[str, str] = field(default_factory=dict)  # node id -> text of the inserted call
-    options: OptionsBlock | None = None
+    options: str = ""  # the variable with the `tf.data.Options` that edits have written
     conditional_functions: tuple[tuple[FunctionKey, str], ...] = ()  # to be changed only if a condition is met
     exclusive: frozenset[str] = frozenset()  # operators whose calls edits put where they affect this dataset only
     moved_beside: Mapping[str, tuple[str, int]] = field(default_factory=dict)
