@@ -241,12 +241,8 @@ def module_text(tree: SyntaxTree, node: cst.CSTNode, module: str) -> str | None:
 
 def _imported_names(tree: SyntaxTree) -> list[str]:
     """Local names of every import statement, in the order written."""
-    found: list[str] = []
-    for alias in tree.nodes(cst.ImportAlias):
-        name = alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
-        if name not in found:
-            found.append(name)
-    return found
+    aliases = tree.nodes(cst.ImportAlias)
+    return list(dict.fromkeys(one.evaluated_alias or one.evaluated_name.partition(".")[0] for one in aliases))
 
 
 def _autotune_candidates(tree: SyntaxTree) -> list[str]:
@@ -327,14 +323,11 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
     """
     position = _position(tree, call, op=op, name=name)
     if position is None:
-        if text is None:
-            _refuse_starred(tree, call, name)
-            return []
-        names = parameters(op)
-        if names is None or name not in names:
+        if text is not None and name not in (parameters(op) or ()):
             raise CannotExpress(f"pipetune knows no parameter {name} of {op}.")
-        _refuse_starred(tree, call, name)
-        return add_argument(tree, call, f"{name}={text}")
+        if any(argument.star and not _excludes_name(tree, argument, name) for argument in call.args):
+            raise CannotExpress(f"The call has starred arguments, which may already set {name}.")
+        return add_argument(tree, call, f"{name}={text}") if text is not None else []
     argument = call.args[position]
     if text is not None:
         start, _ = tree.whole_span(argument.value)
@@ -358,11 +351,6 @@ def _position(tree: SyntaxTree, call: cst.Call, *, op: str, name: str) -> int | 
         elif not starred and index < len(names) and names[index] == name:
             return first + index
     return None
-
-
-def _refuse_starred(tree: SyntaxTree, call: cst.Call, name: str) -> None:
-    if any(argument.star and not _excludes_name(tree, argument, name) for argument in call.args):
-        raise CannotExpress(f"The call has starred arguments, which may already set {name}.")
 
 
 def _excludes_name(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
@@ -440,9 +428,7 @@ def append_item(code: bytes, items: LastItem, text: str) -> list[Splice]:
 def _remove_argument(tree: SyntaxTree, call: cst.Call, position: int) -> Splice:
     argument = call.args[position]
     start, end = tree.start(argument), tree.end(argument)
-    after = end
-    if isinstance(argument.comma, cst.Comma):
-        after = tree.end(argument.comma)
+    after = tree.end(argument.comma) if isinstance(argument.comma, cst.Comma) else end
     gap = _gap_before(tree, call, position)
     newlines = list(NEWLINE.finditer(gap))
     is_last = position + 1 == len(call.args)
