@@ -95,11 +95,6 @@ _ARGUMENT = "read_config"
 _CLASS = "ReadConfig"
 
 
-def fits_read_config(edit: Edit, current: Pipeline) -> bool:
-    """Whether a `ReadConfig` can express the edit."""
-    return read_config_field(current, edit) is not None
-
-
 def set_read_config(draft: Draft, edit: Edit, current: Pipeline, *, node: str) -> Draft:
     """Returns the draft in which the call that makes `node` gets a `ReadConfig` with the field of the edit.
 
@@ -139,7 +134,12 @@ def returns_one_dataset(call: cst.Call) -> bool:
 def _read_config_splices(tree: SyntaxTree, call: cst.Call, name: str, written: str) -> list[Splice]:
     given = next((one for one in call.args if one.keyword is not None and one.keyword.value == _ARGUMENT), None)
     if given is None or _is_name(given.value, "None"):
-        config = f"{_tfds_name(tree, call)}.{_CLASS}({name}={written})"
+        tfds = module_text(tree, call, LIBRARY)
+        if tfds is None:
+            raise CannotExpress(
+                "The file does not import tensorflow_datasets under a usable name, which ReadConfig requires."
+            )
+        config = f"{tfds}.{_CLASS}({name}={written})"
         if given is not None:
             return [Splice(tree.start(given.value), tree.end(given.value), config.encode())]
         if any(one.star for one in call.args):
@@ -171,12 +171,3 @@ def _read_config_call(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
 
 def _is_name(value: cst.BaseExpression, name: str) -> bool:
     return isinstance(value, cst.Name) and value.value == name
-
-
-def _tfds_name(tree: SyntaxTree, call: cst.Call) -> str:
-    found = module_text(tree, call, LIBRARY)
-    if found is None:
-        raise CannotExpress(
-            "The file does not import tensorflow_datasets under a usable name, which ReadConfig requires."
-        )
-    return found

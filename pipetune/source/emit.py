@@ -26,17 +26,18 @@ from pipetune.core.errors import CannotExpress, PipetuneError
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
+from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import set_argument, write_call, write_value
 from pipetune.source.call_moves import move, moves_with_condition, refuse_append, refuse_inside_library, remove
 from pipetune.source.chain import insert_link
-from pipetune.source.dataset_options import fits_read_config, manual_hint, set_option, set_read_config
+from pipetune.source.dataset_options import manual_hint, set_option, set_read_config
 from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft
 from pipetune.source.function_splitting import split_function, split_long_statement
 from pipetune.source.function_variants import fuse, gets_components, use_parse_example, vectorize
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
 from pipetune.source.map_functions import replace_operator, restrict_to_choice
 from pipetune.source.own_branch import move_into_own_branch
-from pipetune.source.relocation import reading, relocated, tracking
+from pipetune.source.relocation import relocated, tracking
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
@@ -144,7 +145,11 @@ def emit_more(
         other_pipelines: as in `emit`.
     """
     pipeline, *others = (relocated(one, first.files, first.moved) for one in (pipeline, *other_pipelines))
-    second = emit(pipeline, plan, read=reading(first.files, read), other_pipelines=others)
+
+    def changed(path: str) -> str:
+        return first.files[path][1] if path in first.files else read(path)
+
+    second = emit(pipeline, plan, read=changed, other_pipelines=others)
     originals = {path: texts[0] for path, texts in (*second.files.items(), *first.files.items())}
     latest = {path: texts[1] for path, texts in (*first.files.items(), *second.files.items())}
     return replace(second, files={path: (originals[path], latest[path]) for path in sorted(latest)})
@@ -299,7 +304,7 @@ def _write_beside_shared_call(
 def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls) -> Draft:
     captured = sharing.pipeline
     match edit:
-        case SetArgument(node=node) | Remove(node=node) if fits_read_config(edit, current):
+        case SetArgument(node=node) | Remove(node=node) if read_config_field(current, edit) is not None:
             return set_read_config(draft, edit, current, node=node)
         case SetArgument():
             return _set_argument(draft, edit, current)

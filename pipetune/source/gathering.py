@@ -227,7 +227,8 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
         refuse_unsafe(draft, tree, call, anchor=batch)
     tf = _tensorflow_name(draft, edit.after)
     variable = unused_name(tree, "arrays", "dataset_arrays")
-    array = _first_array(variable, spec, tf)
+    first_tensor = spec.first_tensor
+    array = f"{tf}.nest.flatten({variable})[0]" if first_tensor is None else variable + first_tensor
     receiver = tree.text(owner)
     start = line_start(tree.code, tree.start(statement.small))
     indentation = tree.code[start : tree.start(statement.small)].decode()
@@ -281,11 +282,6 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     if isinstance(around, cst.ClassDef):
         raise CannotExpress("The dataset is built in the body of a class, whose variables functions cannot see.")
     return statement
-
-
-def _first_array(variable: str, spec: ElementSpec, tf: str) -> str:
-    index = spec.first_tensor
-    return f"{tf}.nest.flatten({variable})[0]" if index is None else variable + index
 
 
 def _gather_lambda(variable: str, tf: str, *, single: bool) -> str:

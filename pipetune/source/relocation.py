@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pipetune.core.pipeline import Pipeline, SourceLocation
@@ -66,11 +66,6 @@ def relocated(pipeline: Pipeline, files: Mapping[str, tuple[str, str]], moved: M
         for node in pipeline
     )
     return replace(pipeline, nodes=nodes)
-
-
-def reading(files: Mapping[str, tuple[str, str]], read: Callable[[str], str]) -> Callable[[str], str]:
-    """Returns a function that reads the changed text of these files, and of others what `read` returns."""
-    return lambda path: files[path][1] if path in files else read(path)
 
 
 def locations(pipeline: Pipeline) -> Iterator[SourceLocation]:

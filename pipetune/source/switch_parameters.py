@@ -98,7 +98,7 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
     for file, path in names:
         after = merge_versions(before, after, (file, path), condition=name)
     draft = after
-    for (file, path), _ in names.items():
+    for file, path in names:
         tree = draft.tree(file)
         draft = draft.splice(file, add_parameter(tree, function_at(tree, path), name, "False"))
     for passage in dict.fromkeys(call_paths):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -62,24 +62,20 @@ def unified_diff(emission: Emission, *, root: str, header: str = "") -> str:
 
 def file_diff(name: str, old: str, new: str) -> str:
     """Returns the diff of one file, which is called `name` in it."""
-    return "".join(_diff_lines(name, old, new))
-
-
-def _diff_lines(name: str, old: str, new: str) -> Iterator[str]:
     end = "\t" if " " in name else ""  # git also ends a name that contains spaces with a tab
-    yield f"--- a/{name}{end}\n"
-    yield f"+++ b/{name}{end}\n"
+    diff = [f"--- a/{name}{end}\n", f"+++ b/{name}{end}\n"]
     before, after = _lines(old), _lines(new)
     for group in matcher(before, after).get_grouped_opcodes(_CONTEXT_LINES):
         _, old_start, _, new_start, _ = group[0]
         _, _, old_end, _, new_end = group[-1]
-        yield f"@@ -{_range(old_start, old_end)} +{_range(new_start, new_end)} @@\n"
+        diff.append(f"@@ -{_range(old_start, old_end)} +{_range(new_start, new_end)} @@\n")
         for tag, i, j, k, m in group:
             if tag == "equal":
-                yield from (_line(" ", line) for line in before[i:j])
-                continue
-            yield from (_line("-", line) for line in before[i:j])
-            yield from (_line("+", line) for line in after[k:m])
+                diff += [_line(" ", line) for line in before[i:j]]
+            else:
+                diff += [_line("-", line) for line in before[i:j]]
+                diff += [_line("+", line) for line in after[k:m]]
+    return "".join(diff)
 
 
 def _lines(text: str) -> list[str]:
