@@ -25,7 +25,7 @@ from pipetune.source.statements import (
     variable_names,
     variable_nodes,
 )
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import UserFunction, functions_of
 
 
@@ -451,13 +451,13 @@ def _refuse_branches(draft: Draft, tree: SyntaxTree, branch: cst.If, *, name: st
         raise CannotExpress("There is an `if` with two branches in between, and only one of them ran.")
     if condition and (not moved.may_pass_unmet or contains_call(branch.test)):
         raise refused
-    for line in taken.body if taken is not None else ():
-        harmless = (
-            isinstance(line, cst.CSTNode) and name not in variable_names(line) and only_binds_or_reports(tree, line)
-        )
+    if taken is None:
+        return
+    for line in taken.body:
+        harmless = name not in variable_names(line) and only_binds_or_reports(tree, line)
         if harmless and not bound_names(line) & (moved.names | {name}):
             continue
-        if not isinstance(line, cst.CSTNode) or _dataset_step(draft, tree, line, name=name).name != name:
+        if _dataset_step(draft, tree, line, name=name).name != name:
             raise refused
 
 
@@ -466,25 +466,14 @@ def _refuse_read_later(tree: SyntaxTree, name: str, *, behind: int, step: Statem
     if step.name == name:
         return
     function = enclosing_function(tree, step.small)
-    within = {id(node) for node in _names_in(step.small)}
-    readers = [node for node in _names_in(function) if node.value == name and id(node) not in within]
-    if any(tree.start(node) > behind for node in readers):
+    elsewhere = _names_in(function) - _names_in(step.small)
+    if any(node.value == name and tree.start(node) > behind for node in elsewhere):
         raise CannotExpress(f"{name} is also read elsewhere, where its value would change.")
 
 
-def _names_in(node: cst.CSTNode) -> list[cst.Name]:
-    found: list[cst.Name] = []
-
-    class Collect(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:
-            found.append(node)
-
-        def visit_Attribute(self, node: cst.Attribute) -> bool:
-            node.value.visit(self)
-            return False
-
-    node.visit(Collect())
-    return found
+def _names_in(node: cst.CSTNode) -> set[cst.Name]:
+    """Returns the variables that a piece of code names, and its keywords, but no attributes."""
+    return set(nodes_within(node, cst.Name)) - {one.attr for one in nodes_within(node, cst.Attribute)}
 
 
 def refuse_conditional(tree: SyntaxTree, call: cst.Call, statement: Statement) -> None:
