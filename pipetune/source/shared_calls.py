@@ -241,13 +241,13 @@ class SharedCalls:
         """
         if isinstance(edit, ReplaceFunction) and edit.form is FunctionVariant.DECODE_AND_CROP:
             self._refuse_shared_function(edit.node)
+        if self.others_unaffected:
+            return ""
         for node in self.affected_operators(edit, anchor):
             if node.id in exclusive:
                 continue
             count, names = self.count_datasets(node)
             with_names = f" ({', '.join(names)} too)" if names else ""
-            if self.others_unaffected:
-                continue
             if not self._keeps_elements(edit, rewrite) and not self.allow_all:
                 self._refuse_shared(node, count, with_names)
             elif count > 1:

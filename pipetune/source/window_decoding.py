@@ -202,20 +202,17 @@ def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
 
 def _helper_decode(tree: SyntaxTree, helper: cst.FunctionDef) -> Decode | None:
     """Returns the decode that a function of one parameter returns, if it does nothing else."""
-    parameters = helper.params
-    lines = [line for line in helper.body.body if not _is_docstring(line)]
-    match lines:
+    given = helper.params
+    if helper.decorators or len(given.params) != 1 or given.params[0].default is not None:
+        return None
+    if given.kwonly_params or given.posonly_params or given.star_kwarg is not None:
+        return None
+    match [line for line in helper.body.body if not _is_docstring(line)]:
         case [cst.SimpleStatementLine(body=[cst.Return(value=cst.Call() as value)])]:
-            pass
-        case _:
-            return None
-    if helper.decorators or len(parameters.params) != 1 or parameters.params[0].default is not None:
-        return None
-    if parameters.kwonly_params or parameters.posonly_params or parameters.star_kwarg is not None:
-        return None
-    inside = _decode_of(tree, value) if tree.imported_names(value.func) & DECODERS else None
-    same = inside is not None and tree.text(inside.contents.value) == parameters.params[0].name.value
-    return inside if same else None
+            inside = _decode_of(tree, value) if tree.imported_names(value.func) & DECODERS else None
+            same = inside is not None and tree.text(inside.contents.value) == given.params[0].name.value
+            return inside if same else None
+    return None
 
 
 def _is_docstring(line: cst.CSTNode) -> bool:
