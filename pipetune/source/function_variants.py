@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import libcst as cst
@@ -259,21 +260,18 @@ def _add_parser_parameter(
     whole = single.removesuffix(_SINGLE) + _BATCH
     functions = path[first:]
     name = _free_parameter_name(functions)
-    changes: dict[str, list[Splice]] = {}
+    changes = defaultdict[str, list[Splice]](list)
     for position, function in enumerate(functions):
         tree = draft.tree(function.file)
         if not isinstance(function.node, cst.FunctionDef):
             raise CannotExpress("The function that parses is a lambda that others use too.")
-        changes.setdefault(function.file, []).extend(add_parameter(tree, function.node, name, single))
+        changes[function.file] += add_parameter(tree, function.node, name, single)
         if position:
-            changes.setdefault(function.reference_file, []).extend(_argument_splices(draft, function, f"{name}={name}"))
-    changes.setdefault(last.file, []).extend(
-        Splice(draft.tree(last.file).start(one), draft.tree(last.file).end(one), name.encode()) for one in parsers
-    )
+            changes[function.reference_file] += _argument_splices(draft, function, f"{name}={name}")
+    tree = draft.tree(last.file)
+    changes[last.file] += [Splice(tree.start(one), tree.end(one), name.encode()) for one in parsers]
     if first:
-        changes.setdefault(functions[0].reference_file, []).extend(
-            _argument_splices(draft, functions[0], f"{name}={whole}")
-        )
+        changes[functions[0].reference_file] += _argument_splices(draft, functions[0], f"{name}={whole}")
     for file, splices in changes.items():
         draft = draft.splice(file, splices)
     if first:
