@@ -236,38 +236,34 @@ def _shift(end: int, splices: Iterable[Splice]) -> int | None:
 
 def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
     """Returns the draft, before any edit, of the files that build a pipeline; `read` returns a file by its path."""
-    codes: dict[str, bytes] = {}
+    draft = Draft({}, {}, read=read)
     sites: dict[str, CallSite] = {}
     captured: dict[str, tuple[SyntaxTree, cst.Call]] = {}
     problems: dict[str, str] = {}
     stacks: dict[str, tuple[CallSite, ...]] = {}
     for node in pipeline:
-        stacks[node.id] = tuple(_site(codes, read, one) for one in node.calls)
+        stacks[node.id] = ()
+        for call_around in node.calls:
+            draft, site = _site(draft, call_around)
+            stacks[node.id] += (site,)
         location = node.location
         if location is None:
             problems[node.id] = f"pipetune has no source line for {node.title} ({node.id})."
             continue
         try:
-            tree = _tree(codes, read, location.file)
+            draft = draft.with_file(location.file)
+            tree = draft.tree(location.file)
             call = locate(tree, location)
             sites[node.id], captured[node.id] = CallSite(location.file, tree.end(call)), (tree, call)
         except CannotExpress as error:
             problems[node.id] = error.message
-        except (OSError, SyntaxError, UnicodeError) as error:
-            problems[node.id] = f"{location.file} cannot be read: {error}"
-    return Draft(codes, sites, captured, stacks, problems, read=read)
+    return replace(draft, sites=sites, original_calls=captured, call_stacks=stacks, problems=problems)
 
 
-def _tree(codes: dict[str, bytes], read: Callable[[str], str], file: str) -> SyntaxTree:
-    if file not in codes:
-        codes[file] = read(file).removeprefix(BYTE_ORDER_MARK).encode()
-    return parse(codes[file])
-
-
-def _site(codes: dict[str, bytes], read: Callable[[str], str], call: SourceLocation) -> CallSite:
-    """Returns where a call on the stack of an operator ends; -1 if its file cannot be read or parsed."""
+def _site(draft: Draft, call: SourceLocation) -> tuple[Draft, CallSite]:
+    """Returns the draft with the file of a call, and where the call ends; -1 if the file cannot be read or parsed."""
     try:
-        tree = _tree(codes, read, call.file)
-    except (CannotExpress, OSError, SyntaxError, UnicodeError):
-        return CallSite(call.file, -1)
-    return CallSite(call.file, tree.offset(call.end_line, call.end_column))
+        draft = draft.with_file(call.file)
+        return draft, CallSite(call.file, draft.tree(call.file).offset(call.end_line, call.end_column))
+    except CannotExpress:
+        return draft, CallSite(call.file, -1)
