@@ -40,86 +40,56 @@ class EpochEffect(enum.StrEnum):
 
 @dataclass(frozen=True)
 class OperatorFacts:
-    """Facts about an operator that do not depend on its function; the defaults are the most cautious values."""
+    """Facts about an operator that do not depend on its function.
 
-    order: OrderEffect = OrderEffect.UNKNOWN
-    count: CountEffect = CountEffect.UNKNOWN
-    random: bool = True  # draws random numbers itself
-    buffers: bool = True  # keeps elements in memory
+    The defaults are those of an operator that does no more than pass on one element for each that it gets.
+    """
+
+    order: OrderEffect = OrderEffect.KEEPS
+    count: CountEffect = CountEffect.ONE_TO_ONE
+    random: bool = False  # draws random numbers itself
+    buffers: bool = False  # keeps elements in memory
     asynchronous: bool = False  # always runs in its own threads
     parallel_argument: str = ""  # the argument that makes it run in its own threads
-    can_fail: bool = True  # may raise depending on the data, even if its function does not
+    can_fail: bool = False  # may raise depending on the data, even if its function does not
     source: bool = False  # has no input dataset
-    takes_function: bool = True  # has a function that TensorFlow traces; `Node.function` describes it
+    takes_function: bool = False  # has a function that TensorFlow traces; `Node.function` describes it
     batches: bool = False  # combines several elements into one, or splits one
-    epochs: EpochEffect = EpochEffect.UNKNOWN
-    python: bool = True  # runs Python code under the GIL itself
-    reads_files: bool = True
+    epochs: EpochEffect = EpochEffect.SAME
+    python: bool = False  # runs Python code under the GIL itself
+    reads_files: bool = False
     same_elements: bool = False  # passes elements through unchanged: same structure, same bytes
-    reads_all: bool = False  # consumes its inputs completely whenever it is consumed completely
+    reads_all: bool = True  # consumes its inputs completely whenever it is consumed completely
 
 
-CAUTIOUS = OperatorFacts()
+CAUTIOUS = OperatorFacts(
+    OrderEffect.UNKNOWN,
+    CountEffect.UNKNOWN,
+    random=True,
+    buffers=True,
+    can_fail=True,
+    takes_function=True,
+    epochs=EpochEffect.UNKNOWN,
+    python=True,
+    reads_files=True,
+    reads_all=False,
+)
 """The facts assumed for an unknown operator."""
 
-
-def _known_facts(
-    order: OrderEffect = OrderEffect.KEEPS,
-    count: CountEffect = CountEffect.ONE_TO_ONE,
-    *,
-    random: bool = False,
-    buffers: bool = False,
-    asynchronous: bool = False,
-    parallel_argument: str = "",
-    can_fail: bool = False,
-    source: bool = False,
-    takes_function: bool = False,
-    batches: bool = False,
-    epochs: EpochEffect = EpochEffect.SAME,
-    python: bool = False,
-    reads_files: bool = False,
-    same_elements: bool = False,
-    reads_all: bool = True,
-) -> OperatorFacts:
-    return OperatorFacts(
-        order=order,
-        count=count,
-        random=random,
-        buffers=buffers,
-        asynchronous=asynchronous,
-        parallel_argument=parallel_argument,
-        can_fail=can_fail,
-        source=source,
-        takes_function=takes_function,
-        batches=batches,
-        epochs=epochs,
-        python=python,
-        reads_files=reads_files,
-        same_elements=same_elements,
-        reads_all=reads_all,
-    )
-
-
-def _memory_source() -> OperatorFacts:
-    return _known_facts(count=CountEffect.MORE, source=True)
-
-
-def _file_source() -> OperatorFacts:
-    return _known_facts(count=CountEffect.MORE, source=True, can_fail=True, reads_files=True)
-
-
+_MEMORY_SOURCE = OperatorFacts(count=CountEffect.MORE, source=True)
+_FILE_SOURCE = OperatorFacts(count=CountEffect.MORE, source=True, can_fail=True, reads_files=True)
 _PARALLEL = "num_parallel_calls"
 
 OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
     {
         # Sources.
-        "from_tensor_slices": _memory_source(),
-        "from_tensors": _memory_source(),
-        "sparse_tensor_slices": _memory_source(),
-        "from_sparse_tensor_slices": _memory_source(),
-        "range": _memory_source(),
+        "from_tensor_slices": _MEMORY_SOURCE,
+        "from_tensors": _MEMORY_SOURCE,
+        "sparse_tensor_slices": _MEMORY_SOURCE,
+        "from_sparse_tensor_slices": _MEMORY_SOURCE,
+        "range": _MEMORY_SOURCE,
         # A generator may yield anything each time it is started: its code is not visible in the graph.
-        "from_generator": _known_facts(
+        "from_generator": OperatorFacts(
             OrderEffect.UNKNOWN,
             CountEffect.UNKNOWN,
             source=True,
@@ -128,62 +98,61 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
             python=True,
             random=True,
         ),
-        "random": _known_facts(
+        "random": OperatorFacts(
             OrderEffect.SHUFFLES, CountEffect.MORE, source=True, random=True, epochs=EpochEffect.DIFFERENT
         ),
-        "TFRecordDataset": _file_source(),
-        "TextLineDataset": _file_source(),
-        "FixedLengthRecordDataset": _file_source(),
-        "CsvDataset": _file_source(),
-        "load": _file_source(),
+        "TFRecordDataset": _FILE_SOURCE,
+        "TextLineDataset": _FILE_SOURCE,
+        "FixedLengthRecordDataset": _FILE_SOURCE,
+        "CsvDataset": _FILE_SOURCE,
+        "load": _FILE_SOURCE,
         # One element in, one element out.
-        "map": _known_facts(takes_function=True, can_fail=True, parallel_argument=_PARALLEL),
-        "scan": _known_facts(
-            count=CountEffect.FEWER, takes_function=True, can_fail=True
-        ),  # its state lets it stop early
-        "enumerate": _known_facts(),
-        "to_ragged": _known_facts(can_fail=True),
-        "prefetch": _known_facts(buffers=True, asynchronous=True, same_elements=True),
-        "with_options": _known_facts(same_elements=True),
-        "copy_to_device": _known_facts(same_elements=True),
-        "assert_cardinality": _known_facts(can_fail=True, same_elements=True),
-        "cache": _known_facts(buffers=True, epochs=EpochEffect.FREEZES, same_elements=True, can_fail=True),
-        "snapshot": _known_facts(buffers=True, epochs=EpochEffect.FREEZES, can_fail=True, reads_files=True),
-        "shuffle": _known_facts(
+        "map": OperatorFacts(takes_function=True, can_fail=True, parallel_argument=_PARALLEL),
+        # The state of a scan lets it stop early.
+        "scan": OperatorFacts(count=CountEffect.FEWER, takes_function=True, can_fail=True),
+        "enumerate": OperatorFacts(),
+        "to_ragged": OperatorFacts(can_fail=True),
+        "prefetch": OperatorFacts(buffers=True, asynchronous=True, same_elements=True),
+        "with_options": OperatorFacts(same_elements=True),
+        "copy_to_device": OperatorFacts(same_elements=True),
+        "assert_cardinality": OperatorFacts(can_fail=True, same_elements=True),
+        "cache": OperatorFacts(buffers=True, epochs=EpochEffect.FREEZES, same_elements=True, can_fail=True),
+        "snapshot": OperatorFacts(buffers=True, epochs=EpochEffect.FREEZES, can_fail=True, reads_files=True),
+        "shuffle": OperatorFacts(
             OrderEffect.SHUFFLES, random=True, buffers=True, epochs=EpochEffect.DIFFERENT, same_elements=True
         ),
         # Fewer.
-        "filter": _known_facts(count=CountEffect.FEWER, takes_function=True, can_fail=True, same_elements=True),
-        "take": _known_facts(count=CountEffect.FEWER, same_elements=True, reads_all=False),
-        "skip": _known_facts(count=CountEffect.FEWER, same_elements=True),
-        "shard": _known_facts(count=CountEffect.FEWER, same_elements=True),
-        "take_while": _known_facts(
+        "filter": OperatorFacts(count=CountEffect.FEWER, takes_function=True, can_fail=True, same_elements=True),
+        "take": OperatorFacts(count=CountEffect.FEWER, same_elements=True, reads_all=False),
+        "skip": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
+        "shard": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
+        "take_while": OperatorFacts(
             count=CountEffect.FEWER, takes_function=True, can_fail=True, same_elements=True, reads_all=False
         ),
-        "ignore_errors": _known_facts(count=CountEffect.FEWER, same_elements=True),
-        "unique": _known_facts(count=CountEffect.FEWER, buffers=True, same_elements=True),
+        "ignore_errors": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
+        "unique": OperatorFacts(count=CountEffect.FEWER, buffers=True, same_elements=True),
         # Several into one, one into several.
-        "batch": _known_facts(
+        "batch": OperatorFacts(
             count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True, parallel_argument=_PARALLEL
         ),
-        "padded_batch": _known_facts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
-        "ragged_batch": _known_facts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
-        "unbatch": _known_facts(count=CountEffect.UNKNOWN, batches=True, can_fail=True),
-        "rebatch": _known_facts(count=CountEffect.UNKNOWN, buffers=True, batches=True, can_fail=True),
-        "window": _known_facts(count=CountEffect.UNKNOWN, buffers=True, batches=True),
-        "group_by_window": _known_facts(
+        "padded_batch": OperatorFacts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
+        "ragged_batch": OperatorFacts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
+        "unbatch": OperatorFacts(count=CountEffect.UNKNOWN, batches=True, can_fail=True),
+        "rebatch": OperatorFacts(count=CountEffect.UNKNOWN, buffers=True, batches=True, can_fail=True),
+        "window": OperatorFacts(count=CountEffect.UNKNOWN, buffers=True, batches=True),
+        "group_by_window": OperatorFacts(
             OrderEffect.CHANGES, CountEffect.UNKNOWN, buffers=True, batches=True, takes_function=True, can_fail=True
         ),
-        "flat_map": _known_facts(count=CountEffect.UNKNOWN, takes_function=True, can_fail=True),
-        "interleave": _known_facts(
+        "flat_map": OperatorFacts(count=CountEffect.UNKNOWN, takes_function=True, can_fail=True),
+        "interleave": OperatorFacts(
             OrderEffect.CHANGES, CountEffect.UNKNOWN, takes_function=True, can_fail=True, parallel_argument=_PARALLEL
         ),
         # Epochs.
-        "repeat": _known_facts(count=CountEffect.MORE, epochs=EpochEffect.JOINS, same_elements=True),
+        "repeat": OperatorFacts(count=CountEffect.MORE, epochs=EpochEffect.JOINS, same_elements=True),
         # Several inputs.
-        "concatenate": _known_facts(count=CountEffect.MORE, same_elements=True),
-        "zip": _known_facts(count=CountEffect.FEWER, reads_all=False),  # stops with its shortest input
-        "choose": _known_facts(
+        "concatenate": OperatorFacts(count=CountEffect.MORE, same_elements=True),
+        "zip": OperatorFacts(count=CountEffect.FEWER, reads_all=False),  # stops with its shortest input
+        "choose": OperatorFacts(
             OrderEffect.SHUFFLES,
             CountEffect.UNKNOWN,
             random=True,
