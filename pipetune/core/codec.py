@@ -88,7 +88,7 @@ def decode(kind: type[T], data: object) -> T:
     return typing.cast(T, _decode(kind, data, ""))
 
 
-def decode_union(union: types.UnionType, data: object) -> object:
+def decode_union(union: Any, data: object) -> Any:
     """Returns `data` as an instance of the member of `union` that its "type" names.
 
     Raises:

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import time
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -248,9 +247,8 @@ class RequestLink:
         Raises:
             ConnectionLost: the sender has exited, or sends nothing within the limit.
         """
-        return typing.cast(
-            StepRequest, decode_union(typing.cast(typing.Any, StepRequest), self._lines.receive(limit_seconds))
-        )
+        request: StepRequest = decode_union(StepRequest, self._lines.receive(limit_seconds))
+        return request
 
     def receive_reply(self, limit_seconds: float) -> StepReply:
         """Waits for the reply to the last request and returns it.

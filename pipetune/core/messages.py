@@ -11,7 +11,6 @@ import enum
 import json
 import os
 import threading
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,16 +58,12 @@ class Job:
     request_descriptor: int = -1  # "verify": descriptor of the socket for requests
     plan: str = ""  # "run": path of plan.json
     overlay: Mapping[str, str] = field(default_factory=dict)  # "verify": file -> source text to compile instead
-    skipped_plans: tuple[
-        str, ...
-    ] = ()  # keys of plans that crashed a worker before; recorded as failed, not tried again
+    skipped_plans: tuple[str, ...] = ()  # keys of plans that crashed a worker before: recorded as failed, not tried
     skip_reason: str = ""  # how the worker that ran them ended: "killed by signal 9 (out of memory?)"
     attempt: int = 1  # 2 after a restart
     command: Mapping[str, object] = field(default_factory=dict)  # for `Session.command`
     limit_seconds: float | None = None  # for the whole job
-    lockstep_role: LockstepRole | None = (
-        None  # its place among the processes that train in lockstep; None: trains alone
-    )
+    lockstep_role: LockstepRole | None = None  # among the processes that train in lockstep; None: trains alone
 
 
 @dataclass(frozen=True)
@@ -250,7 +245,8 @@ def from_line(line: bytes) -> Message:
         data = json.loads(line)
     except ValueError as error:
         raise PipetuneError(f"The worker sent an invalid message: {line[:80]!r}.") from error
-    return typing.cast(Message, decode_union(typing.cast(typing.Any, Message), data))
+    message: Message = decode_union(Message, data)
+    return message
 
 
 def write_job(job: Job, path: Path) -> None:
