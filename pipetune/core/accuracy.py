@@ -58,7 +58,7 @@ class Accuracy:
     def continued_on(self, machine: Machine) -> Accuracy:
         """Returns a copy to be continued on `machine`; figures from a different machine keep a reference to it."""
         figures = {
-            name: replace(figure, machine=None if where is None or _comparable_machines(where, machine) else where)
+            name: replace(figure, machine=where if where is not None and where.difference(machine) else None)
             for name, figure in self.figures.items()
             for where in (figure.machine or self.machine,)
         }
@@ -67,16 +67,6 @@ class Accuracy:
     def with_figure(self, name: str, figure: AccuracyFigure) -> Accuracy:
         """Returns a copy with this figure added or replaced."""
         return replace(self, figures={**self.figures, name: figure}, date=figure.date or self.date)
-
-
-def _comparable_machines(one: Machine, other: Machine) -> bool:
-    """Whether figures of both machines may be listed together: same processor, cores, device and TensorFlow."""
-    return (one.processor, one.cores_granted, one.device, one.tensorflow) == (
-        other.processor,
-        other.cores_granted,
-        other.device,
-        other.tensorflow,
-    )
 
 
 def accuracy_data(accuracy: Accuracy) -> dict[str, Json]:

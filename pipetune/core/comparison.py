@@ -47,8 +47,7 @@ def check_completed(session: Session, *, later: str = "") -> GateCheck:
 
 def check_input_wait(session: Session, limit: float) -> GateCheck:
     """Returns the check that training waits for input for at most the share `limit` (0 to 1) of a step."""
-    dataset = session.main_dataset
-    share = dataset.diagnosis.wait_share if dataset and dataset.diagnosis else None
+    share = _wait_share(session)
     if share is None:
         return GateCheck("input wait", GateResult.FAILED, "was not measured")
     text = f"{_percent(share.median)} of a step ({_percent(share.low)} to {_percent(share.high)})"
@@ -116,23 +115,13 @@ def machine_difference(session: Session, baseline: Session) -> str:
     here, there = session.machine, baseline.machine
     if here is None or there is None:
         return "the machine of a session is unknown"
-    for name, ours, theirs in (
-        ("processor", here.processor, there.processor),
-        ("cores", here.cores_granted, there.cores_granted),
-        ("device", here.device, there.device),
-        ("TensorFlow", here.tensorflow, there.tensorflow),
-    ):
-        if ours != theirs:
-            return f"measured on a different machine ({name}: {ours} instead of {theirs})"
-    return ""
+    difference = here.difference(there)
+    return f"measured on a different machine ({difference})" if difference else ""
 
 
 def _compare_input_wait(session: Session, baseline: Session, tolerance: float) -> GateCheck:
-    shares = [
-        dataset.diagnosis.wait_share if dataset and dataset.diagnosis else None
-        for dataset in (session.main_dataset, baseline.main_dataset)
-    ]
-    change = difference_of(shares[0], shares[1]) if shares[0] and shares[1] else None
+    ours, theirs = _wait_share(session), _wait_share(baseline)
+    change = difference_of(ours, theirs) if ours and theirs else None
     if change is None:
         return GateCheck("input wait against baseline", GateResult.UNDETERMINED, "was not measured in both")
     median, low, high = (bound * 100 for bound in (change.median, change.low, change.high))
@@ -161,6 +150,11 @@ def _compare_room(session: Session, baseline: Session, tolerance: float) -> Gate
         return GateCheck(name, GateResult.PASSED, text)
     result = GateResult.FAILED if change.low > 1 + tolerance else GateResult.UNDETERMINED
     return GateCheck(name, result, f"{text}: the ratio is {change.median:.2f} ({change.low:.2f} to {change.high:.2f})")
+
+
+def _wait_share(session: Session) -> Interval | None:
+    dataset = session.main_dataset
+    return dataset.diagnosis.wait_share if dataset and dataset.diagnosis else None
 
 
 def _percent(share: float) -> str:
@@ -248,11 +242,7 @@ def _steps(before: Session, after: Session) -> Iterator[FigureDifference]:
 
 
 def _wait(before: Session, after: Session) -> FigureDifference:
-    shares = [
-        one.main_dataset.diagnosis.wait_share if one.main_dataset and one.main_dataset.diagnosis else None
-        for one in (before, after)
-    ]
-    first, second = shares
+    first, second = _wait_share(before), _wait_share(after)
     return FigureDifference(
         "input wait",
         "%",

@@ -149,3 +149,15 @@ class Machine:
         """Cores that AUTOTUNE assumes: its own value if it reported one, else those of the affinity mask."""
         detected = self.believed.autotune_cores if self.believed else None
         return max(1, round(detected)) if detected else self.cores_affinity
+
+    def difference(self, other: Machine) -> str:
+        """Returns the first difference that keeps figures of both from being compared; "" if there is none."""
+        for name, ours, theirs in (
+            ("processor", self.processor, other.processor),
+            ("cores", self.cores_granted, other.cores_granted),
+            ("device", self.device, other.device),
+            ("TensorFlow", self.tensorflow, other.tensorflow),
+        ):
+            if ours != theirs:
+                return f"{name}: {ours} instead of {theirs}"
+        return ""
