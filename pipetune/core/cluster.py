@@ -41,9 +41,8 @@ class ClusterTask:
     workers: int  # processes in lockstep: chief and workers; 1 if the job uses parameter servers
     has_chief: bool = False  # False: the first worker acts as chief
     source_variable: str = TF_CONFIG  # the environment variable that names this task
-    coordinator_host: str = field(
-        default="", compare=False
-    )  # host of the coordinating task, as the other tasks address it
+    # Host of the coordinating task, as the other tasks address it.
+    coordinator_host: str = field(default="", compare=False)
     has_rendezvous: bool = False  # Horovod ranks that meet at a rendezvous server, which pipetune can provide
 
     @property

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 _MIN_SIMILARITY = 0.6  # difflib's default: "analyse" matches "analyze", "train.py" matches no command
 
 
-def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns " Did you mean analyze?", to be appended to a message; "" if no known word is similar."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=_MIN_SIMILARITY)
-    return f" Did you mean {prefix}{near[0]}?" if near else ""
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 class PipetuneError(Exception):

@@ -216,10 +216,9 @@ def read_config_fields(pipeline: Pipeline, edits: Iterable[Edit]) -> dict[str, V
     return dict(field for field in found if field is not None)
 
 
-def read_config_text(fields: Mapping[str, Value], *, module: str = "tfds", autotune: str = "tf.data.AUTOTUNE") -> str:
+def read_config_text(fields: Mapping[str, Value]) -> str:
     """Returns the source text of a `tfds.ReadConfig(...)` with these fields."""
-    given = ", ".join(f"{name}={value_text(name, value, autotune=autotune)}" for name, value in fields.items())
-    return f"{module}.ReadConfig({given})"
+    return f"tfds.ReadConfig({', '.join(f'{name}={value_text(name, value)}' for name, value in fields.items())})"
 
 
 def value_text(name: str, value: Value, *, autotune: str = "tf.data.AUTOTUNE") -> str:

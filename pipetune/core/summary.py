@@ -8,7 +8,7 @@ from pipetune.core.edits import Edit, Plan, Rewrite
 from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.profile import Verdict
 from pipetune.core.results import Comparison, Interval, Rate
-from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Rejection, Session, outcome_of
+from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Session, outcome_of
 
 RATES = ("off", "defaults", "autotune", "tuned")
 SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "verification", "total")
@@ -96,7 +96,7 @@ def _dataset(dataset: DatasetResult) -> dict[str, Json]:
             {**_rewrite(offer.rewrite, dataset, offer.gain), "consent": offer.consent, "why": offer.why}
             for offer in dataset.offered
         ],
-        "rejected": [_rejection(rejection) for rejection in dataset.rejected],
+        "rejected": [{"rule": one.rule, "why": one.why, "gain": encode(one.gain)} for one in dataset.rejected],
         "equality": _equality(dataset.comparison),
         "order": encode(dataset.order),
         "handover": encode(dataset.handover),
@@ -152,10 +152,6 @@ def _candidate(dataset: DatasetResult) -> Json:
         "unit": found.unit,
         "why": found.why,
     }
-
-
-def _rejection(rejection: Rejection) -> dict[str, Json]:
-    return {"rule": rejection.rule, "why": rejection.why, "gain": encode(rejection.gain)}
 
 
 def _equality(comparison: Comparison | None) -> Json:
