@@ -26,7 +26,7 @@ from pipetune.core.sizing import (
     Sizing,
     TrainingJob,
 )
-from pipetune.model.memory import by_operator
+from pipetune.model.memory import by_operator, predicted_peak_bytes
 from pipetune.model.segments import upstream_of_cache
 from pipetune.model.throughput import ThroughputPrediction, no_prediction_reason, predict, reads_files
 
@@ -52,6 +52,11 @@ class PipelineVariant:
         """Examples in an element of the output: those of a batch."""
         return self.profile.examples_per_element
 
+    @property
+    def measured_rate(self) -> float | None:
+        """Measured examples per second; None if the variant was not run alone."""
+        return self.rate.examples_per_second if self.rate is not None else None
+
     def predict_on(self, cores: float) -> ThroughputPrediction:
         """Returns the predicted rate without a storage bound: the job reads from other storage than this machine."""
         return predict(self.pipeline, self.profile, cores, storage_bytes_per_second=math.inf)
@@ -65,7 +70,6 @@ def compute_feed(variant: PipelineVariant, job: TrainingJob, *, unexplained: flo
     there = None if why else variant.predict_on(job.host_cores)
     rate = _rate(variant, here, job.host_cores)
     most, node = (None, None) if here is None else _highest_rate(variant, here)
-    fed = None if rate is None else rate.times(1 / job.replica_rate)
     read = _read_bytes(variant)
     return InputRequirements(
         variant=variant.variant,
@@ -76,13 +80,17 @@ def compute_feed(variant: PipelineVariant, job: TrainingJob, *, unexplained: flo
         host_node=None if there is None else there.bottleneck,
         most_rate=most,
         most_node=node,
-        replicas_fed=fed,
+        replicas_fed=None if rate is None else rate.times(1 / job.replica_rate),
         service_workers=_workers(_rate(variant, here, job.worker_cores), job),
-        storage_bytes_per_second=None if read is None else QuantityRange(read, read, Origin.MEASURED).times(job.rate),
-        memory_bytes=per_replica_memory(variant.pipeline, variant.profile, job, unexplained=unexplained),
-        memory_bytes_rebatched=rebatched_memory(variant.pipeline, variant.profile, job, unexplained=unexplained),
+        storage_bytes_per_second=None if read is None else _exactly(read * job.rate),
+        memory_bytes=_memory(variant, job, unexplained, rebatched=False),
+        memory_bytes_rebatched=_memory(variant, job, unexplained, rebatched=True),
         why=why,
     )
+
+
+def _exactly(value: float, origin: Origin = Origin.MEASURED) -> QuantityRange:
+    return QuantityRange(value, value, origin)
 
 
 def _limit(there: ThroughputPrediction | None) -> ScalingLimit:
@@ -116,23 +124,19 @@ def _rate(form: PipelineVariant, here: ThroughputPrediction | None, cores: float
     """Examples per second on `cores` cores: measured if the measured machine has as many. Else the range from the
     prediction to the prediction corrected by its error on the measured machine.
     """
-    measured = form.rate.examples_per_second if form.rate is not None else None
-    if cores == form.cores and measured:
-        return QuantityRange(measured, measured, Origin.MEASURED)
+    if cores == form.cores and form.measured_rate:
+        return _exactly(form.measured_rate)
     if here is None:
         return None
-    predicted = form.predict_on(cores).rate * form.examples_per_element
-    if predicted == math.inf:
-        return None
-    off = _prediction_ratio(form, here)
-    return QuantityRange(predicted * min(1.0, off), predicted * max(1.0, off), Origin.PREDICTED)
+    predicted = form.predict_on(cores).rate
+    return None if predicted == math.inf else _with_error(predicted, form, here)
 
 
-def _prediction_ratio(form: PipelineVariant, here: ThroughputPrediction) -> float:
-    """Measured over predicted rate on the measured machine; 1 if either is missing."""
-    measured = form.rate.examples_per_second if form.rate is not None else None
-    predicted = here.rate * form.examples_per_element
-    return measured / predicted if measured and 0 < predicted < math.inf else 1.0
+def _with_error(predicted: float, form: PipelineVariant, here: ThroughputPrediction) -> QuantityRange:
+    """A predicted rate in elements, as the range of examples that the error on the measured machine leaves open."""
+    rate, rate_here = predicted * form.examples_per_element, here.rate * form.examples_per_element
+    off = form.measured_rate / rate_here if form.measured_rate and 0 < rate_here < math.inf else 1.0
+    return QuantityRange(rate * min(1.0, off), rate * max(1.0, off), Origin.PREDICTED)
 
 
 def _highest_rate(form: PipelineVariant, here: ThroughputPrediction) -> tuple[QuantityRange | None, str | None]:
@@ -140,9 +144,7 @@ def _highest_rate(form: PipelineVariant, here: ThroughputPrediction) -> tuple[Qu
     many = form.predict_on(_MANY_CORES)
     if many.rate == math.inf or form.predict_on(_MANY_CORES / 4).rate < 0.9 * many.rate:
         return None, None
-    rate = many.rate * form.examples_per_element
-    off = _prediction_ratio(form, here)
-    return QuantityRange(rate * min(1.0, off), rate * max(1.0, off), Origin.PREDICTED), many.bottleneck
+    return _with_error(many.rate, form, here), many.bottleneck
 
 
 def _cores(
@@ -152,9 +154,8 @@ def _cores(
     if cpu is None:
         return None
     low, high = job.host_rate * cpu.low, job.host_rate * cpu.high
-    measured = form.rate.examples_per_second if form.rate is not None else None
-    if measured and _limit(here) is ScalingLimit.CORES:
-        high = max(high, job.host_rate * form.cores / measured)
+    if form.measured_rate and _limit(here) is ScalingLimit.CORES:
+        high = max(high, job.host_rate * form.cores / form.measured_rate)
     return QuantityRange(low, high, cpu.basis)
 
 
@@ -167,7 +168,7 @@ def _workers(rate: QuantityRange | None, job: TrainingJob) -> QuantityRange | No
 
 def _read_bytes(form: PipelineVariant) -> float | None:
     """Bytes read from files per example once in-memory caches are filled; None if unknown."""
-    if any(node.op == "cache" and node.argument("filename") for node in form.pipeline):
+    if _has_cache_file(form.pipeline):
         return None
     still = upstream_of_cache(form.pipeline) | form.pipeline.row_index_operators
     if not any(node.id not in still and reads_files(node) for node in form.pipeline):
@@ -176,66 +177,37 @@ def _read_bytes(form: PipelineVariant) -> float | None:
     return None if use is None or use.bytes_per_element is None else use.bytes_per_element / form.examples_per_element
 
 
-_MEBIBYTE = 2**20  # bytes
+def _has_cache_file(pipeline: Pipeline) -> bool:
+    return any(node.op == "cache" and node.argument("filename") for node in pipeline)
 
 
 def unexplained_bytes(pipeline: Pipeline, profile: Profile, *, cores: float) -> float:
     """Returns the bytes of the measured peak beyond the buffers: kernels' scratch memory, allocators' free lists."""
     if profile.peak_rss_mib is None:
         return 0.0
-    return max(0.0, profile.peak_rss_mib * _MEBIBYTE - sum(by_operator(pipeline, profile, cores=cores).values()))
+    return max(0.0, profile.peak_rss_mib * 2**20 - predicted_peak_bytes(pipeline, profile, cores=cores))
 
 
-def per_replica_memory(
-    pipeline: Pipeline, profile: Profile, job: TrainingJob, *, unexplained: float = 0.0
-) -> QuantityRange | None:
-    """Returns the bytes above the process's baseline with a batch per replica; None if element sizes are unknown.
+def _memory(form: PipelineVariant, job: TrainingJob, unexplained: float, *, rebatched: bool) -> QuantityRange | None:
+    """Bytes above the process's baseline on a host that builds a batch per replica; None if element sizes are unknown.
 
     The range goes from the bytes of the buffers to these plus `unexplained` bytes. An in-memory cache holds at least
     the host's share of the files, and at most everything.
 
     Args:
-        pipeline: the pipeline.
-        profile: its measurements.
+        form: the variant of the pipeline.
         job: the training job.
         unexplained: bytes of the measured peak beyond the buffers.
+        rebatched: every host builds and splits global batches instead; None also for a pipeline without a batch.
     """
-    held = _bytes_held(pipeline, profile, job, grown=job.batch_examples / profile.examples_per_element)
-    ahead = _bytes_prefetched(profile, job, elements=job.replicas_on_full_host)
-    return None if ahead is None else _range(pipeline, held, ahead, job, unexplained)
-
-
-def rebatched_memory(
-    pipeline: Pipeline, profile: Profile, job: TrainingJob, *, unexplained: float = 0.0
-) -> QuantityRange | None:
-    """Returns the same if every host builds and splits global batches; None also for a pipeline without a batch.
-
-    Args: as for `per_replica_memory`.
-    """
-    if not _batch_dependent(pipeline):
+    pipeline, growing = form.pipeline, _batch_dependent(form.pipeline)
+    if form.profile.element_bytes is None or (rebatched and not growing):
         return None
-    held = _bytes_held(pipeline, profile, job, grown=job.batch_examples * job.replicas / profile.examples_per_element)
-    ahead = _bytes_prefetched(profile, job, elements=2 * job.replicas_on_full_host)
-    return None if ahead is None else _range(pipeline, held, ahead, job, unexplained)
-
-
-def _bytes_held(pipeline: Pipeline, profile: Profile, job: TrainingJob, *, grown: float) -> dict[str, float]:
-    """Buffered bytes by operator; those of batches and of everything downstream are multiplied by `grown`."""
-    growing = _batch_dependent(pipeline)
-    held = by_operator(pipeline, profile, cores=job.host_cores)
-    return {name: size * grown if name in growing else size for name, size in held.items()}
-
-
-def _bytes_prefetched(profile: Profile, job: TrainingJob, *, elements: int) -> float | None:
-    """Bytes of `elements` elements with the batch size of one replica; None if element sizes are unknown."""
-    if profile.element_bytes is None:
-        return None
-    return elements * profile.element_bytes * job.batch_examples / profile.examples_per_element
-
-
-def _range(
-    pipeline: Pipeline, held: dict[str, float], ahead: float, job: TrainingJob, unexplained: float
-) -> QuantityRange:
+    grown = job.batch_examples * (job.replicas if rebatched else 1) / form.examples_per_element
+    buffered = by_operator(pipeline, form.profile, cores=job.host_cores)
+    held = {name: size * grown if name in growing else size for name, size in buffered.items()}
+    prefetched = (2 if rebatched else 1) * job.replicas_on_full_host
+    ahead = prefetched * form.profile.element_bytes * job.batch_examples / form.examples_per_element
     cached = sum(held[node.id] for node in pipeline if node.op == "cache")
     most = sum(held.values()) + ahead
     return QuantityRange(most - cached * (1 - 1 / job.hosts), most + unexplained, Origin.PREDICTED)
@@ -275,26 +247,21 @@ def ceilings(
         read_bytes: bytes read from storage per example; None if unknown.
     """
     found = []
-    if feed.host_rate is not None:
-        fed = feed.host_rate.times(1 / job.replica_rate)
-        found.append(_ceiling(job, feed.host_limit, fed, feed.host_node))
+    if feed.replicas_fed is not None:
+        found.append(_ceiling(job, feed.host_limit, feed.replicas_fed, feed.host_node))
     if feed.most_rate is not None and feed.host_limit is ScalingLimit.CORES:
         found.append(_ceiling(job, ScalingLimit.THREADS, feed.most_rate.times(1 / job.replica_rate), feed.most_node))
     read = read_bytes.high if read_bytes is not None else 0.0
-    if job.network_bytes_per_second is not None and read > 0:
-        found.append(
-            _ceiling(job, ScalingLimit.NETWORK, _given(job.network_bytes_per_second / (read * job.replica_rate)))
-        )
-    if job.storage_bytes_per_second is not None and read > 0:
-        found.append(
-            _ceiling(job, ScalingLimit.STORAGE, _given(job.storage_bytes_per_second / (read * job.replica_rate)))
-        )
+    for limit, bandwidth in (
+        (ScalingLimit.NETWORK, job.network_bytes_per_second),
+        (ScalingLimit.STORAGE, job.storage_bytes_per_second),
+    ):
+        if bandwidth is not None and read > 0:
+            found.append(_ceiling(job, limit, _exactly(bandwidth / (read * job.replica_rate), Origin.GIVEN)))
     if files.files:
-        exact = float(files.files * job.per_host)
-        found.append(_ceiling(job, ScalingLimit.FILES, QuantityRange(exact, exact, Origin.MEASURED)))
+        found.append(_ceiling(job, ScalingLimit.FILES, _exactly(float(files.files * job.per_host))))
     if epoch_examples is not None:
-        most = epoch_examples / job.batch_examples
-        found.append(_ceiling(job, ScalingLimit.DATA, QuantityRange(most, most, Origin.MEASURED)))
+        found.append(_ceiling(job, ScalingLimit.DATA, _exactly(epoch_examples / job.batch_examples)))
     return tuple(sorted(found, key=lambda one: (not one.reached and one.limit in PER_HOST_LIMITS, one.replicas.low)))
 
 
@@ -356,10 +323,6 @@ def _ceiling(job: TrainingJob, limit: ScalingLimit, replicas: QuantityRange, nod
     return ReplicaLimit(limit, replicas, node, reached=replicas.low < requested)
 
 
-def _given(replicas: float) -> QuantityRange:
-    return QuantityRange(replicas, replicas, Origin.GIVEN)
-
-
 def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) -> Sizing:
     """Returns what `job` needs, as far as it follows from the session.
 
@@ -409,8 +372,7 @@ def _element_bytes(form: PipelineVariant, job: TrainingJob) -> QuantityRange | N
     """Bytes per second of the uncompressed elements that the replicas of one host take; None if unknown."""
     if form.profile.element_bytes is None:
         return None
-    rate = job.host_rate * form.profile.element_bytes / form.examples_per_element
-    return QuantityRange(rate, rate, Origin.MEASURED)
+    return _exactly(job.host_rate * form.profile.element_bytes / form.examples_per_element)
 
 
 def _compressed(elements: QuantityRange | None, job: TrainingJob) -> QuantityRange | None:
@@ -424,8 +386,7 @@ def _loop_cores(profile: Profile, machine: Machine, job: TrainingJob) -> Quantit
     spent = profile.consumer.bound_cpu_seconds
     if spent is None or machine.device == "cpu":
         return None
-    cores = job.replicas_on_full_host * spent / job.step_seconds
-    return QuantityRange(cores, cores, Origin.MEASURED)
+    return _exactly(job.replicas_on_full_host * spent / job.step_seconds)
 
 
 def _files(form: PipelineVariant, job: TrainingJob) -> FilesNeeded:
@@ -434,9 +395,7 @@ def _files(form: PipelineVariant, job: TrainingJob) -> FilesNeeded:
     known = named if use is not None and use.complete and (named or not use.opened) else None
     cycles = [node.argument("cycle_length") for node in form.pipeline if node.op == "interleave"]
     cycle = max((one for one in cycles if isinstance(one, int) and one > 0), default=None)
-    share = None
-    if known:
-        share = known / (job.hosts * math.ceil(known / job.hosts))
+    share = known / (job.hosts * math.ceil(known / job.hosts)) if known else None
     return FilesNeeded(known, job.hosts, None if cycle is None else cycle * job.hosts, share)
 
 
@@ -462,7 +421,7 @@ def _missing(
             MissingFigure("what a host delivers", why, f"--cores {form.cores:g} gives the figure for that many")
         )
     if feed.storage_bytes_per_second is None:
-        kept = any(node.op == "cache" and node.argument("filename") for node in form.pipeline)
+        kept = _has_cache_file(form.pipeline)
         why = "the bytes read from its cache file were not measured" if kept else "bytes read were not counted"
         found.append(MissingFigure("storage", why))
     elif feed.storage_bytes_per_second.high > 0 and job.storage_bytes_per_second is None:
