@@ -5,9 +5,9 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 from pipetune.core.distribution import (
     COORDINATOR,
@@ -60,10 +60,9 @@ def count_deliveries(expected: Counts, received: Counts) -> DeliveryCounts:
 
 def merge_counts(parts: Iterable[Counts]) -> dict[int, int]:
     """Returns the sum of the counts of all parts."""
-    found: dict[int, int] = {}
+    found: Counter[int] = Counter()
     for part in parts:
-        for key, count in part.items():
-            found[key] = found.get(key, 0) + count
+        found.update(part)
     return found
 
 
@@ -99,16 +98,24 @@ def divide_into_cells(expected: Counts, *, files: Sequence[int] = (), max_cells:
         files: elements in each file, in that order; () if unknown. Up to `max_cells` files become one cell each.
         max_cells: the largest number of cells.
     """
-    total = sum(expected.values())
-    by_file = 1 < len(files) <= max_cells and sum(files) == total
-    count = min(max_cells, total)
-    ends = list(itertools.accumulate(files)) if by_file else [index * total // count for index in range(1, count + 1)]
-    sizes = [end - start for start, end in itertools.pairwise([0, *ends])]
+    ends, by_file = _cell_ends(sum(expected.values()), files, max_cells)
     of_key, position = {}, 0
     for key, equal in expected.items():
         of_key[key] = bisect.bisect_right(ends, position)
         position += equal
-    return Cells(tuple(sizes), of_key, by_file)
+    return Cells(_cell_sizes(ends), of_key, by_file)
+
+
+def _cell_ends(total: int, files: Sequence[int], max_cells: int) -> tuple[list[int], bool]:
+    """Returns the exclusive end of each cell of `total` elements, and whether each cell is a file."""
+    if 1 < len(files) <= max_cells and sum(files) == total:
+        return list(itertools.accumulate(files)), True
+    count = min(max_cells, total)
+    return [index * total // count for index in range(1, count + 1)], False
+
+
+def _cell_sizes(ends: Sequence[int]) -> tuple[int, ...]:
+    return tuple(end - start for start, end in itertools.pairwise([0, *ends]))
 
 
 def worst_coverage(
@@ -177,9 +184,7 @@ def coverage_from_delivery(delivery: ReplicaDelivery, *, files: Sequence[int] = 
     """
     times = delivery.delivery_counts()
     never, once, twice = times.count(0), times.count(1), times.count(2)
-    by_file = 1 < len(files) <= MOST_CELLS
-    count = min(MOST_CELLS, delivery.elements)
-    ends = list(accumulate(files)) if by_file else [index * delivery.elements // count for index in range(1, count + 1)]
+    ends, by_file = _cell_ends(delivery.elements, files, MOST_CELLS)
     return Coverage(
         workers=tuple(_share(one, delivery, ends) for one in delivery.workers),
         counted="elements",
@@ -189,7 +194,7 @@ def coverage_from_delivery(delivery: ReplicaDelivery, *, files: Sequence[int] = 
         once=once,
         twice=twice,
         oftener=delivery.elements - never - once - twice,
-        cells=tuple(end - start for start, end in pairwise([0, *ends])),
+        cells=_cell_sizes(ends),
         by_file=by_file,
         files=len(files),
         replicas_per_worker=delivery.replicas_per_worker,
