@@ -222,7 +222,6 @@ def function_delivery(
     replicas_per_worker: int = 1,
     policy: AutoShardPolicy = AutoShardPolicy.DATA,
     drop_remainder: bool = False,
-    fixed_shapes: bool | None = None,
     steps: int | None = None,
 ) -> ReplicaDelivery:
     """Returns what `distribute_datasets_from_function` delivers; `dataset_fn` shards, then batches for a replica.
@@ -236,9 +235,8 @@ def function_delivery(
         replicas_per_worker: replicas of each worker.
         policy: FILE: it shards its list of files by the input pipeline, and with fewer files a worker is idle. DATA: it
             shards elements, so that every worker reads them all. OFF: it does not shard.
-        drop_remainder: argument of its `batch`.
-        fixed_shapes: whether all batches have the same shape; None derives it from `drop_remainder`. A single worker
-            then stops at the first replica that has no batch left.
+        drop_remainder: argument of its `batch`. All batches then have the same shape, and a single worker stops at the
+            first replica that has no batch left.
         steps: number of steps taken from a dataset that repeats forever between sharding and batching; None for one
             epoch.
 
@@ -265,7 +263,7 @@ def function_delivery(
         replicas_per_worker=replicas_per_worker,
         policy=policy,
         cutting=None,
-        fixed_shapes=drop_remainder if fixed_shapes is None else fixed_shapes,
+        fixed_shapes=drop_remainder,
         endless=steps is not None,
     )
 

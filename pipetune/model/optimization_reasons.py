@@ -205,12 +205,9 @@ def _parallel(node: Node) -> bool:
     return node.op in ("batch", "interleave") and node.argument("num_parallel_calls") is not None
 
 
-def _batch_only(words: str) -> _ReasonFinder:
-    def why(pipeline: Pipeline, _stateful: Mapping[str, Collection[str]]) -> Iterator[PassReason]:
-        if not any(node.op in ("batch", "padded_batch") for node in pipeline):
-            yield PassReason("", words)
-
-    return why
+def _batch_parallelization(pipeline: Pipeline, _stateful: Mapping[str, Collection[str]]) -> Iterator[PassReason]:
+    if not any(node.op in ("batch", "padded_batch") for node in pipeline):
+        yield PassReason("", "there is no batch")
 
 
 def _noop(_pipeline: Pipeline, _stateful: Mapping[str, Collection[str]]) -> Iterator[PassReason]:
@@ -232,8 +229,8 @@ _REASON_FINDERS: Mapping[str, _ReasonFinder] = {
     "map_and_filter_fusion": _pair_fusion("map", "filter"),
     "shuffle_and_repeat_fusion": _pair_fusion("shuffle", "repeat"),
     "inject_prefetch": _inject_prefetch,
-    "parallel_batch": _batch_only("there is no batch"),
-    "batch_parallelization": _batch_only("there is no batch"),
+    "parallel_batch": _batch_parallelization,
+    "batch_parallelization": _batch_parallelization,
     "noop_elimination": _noop,
     "seq_interleave_prefetch": _seq_interleave,
 }

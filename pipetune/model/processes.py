@@ -22,9 +22,7 @@ BUFFER_ELEMENTS = 2
 _ELEMENTS = 48  # elements that each process delivers; the rate is that of the second half
 
 
-def combined_rate(
-    pipeline: Pipeline, profile: Profile, cores: float, *, processes: int, defaults_on: bool | None = None
-) -> float:
+def combined_rate(pipeline: Pipeline, profile: Profile, cores: float, *, processes: int) -> float:
     """Returns the combined rate of several processes in elements of the output per second, without a storage bound.
 
     Args:
@@ -32,10 +30,9 @@ def combined_rate(
         profile: its measured costs.
         cores: cores of the machine; AUTOTUNE in every process assumes that it has all of them.
         processes: number of processes.
-        defaults_on: as in `segments.split_into_segments`.
     """
     overheads = profile.overheads or IDEAL
-    segments = split_into_segments(pipeline, profile, cores, defaults_on=defaults_on, overheads=overheads)
+    segments = split_into_segments(pipeline, profile, cores, overheads=overheads)
     return simulate(segments, processes=processes, cores=cores, crowded_speed=overheads.crowded_speed)
 
 
