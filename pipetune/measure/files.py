@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import itertools
 import mmap
 import os
 import random
@@ -21,6 +23,7 @@ import tensorflow as tf
 
 from pipetune.core import files
 from pipetune.core.storage import PageCacheResidency, SmallFileCosts, Sweep, SweepReader
+from pipetune.measure import machine
 from pipetune.measure.source_reads import Rates, sweep
 from pipetune.timing import windows
 
@@ -54,17 +57,10 @@ def sweep_files(
 
     def window(parallel: int, seconds: float) -> Rates:
         # Once read, a file is in the page cache: a cold window ends with the last segment and does not start over.
-        return Rates(
-            bytes=read_rate(SegmentQueue(found, once=True) if before is not None else again, parallel, seconds)
-        )
+        stretches = SegmentQueue(found, once=True) if before is not None else again
+        return Rates(bytes=read_rate(stretches, parallel, seconds))
 
-    return sweep(
-        SweepReader.FILES,
-        window,
-        limit_seconds=limit_seconds,
-        seed=seed,
-        before=before,
-    )
+    return sweep(SweepReader.FILES, window, limit_seconds=limit_seconds, seed=seed, before=before)
 
 
 def segments(paths: Sequence[str]) -> list[Segment]:
@@ -84,16 +80,13 @@ class SegmentQueue:
 
     def __init__(self, found: Sequence[Segment], *, once: bool = False) -> None:
         """With `once`, it does not start over."""
-        self._segments, self._once, self._next, self._lock = found, once, 0, threading.Lock()
+        self._segments: Iterator[Segment] = iter(found) if once else itertools.cycle(found)
+        self._lock = threading.Lock()
 
     def take(self) -> Segment | None:
         """Returns the next segment; None if none is left."""
         with self._lock:
-            if self._once and self._next >= len(self._segments):
-                return None
-            taken = self._segments[self._next % len(self._segments)]
-            self._next += 1
-        return taken
+            return next(self._segments, None)
 
 
 def read_rate(stretches: SegmentQueue, parallel: int, seconds: float) -> float:
@@ -134,16 +127,13 @@ def _blocks(segment: Segment, block: memoryview) -> Iterator[int]:
     """Reads one segment and yields the number of bytes of each block."""
     path, start, length = segment
     end = start + length
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open(path, "rb", buffering=0) as file:
         while start < end:
-            count = os.preadv(descriptor, [block[: end - start]], start)
+            count = os.preadv(file.fileno(), [block[: end - start]], start)
             if count == 0:
                 break
             yield count
             start += count
-    finally:
-        os.close(descriptor)
 
 
 _FILES = 256  # in the sample, from all over the data
@@ -225,21 +215,15 @@ def count_resident(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages
             complete = False
             break
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with open(path, "rb", buffering=0) as file:
+                if not _residency_visible(file.fileno(), path):
+                    hidden += 1
+                    continue
+                for pages, held in _mapped(file.fileno()):
+                    looked_at += pages
+                    resident += held
         except OSError:
             unreadable += 1
-            continue
-        try:
-            if not _residency_visible(descriptor, path):
-                hidden += 1
-                continue
-            for pages, held in _mapped(descriptor):
-                looked_at += pages
-                resident += held
-        except OSError:
-            unreadable += 1
-        finally:
-            os.close(descriptor)
     return Pages(looked_at, resident, hidden, unreadable, complete)
 
 
@@ -252,36 +236,20 @@ def drop(paths: Iterable[str], *, limit_seconds: float = 5.0) -> bool:
     for path in paths:
         if time.perf_counter() > end:
             return False
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError:  # a pipe, or a file system that does not support the advice
-            pass
-        finally:
-            os.close(descriptor)
+        # Some files cannot be opened, are pipes, or are on a file system that does not support the advice.
+        with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return True
 
 
 def filesystem(path: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
     """Returns the type of the file system that holds a file ("ext4", "tmpfs", "overlay"); "" if unknown."""
     best, kind = "", ""
-    try:
-        lines = mountinfo.read_text().splitlines()
-    except OSError:
-        return ""
     real = os.path.realpath(path)
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        fields = before.split(" ")
-        if len(fields) < 5 or not after:
-            continue
-        point = fields[4].replace("\\040", " ")
-        inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):  # of two mounts on one point, the later hides the earlier
-            best, kind = point, after.split(" ")[0]
+    for mount in machine.mounts(mountinfo):
+        inside = real == mount.point or real.startswith(mount.point.rstrip("/") + "/")
+        if inside and len(mount.point) >= len(best):  # of two mounts on one point, the later hides the earlier
+            best, kind = mount.point, mount.kind
     return kind
 
 

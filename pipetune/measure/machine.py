@@ -131,15 +131,29 @@ def _path(controller: str, unified: bool, root: Path) -> PurePosixPath | None:
 
 def _mount(controller: str, unified: bool, root: Path) -> tuple[PurePosixPath, Path] | None:
     """Returns the group that a hierarchy is mounted from, and the directory it is mounted on."""
-    for line in _lines(root / "proc/self/mountinfo"):
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")
-        if len(fields) < 5 or len(kind) < 3:
-            continue
-        right = kind[0] == "cgroup2" if unified else kind[0] == "cgroup" and controller in kind[2].split(",")
-        if right:
-            return PurePosixPath(_unescaped(fields[3])), root / _unescaped(fields[4]).lstrip("/")
+    for mount in mounts(root / "proc/self/mountinfo"):
+        if mount.kind == "cgroup2" if unified else mount.kind == "cgroup" and controller in mount.options.split(","):
+            return PurePosixPath(mount.top), root / mount.point.lstrip("/")
     return None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A mounted file system (proc(5), mountinfo)."""
+
+    top: str  # the directory of the file system that is mounted
+    point: str  # the directory that it is mounted on
+    kind: str  # its type: "ext4", "cgroup2"
+    options: str  # of the file system
+
+
+def mounts(mountinfo: Path) -> Iterator[Mount]:
+    """Yields the mounted file systems in the order in which they were mounted; none if they cannot be read."""
+    for line in _lines(mountinfo):
+        before, _, after = line.partition(" - ")
+        place, kind = before.split(" "), after.split(" ")
+        if len(place) >= 5 and len(kind) >= 3:
+            yield Mount(_unescaped(place[3]), _unescaped(place[4]), kind[0], kind[2])
 
 
 def _lines(path: Path) -> Iterator[str]:
