@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
-from pipetune.measure.profiler import runtime_names
+from pipetune.measure.profiler import ADDED_OPERATORS, runtime_names
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 
@@ -103,8 +103,8 @@ class ParameterLog:
         """Returns the recent model with the most operators, the newest of equals: between epochs some are missing."""
         looks: list[tuple[Any, list[tuple[int, str]]]] = []
         for model in reversed(self._models):
-            found = runtime_operators(model, pipeline, repeated=self._repeated, divided=self._divided)
-            looks.append((model, list(found)))
+            top = _top(model, repeated=self._repeated, divided=self._divided)
+            looks.append((model, list(_chain(model, pipeline, top))))
         return max(looks, key=lambda look: len({node_id for _, node_id in look[1]}))
 
 
@@ -140,39 +140,24 @@ def log_parameters(dataset: Any, *, seconds: float) -> ParameterLog:
     return log
 
 
-def runtime_operators(
-    model: Any, pipeline: Pipeline, *, repeated: bool, divided: bool = False
-) -> Iterator[tuple[int, str]]:
-    """Yields runtime nodes from the output upstream, each with the id of the operator that it runs; see `_chain`.
-
-    Args:
-        model: the runtime's model, a `ModelProto`.
-        pipeline: the pipeline that runs.
-        repeated: as in `ParameterLog`.
-        divided: as in `ParameterLog`.
-    """
-    yield from _chain(model, pipeline, _top(model, repeated=repeated, divided=divided))
-
-
-def _undivided(model: Any) -> int:
-    """Returns the runtime node upstream of the rebatch by which a strategy divides elements; else the output node."""
-    number = int(model.output)
-    while len(model.nodes[number].inputs) == 1:
-        name, number = model.nodes[number].name, int(model.nodes[number].inputs[0])
-        if name.startswith("Rebatch"):
-            return number
-    return int(model.output)
-
-
 def _top(model: Any, *, repeated: bool, divided: bool) -> int:
     """Returns the runtime node that delivers elements to the consumer, or to the repeat that the window added."""
-    output = top = _undivided(model) if divided else int(model.output)
-    while repeated and len(model.nodes[top].inputs) == 1:
-        name = model.nodes[top].name
-        top = int(model.nodes[top].inputs[0])
-        if name in runtime_names("repeat"):
-            return top
-    return top if not repeated else output
+    top = int(model.output)
+    if divided:  # a strategy divides elements by a rebatch
+        top = _upstream_of(model, top, lambda name: name.startswith("Rebatch"))
+    if repeated:
+        top = _upstream_of(model, top, lambda name: name in runtime_names("repeat"))
+    return top
+
+
+def _upstream_of(model: Any, top: int, matches: Callable[[str], bool]) -> int:
+    """Returns the runtime node directly upstream of the first, from `top` on, whose name matches; else `top`."""
+    number = top
+    while len(model.nodes[number].inputs) == 1:
+        name, number = model.nodes[number].name, int(model.nodes[number].inputs[0])
+        if matches(name):
+            return number
+    return top
 
 
 def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]]:
@@ -187,7 +172,7 @@ def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]
         runtime = model.nodes[number]
         fitting = _fitting(runtime.name, pipeline, node_id)
         if fitting is None:
-            if runtime.name not in _ADDED:
+            if runtime.name not in ADDED_OPERATORS:
                 continue
             yield number, ""
             todo.extend((above, node_id) for above in runtime.inputs)
@@ -203,7 +188,7 @@ def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]
                 (above, name)
                 for name in nexts
                 for above in runtime.inputs
-                if model.nodes[above].name in (*runtime_names(pipeline[name].op), *_ADDED)
+                if model.nodes[above].name in (*runtime_names(pipeline[name].op), *ADDED_OPERATORS)
             )
 
 
@@ -225,4 +210,3 @@ def _fitting(kernel: str, pipeline: Pipeline, node_id: str) -> tuple[Node, tuple
 
 _WITHOUT_ITERATOR = frozenset({"with_options", "assert_cardinality", "cache"})
 _OPENING = frozenset({"interleave", "flat_map"})
-_ADDED = frozenset({"Root", "Options", "MaxIntraOpParallelism", "PrivateThreadPool", "Prefetch", "Model", "Finalize"})

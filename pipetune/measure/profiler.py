@@ -98,6 +98,7 @@ ORIGINAL_GRAPH_EDITS: tuple[Edit, ...] = (
 """Edits that keep the graph as the user wrote it and the runtime's model readable."""
 
 _POLL_SECONDS = 0.004, 0.02  # pause between readings of about 0.1 ms; counts not read before an epoch ends are lost
+_SLOW_SECONDS = 6.0  # run of a slow pipeline that has not output three elements before
 _LEAST_SHARE = 0.01  # of an operator's time, by judgement: operators inside its function with less are not listed
 
 _SOURCES = frozenset(
@@ -207,13 +208,12 @@ def at_parallelism_one(pipeline: Pipeline) -> Pipeline:
     return apply_edits(pipeline, edits)
 
 
-def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, limit_seconds: float = 6.0) -> InputProfile:
+def profile_input(source: live.LivePipeline, *, seconds: float = 1.5) -> InputProfile:
     """Returns the cost of each operator from a run of the pipeline alone at parallelism 1.
 
     Args:
         source: the live pipeline.
-        seconds: approximate length of the run.
-        limit_seconds: length of the run of a slow pipeline that has not output three elements before.
+        seconds: approximate length of the run; longer if a slow pipeline has not output three elements before.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
@@ -237,7 +237,7 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, limit_seco
             cpu, wall, count = time.process_time(), time.perf_counter(), 0
             polled, pause, draw = wall, 0.0, random.Random(0)
             epoch = int(dataset.cardinality()) if repeated else 0
-            while (count < 3 and time.perf_counter() - wall < limit_seconds) or time.perf_counter() - wall < seconds:
+            while (spent := time.perf_counter() - wall) < seconds or (count < 3 and spent < _SLOW_SECONDS):
                 next(iterator)
                 count += 1
                 since = time.perf_counter() - polled
@@ -373,12 +373,15 @@ def _leads_to(model: Any, number: int, node: Node) -> bool:
         found = model.nodes[number]
         if found.name in names or node.op in ("with_options", "opaque"):
             return True
-        if len(found.inputs) != 1 or found.name not in _ADDED:
+        if len(found.inputs) != 1 or found.name not in ADDED_OPERATORS:
             return False
         (number,) = found.inputs
 
 
-_ADDED = frozenset({"Root", "Options", "MaxIntraOpParallelism", "PrivateThreadPool", "Prefetch", "Model", "Finalize"})
+ADDED_OPERATORS = frozenset(
+    {"Root", "Options", "MaxIntraOpParallelism", "PrivateThreadPool", "Prefetch", "Model", "Finalize"}
+)
+"""Names of runtime nodes that TensorFlow adds to a pipeline."""
 
 
 def runtime_names(op: str) -> tuple[str, ...]:
