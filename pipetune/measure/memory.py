@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.edits import Edit, SetArgument, apply_edits
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import BufferContents, PaddingShares
 from pipetune.core.results import RunFailed
 from pipetune.measure import machine
+from pipetune.measure.shuffles import with_smaller_shuffles
 from pipetune.model.memory import Shapes, best_buckets, max_buckets, padded_share, sequential_batches
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
@@ -150,7 +150,11 @@ def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: 
         why = why or "an epoch has too few batches for buckets of several lengths"
     if why:
         return replace(found, why_not=why)
-    decides = max(first, key=lambda place: _component_share(place, elements, item_bytes, batches))
+
+    def component_share(place: int) -> float:
+        return padded_share([[shapes[place]] for shapes in elements], [item_bytes[place]], batches)
+
+    decides = max(first, key=component_share)
     lengths = [shapes[decides][0] for shapes in elements]
     boundaries, bucketed = best_buckets(elements, lengths, item_bytes, batch_size=batch_size, bucket_limit=most)
     if not boundaries:
@@ -164,21 +168,10 @@ def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: 
     )
 
 
-def _component_share(place: int, elements: list[Shapes], item_bytes: list[int], batches: list[range]) -> float:
-    """Returns the share of padding in one component."""
-    return padded_share([[shapes[place]] for shapes in elements], [item_bytes[place]], batches)
-
-
 def _upstream_pipeline(pipeline: Pipeline, node: Node) -> Pipeline:
     """Returns the pipeline upstream of `node`, with shuffle buffers that fill quickly."""
-    edits: list[Edit] = []
-    for one in pipeline.upstream(node.id):
-        size = one.argument("buffer_size")
-        if one.op == "shuffle" and isinstance(size, int) and size > _MOST_SHUFFLE_ELEMENTS:
-            edits.append(SetArgument(one.id, "buffer_size", _MOST_SHUFFLE_ELEMENTS))
-    upstream = {one.id for one in pipeline.upstream(node.id)}
-    part = replace(pipeline, nodes=tuple(one for one in pipeline if one.id in upstream))
-    return apply_edits(part, edits)
+    upstream = replace(pipeline, nodes=pipeline.upstream(node.id))
+    return with_smaller_shuffles(upstream, {one.id: _MOST_SHUFFLE_ELEMENTS for one in upstream})
 
 
 def _components(spec: Any, path: ComponentPath = ()) -> Iterator[tuple[ComponentPath, Any]]:
