@@ -250,9 +250,7 @@ def _datasets(cores: int) -> dict[str, Any]:
     functions: Mapping[str, Callable[..., Any]] = {
         "brief": functools.partial(_spin, lanes=128, kernels=8),  # much shorter than the overhead of calling it
         "short": functools.partial(_spin, lanes=512, kernels=10),  # some tens of microseconds in one thread
-        "long": known_costs.sorting_function(
-            2
-        ).function,  # most of a millisecond: here a slower core costs more than the call
+        "long": known_costs.sorting_function(2).function,  # most of 1 ms: a slower core costs more than the call
     }
     for name, function in functions.items():
         rows = _ROWS[name]

@@ -25,6 +25,7 @@ that use several threads.
 """
 
 METHOD = "t on differences between prefixes, 95 %"
+_ERROR = 0.05  # two-sided
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ class PrefixSeconds:
     wall: tuple[float, ...]
 
 
-def operator_costs(
-    prefixes: Sequence[PrefixSeconds], visits: Mapping[str, Mapping[str, float]], *, error: float = 0.05
-) -> dict[str, Cost]:
+def operator_costs(prefixes: Sequence[PrefixSeconds], visits: Mapping[str, Mapping[str, float]]) -> dict[str, Cost]:
     """The cost of the last operator of every prefix.
 
     Args:
@@ -78,9 +77,9 @@ def operator_costs(
     for row, name in enumerate(names):
         spin = min(max(0.0, cpu_points[row] - wall_points[row]), SPIN_SECONDS)
         found[name] = Cost(
-            cpu=_interval(cpu_points[row] - spin, cpu_rounds[row] - spin, error),
-            wall=_interval(wall_points[row], wall_rounds[row], error),
-            waiting=_interval(max(0.0, wall_points[row] - cpu_points[row]), wall_rounds[row] - cpu_rounds[row], error),
+            cpu=_interval(cpu_points[row] - spin, cpu_rounds[row] - spin),
+            wall=_interval(wall_points[row], wall_rounds[row]),
+            waiting=_interval(max(0.0, wall_points[row] - cpu_points[row]), wall_rounds[row] - cpu_rounds[row]),
         )
     return found
 
@@ -96,11 +95,11 @@ def _not_negative(matrix: np.ndarray, seconds: np.ndarray) -> list[float]:
     return [float(cost) for cost in costs]
 
 
-def _interval(point: float, rounds: np.ndarray, error: float) -> Interval:
+def _interval(point: float, rounds: np.ndarray) -> Interval:
     """Two-sided t interval around the mean of the rounds, not below zero, and with the point in it."""
     values = [float(value) for value in rounds]
     reach = statistics.stdev(values) / math.sqrt(len(values))
-    reach *= float(special.stdtrit(len(values) - 1, 1 - error / 2))
+    reach *= float(special.stdtrit(len(values) - 1, 1 - _ERROR / 2))
     mean = statistics.fmean(values)
     return Interval(
         median=point,

@@ -258,9 +258,8 @@ def _known_ratio(node: Node, input_node: Node, *, endless: bool) -> float | None
             return input_node.cardinality / node.cardinality
         size = node.argument("batch_size")
         return float(size) if isinstance(size, int) else None
-    made = not operator_facts(
-        input_node.op
-    ).source  # a source skips without building elements; that is the operator's own cost
+    # A source skips without building elements; that is the operator's own cost.
+    made = not operator_facts(input_node.op).source
     if node.op == "skip" and made and not endless and node.cardinality > 0 and input_node.cardinality > 0:
         return input_node.cardinality / node.cardinality
     if node.op == "shard":
