@@ -163,11 +163,8 @@ def _has_only_reported_copies(left: Path) -> bool:
 
 def _reported_copies(left: Path) -> set[str]:
     """Returns the names of the copies that were reported to users, once everything is restored."""
-    return (
-        set(filter(None, (left / _REPORTED_COPIES).read_text().split("\n")))
-        if (left / _REPORTED_COPIES).exists()
-        else set()
-    )
+    reported = left / _REPORTED_COPIES
+    return set(filter(None, reported.read_text().split("\n"))) if reported.exists() else set()
 
 
 def _kill_processes_of(left: str) -> bool:

@@ -147,9 +147,7 @@ class DatasetResult:
     optimisations: OptimizationPasses | None = None  # TensorFlow's own graph passes
     course: RunDynamics | None = None  # of a run: first element, epoch boundaries, drift
     cost: DatasetCost | None = None  # over the whole process
-    handover: InputDistribution | None = (
-        None  # how a strategy distributes it to the replicas; None: there is no strategy
-    )
+    handover: InputDistribution | None = None  # how a strategy distributes it to the replicas; None: without one
     skew: InputSkew | None = None  # between the inputs of several workers in lockstep
     as_written: OriginalSharding | None = None  # what each worker receives; None: one worker, or not counted
     share: float | None = None  # of validation: what its input takes of an epoch of training and validation

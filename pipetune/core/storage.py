@@ -202,12 +202,10 @@ def read_config_field(pipeline: Pipeline, edit: Edit) -> tuple[str, Value] | Non
         return None
     if isinstance(edit, Remove):
         return _LEFT_OUT.get(pipeline[edit.node].op)
-    names: Mapping[str, str] = {}
-    for node, fields in ((reading.interleave, _INTERLEAVE), (reading.shuffle, _SHUFFLE), (reading.decode, _DECODE)):
-        if node is not None and node.id == edit.node:
-            names = fields
-    name = names.get(edit.name)
-    return None if name is None else (name, edit.value)
+    for node, names in ((reading.interleave, _INTERLEAVE), (reading.shuffle, _SHUFFLE), (reading.decode, _DECODE)):
+        if node is not None and node.id == edit.node and edit.name in names:
+            return names[edit.name], edit.value
+    return None
 
 
 def read_config_fields(pipeline: Pipeline, edits: Iterable[Edit]) -> dict[str, Value]:

@@ -377,11 +377,9 @@ class UndoJournal:
             return None
         if only:
             return found
-        return (
-            replace(found, copy=self._copy_of(name, now.st_size))
-            if copying
-            else replace(found, kind=RecordKind.UNCOPIED)
-        )
+        if not copying:
+            return replace(found, kind=RecordKind.UNCOPIED)
+        return replace(found, copy=self._copy_of(name, now.st_size))
 
     def _copy_of(self, name: str, size: int) -> str:
         """Copies the file into the journal's folder and returns the name of the copy.
@@ -395,11 +393,8 @@ class UndoJournal:
             if self._copied + size > MAX_COPIED_BYTES:
                 raise TooLarge(errno.EDQUOT, "pipetune cannot back up all files that would change")
             shutil.copyfile(name, target)
-            descriptor = os.open(target, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)  # the journal must not refer to a copy that a power failure would lose
-            finally:
-                os.close(descriptor)
+            with open(target, "rb") as copied:
+                os.fsync(copied.fileno())  # the journal must not refer to a copy that a power failure would lose
         except OSError as error:
             raise TooLarge(errno.EDQUOT, str(error)) from error
         self._copied, self._copies = self._copied + size, self._copies + 1
