@@ -76,12 +76,11 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
         if behind >= _EXPLAINS * lost:
             enough = sufficient_buffer(intervals, bound)
             advice = f"; {enough} would be enough" if enough is not None and enough > buffer else ""
-            node = _last_prefetch(pipeline)
             slowest = 1e3 * max(intervals)
             usual = 1e3 * statistics.median(intervals)
             return Explanation(
                 Cause.BUFFER,
-                node,
+                next((node.id for node in reversed(pipeline.nodes) if node.op == "prefetch"), None),
                 f"The input is fast enough on average but comes in bursts (up to {slowest:.3g} ms for an element, "
                 f"half of them within {usual:.3g} ms), and the last prefetch buffers {buffer}{advice}.",
             )
@@ -97,10 +96,6 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
             f"Input and model share the {granted}: together they need {1000.0 * needed:.3g} ms of CPU time per step.",
         )
     return None
-
-
-def _last_prefetch(pipeline: Pipeline) -> str | None:
-    return next((node.id for node in reversed(pipeline.nodes) if node.op == "prefetch"), None)
 
 
 def verdict_of(share: Interval | None) -> Verdict:

@@ -185,24 +185,17 @@ def _pair_fusion(first: str, second: str) -> _ReasonFinder:
 
 
 def _inject_prefetch(pipeline: Pipeline, _stateful: Mapping[str, Collection[str]]) -> Iterator[PassReason]:
-    last: Node | None = pipeline.output
-    if last is not None and last.op in _NO_ITERATOR:
-        last = _upstream_operator(pipeline, last)
+    end = pipeline.output
+    last = _upstream_operator(pipeline, end) if end.op in _NO_ITERATOR else end
     if last is None:
         return
+    above = _upstream_operator(pipeline, last)
+    fusible = last.op == "batch" and above is not None and above.op == "map"
+    parallel = last.op in ("batch", "interleave") and last.argument("num_parallel_calls") is not None
     if last.op == "prefetch":
         yield PassReason(last.id, "the pipeline already ends in a prefetch")
-    elif last.op == "map" or (last.op == "batch" and _fusible(last, pipeline)) or _parallel(last):
+    elif last.op == "map" or fusible or parallel:
         yield PassReason(last.id, f"the {last.title} at the end already runs in the background")
-
-
-def _fusible(batch: Node, pipeline: Pipeline) -> bool:
-    above = _upstream_operator(pipeline, batch)
-    return above is not None and above.op == "map"
-
-
-def _parallel(node: Node) -> bool:
-    return node.op in ("batch", "interleave") and node.argument("num_parallel_calls") is not None
 
 
 def _batch_parallelization(pipeline: Pipeline, _stateful: Mapping[str, Collection[str]]) -> Iterator[PassReason]:

@@ -50,21 +50,19 @@ def _remote_storage_reason(node: Node, profile: Profile) -> str:
 def _reason(node: Node, measured: OperatorProfile | None) -> str:
     if node.op == "opaque":
         return f"pipetune does not know the operator {node.title}"
-    if node.op == "from_generator" or (node.function is not None and node.function.python):
+    function = node.function
+    if node.op == "from_generator" or (function is not None and function.python):
         return f"{node.title} runs Python code, which takes turns with the training loop"
-    if node.function is not None and node.function.called_on_batches:
+    if function is None:
+        return ""
+    if function.called_on_batches:
         known = measured is not None and measured.on_batch_seconds is not None
         return "" if known else f"the cost of {node.title} on batches was not measured"
-    if node.function is not None and node.function.form is FunctionVariant.DECODE_AND_CROP:
-        known = (
-            remaining_cost_share(node, measured) is not None
-            and measured is not None
-            and measured.cpu_seconds is not None
-        )
-        return "" if known else f"the cost of {node.title} {node.function.form} was not measured"
-    if node.function is not None and (measured is None or measured.cpu_seconds is None):
-        return f"the cost of {node.title} was not measured"
-    return ""
+    known = measured is not None and measured.cpu_seconds is not None
+    if function.form is FunctionVariant.DECODE_AND_CROP:
+        known = known and remaining_cost_share(node, measured) is not None
+        return "" if known else f"the cost of {node.title} {function.form} was not measured"
+    return "" if known else f"the cost of {node.title} was not measured"
 
 
 class Bound(enum.StrEnum):
@@ -124,7 +122,8 @@ def predict(
         for segment in segments
     ]
     named = tuple(dict.fromkeys(part.node for part in work if part.node != RUNTIME))
-    cores_rate = cores * _speed(cores, overheads.crowded_speed) / cpu_seconds if cpu_seconds > 0 else float("inf")
+    speed = overheads.crowded_speed if cores > 1 else 1.0
+    cores_rate = cores * speed / cpu_seconds if cpu_seconds > 0 else float("inf")
     if cpu_seconds > 0:
         bounds.append((cores_rate, Bound.CORES, named))
     running = {part.node for part in work}
@@ -156,10 +155,6 @@ def contended_rate(rate: float, cpu_seconds: float, cores: float, crowded_speed:
         return rate
     fall = (1 - crowded_speed) / (cores - 1)
     return rate * (1 + fall) / (1 + fall * rate * cpu_seconds)
-
-
-def _speed(cores: float, crowded_speed: float) -> float:
-    return crowded_speed if cores > 1 else 1.0
 
 
 def _kind(segment: Segment) -> Bound:
