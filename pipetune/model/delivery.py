@@ -82,16 +82,6 @@ class WorkerDelivery:
 
 
 @dataclass(frozen=True)
-class ElementCounts:
-    """How often the elements of the data are delivered, over all workers."""
-
-    never: int
-    once: int
-    repeated: int
-    most_deliveries: int  # deliveries of the most frequent one; counted up to 255
-
-
-@dataclass(frozen=True)
 class ReplicaDelivery:
     """An epoch (for infinite data: the requested steps) on all workers, which run in lockstep."""
 
@@ -133,12 +123,6 @@ class ReplicaDelivery:
     def balanced(self) -> bool:
         """Whether all workers build equally many minibatches, so that none has to wait or gets empty ones."""
         return len({one.minibatches for one in self.workers}) <= 1
-
-    def coverage(self) -> ElementCounts:
-        """Returns the numbers of elements by how often they are delivered."""
-        times = self.delivery_counts()
-        never, once = times.count(0), times.count(1)
-        return ElementCounts(never, once, self.elements - never - once, max(times, default=0))
 
     def delivery_counts(self) -> bytearray:
         """Returns how often each element is delivered, capped at 255, to use one byte per element."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.errors import PipetuneError
-from pipetune.model.delivery import ElementCounts, ReplicaDelivery, dataset_delivery, function_delivery
+from pipetune.model.delivery import ReplicaDelivery, dataset_delivery, function_delivery
 from pipetune.model.sharding import AutoShardPolicy, Rebatching
 
 FILE, DATA, OFF = AutoShardPolicy.FILE, AutoShardPolicy.DATA, AutoShardPolicy.OFF
@@ -46,6 +47,22 @@ def made(
     return dataset_delivery(files, batch, workers=workers, replicas_per_worker=replicas, policy=policy, **more)
 
 
+@dataclass(frozen=True)
+class ElementCounts:
+    """How often the elements of the data are delivered, over all workers."""
+
+    never: int
+    once: int
+    repeated: int
+    most_deliveries: int
+
+
+def coverage(delivery: ReplicaDelivery) -> ElementCounts:
+    times = delivery.delivery_counts()
+    never, once = times.count(0), times.count(1)
+    return ElementCounts(never, once, delivery.elements - never - once, max(times, default=0))
+
+
 @pytest.mark.mission("B3.examples")
 class TestTwelveElements:
     """The examples of the section "Sharding": batches of 4, two workers with one replica each."""
@@ -69,7 +86,7 @@ class TestTwelveElements:
     def test_one_file_unsharded(self) -> None:
         guide = dataset_delivery([12], 4, workers=2, policy=OFF)
         assert alone(guide) == [[[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]] * 2
-        assert guide.coverage() == ElementCounts(never=0, once=0, repeated=12, most_deliveries=2)
+        assert coverage(guide) == ElementCounts(never=0, once=0, repeated=12, most_deliveries=2)
 
     def test_one_file_by_file_is_rejected(self) -> None:
         for policy in (FILE, AutoShardPolicy.AUTO):
@@ -114,7 +131,7 @@ def test_each_worker_drops_its_own_remainder_by_file() -> None:
     found = dataset_delivery([7, 1, 3], 3, workers=2, replicas_per_worker=2, policy=FILE, drop_remainder=True)
     assert found.delivered == 9
     assert found.idle_workers == (1,)
-    assert found.coverage() == ElementCounts(never=2, once=9, repeated=0, most_deliveries=1)
+    assert coverage(found) == ElementCounts(never=2, once=9, repeated=0, most_deliveries=1)
     assert dataset_delivery([4, 4], 5, workers=2, policy=FILE, drop_remainder=True).delivered == 0
     assert dataset_delivery([4, 4], 5, workers=2, policy=DATA, drop_remainder=True).delivered == 5
 
@@ -136,7 +153,7 @@ def test_fixed_shapes_lose_batches_of_incomplete_step() -> None:
     found = function_delivery([11], 2, replicas_per_worker=3, drop_remainder=True)
     assert of(found, 0) == [[[0, 1], [2, 3], [4, 5]]]
     assert (found.workers[0].lost_minibatches, found.workers[0].dummies) == (2, 0)
-    assert found.coverage().never == 5
+    assert coverage(found).never == 5
     several = function_delivery([11], 2, workers=2, drop_remainder=True)
     assert [one.lost_minibatches for one in several.workers] == [0, 0]
     assert several.messages == several.steps + 1
@@ -145,7 +162,7 @@ def test_fixed_shapes_lose_batches_of_incomplete_step() -> None:
 def test_function_with_too_few_files_leaves_worker_idle() -> None:
     found = function_delivery([6, 6], 2, workers=3, policy=FILE)
     assert found.idle_workers == (2,)
-    assert found.coverage() == ElementCounts(never=0, once=12, repeated=0, most_deliveries=1)
+    assert coverage(found) == ElementCounts(never=0, once=12, repeated=0, most_deliveries=1)
     assert function_delivery([6, 6], 2, workers=3, policy=DATA).idle_workers == ()
 
 
@@ -153,7 +170,7 @@ def test_endless_data_repeats_smaller_shard_more_often() -> None:
     found = dataset_delivery([6, 2], 4, workers=2, policy=FILE, steps=3)
     assert alone(found) == [[[0, 1], [2, 3], [4, 5]], [[6, 7], [6, 7], [6, 7]]]
     assert found.messages == 0 and found.first_out is None
-    assert found.coverage() == ElementCounts(never=0, once=6, repeated=2, most_deliveries=3)
+    assert coverage(found) == ElementCounts(never=0, once=6, repeated=2, most_deliveries=3)
 
 
 def test_endless_data_without_elements_has_no_steps() -> None:
@@ -183,7 +200,7 @@ def test_each_element_is_delivered_once_or_to_every_worker(
     assert seen == dict.fromkeys(range(total), times)
     assert found.delivered == sum(found.step_sizes) == times * total
     expected = ElementCounts(0, total if times == 1 else 0, total if times > 1 else 0, times if total else 0)
-    assert found.coverage() == expected
+    assert coverage(found) == expected
 
 
 @given(FILES, BATCH, WORKERS, REPLICAS, POLICY, st.booleans(), st.booleans())
@@ -237,7 +254,7 @@ def test_endless_data_gives_full_steps_to_all_workers(
     assert found.balanced and found.messages == 0
     assert sum(one.dummies for one in found.workers) == 0
     if found.policy is DATA and steps * batch <= sum(files):
-        assert found.coverage().most_deliveries == 1
+        assert coverage(found).most_deliveries == 1
 
 
 @given(FILES, st.integers(1, 6), WORKERS, REPLICAS, POLICY, st.booleans())
@@ -247,9 +264,9 @@ def test_invariants_of_functions(
     found = function_delivery(
         files, batch, workers=workers, replicas_per_worker=replicas, policy=policy, drop_remainder=drop
     )
-    coverage = found.coverage()
-    assert coverage.most_deliveries <= (workers if policy is OFF else 1)
-    assert coverage.never == 0 or drop
+    counts = coverage(found)
+    assert counts.most_deliveries <= (workers if policy is OFF else 1)
+    assert counts.never == 0 or drop
     for one in found.workers:
         assert all(max(step) <= batch for step in one.sizes)
         assert one.minibatches + one.dummies == one.lost_minibatches + sum(map(len, one.sizes))
