@@ -59,28 +59,6 @@ class Stream:
         return tuple(found)
 
 
-@dataclass(frozen=True)
-class InputContext:
-    """`tf.distribute.InputContext` with the same names: which of the input pipelines a `dataset_fn` is called for."""
-
-    num_input_pipelines: int = 1
-    input_pipeline_id: int = 0
-    num_replicas_in_sync: int = 1
-
-    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """Returns the global batch size divided by the number of replicas.
-
-        Raises:
-            ValueError: the global batch size is not divisible by it, as in TensorFlow.
-        """
-        check_positive(global_batch_size=global_batch_size, num_replicas_in_sync=self.num_replicas_in_sync)
-        if global_batch_size % self.num_replicas_in_sync:
-            raise ValueError(
-                f"the global batch size {global_batch_size} is not divisible by {self.num_replicas_in_sync} replicas"
-            )
-        return global_batch_size // self.num_replicas_in_sync
-
-
 def applied_policy(policy: AutoShardPolicy, *, from_files: bool, workers: int) -> AutoShardPolicy:
     """Returns the policy that TensorFlow applies for `policy`.
 

@@ -15,7 +15,7 @@ from tensorflow.python.data.experimental.ops import distribute
 from tensorflow.python.distribute import input_lib
 
 from pipetune.core.errors import PipetuneError
-from pipetune.model.sharding import InputContext, batch_size_known, find_shardable_files
+from pipetune.model.sharding import batch_size_known, find_shardable_files
 from pipetune.pipelines import live
 from tests.distributed.cases import Case, drawn, minibatches
 
@@ -76,16 +76,6 @@ def test_one_minibatch_per_replica_of_the_worker_is_prefetched(tmp_path: Path) -
     prefetch = made._input_dataset
     assert type(prefetch).__name__ == "_PrefetchDataset"
     assert int(prefetch._buffer_size) == case.replicas
-
-
-def test_input_context_behaves_like_that_of_tensorflow() -> None:
-    ours, theirs = InputContext(3, 1, 6), tf.distribute.InputContext(3, 1, 6)
-    for name in ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync"):
-        assert getattr(ours, name) == getattr(theirs, name)
-    assert ours.get_per_replica_batch_size(12) == theirs.get_per_replica_batch_size(12)
-    for context in (ours, theirs):
-        with pytest.raises(ValueError, match="not divisible"):
-            context.get_per_replica_batch_size(10)
 
 
 def identity(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sharding policies, shards of files and of elements, and TensorFlow's InputContext."""
+"""Sharding policies, and shards of files and of elements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pipetune.core.errors import PipetuneError
 from pipetune.model.sharding import (
     AutoShardPolicy,
-    InputContext,
     Stream,
     applied_policy,
     shard,
@@ -91,13 +90,6 @@ def test_stream_restarts_at_its_end(files: list[int], workers: int, start: int, 
     once = numbers(stream)
     found = [number for series in stream.between(start, start + length) for number in series]
     assert found == [once[position % len(once)] for position in range(start, start + length) if once]
-
-
-def test_input_context_divides_batch_or_raises() -> None:
-    context = InputContext(num_input_pipelines=2, input_pipeline_id=1, num_replicas_in_sync=4)
-    assert context.get_per_replica_batch_size(64) == 16
-    with pytest.raises(ValueError, match="10 is not divisible by 4"):
-        context.get_per_replica_batch_size(10)
 
 
 def test_invalid_sizes_are_rejected() -> None:
