@@ -1,4 +1,4 @@
-"""Facts about every tf.data operator: its effect on order, count, randomness, buffers, failures and epochs."""
+"""Facts about every tf.data operator: its effect on order, count, randomness and epochs."""
 
 from __future__ import annotations
 
@@ -48,10 +48,7 @@ class OperatorFacts:
     order: OrderEffect = OrderEffect.KEEPS
     count: CountEffect = CountEffect.ONE_TO_ONE
     random: bool = False  # draws random numbers itself
-    buffers: bool = False  # keeps elements in memory
-    asynchronous: bool = False  # always runs in its own threads
     parallel_argument: str = ""  # the argument that makes it run in its own threads
-    can_fail: bool = False  # may raise depending on the data, even if its function does not
     source: bool = False  # has no input dataset
     takes_function: bool = False  # has a function that TensorFlow traces; `Node.function` describes it
     batches: bool = False  # combines several elements into one, or splits one
@@ -66,8 +63,6 @@ CAUTIOUS = OperatorFacts(
     OrderEffect.UNKNOWN,
     CountEffect.UNKNOWN,
     random=True,
-    buffers=True,
-    can_fail=True,
     takes_function=True,
     epochs=EpochEffect.UNKNOWN,
     python=True,
@@ -77,7 +72,7 @@ CAUTIOUS = OperatorFacts(
 """The facts assumed for an unknown operator."""
 
 _MEMORY_SOURCE = OperatorFacts(count=CountEffect.MORE, source=True)
-_FILE_SOURCE = OperatorFacts(count=CountEffect.MORE, source=True, can_fail=True, reads_files=True)
+_FILE_SOURCE = OperatorFacts(count=CountEffect.MORE, source=True, reads_files=True)
 _PARALLEL = "num_parallel_calls"
 
 OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
@@ -93,7 +88,6 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
             OrderEffect.UNKNOWN,
             CountEffect.UNKNOWN,
             source=True,
-            can_fail=True,
             epochs=EpochEffect.UNKNOWN,
             python=True,
             random=True,
@@ -107,45 +101,37 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         "CsvDataset": _FILE_SOURCE,
         "load": _FILE_SOURCE,
         # One element in, one element out.
-        "map": OperatorFacts(takes_function=True, can_fail=True, parallel_argument=_PARALLEL),
+        "map": OperatorFacts(takes_function=True, parallel_argument=_PARALLEL),
         # The state of a scan lets it stop early.
-        "scan": OperatorFacts(count=CountEffect.FEWER, takes_function=True, can_fail=True),
+        "scan": OperatorFacts(count=CountEffect.FEWER, takes_function=True),
         "enumerate": OperatorFacts(),
-        "to_ragged": OperatorFacts(can_fail=True),
-        "prefetch": OperatorFacts(buffers=True, asynchronous=True, same_elements=True),
+        "to_ragged": OperatorFacts(),
+        "prefetch": OperatorFacts(same_elements=True),
         "with_options": OperatorFacts(same_elements=True),
         "copy_to_device": OperatorFacts(same_elements=True),
-        "assert_cardinality": OperatorFacts(can_fail=True, same_elements=True),
-        "cache": OperatorFacts(buffers=True, epochs=EpochEffect.FREEZES, same_elements=True, can_fail=True),
-        "snapshot": OperatorFacts(buffers=True, epochs=EpochEffect.FREEZES, can_fail=True, reads_files=True),
-        "shuffle": OperatorFacts(
-            OrderEffect.SHUFFLES, random=True, buffers=True, epochs=EpochEffect.DIFFERENT, same_elements=True
-        ),
+        "assert_cardinality": OperatorFacts(same_elements=True),
+        "cache": OperatorFacts(epochs=EpochEffect.FREEZES, same_elements=True),
+        "snapshot": OperatorFacts(epochs=EpochEffect.FREEZES, reads_files=True),
+        "shuffle": OperatorFacts(OrderEffect.SHUFFLES, random=True, epochs=EpochEffect.DIFFERENT, same_elements=True),
         # Fewer.
-        "filter": OperatorFacts(count=CountEffect.FEWER, takes_function=True, can_fail=True, same_elements=True),
+        "filter": OperatorFacts(count=CountEffect.FEWER, takes_function=True, same_elements=True),
         "take": OperatorFacts(count=CountEffect.FEWER, same_elements=True, reads_all=False),
         "skip": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
         "shard": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
-        "take_while": OperatorFacts(
-            count=CountEffect.FEWER, takes_function=True, can_fail=True, same_elements=True, reads_all=False
-        ),
+        "take_while": OperatorFacts(count=CountEffect.FEWER, takes_function=True, same_elements=True, reads_all=False),
         "ignore_errors": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
-        "unique": OperatorFacts(count=CountEffect.FEWER, buffers=True, same_elements=True),
+        "unique": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
         # Several into one, one into several.
-        "batch": OperatorFacts(
-            count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True, parallel_argument=_PARALLEL
-        ),
-        "padded_batch": OperatorFacts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
-        "ragged_batch": OperatorFacts(count=CountEffect.FEWER, buffers=True, batches=True, can_fail=True),
-        "unbatch": OperatorFacts(count=CountEffect.UNKNOWN, batches=True, can_fail=True),
-        "rebatch": OperatorFacts(count=CountEffect.UNKNOWN, buffers=True, batches=True, can_fail=True),
-        "window": OperatorFacts(count=CountEffect.UNKNOWN, buffers=True, batches=True),
-        "group_by_window": OperatorFacts(
-            OrderEffect.CHANGES, CountEffect.UNKNOWN, buffers=True, batches=True, takes_function=True, can_fail=True
-        ),
-        "flat_map": OperatorFacts(count=CountEffect.UNKNOWN, takes_function=True, can_fail=True),
+        "batch": OperatorFacts(count=CountEffect.FEWER, batches=True, parallel_argument=_PARALLEL),
+        "padded_batch": OperatorFacts(count=CountEffect.FEWER, batches=True),
+        "ragged_batch": OperatorFacts(count=CountEffect.FEWER, batches=True),
+        "unbatch": OperatorFacts(count=CountEffect.UNKNOWN, batches=True),
+        "rebatch": OperatorFacts(count=CountEffect.UNKNOWN, batches=True),
+        "window": OperatorFacts(count=CountEffect.UNKNOWN, batches=True),
+        "group_by_window": OperatorFacts(OrderEffect.CHANGES, CountEffect.UNKNOWN, batches=True, takes_function=True),
+        "flat_map": OperatorFacts(count=CountEffect.UNKNOWN, takes_function=True),
         "interleave": OperatorFacts(
-            OrderEffect.CHANGES, CountEffect.UNKNOWN, takes_function=True, can_fail=True, parallel_argument=_PARALLEL
+            OrderEffect.CHANGES, CountEffect.UNKNOWN, takes_function=True, parallel_argument=_PARALLEL
         ),
         # Epochs.
         "repeat": OperatorFacts(count=CountEffect.MORE, epochs=EpochEffect.JOINS, same_elements=True),

@@ -33,7 +33,7 @@ def test_public_operator_is_in_table(name: str) -> None:
 def test_unknown_operator_gets_most_cautious_facts(name: str) -> None:
     found = operator_facts(name)
     assert (found.order, found.count, found.epochs) == (OrderEffect.UNKNOWN, CountEffect.UNKNOWN, EpochEffect.UNKNOWN)
-    assert found.random and found.can_fail and found.python and found.buffers and found.reads_files
+    assert found.random and found.python and found.reads_files
     assert found.takes_function and not found.same_elements and not found.reads_all
 
 
@@ -52,12 +52,9 @@ def test_unknown_operator_gets_most_cautious_facts(name: str) -> None:
         ("padded_batch", "parallel_argument", ""),
         ("shuffle", "random", True),
         ("shuffle", "epochs", EpochEffect.DIFFERENT),
-        ("shuffle", "buffers", True),
         ("repeat", "epochs", EpochEffect.JOINS),
         ("repeat", "count", CountEffect.MORE),
         ("cache", "epochs", EpochEffect.FREEZES),
-        ("prefetch", "asynchronous", True),
-        ("map", "asynchronous", False),
         ("take", "reads_all", False),
         ("zip", "reads_all", False),
         ("skip", "reads_all", True),
@@ -66,7 +63,6 @@ def test_unknown_operator_gets_most_cautious_facts(name: str) -> None:
         ("choose", "random", True),
         ("TFRecordDataset", "reads_files", True),
         ("TFRecordDataset", "source", True),
-        ("range", "can_fail", False),
         ("enumerate", "same_elements", False),
         ("scan", "takes_function", True),
     ],
