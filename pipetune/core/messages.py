@@ -62,7 +62,6 @@ class Job:
     skip_reason: str = ""  # how the worker that ran them ended: "killed by signal 9 (out of memory?)"
     attempt: int = 1  # 2 after a restart
     command: Mapping[str, object] = field(default_factory=dict)  # for `Session.command`
-    limit_seconds: float | None = None  # for the whole job
     lockstep_role: LockstepRole | None = None  # among the processes that train in lockstep; None: trains alone
 
 
