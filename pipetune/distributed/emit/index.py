@@ -139,8 +139,7 @@ def _check_rows(pipeline: Pipeline, node: Node) -> None:
         raise CannotExpress(
             f"{_place(node)} takes apart what {_place(above[0])} did already, and an index has room for two numbers."
         )
-    function = node.function
-    drawn = function is not None and (function.random or not function.stateless or function.python)
+    drawn = node.function is not None and not node.function.stateless
     if drawn or any(kind.startswith(("Shuffle", "Repeat", "Random")) for kind in node.inner):
         raise CannotExpress(f"The rows that {_place(node)} makes of an element may be others each time.")
 

@@ -194,7 +194,7 @@ def _check_alike(node: Node) -> None:
     function = node.function
     if function is None or node.op in {"map", "from_generator"}:
         return
-    if function.random or not function.stateless:
+    if not function.stateless:
         raise CannotExpress(
             f"The function of {node.title} draws random numbers or keeps state, and it would have to choose "
             "the same elements on every worker: there are too few files to divide before it."

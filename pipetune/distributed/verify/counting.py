@@ -215,8 +215,7 @@ def read_epochs(source: live.LivePipeline, reduced: Pipeline, count: int) -> lis
 
 def _restarts(node: Node) -> bool:
     """Whether the output of an operator in an epoch is independent of earlier epochs."""
-    function = node.function
-    draws = function is not None and (function.random or not function.stateless)
+    draws = node.function is not None and not node.function.stateless
     shuffles = any("Shuffle" in kind for kind in node.inner)
     return operator_facts(node.op).epochs is EpochEffect.SAME and not draws and not shuffles
 

@@ -89,9 +89,8 @@ class _Form:
         """Takes the module, its pipeline, and the most batches to read from an endless worker; None: all batches."""
         self._module, self._most = module, most
         self._batched = any(node.op in ("batch", "padded_batch") for node in tuned)
-        functions = [node.function for node in tuned if node.function is not None]
         padded = any(node.op == "padded_batch" for node in tuned)
-        drawn = any(one.random or one.python or not one.stateless for one in functions)
+        drawn = any(node.function is not None and not node.function.stateless for node in tuned)
         self.steady = not padded and not drawn  # a row does not depend on the run or on its batch
 
     def batches(self, dataset: Any) -> Batches:

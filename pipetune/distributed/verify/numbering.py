@@ -372,7 +372,7 @@ def _unrecognisable(pipeline: Pipeline) -> Iterable[Edit]:
     for node in pipeline:
         below = any(name in changed for name in node.inputs)
         leave = node.op in _ALWAYS_OUT and len(node.inputs) == 1
-        if node.op == "map" and (below or _draws(node)):
+        if node.op == "map" and (below or not (node.function is None or node.function.stateless)):
             leave, below = True, True
         elif below and node.op in _WITH_FUNCTION:
             leave = True
@@ -380,8 +380,3 @@ def _unrecognisable(pipeline: Pipeline) -> Iterable[Edit]:
             changed.add(node.id)
         if leave:
             yield Remove(node.id)
-
-
-def _draws(node: Node) -> bool:
-    function = node.function
-    return function is not None and (function.random or not function.stateless)
