@@ -16,13 +16,12 @@ from pipetune.distributed.collect import parts
 from pipetune.distributed.emit import kinds, tfds
 from pipetune.distributed.emit.kind import Kind, Standalone
 from pipetune.distributed.emit.remote import refuse_all
+from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.emit.write import emit_standalone
 from pipetune.distributed.verify import batch_checks, coverage, index_coverage, service_coverage
 from pipetune.distributed.verify.coverage import Counted
 from pipetune.model.service import recommendation
 from pipetune.pipelines.live import LivePipeline
-
-_BATCHES = frozenset({"batch", "padded_batch"})
 
 
 def count_deliveries(
@@ -132,7 +131,7 @@ def epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None, *, ev
     first = checks[0]
     if first.counted != "elements" or first.batches_per_worker is None or first.elements is None:
         return None
-    drops = not every_row and any(node.argument("drop_remainder") for node in tuned if node.op in _BATCHES)
+    drops = not every_row and any(node.argument("drop_remainder") for node in tuned if node.op in BATCHES)
     size = batch_size or 1
     return first.elements // size if drops else math.ceil(first.elements / size)
 

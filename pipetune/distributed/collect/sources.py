@@ -18,8 +18,6 @@ from pipetune.distributed.collect import python_literals
 from pipetune.pipelines import live
 from pipetune.pipelines.gathering import source_arrays
 
-_READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
-_READER_OPS = ("TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset")
 _MOST_NAMES = 1_000  # file names written as a list, at most
 _MOST_VALUES = 64  # values written as constants, at most
 
@@ -30,7 +28,7 @@ def describe(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
     Raises:
         CannotExpress: no text would produce the same data; the message says why.
     """
-    if node.op in _READERS:
+    if node.op in live.READERS:
         return _files(_strings(dataset._filenames))
     if node.id in pipeline.row_index_operators:
         gathered = next(below.gathering for below in pipeline.downstream(node.id) if below.gathers_rows)
@@ -119,8 +117,8 @@ def _reads_files(pipeline: Pipeline, node: Node) -> bool:
     if node.location is not None and node.location.method == "list_files":
         return True
     return any(
-        below.op in _READERS
-        or any(kind.startswith(_READER_OPS) for kind in below.inner)
+        below.op in live.READERS
+        or any(kind.startswith(tuple(live.READERS)) for kind in below.inner)
         or (below.function is not None and below.function.reads_files)
         for below in pipeline.downstream(node.id)
     )

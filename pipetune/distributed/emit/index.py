@@ -17,8 +17,9 @@ from pipetune.distributed.emit.body import Body
 from pipetune.distributed.emit.index_steps import WRAPPERS, IndexedSteps
 from pipetune.distributed.emit.module import function_of
 from pipetune.distributed.emit.remote import place
-from pipetune.distributed.emit.sharding import BATCHES, READERS, Sharding
+from pipetune.distributed.emit.sharding import BATCHES, Sharding
 from pipetune.distributed.emit.wording import Wording
+from pipetune.model.sharding import READERS
 
 _TAKES_APART = frozenset({"interleave", "flat_map", *READERS})
 _BY_POSITION = frozenset({"take", "skip", "shard", "take_while", "zip", "concatenate"})

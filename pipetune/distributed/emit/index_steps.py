@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pipetune.core.distribution import Definition, SourceText
 from pipetune.core.pipeline import Node
-from pipetune.distributed.emit.sharding import READERS
 from pipetune.distributed.emit.steps import Steps
+from pipetune.model.sharding import READERS
 
 _SLICES = "tf.data.Dataset.from_tensor_slices("
 _WRAPPERS = {

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pipetune.core.distribution import SourceText
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.model.sharding import READERS
 
 MOST_WORKERS = 4
 """The form is made, and checked, for up to this many workers."""
 
-READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
 BATCHES = frozenset({"batch", "padded_batch"})
 
 _SAME_COUNT = frozenset({"map", "prefetch", "with_options", "cache", "assert_cardinality"})

@@ -8,8 +8,9 @@ from pipetune.core.distribution import SourceText, StandaloneParts, string_liter
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
-from pipetune.distributed.emit.sharding import READERS, Sharding
+from pipetune.distributed.emit.sharding import Sharding
 from pipetune.distributed.emit.wording import Wording
+from pipetune.model.sharding import READERS
 from pipetune.source.function_variants import vectorized_text
 from pipetune.source.map_functions import named_callee
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from pipetune.core.distribution import ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
+from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.counting import running
 from pipetune.distributed.verify.emitted import fitting_batch_size
@@ -50,9 +51,8 @@ def weigh(source: live.LivePipeline, tuned: Pipeline) -> ElementBytes | None:
     return None
 
 
-_BATCHES = frozenset({"batch", "padded_batch"})
 _SEEN_THROUGH = frozenset(
-    {"map", "shuffle", "repeat", "cache", "prefetch", "with_options", "assert_cardinality", *_BATCHES}
+    {"map", "shuffle", "repeat", "cache", "prefetch", "with_options", "assert_cardinality", *BATCHES}
 )
 
 
@@ -106,7 +106,7 @@ def of_replicas(
 
 def _ends_with_a_batch(tuned: Pipeline) -> bool:
     """Whether each epoch ends with a batch of its own: no batch contains rows of two epochs."""
-    batches = [node for node in tuned if node.op in _BATCHES]
+    batches = [node for node in tuned if node.op in BATCHES]
     blended = any(above.op == "repeat" for node in batches for above in tuned.upstream(node.id))
     return bool(batches) and not blended and not _changes_count_unseen(tuned)
 
@@ -130,7 +130,7 @@ def of_own_size(
     Raises:
         CannotExpress: a pipeline does not run, or a batch is too large.
     """
-    batches = [node for node in tuned if node.op in _BATCHES]
+    batches = [node for node in tuned if node.op in BATCHES]
     reshaped = any(below.op == "map" for node in batches for below in tuned.downstream(node.id))
     for whole in made:
         _one_batch(whole, None if reshaped else batch_size)

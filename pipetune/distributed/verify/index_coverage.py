@@ -17,6 +17,7 @@ import tensorflow as tf
 from pipetune.core.distribution import DeliveryMode
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
+from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.counting import running
 from pipetune.distributed.verify.emitted import loaded, maker
@@ -88,7 +89,7 @@ class _Form:
     def __init__(self, module: Any, tuned: Pipeline, *, most: int | None) -> None:
         """Takes the module, its pipeline, and the most batches to read from an endless worker; None: all batches."""
         self._module, self._most = module, most
-        self._batched = any(node.op in ("batch", "padded_batch") for node in tuned)
+        self._batched = any(node.op in BATCHES for node in tuned)
         padded = any(node.op == "padded_batch" for node in tuned)
         drawn = any(node.function is not None and not node.function.stateless for node in tuned)
         self.steady = not padded and not drawn  # a row does not depend on the run or on its batch

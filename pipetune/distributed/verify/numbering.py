@@ -17,6 +17,7 @@ from pipetune import tensorflow_private
 from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 
@@ -137,24 +138,13 @@ def _opened(above: Numbered, opened: Callable[[Any], Any], arguments: Mapping[st
 
 
 def _map(_node: Node, original: Any, above: Any) -> Any:
-    def mapped(number: Any, element: Any) -> Any:
-        return number, tensorflow_private.call_traced(original._map_func, element)
-
-    return above.map(_as_it_is(mapped))
-
-
-def _filter(_node: Node, original: Any, above: Any) -> Any:
-    def kept(_number: Any, element: Any) -> Any:
-        return tensorflow_private.call_traced(original._predicate, element)
-
-    return above.filter(_as_it_is(kept))
+    return above.map(
+        _as_it_is(lambda number, element: (number, tensorflow_private.call_traced(original._map_func, element)))
+    )
 
 
-def _take_while(_node: Node, original: Any, above: Any) -> Any:
-    def goes_on(_number: Any, element: Any) -> Any:
-        return tensorflow_private.call_traced(original._predicate, element)
-
-    return above.take_while(_as_it_is(goes_on))
+def _predicate(original: Any) -> Any:
+    return _as_it_is(lambda _number, element: tensorflow_private.call_traced(original._predicate, element))
 
 
 def _shuffle(node: Node, original: Any, above: Any) -> Any:
@@ -165,28 +155,20 @@ def _shuffle(node: Node, original: Any, above: Any) -> Any:
         )
 
 
-def _unchanged(_node: Node, _original: Any, above: Any) -> Any:
-    return above
-
-
 _SAME_NUMBERS: Mapping[str, Callable[[Node, Any, Any], Any]] = {
     "map": _map,
-    "filter": _filter,
-    "take_while": _take_while,
+    "filter": lambda node, original, above: above.filter(_predicate(original)),
+    "take_while": lambda node, original, above: above.take_while(_predicate(original)),
     "shuffle": _shuffle,
     "take": lambda node, original, above: above.take(node.argument("count")),
     "skip": lambda node, original, above: above.skip(node.argument("count")),
     "shard": lambda node, original, above: above.shard(node.argument("num_shards"), node.argument("index")),
     "repeat": lambda node, original, above: above.repeat(node.argument("count")),
     "ignore_errors": lambda node, original, above: above.ignore_errors(),
-    "prefetch": _unchanged,
-    "cache": _unchanged,
-    "with_options": _unchanged,
-    "assert_cardinality": _unchanged,
+    **dict.fromkeys(("prefetch", "cache", "with_options", "assert_cardinality"), lambda node, original, above: above),
 }
 
 
-_BATCHES = frozenset({"batch", "padded_batch"})
 _BELOW_BATCH = frozenset(
     {"map", "filter", "repeat", "prefetch", "with_options", "cache", "shuffle", "ignore_errors"}
     | {"assert_cardinality", "take", "skip", "zip", "concatenate"}
@@ -194,7 +176,6 @@ _BELOW_BATCH = frozenset(
 _ALWAYS_OUT = frozenset({"repeat", "cache", "prefetch", "with_options", "assert_cardinality"})
 _ONE_TO_ONE = frozenset({"map", "shuffle"})
 _WITH_FUNCTION = frozenset({"filter", "flat_map", "interleave", "scan", "take_while", "group_by_window", "unbatch"})
-_READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
 _TEXTS = (tf.string, tf.int64, tf.int32, tf.uint8)
 
 
@@ -220,7 +201,7 @@ def of_elements(pipeline: Pipeline, *, in_order: bool = False) -> Pipeline:
 def of_files(pipeline: Pipeline) -> Pipeline | None:
     """Returns the part of a pipeline that outputs the names of the files to read; None if there is no such part."""
     reduced = of_elements(pipeline)
-    while reduced.output.op in {*_READERS, "interleave", "flat_map", *_ONE_TO_ONE, "filter"}:
+    while reduced.output.op in {*live.READERS, "interleave", "flat_map", *_ONE_TO_ONE, "filter"}:
         if len(reduced.output.inputs) != 1:
             return None
         reduced = apply_edits(reduced, [Remove(reduced.output.id)])
@@ -230,7 +211,7 @@ def of_files(pipeline: Pipeline) -> Pipeline | None:
 
 def reads_records(pipeline: Pipeline) -> bool:
     """Whether the pipeline opens files."""
-    return any(node.op in _READERS or node.inner for node in pipeline)
+    return any(node.op in live.READERS or node.inner for node in pipeline)
 
 
 def repeats_inside(pipeline: Pipeline) -> bool:
@@ -265,7 +246,7 @@ def fingerprints(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Datas
     Raises:
         CannotReplay: an operator cannot be rebuilt.
     """
-    return _comparable(source, pipeline).map(tf.autograph.experimental.do_not_convert(fingerprint))
+    return _comparable(source, pipeline).map(_as_it_is(fingerprint))
 
 
 def numbered_groups(source: live.LivePipeline, pipeline: Pipeline, size: int) -> tuple[tf.data.Dataset, bool, bool]:
@@ -301,11 +282,11 @@ def numbers(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
         CannotReplay: an operator cannot be rebuilt, or does not keep the numbers.
     """
     found = numbered(_comparable(source, pipeline))
-    return found.dataset.map(tf.autograph.experimental.do_not_convert(lambda number, _element: number))
+    return found.dataset.map(_as_it_is(lambda number, _element: number))
 
 
 def _grouped(dataset: tf.data.Dataset, look: Any, size: int, *, together: bool) -> tf.data.Dataset:
-    look = tf.autograph.experimental.do_not_convert(look)
+    look = _as_it_is(look)
     return dataset.batch(size).map(look) if together else dataset.map(look).batch(size)
 
 
@@ -358,7 +339,7 @@ def _below_batches(pipeline: Pipeline) -> list[str]:
     batches: list[str] = []
     while todo:
         node = pipeline[todo.pop()]
-        if node.op in _BATCHES:
+        if node.op in BATCHES:
             batches.append(node.id)
         elif node.op in _BELOW_BATCH:
             todo += node.inputs

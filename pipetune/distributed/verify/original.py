@@ -15,6 +15,7 @@ from pipetune.core.distribution import Coverage, ElementIdentity, OriginalShardi
 from pipetune.core.edits import Insert, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import counting, numbering, stored_bytes
 from pipetune.model import sharding
 from pipetune.model.coverage import coverage_from_delivery, worst_coverage
@@ -123,7 +124,6 @@ def _shards(node: Node) -> int:
     return count if isinstance(count, int) else 0
 
 
-_BATCHES = frozenset({"batch", "padded_batch"})
 _MOST_COMPUTED = 5_000_000  # elements; the computation takes 1 to 2 s
 _WHOLE_BATCHES = frozenset({"take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
 
@@ -177,7 +177,7 @@ def _by_arithmetic(pipeline: Pipeline, job: WorkerJob, policy: str) -> Coverage 
     It is possible only if that number is known, and the data is divided neither by files, because their sizes would
     matter, nor by the script's own `shard`.
     """
-    batches = [node for node in pipeline if node.op in _BATCHES]
+    batches = [node for node in pipeline if node.op in BATCHES]
     elements = pipeline[batches[-1].inputs[0]].cardinality if batches else INFINITE
     size = _size(batches[-1]) if batches else None
     if size is None or not 0 <= elements <= _MOST_COMPUTED or any(node.op == "shard" for node in pipeline):
@@ -210,7 +210,7 @@ class _Division:
         if how.counted != "elements":
             raise _TooLong("There is too much data to count its elements.")
         self._source, self._job, self._policy = source, job, policy
-        batches = [node for node in pipeline if node.op in _BATCHES]
+        batches = [node for node in pipeline if node.op in BATCHES]
         self._batch = _size(batches[-1]) if batches else None
         below = pipeline.downstream(batches[-1].id) if batches else ()
         if any(node.op in _WHOLE_BATCHES for node in below):

@@ -26,10 +26,11 @@ from pipetune.distributed.emit.module import (
     with_file_sources,
 )
 from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, local_files, place, refuse_python
-from pipetune.distributed.emit.sharding import undivided
+from pipetune.distributed.emit.sharding import BATCHES, undivided
 from pipetune.distributed.emit.tables import Tables
 from pipetune.distributed.emit.tables import find as find_tables
 from pipetune.distributed.emit.wording import REPLICAS, Wording
+from pipetune.model.sharding import READERS
 
 _SEED = "worker_seed()"
 _WORDING = Wording(
@@ -40,9 +41,8 @@ _WORDING = Wording(
     replicas_opening=f"{REPLICAS} = input_context.num_replicas_in_sync  # of a worker",
     shuffle_seed=_SEED,
 )
-_ORDER_IS_FREE = frozenset({"map", "filter", "interleave", "flat_map", "TFRecordDataset", "TextLineDataset",
-                            "FixedLengthRecordDataset", "batch", "padded_batch", "prefetch", "repeat",
-                            "with_options", "ignore_errors", "assert_cardinality", "cache"})  # fmt: skip
+_ORDER_IS_FREE = frozenset({"map", "filter", "interleave", "flat_map", "prefetch", "repeat", "with_options", "cache",
+                            "ignore_errors", "assert_cardinality", *BATCHES, *READERS})  # fmt: skip
 
 _WORKER_SEED = Definition(
     "worker_seed",
