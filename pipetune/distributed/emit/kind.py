@@ -39,15 +39,6 @@ class Standalone:
     guarantee: str = ""  # how often an element comes where that is not "once in an epoch", a sentence
 
 
-def as_it_is(pipeline: Pipeline) -> Pipeline:
-    """The pipeline, which a kind takes as the plan made it."""
-    return pipeline
-
-
-def anything(pipeline: Pipeline) -> None:
-    """Refuses no pipeline."""
-
-
 @dataclass(frozen=True)
 class Kind:
     """One value of `--distribute`."""
@@ -55,7 +46,7 @@ class Kind:
     name: str
     emit: Callable[[StandaloneParts, Known], Standalone]  # raises CannotExpress with the reason
     delivery: DeliveryMode = DeliveryMode.PARTS
-    prepare: Callable[[Pipeline], Pipeline] = as_it_is  # what has to change first; raises CannotExpress
-    refuse: Callable[[Pipeline], None] = anything  # raises CannotExpress for what cannot run there, as it is prepared
+    prepare: Callable[[Pipeline], Pipeline] = lambda pipeline: pipeline  # what has to change first
+    refuse: Callable[[Pipeline], None] = lambda pipeline: None  # raises CannotExpress for what cannot run there
     static_shapes: bool = False  # every shape has to be known before it runs
     one_process: bool = False  # all replicas are fed by one pipeline, as a rule

@@ -135,7 +135,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     return Standalone(text, notes, where.by, None, batch_size=body.batch_size, indexed=bool(indexed.lines))
 
 
-def _prepare(pipeline: Pipeline) -> Pipeline:
+def _refuse(pipeline: Pipeline) -> None:
     refuse_python(pipeline, why="which the workers of a parameter server job do not have")
     for node in pipeline:
         if node.op == "cache" and node.argument("filename"):
@@ -143,7 +143,6 @@ def _prepare(pipeline: Pipeline) -> Pipeline:
                 f"{place(node)} writes a file, and the workers cannot be told apart: all would write the same.",
                 hint="Cache in memory, or prepare the data once and write it to files.",
             )
-    return pipeline
 
 
 def _added(parts: StandaloneParts) -> Iterator[Edit]:
@@ -204,4 +203,4 @@ def _usage(known: Known, tables: Tables) -> Iterator[str]:
     yield f"model.fit(dataset_creator(), epochs=..., steps_per_epoch={steps})"
 
 
-KIND = Kind("parameter-server", emit, DeliveryMode.WHOLE, _prepare)
+KIND = Kind("parameter-server", emit, DeliveryMode.WHOLE, refuse=_refuse)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, StandaloneParts
 from pipetune.core.edits import Remove, apply_edits
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import Node
 from pipetune.core.results import ServiceNeed
 from pipetune.distributed.emit import header, service_files
 from pipetune.distributed.emit.body import Body
@@ -113,11 +114,6 @@ _TOLD = """What the training process reads.
     service: where the dispatcher listens; else the environment variable TF_DATA_SERVICE says it.
     job_name: training processes that give the same name share one pass over the data.
     """
-
-
-def _prepare(pipeline: Pipeline) -> Pipeline:
-    refuse_python(pipeline, why="which the workers of the service do not have")
-    return pipeline
 
 
 def _wording(*, mixes: bool) -> Wording:
@@ -240,4 +236,9 @@ def _notes(
         )
 
 
-KIND = Kind("service", emit, DeliveryMode.SERVICE, _prepare)
+KIND = Kind(
+    "service",
+    emit,
+    DeliveryMode.SERVICE,
+    refuse=partial(refuse_python, why="which the workers of the service do not have"),
+)
