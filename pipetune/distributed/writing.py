@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pipetune.core.distribution import DeliveryMode, ElementBytes, ModuleCheck
@@ -14,10 +15,9 @@ from pipetune.core.results import ServiceNeed
 from pipetune.core.session import DistributedResult
 from pipetune.distributed.collect import parts
 from pipetune.distributed.emit import kinds, tfds
-from pipetune.distributed.emit.kind import Kind, Standalone
+from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.remote import refuse_all
 from pipetune.distributed.emit.sharding import BATCHES
-from pipetune.distributed.emit.write import emit_standalone
 from pipetune.distributed.verify import batch_checks, coverage, index_coverage, service_coverage
 from pipetune.distributed.verify.coverage import Counted
 from pipetune.model.service import recommendation
@@ -259,7 +259,8 @@ def distribute(
         refuse_all(lambda: chosen.refuse(tuned), *_shape_checks(chosen, source, tuned))
         found = parts.collect(source, tuned)
         weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
-        written = emit_standalone(found.parts, kind, script=script, batch_bytes=weighed)
+        known = Known(script, batch_bytes=weighed)
+        written = chosen.emit(found.parts, known)
         counted = count_deliveries(chosen, written, source, tuned, parameter=found.parameter)
     except (CannotExpress, CannotReplay) as error:
         return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
@@ -269,17 +270,15 @@ def distribute(
         return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
     order, no_index = check_index_order(chosen, written, tuned, checks, parameter=found.parameter)
     full, no_fill = check_filled_batches(written, checks, tuned, parameter=found.parameter)
-    written = emit_standalone(
-        found.parts,
-        kind,
-        script=script,
+    known = replace(
+        known,
         checked=" ".join(filter(None, (check_description(chosen, checks), order, full))),
         epoch_batches=epoch_batches(checks, tuned, written.batch_size),
-        batch_bytes=weighed,
         need=need,
         no_index=no_index,
         no_fill=no_fill,
     )
+    written = chosen.emit(found.parts, known)
     write_text(path, written.text)
     for name, text in written.companions:
         write_text(path.with_name(name), text)

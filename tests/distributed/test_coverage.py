@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from pipetune.core.edits import Rewrite, apply_edits
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DistributedResult
-from pipetune.distributed.emit.write import Standalone, emit_standalone
+from pipetune.distributed.emit import kinds
+from pipetune.distributed.emit.kind import Known, Standalone
 from pipetune.distributed.writing import distribute
 from pipetune.rewrites import batch_first, gather
 from pipetune.rewrites.rule import RuleContext
@@ -81,7 +83,7 @@ def write_records(folder: Path, *, files: int, records: int) -> str:
 def emit(dataset: Any) -> tuple[live.LivePipeline, Standalone, Any]:
     source = live.read(dataset)
     found = parts.collect(source, source.pipeline)
-    return source, emit_standalone(found.parts, "multiworker", script="train.py"), found.parameter
+    return source, kinds.find("multiworker").emit(found.parts, Known("train.py")), found.parameter
 
 
 def check(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> tuple[ModuleCheck, ...]:
@@ -499,12 +501,14 @@ def test_module_with_missing_elements_is_not_written(
 ) -> None:
     from pipetune.distributed import writing
 
-    def wrong(*arguments: Any, **keywords: Any) -> Standalone:
-        made = emit_standalone(*arguments, **keywords)
+    kind = kinds.find("multiworker")
+
+    def wrong(*arguments: Any) -> Standalone:
+        made = kind.emit(*arguments)
         text = made.text.replace(".shard(workers, worker)", ".shard(workers, 0)")
         return Standalone(text, made.notes, made.shard_by, made.global_batch_size)
 
-    monkeypatch.setattr(writing, "emit_standalone", wrong)
+    monkeypatch.setattr(writing.kinds, "find", lambda _name: replace(kind, emit=wrong))
     source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
     result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
     assert result.notes[0].startswith("Not written: with 2 workers, 18 elements were missing")
@@ -516,7 +520,7 @@ def test_module_with_missing_elements_is_not_written(
 def test_dataset_function_that_is_not_pure_is_refused(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(12).batch(2))
     found = parts.collect(source, source.pipeline)
-    made = emit_standalone(found.parts, "parameter-server", script="train.py")
+    made = kinds.find("parameter-server").emit(found.parts, Known("train.py"))
     whole: dict[str, Any] = {"batch_size": made.batch_size, "delivery": DeliveryMode.WHOLE}
     (row,) = coverage.check(made.text, source, **whole)
     assert (row.missing, row.duplicated) == (0, 0)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.distributed.collect.parts import collect as collect_parts
 from pipetune.distributed.emit import kinds
-from pipetune.distributed.emit.write import emit_standalone
+from pipetune.distributed.emit.kind import Known
 from pipetune.distributed.verify.coverage import Counted, count
 from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module, records
@@ -70,7 +70,7 @@ def side_by_side_of(dataset: Any, name: str) -> Any:
     """The coverage by real processes that read the module written for the dataset."""
     source, kind = live.read(dataset), kinds.find(name)
     parts = collect_parts(source, source.pipeline)
-    written = emit_standalone(parts.parts, name, script="train.py")
+    written = kind.emit(parts.parts, Known("train.py"))
     counted = writing.count_deliveries(kind, written, source, source.pipeline, parameter=parts.parameter)
     assert counted.expectation is not None
     if kind.delivery is DeliveryMode.SERVICE:
@@ -152,7 +152,7 @@ def test_workers_of_cluster_share_an_epoch(dataset: Any) -> None:
 def test_ranks_are_determined_by_variables_of_horovodrun(dataset: Any) -> None:
     source = live.read(dataset.repeat())
     parts = collect_parts(source, source.pipeline).parts
-    made = emit_standalone(parts, "horovod", script="train.py")
+    made = kinds.find("horovod").emit(parts, Known("train.py"))
     counted: Counted = count(
         made.text, source, shard_by=made.shard_by, batch_size=4, delivery=DeliveryMode.RANKS, worker_counts=(2,)
     )

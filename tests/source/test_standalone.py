@@ -12,7 +12,8 @@ from pipetune.core.distribution import Definition, FunctionSource, SourceText, S
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, Value
-from pipetune.distributed.emit.write import Standalone, emit_standalone
+from pipetune.distributed.emit import kinds
+from pipetune.distributed.emit.kind import Known, Standalone
 
 PARSE = FunctionFacts(name="parse", digest="a")
 AUGMENT = FunctionFacts(name="augment", digest="b", random=True)
@@ -43,7 +44,7 @@ def parts(source: SourceText, *steps: Step, options: Mapping[str, Value] | None 
 
 
 def emit(made: StandaloneParts, kind: str = "multiworker") -> Standalone:
-    return emit_standalone(made, kind, script="train.py")
+    return kinds.find(kind).emit(made, Known("train.py"))
 
 
 def statements(text: str) -> list[str]:
@@ -328,7 +329,7 @@ def test_conflicting_names_are_refused(function: FunctionSource, reason: str) ->
 
 
 def test_header_is_valid_for_any_script_name_and_shows_the_kind() -> None:
-    made = emit_standalone(photos(14), "mirrored", script='a"""\\N.py', checked='It ran as "2".')
+    made = kinds.find("mirrored").emit(photos(14), Known('a"""\\N.py', 'It ran as "2".'))
     docstring = ast.get_docstring(ast.parse(made.text)) or ""
     assert "tf.distribute.MirroredStrategy()" in docstring
     assert 'It ran as "2".' in docstring

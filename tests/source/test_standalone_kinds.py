@@ -16,7 +16,7 @@ from pipetune.core.pipeline import Pipeline, SourceLocation, Value
 from pipetune.core.results import ServiceNeed
 from pipetune.core.sizing import Origin, QuantityRange
 from pipetune.distributed.emit import kinds
-from pipetune.distributed.emit.write import Standalone, emit_standalone
+from pipetune.distributed.emit.kind import Known, Standalone
 from tests.source.test_standalone import AUGMENT, PARSE, READ, files, parts, photos, statements
 
 ROWS = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
@@ -31,7 +31,7 @@ def emit(made: StandaloneParts, kind: str, **known: object) -> Standalone:
     chosen = kinds.find(kind)
     made = replace(made, pipeline=chosen.prepare(made.pipeline))
     chosen.refuse(made.pipeline)
-    return emit_standalone(made, kind, script="train.py", **known)  # type: ignore[arg-type]
+    return chosen.emit(made, Known("train.py", **known))  # type: ignore[arg-type]
 
 
 def at_line(made: StandaloneParts, name: str, line: int) -> StandaloneParts:

@@ -12,13 +12,13 @@ from pipetune.core.results import ServiceNeed
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a module besides its pipeline."""
+    """What is known of a module besides its pipeline; texts are for its header."""
 
     script: str  # the name of the user's script
     checked: str = "Not checked."  # how the module was checked, a sentence
     epoch_batches: int | None = None  # of one process that reads everything; None: not counted
-    batch_bytes: ElementBytes | None = None  # None: not measured
-    need: ServiceNeed | None = None  # of a service; None: not asked
+    batch_bytes: ElementBytes | None = None  # what a batch takes on its way; None: not measured
+    need: ServiceNeed | None = None  # whether a service helps, and how many workers it takes; None: not worked out
     no_index: str = ""  # why there is to be no form with indices, as part of a sentence
     no_fill: str = ""  # why last batches are not to be filled, as part of a sentence
 
