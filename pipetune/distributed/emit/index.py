@@ -6,7 +6,7 @@ with each element restores it. It is given at the source, where all workers stil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pipetune.core.distribution import Definition, StandaloneParts
@@ -17,7 +17,7 @@ from pipetune.distributed.emit.body import Body
 from pipetune.distributed.emit.index_steps import WRAPPERS, IndexedSteps
 from pipetune.distributed.emit.module import function_of
 from pipetune.distributed.emit.remote import place
-from pipetune.distributed.emit.sharding import BATCHES, Sharding
+from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding, undivided
 from pipetune.distributed.emit.wording import Wording
 from pipetune.model.sharding import READERS
 
@@ -67,7 +67,6 @@ class IndexedForm:
 def indexed_form(
     parts: StandaloneParts,
     wording: Wording,
-    divide: Callable[[StandaloneParts], Sharding],
     *,
     why_not: str = "",
     keeps_repeats: bool = False,
@@ -76,8 +75,7 @@ def indexed_form(
     """The indexed form of `parts`.
 
     Args:
-        wording: of the kind.
-        divide: where a pipeline is divided.
+        wording: of the kind, which says whether the data is divided.
         why_not: why there is to be none.
         keeps_repeats: its workers are not to run out of data, and what comes twice is taken once.
         closing: statements in front of the last prefetch, as `Wording.closing`.
@@ -86,7 +84,7 @@ def indexed_form(
         return IndexedForm(why_not=why_not)
     try:
         single = parts.with_pipeline(apply_edits(parts.pipeline, _edits(parts.pipeline, keeps_repeats=keeps_repeats)))
-        where = divide(single)
+        where = sharding(single.pipeline, single.sources) if wording.size else undivided(single.pipeline)
         _check(single, where, keeps_repeats=keeps_repeats)
         body = Body(single, where, replace(wording, closing=closing, mixes_files=False), steps=IndexedSteps)
         definitions = (*_used(body.lines), _in_order(batched=bool(where.batches)))
@@ -118,10 +116,10 @@ def _check(parts: StandaloneParts, where: Sharding, *, keeps_repeats: bool) -> N
     for node in pipeline:
         if node.op in BATCHES and node.id not in where.batches:
             raise CannotExpress(
-                f"{_place(node)} makes one element of several, which are taken apart or counted behind it."
+                f"{place(node, short=True)} makes one element of several, which are taken apart or counted behind it."
             )
         if node.op in _LOSES:
-            raise CannotExpress(f"{_place(node)} {_LOSES[node.op]}.")
+            raise CannotExpress(f"{place(node, short=True)} {_LOSES[node.op]}.")
         if node.op in _TAKES_APART:
             _check_rows(pipeline, node)
 
@@ -138,15 +136,12 @@ def _check_rows(pipeline: Pipeline, node: Node) -> None:
     above = [other for other in pipeline.upstream(node.id) if other.op in _TAKES_APART]
     if above:
         raise CannotExpress(
-            f"{_place(node)} takes apart what {_place(above[0])} did already, and an index has room for two numbers."
+            f"{place(node, short=True)} takes apart what {place(above[0], short=True)} did already, "
+            "and an index has room for two numbers."
         )
     drawn = node.function is not None and not node.function.stateless
     if drawn or any(kind.startswith(("Shuffle", "Repeat", "Random")) for kind in node.inner):
-        raise CannotExpress(f"The rows that {_place(node)} makes of an element may be others each time.")
-
-
-def _place(node: Node) -> str:
-    return place(node, short=True)
+        raise CannotExpress(f"The rows that {place(node, short=True)} makes of an element may be others each time.")
 
 
 def _check_names(parts: StandaloneParts, ours: set[str]) -> None:

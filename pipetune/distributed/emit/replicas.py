@@ -14,7 +14,7 @@ from pipetune.distributed.emit.module import (
     module_text,
     with_file_sources,
 )
-from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding
+from pipetune.distributed.emit.sharding import BATCHES, sharding
 from pipetune.distributed.emit.wording import Wording
 
 
@@ -94,8 +94,4 @@ def _indexed(parts: StandaloneParts, known: Known, *, fills: bool, fixed_shapes:
     if fixed_shapes and not fills and any(node.op in BATCHES for node in parts.pipeline):
         why_not = why_not or "its last batch would be partial"
     closing = fill.INDEXED_CLOSING if fixed_shapes and fills else ()
-    return indexed_form(parts, Wording(), _divide, why_not=why_not, closing=closing)
-
-
-def _divide(parts: StandaloneParts) -> Sharding:
-    return sharding(parts.pipeline, parts.sources)
+    return indexed_form(parts, Wording(), why_not=why_not, closing=closing)

@@ -69,9 +69,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     endless = is_endless(parts.pipeline)
     wording = _wording(endless=endless)
     body = Body(parts, where, wording)
-    indexed = indexed_form(
-        parts, wording, lambda edited: sharding(edited.pipeline, edited.sources), why_not=known.no_index
-    )
+    indexed = indexed_form(parts, wording, why_not=known.no_index)
     notes = (
         *header.notes(parts, where, who="rank", batches=_BATCHES),
         *body.notes,

@@ -90,9 +90,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     parts = parts.with_pipeline(apply_edits(parts.pipeline, edits))
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
-    indexed = indexed_form(
-        parts, _WORDING, lambda edited: undivided(edited.pipeline), why_not=known.no_index, keeps_repeats=True
-    )
+    indexed = indexed_form(parts, _WORDING, why_not=known.no_index, keeps_repeats=True)
     notes = (*_notes(parts, edits, batches=bool(where.batches)), *tables.notes, *indexed.notes)
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(

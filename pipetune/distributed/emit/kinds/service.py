@@ -134,7 +134,7 @@ def _wording(*, mixes: bool) -> Wording:
 def _indexed(parts: StandaloneParts, mode: Mode, known: Known) -> IndexedForm:
     """The form with indices; none where each worker gives everything, so that nothing is put together."""
     why = known.no_index or ("" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data")
-    return indexed_form(parts, _wording(mixes=False), lambda edited: undivided(edited.pipeline), why_not=why)
+    return indexed_form(parts, _wording(mixes=False), why_not=why)
 
 
 def _indexed_client(
