@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipetune.core.distribution import DeliveryMode, ElementBytes, StandaloneParts
+from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, StandaloneParts
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ServiceNeed
 
@@ -21,6 +21,13 @@ class Known:
     need: ServiceNeed | None = None  # whether a service helps, and how many workers it takes; None: not worked out
     no_index: str = ""  # why there is to be no form with indices, as part of a sentence
     no_fill: str = ""  # why last batches are not to be filled, as part of a sentence
+
+    def steps_per_epoch(self, meaning: str) -> tuple[Definition, ...]:
+        """The constant `STEPS_PER_EPOCH`, with what it means as a comment; () where steps were not counted."""
+        if self.epoch_batches is None:
+            return ()
+        text = f"STEPS_PER_EPOCH = {self.epoch_batches}  # {meaning}"
+        return (Definition("STEPS_PER_EPOCH", text),)
 
 
 @dataclass(frozen=True)

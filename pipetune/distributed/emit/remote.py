@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipetune.core.distribution import StandaloneParts
@@ -69,6 +69,16 @@ def local_files(parts: StandaloneParts) -> tuple[str, ...]:
         if any(one and not _REMOTE.match(one) for one in names):
             found.append(place(parts.pipeline[name.removesuffix(".files")], short=True))
     return tuple(dict.fromkeys(found))
+
+
+def shared_storage(parts: StandaloneParts, who: str) -> Iterator[str]:
+    """A note on local files, which `who` lists and the workers open."""
+    files = local_files(parts)
+    if files:
+        yield (
+            f"the {who} lists the files ({' and '.join(files)}), and the workers open them by the same names: "
+            "they have to be on storage that all of them reach"
+        )
 
 
 def is_endless(pipeline: Pipeline) -> bool:

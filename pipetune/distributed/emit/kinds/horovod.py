@@ -76,7 +76,8 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         *_notes(parts, where, endless=endless),
         *indexed.notes,
     )
-    signature = _signature(known, parameter=parameter)
+    steps = "steps" if known.epoch_batches is None else "steps=STEPS_PER_EPOCH"
+    source = "source, " if parameter else ""
     text = module_text(
         parts,
         docstring=header.docstring(
@@ -92,13 +93,17 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             notes=notes,
             checked=known.checked,
         ),
-        constants=[*_steps(known), _NAMES, *body.constants],
+        constants=[
+            *known.steps_per_epoch("batches in an epoch, of all ranks together"),
+            _NAMES,
+            *body.constants,
+        ],
         own=[
             Definition("os", "import os"),
             _RANK_AND_SIZE,
-            function_of(signature, told=_TOLD, body=body.lines),
+            function_of(f"dataset_fn({steps}, *, {source}size=None, rank=None)", told=_TOLD, body=body.lines),
             *indexed.functions(
-                f"indexed_dataset_fn(*, {'source, ' if parameter else ''}size=None, rank=None)",
+                f"indexed_dataset_fn(*, {source}size=None, rank=None)",
                 told="One pass over the part of one rank, each element behind its index.",
             ),
         ],
@@ -141,24 +146,12 @@ def _share(op: str, count: str) -> str:
     return {"take": f"{count} // size", "skip": f"-(-{count} // size)"}.get(op, count)
 
 
-def _signature(known: Known, *, parameter: bool) -> str:
-    steps = "steps" if known.epoch_batches is None else "steps=STEPS_PER_EPOCH"
-    return f"dataset_fn({steps}, *, {'source, ' if parameter else ''}size=None, rank=None)"
-
-
 def _usage(known: Known, *, parameter: bool) -> Iterator[str]:
     arguments = [] if known.epoch_batches is not None else ["steps"]
     arguments += ["source=..."] if parameter else []
     yield "hvd.init()"
     yield f"dataset = dataset_fn({', '.join(arguments)})"
     yield "for batch in dataset:  # an epoch, or fit(dataset, epochs=...)"
-
-
-def _steps(known: Known) -> list[Definition]:
-    if known.epoch_batches is None:
-        return []
-    text = f"STEPS_PER_EPOCH = {known.epoch_batches}  # batches in an epoch, of all ranks together"
-    return [Definition("STEPS_PER_EPOCH", text)]
 
 
 def _notes(parts: StandaloneParts, where: Sharding, *, endless: bool) -> Iterator[str]:

@@ -25,7 +25,7 @@ from pipetune.distributed.emit.module import (
     module_text,
     with_file_sources,
 )
-from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, local_files, place, refuse_python
+from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, place, refuse_python, shared_storage
 from pipetune.distributed.emit.sharding import BATCHES, undivided
 from pipetune.distributed.emit.tables import Tables
 from pipetune.distributed.emit.tables import find as find_tables
@@ -113,7 +113,11 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             notes=(*notes, *body.notes),
             checked=known.checked,
         ),
-        constants=[*_steps(known), *tables.constants, *body.constants],
+        constants=[
+            *known.steps_per_epoch("batches in which all of the data comes once"),
+            *tables.constants,
+            *body.constants,
+        ],
         own=[
             *tables.functions,
             *([_WORKER_SEED] if shuffles else []),
@@ -171,19 +175,7 @@ def _notes(parts: StandaloneParts, edits: list[Edit], *, batches: bool) -> Itera
         )
     if any(node.op == "shuffle" and node.argument("seed") is not None for node in parts.pipeline):
         yield "seeds of shuffles are replaced: with them every worker would read in the same order"
-    files = local_files(parts)
-    if files:
-        yield (
-            f"the coordinator lists the files ({' and '.join(files)}), and the workers open them by the same names: "
-            "they have to be on storage that all of them reach"
-        )
-
-
-def _steps(known: Known) -> list[Definition]:
-    if known.epoch_batches is None:
-        return []
-    text = f"STEPS_PER_EPOCH = {known.epoch_batches}  # batches in which all of the data comes once"
-    return [Definition("STEPS_PER_EPOCH", text)]
+    yield from shared_storage(parts, "coordinator")
 
 
 def _usage(known: Known, tables: Tables) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pipetune.distributed.emit.module import (
     module_text,
     with_file_sources,
 )
-from pipetune.distributed.emit.remote import local_files, refuse_python
+from pipetune.distributed.emit.remote import refuse_python, shared_storage
 from pipetune.distributed.emit.service_modes import Mode, between_names_and_readers, cut, mode_of
 from pipetune.distributed.emit.sharding import undivided
 from pipetune.distributed.emit.steps import number
@@ -228,12 +228,7 @@ def _notes(
             )
     if parameter:
         yield "the arrays travel in the definition of the pipeline, which cannot hold more than 2 GB"
-    files = local_files(parts)
-    if files:
-        yield (
-            f"the training process lists the files ({' and '.join(files)}), and the workers open them by the same "
-            "names: they have to be on storage that all of them reach"
-        )
+    yield from shared_storage(parts, "training process")
 
 
 KIND = Kind(
