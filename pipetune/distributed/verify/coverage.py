@@ -44,16 +44,7 @@ class Counted:
 
     checks: tuple[ModuleCheck, ...]  # one per number of workers
     coverage: tuple[Coverage, ...] = ()  # the same, if elements were counted
-    how: Measure | None = None  # how elements were counted; None: they were not
-    expected: Expected | None = None  # the expected elements
-    reads_all: bool = False  # each worker reads all of the data to deliver its own part
-
-    @property
-    def expectation(self) -> Expectation | None:
-        """What several processes should deliver together; None if elements could not be counted."""
-        if self.how is None or self.expected is None:
-            return None
-        return Expectation(self.how, self.expected, self.reads_all)
+    expectation: Expectation | None = None  # what they should deliver together; None: elements could not be counted
 
 
 def check(module_text: str, source: live.LivePipeline, **options: Any) -> tuple[ModuleCheck, ...]:
@@ -102,14 +93,13 @@ def count(
         check_same(alone, source, tuned)
         checks: list[ModuleCheck] = []
         found: list[Coverage] = []
-        how, why = None, ""
-        expectation = None
+        expectation, why = None, ""
         reads_all = shard_by == "element" and numbering.reads_records(numbering.of_elements(tuned))
         try:
             how = measure(source, alone, tuned, shard_by, most_bytes)
-            expectation = expected(how, source, alone, tuned)
+            expectation = Expectation(how, expected(how, source, alone, tuned), reads_all)
         except CannotReplay as error:
-            how, why = None, error.message
+            why = error.message
         for workers in worker_counts:
             made = [
                 live.read(make(1, 0, 1) if identical else make(workers, worker, workers)) for worker in range(workers)
@@ -122,21 +112,22 @@ def count(
                 tuple(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec))),
             )
             counts, covered = None, None
-            if how is None or expectation is None:
+            if expectation is None:
                 check = replace(check, why=why)
             else:
-                seen = [epochs_of(how, one, expectation.key) for one in made]
+                how, whole = expectation.how, expectation.expected
+                seen = [epochs_of(how, one, whole.key) for one in made]
                 covered = worst_coverage(
-                    expectation.epochs,
+                    whole.epochs,
                     seen,
-                    told_by=expectation.told_by,
+                    told_by=whole.told_by,
                     counted=how.counted,
-                    files=expectation.files,
+                    files=whole.files,
                     each_everything=identical,
-                    stored=expectation.stored,
+                    stored=whole.stored,
                     reads_all=reads_all,
                 )
-                check = _with_counts(check, how, expectation, seen)
+                check = _with_counts(check, how, whole, seen)
                 counts = [one.elements for one in covered.workers] if how.counted == "elements" else None
             if delivery is DeliveryMode.PARTS:
                 # One worker per replica, and one worker that feeds all replicas.
@@ -147,7 +138,7 @@ def count(
             if covered is not None:
                 found.append(_with_batches(covered, check, everything=reads_all))
             checks.append(check)
-    return Counted(tuple(checks), tuple(found), how, expectation, reads_all)
+    return Counted(tuple(checks), tuple(found), expectation)
 
 
 def _with_batches(found: Coverage, check: ModuleCheck, *, everything: bool) -> Coverage:

@@ -62,8 +62,8 @@ def check_service(
         each = of_own_size(each, [made], None, tuned, batch_size)
         try:
             how = measure(source, made, tuned, "", most_bytes)
-            known = expected(how, source, made, tuned, numbers=False)
-            epoch = known.epochs[0]
+            expectation = Expectation(how, expected(how, source, made, tuned, numbers=False))
+            epoch = expectation.expected.epochs[0]
             if epoch.total() > MOST_FETCHED:
                 raise CannotReplay(f"More than {MOST_FETCHED} elements are not fetched from a service here.")
         except CannotReplay as error:
@@ -74,8 +74,8 @@ def check_service(
                 given = fetched(how, made, address=address, splits=splits)
             times = 1 if splits else workers
             checks.append(_with_counts(replace(each, workers=workers), epoch, given, how, times=times))
-            found.append(covered(Expectation(how, known), given, servers=workers, times=times))
-        return Counted(tuple(checks), tuple(found), how, known)
+            found.append(covered(expectation, given, servers=workers, times=times))
+        return Counted(tuple(checks), tuple(found), expectation)
 
 
 def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool) -> Counter[int]:
