@@ -164,16 +164,13 @@ def _delivery_description(kind: Kind, checks: Checks) -> str:
     if first.missing is None:
         return f"Checked {how}; the delivered elements were not counted. {first.why}"
     if first.everything:
-        return f"Checked {how}: each delivered {_element_count(first)}, every one once per epoch."
+        what = "files" if first.counted == "files" else "elements"
+        return f"Checked {how}: each delivered all {first.elements} {what}, every one once per epoch."
     counted = {
         "elements": f"all {first.elements} elements were delivered, each once per epoch",
         "files": f"each of the {first.elements} files was read by one worker",
     }.get(first.counted, f"the first {first.elements} elements were delivered, each once")
     return f"Checked {how}: {counted}."
-
-
-def _element_count(check: ModuleCheck) -> str:
-    return f"all {check.elements} {'files' if check.counted == 'files' else 'elements'}"
 
 
 def _remainders(kind: Kind, checks: Checks) -> list[str]:
@@ -194,11 +191,6 @@ def _joined(words: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def spec_differences(checks: Checks) -> list[str]:
-    """Returns how the module's element_spec differs from the script's, for the smallest number of workers run."""
-    return list(checks[0].spec)
-
-
 def notes(kind: Kind, checks: Checks) -> list[str]:
     """Returns the notes for the user on remainders, uneven batches, and what could not be counted."""
     uneven = [str(check.workers) for check in checks if check.equal_batches is False]
@@ -208,9 +200,7 @@ def notes(kind: Kind, checks: Checks) -> list[str]:
             f"with {' or '.join(uneven)} workers, batches of an epoch differ in number or size: repeat the dataset and "
             "set the steps per epoch, or drop the remainder"
         )
-    if any(check.why for check in checks):
-        found += [f"{check.workers} workers: {check.why}" for check in checks if check.why]
-    return found
+    return found + [f"{check.workers} workers: {check.why}" for check in checks if check.why]
 
 
 def clause(error: CannotExpress) -> str:
@@ -256,7 +246,10 @@ def distribute(
         chosen = kinds.find(kind)
         tfds.refuse(tuned, kind)
         tuned = chosen.prepare(tuned)
-        refuse_all(lambda: chosen.refuse(tuned), *_shape_checks(chosen, source, tuned))
+        looks = [lambda: chosen.refuse(tuned)]
+        if chosen.static_shapes:
+            looks.append(lambda: batch_checks.check_static(source, tuned))
+        refuse_all(*looks)
         found = parts.collect(source, tuned)
         weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
         known = Known(script, batch_bytes=weighed)
@@ -291,14 +284,9 @@ def distribute(
         checks=checks,
         companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
         coverage=covered,
-        advice=(*(recommendation(need) if need is not None else ()), *spec_differences(checks)),
+        advice=(*(recommendation(need) if need is not None else ()), *checks[0].spec),
         service=need,
     )
-
-
-def _shape_checks(kind: Kind, source: LivePipeline, tuned: Pipeline) -> list[Callable[[], None]]:
-    """Returns the check that all shapes are static, if the kind requires it."""
-    return [lambda: batch_checks.check_static(source, tuned)] if kind.static_shapes else []
 
 
 def _measure_batch_bytes(
