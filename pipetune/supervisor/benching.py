@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pipetune.core import accuracy, benchmarks
 from pipetune.core.accuracy import Accuracy, AccuracyFigure
@@ -31,20 +32,45 @@ BENCH_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench")
 _SILENCE_SECONDS = 1800.0  # a figure reports progress at least every ten minutes
 
 
-@dataclass(frozen=True)
-class AccuracyRequest:
-    """What to measure, and where the results go."""
+_Results = TypeVar("_Results", Accuracy, Benchmarks)
 
-    names: tuple[str, ...]  # of figures, each measured again; if empty: those missing in the file
+
+@dataclass(frozen=True)
+class _Request:
+    names: tuple[str, ...]  # each measured again; if empty: those missing in the file
     out: Path
     quick: bool = False
     seed: int = 0
-    again: bool = False  # also measure the figures that the file already has
+    again: bool = False  # also measure what the file already has
+
+    def _file(self, name: str) -> Path:
+        return self.out / (f"{name}-quick.json" if self.quick else f"{name}.json")
+
+    def continued(self, found: _Results | None, new: type[_Results]) -> _Results:
+        """Returns what earlier runs saved; nothing yet if they had another seed, release or `quick` setting."""
+        if found is None or (found.version, found.seed, found.quick) != (VERSION, self.seed, self.quick):
+            return new(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=self.quick, seed=self.seed)
+        return found
+
+    def job(self, names: tuple[str, ...]) -> Job:
+        """Returns the job of the measuring process."""
+        return Job(
+            Mode.BENCH,
+            message_descriptor=-1,
+            settings=Settings(quick=self.quick, seed=self.seed),
+            arguments=names,
+            directory=os.getcwd(),
+            out=str(self.out.absolute()),
+        )
+
+
+class AccuracyRequest(_Request):
+    """What to measure, and where the results go; `names` are those of figures."""
 
     @property
     def file(self) -> Path:
         """The results file. Quick runs have their own, so as not to overwrite results that took an hour."""
-        return self.out / ("accuracy-quick.json" if self.quick else "accuracy.json")
+        return self._file("accuracy")
 
 
 def bench(
@@ -76,22 +102,10 @@ def bench(
     if not figures:
         _write(known, request)
         return known, _status(known, 0)
-    job = Job(
-        Mode.BENCH,
-        message_descriptor=-1,
-        settings=Settings(quick=request.quick, seed=request.seed),
-        arguments=figures,
-        directory=os.getcwd(),
-        out=str(request.out.absolute()),
-    )
 
     def receive(message: Message) -> None:
         nonlocal known
         match message:
-            case Progress(phase=phase, activity=doing, elapsed_seconds=elapsed):
-                screen.update(phase, doing, elapsed=elapsed)
-            case LogLine(text=text):
-                screen.warn(text)
             case SessionSaved(session=session):
                 known = known.continued_on(session.machine) if session.machine else known
             case FigureMeasured(name=name, figure=figure):
@@ -101,27 +115,37 @@ def bench(
             case _:
                 pass
 
-    status = run_measuring_process(job, receive, screen=screen, command=bench_command)
+    status = _run_measuring_process(request.job(figures), receive, screen=screen, command=bench_command)
     return known, _status(known, status)
 
 
-def run_measuring_process(
+def _run_measuring_process(
     job: Job, on_message: Callable[[Message], None], *, screen: Screen, command: Sequence[str]
 ) -> int:
     """Starts a measuring process, receives its messages until it exits and returns the command's exit status.
 
     Args:
         job: the task of the process.
-        on_message: called with each message.
-        screen: shows a warning if the process did not finish.
+        on_message: called with each message that is not for the screen.
+        screen: shows the progress, and a warning if the process did not finish.
         command: starts the process; the path of the job file is appended.
 
     Raises:
         PipetuneError: the process reported an error.
     """
+
+    def receive(message: Message) -> None:
+        match message:
+            case Progress(phase=phase, activity=doing, elapsed_seconds=elapsed):
+                screen.update(phase, doing, elapsed=elapsed)
+            case LogLine(text=text):
+                screen.warn(text)
+            case _:
+                on_message(message)
+
     limits = Timeouts(start=_SILENCE_SECONDS, phases={}, other_phases=_SILENCE_SECONDS)
     with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=command) as running:
-        conversation = monitor(running, limits=limits, interrupts=interrupts, on_message=on_message)
+        conversation = monitor(running, limits=limits, interrupts=interrupts, on_message=receive)
     if conversation.failure:
         raise PipetuneError(conversation.failure.message, hint=conversation.failure.hint, exit_code=1)
     if conversation.exit_reason:
@@ -144,10 +168,7 @@ def load_previous_figures(request: AccuracyRequest) -> Accuracy:
         raise PipetuneError(
             f"There is no figure called {unknown[0]!r}.", hint="Figures: " + ", ".join(accuracy.FIGURES)
         )
-    found = accuracy.load(request.file)
-    if found is None or (found.version, found.seed, found.quick) != (VERSION, request.seed, request.quick):
-        return Accuracy(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed)
-    return found
+    return request.continued(accuracy.load(request.file), Accuracy)
 
 
 def _write(known: Accuracy, request: AccuracyRequest) -> None:
@@ -164,20 +185,15 @@ RIVALS_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench.rivals")
 
 
 @dataclass(frozen=True)
-class BenchmarkRequest:
+class BenchmarkRequest(_Request):
     """Which workloads, and where the results go."""
 
-    names: tuple[str, ...]  # each measured again; if empty: those missing in the file
-    out: Path
-    quick: bool = False
-    seed: int = 0
-    again: bool = False  # also measure the workloads that the file already has
     examples: Path = FOLDER
 
     @property
     def file(self) -> Path:
         """The results file. Quick runs have their own, so as not to overwrite results that took hours."""
-        return self.out / ("benchmarks-quick.json" if self.quick else "benchmarks.json")
+        return self._file("benchmarks")
 
 
 def bench_rivals(
@@ -199,10 +215,13 @@ def bench_rivals(
         All workloads known at the end, and the exit status of the command.
 
     Raises:
-        PipetuneError: there are no workloads, a name is unknown, or the results cannot be written.
+        PipetuneError: there are no workloads, a name is unknown, the file of earlier results is damaged, or the results
+            cannot be written.
     """
     chosen = choose_workloads(request.names, quick=request.quick, folder=request.examples)
-    known = replace(load_previous_workloads(request), suite=_suite(request))
+    # A quick run has no other workloads than those measured.
+    suite = () if request.quick else tuple(find_workloads(request.examples))
+    known = replace(request.continued(benchmarks.load(request.file), Benchmarks), suite=suite)
     workloads = tuple(name for name in chosen if request.names or request.again or name not in known.names)
     for result in known.workloads:
         if result.name in chosen and result.name not in workloads:
@@ -210,23 +229,11 @@ def bench_rivals(
     if not workloads:
         _write_comparison(known, request)
         return known, 0
-    job = Job(
-        Mode.BENCH,
-        message_descriptor=-1,
-        settings=Settings(quick=request.quick, seed=request.seed),
-        arguments=workloads,
-        directory=os.getcwd(),
-        out=str(request.out.absolute()),
-        command={"examples": str(request.examples)},
-    )
+    job = replace(request.job(workloads), command={"examples": str(request.examples)})
 
     def receive(message: Message) -> None:
         nonlocal known
         match message:
-            case Progress(phase=phase, activity=doing, elapsed_seconds=elapsed):
-                screen.update(phase, doing, elapsed=elapsed)
-            case LogLine(text=text):
-                screen.warn(text)
             case WorkloadMeasured(result=result, machine=machine):
                 known = replace(known.with_workload(result), machine=machine)
                 _write_comparison(known, request)
@@ -234,25 +241,7 @@ def bench_rivals(
             case _:
                 pass
 
-    status = run_measuring_process(job, receive, screen=screen, command=command)
-    return known, status
-
-
-def load_previous_workloads(request: BenchmarkRequest) -> Benchmarks:
-    """Returns the workloads that earlier runs saved; none if they had another seed, release or `quick` setting.
-
-    Raises:
-        PipetuneError: the file is damaged.
-    """
-    found = benchmarks.load(request.file)
-    if found is None or (found.version, found.seed, found.quick) != (VERSION, request.seed, request.quick):
-        return Benchmarks(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed)
-    return found
-
-
-def _suite(request: BenchmarkRequest) -> tuple[str, ...]:
-    """The names of all workloads to measure; () for a quick run, which has no others than those measured."""
-    return () if request.quick else tuple(find_workloads(request.examples))
+    return known, _run_measuring_process(job, receive, screen=screen, command=command)
 
 
 def _write_comparison(known: Benchmarks, request: BenchmarkRequest) -> None:
