@@ -138,24 +138,40 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
     gain = statistics.median(answered.ratios) if enough else None
     shipped = bool(shipped_patch(session, run))
     holder = session.candidate if outcome == known.LIKELY else session
-    return Decision(
+    decision = Decision(
         name=case.name,
         neighbours=run.neighbours,
         seed=run.seed,
         wanted=case.wanted,
         answer=outcome,
-        right=known.is_right(case, outcome, shipped=shipped, gain=gain, possible=possible),
+        right=None,
         harmful=False if not shipped else None if gain is None else gain < known.HARMFUL_BELOW,
         seconds_to_verdict=_seconds_to_verdict(session),
         seconds_to_patch=session.seconds.get("budget") if shipped else None,
         seconds_total=round(answered.seconds, 1),
         commit=commit,
         gain=gain,
-        wanted_gain=possible.median if possible else None,
+        wanted_gain=None,
         pairs=len(answered.ratios),
         rules=tuple(rewrite.rule for rewrite in holder.plan.rewrites) if shipped and holder and holder.plan else (),
         others_share=session.load.others_share if session.load else None,
         date=time.strftime("%Y-%m-%d %H:%M"),
+    )
+    return _judged_by(decision, case, possible)
+
+
+def _judged_by(decision: Decision, case: Case, possible: PossibleGain | None) -> Decision:
+    """Returns the decision with whether it is right, by what can be gained."""
+    return replace(
+        decision,
+        right=known.is_right(
+            case,
+            decision.answer,
+            shipped=decision.seconds_to_patch is not None,
+            gain=decision.gain,
+            possible=possible,
+        ),
+        wanted_gain=possible.median if possible else None,
     )
 
 
@@ -165,20 +181,7 @@ def _with_gains(results: Decisions, gains: Mapping[str, PossibleGain]) -> Decisi
     return replace(
         results,
         cases=tuple(
-            replace(
-                one,
-                right=known.is_right(
-                    cases[one.name],
-                    one.answer,
-                    shipped=one.seconds_to_patch is not None,
-                    gain=one.gain,
-                    possible=gains.get(one.name),
-                ),
-                wanted_gain=gains[one.name].median if one.name in gains else None,
-            )
-            if one.name in cases
-            else one
-            for one in results.cases
+            _judged_by(one, cases[one.name], gains.get(one.name)) if one.name in cases else one for one in results.cases
         ),
     )
 

@@ -159,6 +159,10 @@ class TimePlan:
         """Whether measurements take a fifth of their usual time."""
         return self.scale < 1.0
 
+    def _of_sixty(self, seconds: float) -> float:
+        """Returns what `seconds` of 60 are with this budget."""
+        return seconds * self.seconds / sum(OF_SIXTY.values())
+
     def spent(self) -> float:
         """Returns the seconds of the budget that are spent."""
         return self._clock.now() - self._start
@@ -194,7 +198,7 @@ class TimePlan:
 
     def usual_seconds(self, measurement: Measurement) -> float:
         """Returns how long this measurement takes with this budget, in seconds, however much of it is spent."""
-        seconds = min(measurement.most, measurement.of_sixty * self.seconds / sum(OF_SIXTY.values()))
+        seconds = min(measurement.most, self._of_sixty(measurement.of_sixty))
         return self.scale * max(measurement.least, seconds)
 
     def seconds_for(self, measurement: Measurement) -> float:
@@ -211,18 +215,21 @@ class TimePlan:
         """
         if self._reserved:
             return  # validation comes first
-        if verifies and self._before_patch is None:
-            short = self.spent() + INFORMATION_BEFORE_PATCH / sum(OF_SIXTY.values()) * self.seconds
+        if not verifies:
+            self._information_ends = self.seconds
+            return
+        if self._before_patch is None:
+            short = self.spent() + self._of_sixty(INFORMATION_BEFORE_PATCH)
             self._before_patch = min(short, self.ends(Part.ABLATION))
-        self._information_ends = self._before_patch if verifies and self._before_patch is not None else self.seconds
+        self._information_ends = self._before_patch
 
     def seconds_with_patch(self) -> float:
         """Returns what may be measured for information in the processes of a proven patch, in seconds."""
-        return INFORMATION_WITH_PATCH / sum(OF_SIXTY.values()) * self.seconds
+        return self._of_sixty(INFORMATION_WITH_PATCH)
 
     def reserve_for_validation(self) -> None:
         """Ends the search earlier: validation is studied after the decision, and what only informs after that."""
-        self._reserved = VALIDATION_RESERVE / sum(OF_SIXTY.values()) * self.seconds
+        self._reserved = self._of_sixty(VALIDATION_RESERVE)
 
     def end_validation(self) -> None:
         """Validation is decided: the time goes to what informs again, after the next `decide`."""
@@ -230,7 +237,7 @@ class TimePlan:
 
     def shorten_search(self) -> None:
         """Little can be gained: the search, which begins now, takes `LITTLE_TO_GAIN_SECONDS` of 60 at most."""
-        self._search_ends = self.spent() + LITTLE_TO_GAIN_SECONDS / sum(OF_SIXTY.values()) * self.seconds
+        self._search_ends = self.spent() + self._of_sixty(LITTLE_TO_GAIN_SECONDS)
 
     def seconds_for_validation(self, *, verifies: bool) -> float:
         """Returns what validation may take after the decision, in seconds: what nobody needs, up to its share.
@@ -238,10 +245,9 @@ class TimePlan:
         Args:
             verifies: whether a plan for training is still to be verified.
         """
-        scale = self.seconds / sum(OF_SIXTY.values())
-        reserved = OF_SIXTY[Part.VERIFICATION] * scale if verifies else 0.0
+        reserved = self._of_sixty(OF_SIXTY[Part.VERIFICATION]) if verifies else 0.0
         left = (1 + GRACE) * self.seconds - self.spent() - reserved
-        return max(0.0, min(VALIDATION_SECONDS * scale, left))
+        return max(0.0, min(self._of_sixty(VALIDATION_SECONDS), left))
 
     def end_within(self, seconds: float) -> None:
         """Ends the analysis `seconds` from now at the latest."""
