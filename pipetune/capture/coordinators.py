@@ -474,13 +474,12 @@ class CoordinatorConsumer:
             first = time.perf_counter()
             for _ in range(1, -(-warmup // each)):
                 self._step_on_workers(iterator)
-            watch = windows.CompileTimer()
-            start, cpu_start = time.perf_counter(), time.process_time()
+            timer = windows.WindowTimer()
             args, kwargs = self.scheduled.with_iterator(iterator)
             for _ in range(calls * self.workers):
                 self.scheduled.schedule(self._function, args=args, kwargs=kwargs)
             self._coordinator.join()
-            stop, cpu_stop = time.perf_counter(), time.process_time()
+            timer.stop()
         except RunFailed:
             raise
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
@@ -491,10 +490,10 @@ class CoordinatorConsumer:
         return Window(
             steps=calls * each,
             examples=calls * each,
-            wall_seconds=stop - start,
-            cpu_seconds=cpu_stop - cpu_start if self._workers_local else 0.0,
+            wall_seconds=timer.wall_seconds,
+            cpu_seconds=timer.cpu_seconds if self._workers_local else 0.0,
             first_seconds=first - started,
-            compile_seconds=watch.compile_seconds([stop - start], new_shapes=False),
+            compile_seconds=timer.compile_seconds([timer.wall_seconds], new_shapes=False),
         )
 
 

@@ -342,18 +342,20 @@ class FitConsumer:
             raise RunFailed(f"fit raised {type(error).__name__}: {first_line(error)}") from error
         finally:
             free_iterators()
-        if clock.stop is None:
+        if not clock.closed:
             raise RunFailed("The data ran out before the window was full.")
         return Window(
             steps=measured * self._steps_per_call * self._elements_per_step,
             examples=measured * self._steps_per_call * self._elements_per_step,
-            wall_seconds=clock.stop - clock.start,
-            cpu_seconds=clock.cpu_stop - clock.cpu_start,
+            wall_seconds=clock.timer.wall_seconds,
+            cpu_seconds=clock.timer.cpu_seconds,
             first_seconds=clock.first - started,
-            compile_seconds=clock.watch.compile_seconds(
+            compile_seconds=clock.timer.compile_seconds(
                 [end - start for start, end in pairwise(clock.calls)],
                 new_shapes=self._compiles_shapes_of(dataset),
             ),
+            others_seconds=clock.timer.others_seconds,
+            cores=clock.timer.cores,
         )
 
 
@@ -375,10 +377,10 @@ def _fit_clock(callback_list: type, model: Any, measured: int, skipped: int) -> 
             self.calls_wanted = self.closes
             self.before: Any = None  # what the previous call returned
             self.calls: list[float] = []  # start of the window, then when each call returned
-            self.first = self.start = self.cpu_start = self.cpu_stop = 0.0
-            self.stop: float | None = None
+            self.first = 0.0
+            self.closed = False
             self.close = windows.DeviceSynchronizer()
-            self.watch = windows.CompileTimer()
+            self.timer = windows.WindowTimer()
 
         def on_train_begin(self, logs: Any = None) -> None:
             super().on_train_begin(logs)
@@ -396,13 +398,13 @@ def _fit_clock(callback_list: type, model: Any, measured: int, skipped: int) -> 
                 self.open(value)
             elif self.ended == self.closes:
                 self.close(value)
-                self.stop, self.cpu_stop = time.perf_counter(), time.process_time()
+                self.timer.stop()
+                self.closed = True
 
         def open(self, logs: Any) -> None:
             self.close(logs)
-            self.watch = windows.CompileTimer()
-            self.start, self.cpu_start = time.perf_counter(), time.process_time()
-            self.calls = [self.start]
+            self.timer = windows.WindowTimer()
+            self.calls = [self.timer.start]
 
     return Clock()
 

@@ -163,7 +163,7 @@ class LoopWindow:
         self._steps_taken = -1
         self._examples = 0
         self._wait = 0.0
-        self._first_seconds = self._start = self._cpu_start = 0.0
+        self._first_seconds = 0.0
         self._may_restart = may_restart
         self._previous_value: Any = None  # the value returned by the step before the last one
         self._delay = 0  # 1: the window opens and closes one step late, by reading the value of the previous step
@@ -224,26 +224,28 @@ class LoopWindow:
         return True, element
 
     def _open(self) -> None:
-        self._watch = windows.CompileTimer()
         self._wait, self._examples, self._step_seconds, self._new_shapes = 0.0, 0, [], False
-        self._start, self._cpu_start = time.perf_counter(), time.process_time()
+        self._timer = windows.WindowTimer()
 
     def _try_close(self, produced: Any) -> bool:
         """Closes the window; returns False if it starts over instead."""
         self._close(produced)
-        now, cpu_now = time.perf_counter(), time.process_time()
-        compile_seconds = self._watch.compile_seconds(self._step_seconds, new_shapes=self._new_shapes)
+        timer = self._timer
+        timer.stop()
+        compile_seconds = timer.compile_seconds(self._step_seconds, new_shapes=self._new_shapes)
         if compile_seconds and self._may_restart:
             self._may_restart, self._opens_after = False, self._steps_taken
             return False
         self.result = Window(
             steps=self._steps * self._elements_per_step,
             examples=max(1, self._examples),
-            wall_seconds=now - self._start,
-            cpu_seconds=cpu_now - self._cpu_start,
+            wall_seconds=timer.wall_seconds,
+            cpu_seconds=timer.cpu_seconds,
             first_seconds=self._first_seconds,
             wait_seconds=self._wait,
             compile_seconds=compile_seconds,
+            others_seconds=timer.others_seconds,
+            cores=timer.cores,
         )
         return True
 

@@ -62,6 +62,10 @@ class LockstepRunner(TensorFlowRunner):
         self._team.prepare(None)
         return super().bound_window(steps=steps)
 
+    def _with_load(self, window: Window) -> Window:
+        """As in the base class; what others used is unknown: on this machine, the other workers may be among them."""
+        return replace(super()._with_load(window), others_seconds=None)
+
 
 class LockstepWorker:
     """A worker that is not the chief: executes the chief's requests on its own share of the data."""

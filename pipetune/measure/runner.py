@@ -248,9 +248,8 @@ class TensorFlowRunner:
         return self._with_load(replace(window, examples=examples))
 
     def _with_load(self, window: Window) -> Window:
-        """Returns the last window with what others used and how long threads were queued, its warm-up included."""
-        load = self.load
-        return replace(window, others_seconds=load.last_others_seconds, queued_seconds=load.last_queued_seconds)
+        """Returns the last window with how long threads were queued, its warm-up included."""
+        return replace(window, queued_seconds=self.load.last_queued_seconds)
 
     def watch_autotune(self, plan: Plan, *, seconds: float) -> AutotuneValues:
         """Returns what AUTOTUNE chose under `plan`: consumes one iterator until values are stable, at most `seconds`.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.profile import NOT_BOUND_BELOW
 from pipetune.core.results import Interval, Window
 from pipetune.core.time_plan import Clock
+from pipetune.search.neighbours import undisturbed
 from pipetune.search.statistics import expected_interval
 
 ROUNDS = (4, 8, 16)
@@ -78,17 +79,22 @@ def measure_stall(
                 bounds.append(bound(count))
                 reals.append(real(count))
             longest = max(longest, clock.now() - before)
-        share = share_of([one.step_seconds for one in reals], [one.step_seconds for one in bounds])
+        share = share_of(step_seconds(reals), step_seconds(bounds))
         if len(reals) < look or share.high < NOT_BOUND_BELOW or share.low >= NOT_BOUND_BELOW:
             break
     return Stall(
-        real_seconds=statistics.median(window.step_seconds for window in reals),
-        bound_seconds=statistics.median(window.step_seconds for window in bounds),
+        real_seconds=statistics.median(step_seconds(reals)),
+        bound_seconds=statistics.median(step_seconds(bounds)),
         share=share,
         steps=count,
-        ratios=tuple(b.step_seconds / r.step_seconds for b, r in zip(bounds, reals, strict=True)),
+        ratios=tuple(b / r for b, r in zip(step_seconds(bounds), step_seconds(reals), strict=True)),
         bound_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in bounds),
     )
+
+
+def step_seconds(taken: Sequence[Window]) -> list[float]:
+    """The step of each of these windows, in seconds, as if no other process had used the cores."""
+    return [window.step_seconds for window in undisturbed(taken)]
 
 
 def share_of(real_seconds: list[float], bound_seconds: list[float]) -> Interval:

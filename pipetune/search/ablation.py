@@ -78,7 +78,7 @@ def ablate(plan: Plan, kit: SearchContext, gains: Gains) -> Ablated:
             note = "no time to leave out each rewrite in turn; the plan stands as proven whole"
             return Ablated(plan, found, tuple(trials), () if trials else (note,))
         spare = {one.key for one in plan.rewrites if spares_memory(one, kit.base, kit.meter)}
-        arms = [Arm(plan), *(Arm(kit.composer.without(plan, [one])) for one in plan.rewrites)]
+        arms = [Arm(plan, kit.unit), *(Arm(kit.composer.without(plan, [one]), kit.unit) for one in plan.rewrites)]
         try:
             _measure(plan, arms, kit, gains, spare)
         except RunFailed as problem:
@@ -86,7 +86,7 @@ def ablate(plan: Plan, kit: SearchContext, gains: Gains) -> Ablated:
         measured = {
             one.key: ratio_interval(ratios(arms[0], arm))
             for one, arm in zip(plan.rewrites, arms[1:], strict=True)
-            if len(arm.rates) >= FEWEST_ROUNDS and arm.running
+            if arm.rounds >= FEWEST_ROUNDS and arm.running
         }
         if not measured and not trials:
             return Ablated(plan, notes=("ablation ended before it could tell anything",))
@@ -121,7 +121,7 @@ def _measure(plan: Plan, arms: Sequence[Arm], kit: SearchContext, gains: Gains, 
 
     Args:
         plan: the whole plan.
-        arms: the whole plan, then without each of its rewrites; their rates are filled in.
+        arms: the whole plan, then without each of its rewrites; their windows are filled in.
         kit: takes the windows.
         gains: learns the pairs.
         spare: keys of rewrites that spare memory.
@@ -130,7 +130,7 @@ def _measure(plan: Plan, arms: Sequence[Arm], kit: SearchContext, gains: Gains, 
         RunFailed: the plan itself cannot be measured any more.
     """
     doubtful = list(zip(plan.rewrites, arms[1:], strict=True))
-    while doubtful and len(arms[0].rates) < MOST_ROUNDS:
+    while doubtful and arms[0].rounds < MOST_ROUNDS:
         try:
             for _ in range(FEWEST_ROUNDS):
                 kit.round([arms[0], *(arm for _, arm in doubtful)], Part.ABLATION)

@@ -10,7 +10,7 @@ import math
 import random
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from pipetune.core.time_plan import Clock, SystemClock
 from pipetune.search.baselines import DEFAULTS, MOST_STEPS, rate_from
 from pipetune.search.evidence import evidence_of_pairs
 from pipetune.search.meter import FEWEST_STEPS, LONGEST_EPOCHS, rate_of
+from pipetune.search.neighbours import undisturbed
 from pipetune.search.runner import Notify, silent
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 
@@ -49,6 +50,8 @@ _START = 0.05
 """Of an epoch: what its first element takes (a shuffle buffer is filled) counts from here on.
 
 Windows are then whole epochs, or where these are too long, the first element of each window counts once an epoch."""
+
+_NOTABLE = 1.03  # by what factor other processes change the ratio where that is said; by judgement
 
 _PROBE_STEPS = 10
 _WORDS = {DEFAULTS: "the script as it is", AUTOTUNE: "AUTOTUNE everywhere"}
@@ -163,6 +166,8 @@ def confirm(
     except RunFailed as problem:
         return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", race.unit)
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
+    if (beside := race.measured_ratio()) < gain.median / _NOTABLE or beside > gain.median * _NOTABLE:
+        spoken += f", without the other processes of this machine; beside them {beside:.2f}"
     confirmed = gain.low > race.least
     if confirmed:
         notify("proven", median=gain.median)
@@ -361,8 +366,22 @@ class _Race:
     # -- results
 
     def ratios(self) -> list[float]:
-        """Of the pairs, in the unit that decides."""
-        return [self._rate(pair.tuned, self.unit) / self._rate(pair.original, self.unit) for pair in self.pairs]
+        """Of the pairs, in the unit that decides, as if no other process had used the cores."""
+        return self._ratios(
+            undisturbed([pair.tuned for pair in self.pairs]), undisturbed([pair.original for pair in self.pairs])
+        )
+
+    def measured_ratio(self) -> float:
+        """The median ratio of the pairs as they were measured, whatever other processes used."""
+        return statistics.median(
+            self._ratios([pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs])
+        )
+
+    def _ratios(self, tuned: Sequence[Window], original: Sequence[Window]) -> list[float]:
+        return [
+            self._rate(one, self.unit) / self._rate(other, self.unit)
+            for one, other in zip(tuned, original, strict=True)
+        ]
 
     def _rate(self, window: Window, unit: str) -> float:
         """Steps or examples per second; of training steps over an epoch, where its start counts."""
@@ -378,7 +397,7 @@ class _Race:
         if over == AUTOTUNE:
             sample = self._beside[unit]
         else:
-            both = zip(self.taken[TUNED, unit], self.taken[over, unit], strict=False)
+            both = zip(undisturbed(self.taken[TUNED, unit]), undisturbed(self.taken[over, unit]), strict=False)
             sample = [self._rate(tuned, unit) / self._rate(other, unit) for tuned, other in both]
         return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
 
@@ -395,7 +414,7 @@ class _Race:
 
     def _step_ms(self, name: str) -> float | None:
         """The geometric mean: the interval of the speedup holds the ratio of two of them, of two medians it may not."""
-        taken = self.taken[name, "training"]
+        taken = undisturbed(self.taken[name, "training"])
         return 1000 * statistics.geometric_mean(map(self._step_seconds, taken)) if taken else None
 
 

@@ -48,7 +48,7 @@ class SearchContext:
 
     def round(self, arms: Sequence[Arm], part: Part) -> None:
         """One window of every running arm; raises as `measure_round`."""
-        measure_round(arms, self.meter, self.draw, unit=self.unit, part=part)
+        measure_round(arms, self.meter, self.draw, part=part)
 
     def seconds(self, arms: int, *, rounds: int) -> float:
         """Seconds that `rounds` rounds of `arms` windows are expected to take."""

@@ -184,13 +184,6 @@ class Meter:
         """Whether this plan, or the pipeline as written, was seen never to converge."""
         return plan.key in self.restless or self._as_written_restless
 
-    def rate(self, plan: Plan, unit: str, *, part: Part, short: bool = False) -> float:
-        """Examples per second of one input window, steps per second of one training window; raises as
-        `window`.
-        """
-        window = self.window(plan, unit, part=part, short=short)
-        return rate_of(window, unit)
-
     def _timed(self, plan: Plan, unit: str, part: Part, measure: Callable[[], Window]) -> Window:
         self.budget.require(part, self.cost(unit))
         self.notify("trying", plan=plan, part=part)  # if the process dies now, it was this plan

@@ -100,7 +100,7 @@ def _measure(
     tried: Plan, reference: Plan, kit: SearchContext, *, pairs: int, fewest: int
 ) -> tuple[tuple[float, ...] | None, str]:
     """The ratios of `tried` over `reference`, and why there are none or too few; None where it changes the data."""
-    budget, arms, why = kit.meter.budget, [Arm(reference), Arm(tried)], ""
+    budget, arms, why = kit.meter.budget, [Arm(reference, kit.unit), Arm(tried, kit.unit)], ""
     try:
         kit.meter.check(tried)
         usual = budget.usual_seconds(COMPARISON)
@@ -112,7 +112,7 @@ def _measure(
         for _ in range(pairs):
             kit.round(arms, Part.INFORMATION)
     except OutOfBudget:
-        why = "" if len(arms[1].rates) >= fewest else "the time ended before it was measured"
+        why = "" if arms[1].rounds >= fewest else "the time ended before it was measured"
     except (RunFailed, Refused) as problem:
         why = str(problem)
     return ratios(arms[1], arms[0]), why or arms[1].failure

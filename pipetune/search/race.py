@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial
+from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial, Window
 from pipetune.core.time_plan import Part
-from pipetune.search.meter import Meter, Refused
+from pipetune.search.meter import Meter, Refused, rate_of
+from pipetune.search.neighbours import undisturbed
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
     FEWEST_PAIRS,
@@ -28,10 +29,11 @@ from pipetune.search.statistics import (
 
 @dataclass
 class Arm:
-    """One plan in rounds of windows: its rate in every round so far, and why it left, if it did."""
+    """One plan in rounds of windows: its window in every round so far, and why it left, if it did."""
 
     plan: Plan
-    rates: list[float] = field(default_factory=list)
+    unit: str  # of its windows: "input" or "training"
+    windows: list[Window] = field(default_factory=list)
     failure: str = ""
     refused: bool = False
     seconds: float = 0.0
@@ -40,13 +42,23 @@ class Arm:
     def running(self) -> bool:
         return not self.failure
 
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        return len(self.windows)
+
+    @property
+    def rates(self) -> list[float]:
+        """Examples or steps per second in every round, as if no other process had used the cores."""
+        return [rate_of(window, self.unit) for window in undisturbed(self.windows)]
+
 
 def ratios(arm: Arm, base: Arm) -> tuple[float, ...]:
     """The rate of `arm` over that of `base`, round by round, for as long as both ran."""
     return tuple(one / other for one, other in zip(arm.rates, base.rates, strict=False))
 
 
-def measure_round(arms: Sequence[Arm], meter: Meter, draw: random.Random, *, unit: str, part: Part) -> None:
+def measure_round(arms: Sequence[Arm], meter: Meter, draw: random.Random, *, part: Part) -> None:
     """One window of every running arm, in random order. The first arm is the base: its failure is
     everybody's.
 
@@ -54,16 +66,16 @@ def measure_round(arms: Sequence[Arm], meter: Meter, draw: random.Random, *, uni
 
     Raises:
         RunFailed: the base failed.
-        OutOfBudget: the part is over; the rates of the unfinished round are dropped.
+        OutOfBudget: the part is over; the windows of the unfinished round are dropped.
     """
     order = [arm for arm in arms if arm.running]
-    complete = len(arms[0].rates)
+    complete = arms[0].rounds
     draw.shuffle(order)
     try:
         for arm in order:
             before = meter.clock.now()
             try:
-                arm.rates.append(meter.rate(arm.plan, unit, part=part))
+                arm.windows.append(meter.window(arm.plan, arm.unit, part=part))
             except (RunFailed, Refused) as problem:
                 if arm is arms[0]:
                     raise RunFailed(f"{arm.plan.name}: {problem}") from problem
@@ -73,7 +85,7 @@ def measure_round(arms: Sequence[Arm], meter: Meter, draw: random.Random, *, uni
                 arm.seconds += meter.clock.now() - before
     except BaseException:
         for arm in arms:
-            del arm.rates[complete:]
+            del arm.windows[complete:]
         raise
 
 
@@ -136,22 +148,22 @@ def decide(
     Raises:
         RunFailed: the base cannot be measured.
     """
-    candidates = [_Candidate(Arm(plan), earlier=tuple(earlier)) for plan in plans]
-    base_arm, spent = Arm(base), 0.0
-    while len(base_arm.rates) < LOOKS[-1]:
+    candidates = [_Candidate(Arm(plan, unit), earlier=tuple(earlier)) for plan in plans]
+    base_arm, spent = Arm(base, unit), 0.0
+    while base_arm.rounds < LOOKS[-1]:
         running = [candidate for candidate in candidates if candidate.outcome is None]
         if not running or any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates):
             break
         try:
-            measure_round([base_arm, *(one.arm for one in running)], meter, draw, unit=unit, part=part)
+            measure_round([base_arm, *(one.arm for one in running)], meter, draw, part=part)
         except OutOfBudget:
-            if len(base_arm.rates) >= FEWEST_PAIRS:
+            if base_arm.rounds >= FEWEST_PAIRS:
                 _look(candidates, base_arm, error=error - spent)
             break
         for candidate in running:
             _note_failure(candidate)
-        if len(base_arm.rates) in LOOKS:
-            share = error * len(base_arm.rates) / LOOKS[-1] - spent
+        if base_arm.rounds in LOOKS:
+            share = error * base_arm.rounds / LOOKS[-1] - spent
             spent += share
             _look(candidates, base_arm, error=share)
     proven = any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates)

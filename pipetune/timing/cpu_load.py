@@ -45,13 +45,11 @@ class LoadMeter:
             proc: directory of the proc file system.
             cgroup: directory with `cpu.stat`, for throttling; None: not observed.
         """
-        if cores is None:
-            cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+        cores = available_cores() if cores is None else cores
         self._cores, self._proc, self._cgroup = cores, proc, cgroup
         self._seconds = self._own = self._others = self._stolen = self._worst = 0.0
         self._windows = 0
         self._throttled = (0, 0, 0.0) if throttling_counters(cgroup) is not None else None
-        self.last_others_seconds: float | None = None  # CPU seconds of others in the last window; None: unknown
         self.last_queued_seconds: float | None = None  # that its threads waited for a processor; None: unknown
 
     @contextmanager
@@ -66,20 +64,10 @@ class LoadMeter:
 
     def read(self) -> CpuCounters | None:
         """Returns the current counters; None if the system does not expose them."""
-        try:
-            text = (self._proc / "stat").read_text()
-        except OSError:
+        used = core_seconds(self._cores, self._proc)
+        if used is None:
             return None
-        tick = 1.0 / os.sysconf("SC_CLK_TCK")
-        busy = stolen = 0.0
-        for line in text.splitlines():
-            name, *numbers = line.split()
-            if not name.startswith("cpu") or not name[3:].isdigit() or int(name[3:]) not in self._cores:
-                continue
-            # user nice system idle iowait irq softirq steal; guest time is counted within user.
-            counts = [int(number) for number in numbers[:8]] + [0] * 8
-            busy += sum(counts[place] for place in (0, 1, 2, 5, 6)) * tick
-            stolen += counts[7] * tick
+        busy, stolen = used
         times = os.times()
         own = time.process_time() + times.children_user + times.children_system
         queued = {thread: waited for thread, (_, waited) in thread_seconds(self._proc).items()}
@@ -87,12 +75,11 @@ class LoadMeter:
 
     def add(self, before: CpuCounters | None, after: CpuCounters | None) -> None:
         """Adds the load between two readings."""
-        self.last_others_seconds = self.last_queued_seconds = None
+        self.last_queued_seconds = None
         if before is None or after is None or after.wall <= before.wall:
             return
         seconds, own = after.wall - before.wall, after.own - before.own
         others = after.busy - before.busy - own  # sometimes a tick below zero, which evens out in the sum
-        self.last_others_seconds = max(0.0, others)
         if after.queued:
             self.last_queued_seconds = sum(
                 max(0.0, seconds - before.queued.get(thread, 0.0)) for thread, seconds in after.queued.items()
@@ -133,6 +120,44 @@ class LoadMeter:
             self._throttled[1] + int(gained[1]),
             self._throttled[2] + float(gained[2]),
         )
+
+
+def available_cores() -> frozenset[int]:
+    """Returns the indices of the cores that this process may run on; empty if the system does not tell."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
+def core_seconds(cores: frozenset[int], proc: Path = _PROC) -> tuple[float, float] | None:
+    """Returns the CPU seconds since boot that these cores ran processes, and that the hypervisor took from them.
+
+    None if the system does not expose them.
+    """
+    try:
+        text = (proc / "stat").read_text()
+    except OSError:
+        return None
+    tick = 1.0 / os.sysconf("SC_CLK_TCK")
+    busy = stolen = 0.0
+    for line in text.splitlines():
+        name, *numbers = line.split()
+        if not name.startswith("cpu") or not name[3:].isdigit() or int(name[3:]) not in cores:
+            continue
+        # user nice system idle iowait irq softirq steal; guest time is counted within user.
+        counts = [int(number) for number in numbers[:8]] + [0] * 8
+        busy += sum(counts[place] for place in (0, 1, 2, 5, 6)) * tick
+        stolen += counts[7] * tick
+    return busy, stolen
+
+
+def has_children() -> bool:
+    """Whether this process has started processes that have not been waited for."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except (AttributeError, OSError):  # a system without waitid
+        return True
+    return True
 
 
 def thread_seconds(proc: Path = _PROC) -> dict[str, tuple[float, float]]:

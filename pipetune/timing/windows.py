@@ -17,6 +17,7 @@ from pipetune import tensorflow_private
 from pipetune.core.results import RunFailed, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.objects import live_objects
+from pipetune.timing.cpu_load import available_cores, core_seconds, has_children
 from pipetune.timing.iterators import free_iterators
 
 DATA_RAN_OUT = "The data ran out: the dataset is empty when it is iterated a second time."
@@ -43,11 +44,30 @@ _SHORTEST_SECONDS = 0.02  # the smallest XLA program takes longer than this to c
 _NOTICEABLE = 0.02  # share of the step time below which compilation is ignored
 
 
-class CompileTimer:
-    """Measures the compile time of one window, which begins when the object is constructed."""
+class WindowTimer:
+    """The clocks of one window, which begins when the object is constructed and ends with `stop`."""
 
     def __init__(self) -> None:
+        self.wall_seconds = self.cpu_seconds = 0.0  # of the window, once it has ended
+        self.others_seconds: float | None = None  # that the cores ran other processes; None: unknown, or its children
         self._traced_seconds = tensorflow_private.tracing_seconds()
+        self._cores = available_cores()
+        self._used = core_seconds(self._cores)
+        self._cpu_start, self.start = time.process_time(), time.perf_counter()
+
+    @property
+    def cores(self) -> int | None:
+        """The number of cores that the process may run on; None if unknown."""
+        return len(self._cores) or None
+
+    def stop(self) -> None:
+        """Ends the window."""
+        self.wall_seconds = time.perf_counter() - self.start
+        self.cpu_seconds = time.process_time() - self._cpu_start
+        used = core_seconds(self._cores)
+        if used is not None and self._used is not None and not has_children():
+            # In ticks of 10 ms, and sometimes a tick too few.
+            self.others_seconds = max(0.0, sum(used) - sum(self._used) - self.cpu_seconds)
 
     def compile_seconds(self, step_seconds: Sequence[float], *, new_shapes: bool) -> float:
         """Returns the seconds of the window spent tracing and compiling, or 0 if they are negligible.
@@ -358,11 +378,11 @@ def _measure(
 ) -> Window:
     steps, until = 0, 0
     arrivals: deque[float] = deque([0.0], maxlen=_INTERVALS_KEPT + 1)
-    cpu_started, started = time.process_time(), time.perf_counter()
+    timer = WindowTimer()
     while True:
         take()
         steps += 1
-        passed = time.perf_counter() - started
+        passed = time.perf_counter() - timer.start
         arrivals.append(passed)
         if passed >= seconds and steps >= until:
             if until or epoch_elements is None:
@@ -370,13 +390,16 @@ def _measure(
             until = epoch_elements * -(-steps // epoch_elements)
             if steps == until or passed * until / steps > MOST_STRETCH * seconds:
                 break
+    timer.stop()
     return Window(
         steps=steps,
         examples=max(1, round(steps * examples_per_element)),
         wall_seconds=passed,
-        cpu_seconds=time.process_time() - cpu_started,
+        cpu_seconds=timer.cpu_seconds,
         first_seconds=first_seconds,
         intervals=tuple(later - earlier for earlier, later in itertools.pairwise(arrivals)),
+        others_seconds=timer.others_seconds,
+        cores=timer.cores,
     )
 
 

@@ -33,7 +33,7 @@ from pipetune.core.results import RunFailed, Window
 from pipetune.core.session import PatchResult
 from pipetune.measure import lockstep
 from pipetune.measure.runner import TensorFlowRunner
-from pipetune.timing.windows import CompileTimer
+from pipetune.timing.windows import WindowTimer
 
 PIPELINE = Pipeline((Node("n0", "range"), Node("n1", "map")))
 
@@ -288,7 +288,7 @@ def test_held_script_measures_itself_or_a_baseline_on_request(link: tuple[Reques
 def test_loop_window_restarts_after_compiling_only_where_it_may(
     again: bool, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CompileTimer, "compile_seconds", lambda *_given, **_named: 0.2)
+    monkeypatch.setattr(WindowTimer, "compile_seconds", lambda *_given, **_named: 0.2)
     made = LoopWindow(tf.data.Dataset.range(9), steps=4, warmup=1, may_restart=again)
     elements = 0
     while made.advance()[0]:

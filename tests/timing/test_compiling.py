@@ -135,7 +135,7 @@ def test_step_that_always_retraces_has_compile_time() -> None:
 def test_outlier_among_steps_with_new_shapes_is_compile_time(
     step_seconds: list[float], new_shapes: bool, expected: float
 ) -> None:
-    found = windows.CompileTimer().compile_seconds(step_seconds, new_shapes=new_shapes)
+    found = windows.WindowTimer().compile_seconds(step_seconds, new_shapes=new_shapes)
     assert found == pytest.approx(expected)
 
 
