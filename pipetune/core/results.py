@@ -40,9 +40,7 @@ class Window:
     exhausted: bool = False  # the data ran out before the window was full
     intervals: tuple[float, ...] = ()  # seconds between the last elements of an input window
     compile_seconds: float = 0.0  # part of `wall_seconds` spent tracing or compiling a new shape
-    others_seconds: float | None = (
-        None  # that the same cores ran processes other than this and its children; None: unknown
-    )
+    others_seconds: float | None = None  # that the same cores ran other processes, not its children; None: unknown
     queued_seconds: float | None = None  # of all threads of the process: ready, without a processor; None: unknown
     cores: int | None = None  # on which the process may run; None: unknown
 
