@@ -16,8 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,19 +28,9 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session, outcome_of
 from pipetune.core.version import VERSION
+from pipetune.testing.neighbours import neighbours
 
 COMMAND = (sys.executable, "-P", "-m", "pipetune")
-
-NEIGHBOUR = """
-import os, random, sys, time
-draw, parent = random.Random(int(sys.argv[1])), os.getppid()
-while os.getppid() == parent:
-    end = time.monotonic() + draw.expovariate(1 / 1.5)
-    while time.monotonic() < end:
-        pass
-    time.sleep(draw.expovariate(1 / 1.5))
-"""
-"""Takes a core for a while and rests for a while, each 1.5 s on average."""
 
 QUIET_SHARE = 0.1
 """Share of the cores that other processes may use during an analysis beside nobody. By judgement: an idle machine's
@@ -216,7 +205,7 @@ def answer_run(case: Case, run: Run, out: Path, say: Say) -> Answer:
         script = copy_script(case.path, Path(name, "patched"))
         options = ("--quiet", "--seed", str(run.seed), "--out", str(out), *case.options)
         say("pipetune analyze")
-        with _neighbours(run):
+        with neighbours(_seeds(run)):
             began = time.monotonic()
             _run((*COMMAND, "analyze", *options, str(script), *case.arguments), log=out / "command.log")
             seconds = time.monotonic() - began
@@ -305,17 +294,9 @@ def _timing(case: Case, original: Path, changed: Path, *, pairs: int, seed: int,
     return time_scripts(first, second, pairs=pairs, starts=starts, seed=seed, say=say)
 
 
-@contextmanager
-def _neighbours(run: Run) -> Iterator[None]:
-    """Starts the neighbours of a run; they end with it."""
-    seeds = random.Random(run.seed).sample(range(1_000_000), run.neighbours)
-    processes = [subprocess.Popen((sys.executable, "-c", NEIGHBOUR, str(seed))) for seed in seeds]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+def _seeds(run: Run) -> list[int]:
+    """Returns the seeds of the neighbours of a run."""
+    return random.Random(run.seed).sample(range(1_000_000), run.neighbours)
 
 
 def _run(command: tuple[str, ...], *, log: Path) -> None:

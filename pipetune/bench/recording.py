@@ -7,12 +7,10 @@ Only for a new recording: the file is part of the package. "quiet" and "neighbou
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from pipetune.bench import loops
@@ -20,8 +18,10 @@ from pipetune.capture import loop_consumer
 from pipetune.core.results import Window
 from pipetune.measure import machine
 from pipetune.testing import recorded
+from pipetune.testing.neighbours import neighbours
 from pipetune.testing.recorded import SCALE, RecordedWindow, Recording, Series
 from pipetune.timing import windows
+from pipetune.timing.cpu_load import available_cores, core_seconds
 from pipetune.timing.iterators import shortened_pauses
 
 SLICES = 3
@@ -29,24 +29,13 @@ SLICE_SECONDS = 0.1
 WARMUP_SECONDS, SETTLE_SECONDS = 0.15, 0.3  # those of the default budget
 WARMUP_STEPS = 2  # as TensorFlowRunner asks of a training window
 
-NEIGHBOUR = """
-import random, sys, time
-draw = random.Random(int(sys.argv[1]))
-while True:
-    time.sleep(draw.expovariate(1 / 6))
-    end = time.monotonic() + 1
-    while time.monotonic() < end:
-        pass
-"""
-"""Takes a core for a second, every seven seconds on average."""
-
-_Slices = list[tuple[float, float]]  # seconds and CPU seconds per step
+_Slices = list[tuple[float, float, float]]  # seconds and CPU seconds per step; the cores that others used
 
 
 def main(condition: str, seconds: float) -> None:
     """Adds or replaces the series of `condition`, half the time for each unit."""
     loop = loops.photos()
-    with shortened_pauses(), _neighbour() if condition == "neighbour" else _nobody():
+    with shortened_pauses(), neighbours([0] if condition == "neighbour" else []):
         taken = {"input": _input_windows(loop, seconds / 2), "training": _training_windows(loop, seconds / 2)}
     known = recorded.load().series if recorded.FILE.exists() else {}
     found = machine.read_machine()
@@ -55,21 +44,6 @@ def main(condition: str, seconds: float) -> None:
     recorded.save(Recording(about, {**known, **made}))
     for name, series in made.items():
         print(name, len(series.windows), "windows,", f"{series.step_seconds * 1e3:.2f} ms a step")
-
-
-@contextmanager
-def _nobody() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _neighbour() -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, "0"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _input_windows(loop: loops.Loop, seconds: float) -> Series:
@@ -92,27 +66,46 @@ def _input_windows(loop: loops.Loop, seconds: float) -> Series:
         )
         measured = first.wall_seconds + (SLICES - 1) * SLICE_SECONDS
         overhead = time.perf_counter() - asked - WARMUP_SECONDS - measured
-        slices.insert(0, (first.step_seconds, first.cpu_seconds / first.steps))
+        others = (first.others_seconds or 0.0) / first.wall_seconds
+        slices.insert(0, (first.step_seconds, first.cpu_seconds / first.steps, others))
         taken.append((overhead, slices, first.converged))
     return _series(taken, slice_steps=0)
 
 
-def _time_slice(iterator: Any) -> tuple[float, float]:
+def _clocks() -> tuple[float, float, float]:
+    """Seconds, CPU seconds of this process, and seconds that the cores ran anything."""
+    used = core_seconds(available_cores())
+    return time.perf_counter(), time.process_time(), sum(used) if used is not None else math.nan
+
+
+def _slice(
+    before: tuple[float, float, float], after: tuple[float, float, float], steps: int
+) -> tuple[float, float, float]:
+    wall, cpu, used = (later - earlier for earlier, later in zip(before, after, strict=True))
+    return wall / steps, cpu / steps, (used - cpu) / wall
+
+
+def _time_slice(iterator: Any) -> tuple[float, float, float]:
     steps = 0
-    cpu_started, started = time.process_time(), time.perf_counter()
-    while time.perf_counter() - started < SLICE_SECONDS:
+    before = _clocks()
+    while time.perf_counter() - before[0] < SLICE_SECONDS:
         next(iterator)
         steps += 1
-    return (time.perf_counter() - started) / steps, (time.process_time() - cpu_started) / steps
+    return _slice(before, _clocks(), steps)
 
 
 def _training_windows(loop: loops.Loop, seconds: float) -> Series:
     """Windows of a step function, cut into slices of equally many steps by the clocks at each step's end."""
-    stamps: list[tuple[float, float]] = []
+    taken_steps = 0
+    slice_steps = 1
+    edges: list[tuple[float, float, float]] = []  # the clocks at the end of the warm-up, then of each slice
 
     def step(examples: Any, labels: Any) -> None:
+        nonlocal taken_steps
         float(loop.step(examples, labels))
-        stamps.append((time.perf_counter(), time.process_time()))
+        taken_steps += 1
+        if taken_steps >= WARMUP_STEPS and (taken_steps - WARMUP_STEPS) % slice_steps == 0:
+            edges.append(_clocks())
 
     consumer = loop_consumer.StepConsumer(step)
     first = consumer.window(loop.dataset, steps=20, warmup=WARMUP_STEPS)
@@ -120,19 +113,19 @@ def _training_windows(loop: loops.Loop, seconds: float) -> Series:
     taken: list[tuple[float, _Slices, bool]] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        stamps.clear()
+        taken_steps = 0
+        edges.clear()
         asked = time.perf_counter()
         window = consumer.window(loop.dataset, steps=SLICES * slice_steps, warmup=WARMUP_STEPS)
         overhead = time.perf_counter() - asked - window.wall_seconds
-        edges = stamps[WARMUP_STEPS - 1 :: slice_steps]
-        slices = [((b[0] - a[0]) / slice_steps, (b[1] - a[1]) / slice_steps) for a, b in itertools.pairwise(edges)]
+        slices = [_slice(before, after, slice_steps) for before, after in itertools.pairwise(edges)]
         taken.append((overhead, slices, True))
     return _series(taken, slice_steps=slice_steps)
 
 
 def _series(taken: list[tuple[float, _Slices, bool]], *, slice_steps: int) -> Series:
-    wall = statistics.median(one for _, slices, _ in taken for one, _ in slices)
-    cpu = statistics.median(one for _, slices, _ in taken for _, one in slices)
+    wall = statistics.median(one[0] for _, slices, _ in taken for one in slices)
+    cpu = statistics.median(one[1] for _, slices, _ in taken for one in slices)
     return Series(
         step_seconds=round(wall, 6),
         cpu_step_seconds=round(cpu, 6),
@@ -141,9 +134,10 @@ def _series(taken: list[tuple[float, _Slices, bool]], *, slice_steps: int) -> Se
         windows=tuple(
             RecordedWindow(
                 overhead_ms=max(0, round(1000 * overhead)),
-                wall=tuple(max(1, round(SCALE * one / wall)) for one, _ in slices),
-                cpu=tuple(max(1, round(SCALE * one / cpu)) for _, one in slices),
+                wall=tuple(max(1, round(SCALE * one[0] / wall)) for one in slices),
+                cpu=tuple(max(1, round(SCALE * one[1] / cpu)) for one in slices),
                 converged=converged,
+                others=tuple(max(0, round(SCALE * one[2])) for one in slices),
             )
             for overhead, slices, converged in taken
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipetune.core.profile import NOT_BOUND_BELOW
@@ -79,22 +79,20 @@ def measure_stall(
                 bounds.append(bound(count))
                 reals.append(real(count))
             longest = max(longest, clock.now() - before)
-        share = share_of(step_seconds(reals), step_seconds(bounds))
+        real_seconds, bound_seconds = (
+            [window.step_seconds for window in windows] for windows in undisturbed(reals, bounds)
+        )
+        share = share_of(real_seconds, bound_seconds)
         if len(reals) < look or share.high < NOT_BOUND_BELOW or share.low >= NOT_BOUND_BELOW:
             break
     return Stall(
-        real_seconds=statistics.median(step_seconds(reals)),
-        bound_seconds=statistics.median(step_seconds(bounds)),
+        real_seconds=statistics.median(real_seconds),
+        bound_seconds=statistics.median(bound_seconds),
         share=share,
         steps=count,
-        ratios=tuple(b / r for b, r in zip(step_seconds(bounds), step_seconds(reals), strict=True)),
+        ratios=tuple(b / r for b, r in zip(bound_seconds, real_seconds, strict=True)),
         bound_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in bounds),
     )
-
-
-def step_seconds(taken: Sequence[Window]) -> list[float]:
-    """The step of each of these windows, in seconds, as if no other process had used the cores."""
-    return [window.step_seconds for window in undisturbed(taken)]
 
 
 def share_of(real_seconds: list[float], bound_seconds: list[float]) -> Interval:

@@ -129,8 +129,8 @@ def _busy_words(session: Session) -> str:
     if load is None or load.others_share <= _BUSY_SHARE:
         return ""
     return (
-        f"While it was measured, other processes used {words.percent(load.others_share)} of the {load.cores} cores: "
-        "intervals are wider than on an idle machine."
+        f"While it was measured, other processes used {words.percent(load.others_share)} of the {load.cores} cores. "
+        "Where they held a window up, its ratio is computed without them; intervals are wider than on an idle machine."
     )
 
 

@@ -367,9 +367,7 @@ class _Race:
 
     def ratios(self) -> list[float]:
         """Of the pairs, in the unit that decides, as if no other process had used the cores."""
-        return self._ratios(
-            undisturbed([pair.tuned for pair in self.pairs]), undisturbed([pair.original for pair in self.pairs])
-        )
+        return self._ratios(*undisturbed([pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs]))
 
     def measured_ratio(self) -> float:
         """The median ratio of the pairs as they were measured, whatever other processes used."""
@@ -397,24 +395,25 @@ class _Race:
         if over == AUTOTUNE:
             sample = self._beside[unit]
         else:
-            both = zip(undisturbed(self.taken[TUNED, unit]), undisturbed(self.taken[over, unit]), strict=False)
+            both = zip(*undisturbed(self.taken[TUNED, unit], self.taken[over, unit]), strict=False)
             sample = [self._rate(tuned, unit) / self._rate(other, unit) for tuned, other in both]
         return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
 
     def training(self, gain: Interval, bound_step_seconds: float | None) -> TrainingResult:
         """The step times, and their ratios."""
+        tuned, original = undisturbed(self.taken[TUNED, "training"], self.taken[DEFAULTS, "training"])
+        (autotune,) = undisturbed(self.taken[AUTOTUNE, "training"])
         return TrainingResult(
-            defaults_step_ms=self._step_ms(DEFAULTS),
-            tuned_step_ms=self._step_ms(TUNED),
+            defaults_step_ms=self._step_ms(original),
+            tuned_step_ms=self._step_ms(tuned),
             bound_step_ms=None if bound_step_seconds is None else 1000 * bound_step_seconds,
-            autotune_step_ms=self._step_ms(AUTOTUNE),
+            autotune_step_ms=self._step_ms(autotune),
             speedup=gain,
             speedup_over_autotune=self.speedup(AUTOTUNE, "training"),
         )
 
-    def _step_ms(self, name: str) -> float | None:
+    def _step_ms(self, taken: Sequence[Window]) -> float | None:
         """The geometric mean: the interval of the speedup holds the ratio of two of them, of two medians it may not."""
-        taken = undisturbed(self.taken[name, "training"])
         return 1000 * statistics.geometric_mean(map(self._step_seconds, taken)) if taken else None
 
 

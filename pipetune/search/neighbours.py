@@ -14,22 +14,53 @@ from dataclasses import replace
 
 from pipetune.core.results import Window
 
+_UNUSED = 0.05
+"""Share of the cores that a plan leaves unused, or that others use at most, in a window that shows what it can use. By
+judgement: the services of an idle machine used 0 to 3 %."""
 
-def undisturbed(windows: Sequence[Window]) -> list[Window]:
-    """Returns windows of one plan, in the same unit, each as short as if no other process had used the cores.
 
-    The plan can use as many cores as it did in the window in which it used most. Where others left it fewer, the window
+def undisturbed(*arms: Sequence[Window]) -> list[list[Window]]:
+    """Returns the windows of plans to be compared, each as short as if no other process had used the cores.
+
+    A plan can use as many cores as it did in the window in which it used most. Where others left it fewer, the window
     took longer in proportion. What a window shows of its plan's speed takes no part in this. A window of which the load
-    is unknown stays as it is, and so does one beside which enough cores were left.
+    is unknown stays as it is, and so does one beside which enough cores were left. All stay as they are if some plan
+    has no window in which it could use all it can: it would be compared with less than it is worth.
+
+    Args:
+        arms: the windows of each plan, all in the same unit.
     """
-    most = max((window.cpu_seconds / window.wall_seconds for window in windows), default=0.0)
-    return [_undisturbed(window, most) for window in windows]
+    if not all(any(map(_shows_use, windows)) for windows in arms):
+        return [list(windows) for windows in arms]
+    most = [max(_used(window) for window in windows) for windows in arms]
+    return [
+        [_shortened(window, cores_used) for window in windows] for windows, cores_used in zip(arms, most, strict=True)
+    ]
 
 
-def _undisturbed(window: Window, cores_used: float) -> Window:
-    if window.others_seconds is None or window.cores is None or cores_used <= 0.0:
+def _used(window: Window) -> float:
+    return window.cpu_seconds / window.wall_seconds
+
+
+def _left(window: Window) -> float | None:
+    """The cores that others left; None if unknown. The counters are coarse: it had what it used."""
+    if window.others_seconds is None or window.cores is None:
+        return None
+    return max(window.cores - window.others_seconds / window.wall_seconds, _used(window))
+
+
+def _shows_use(window: Window) -> bool:
+    left = _left(window)
+    if left is None or window.cores is None:
+        return True
+    unused = _UNUSED * window.cores
+    return left >= window.cores - unused or left >= _used(window) + unused
+
+
+def _shortened(window: Window, cores_used: float) -> Window:
+    left = _left(window)
+    if left is None or left >= cores_used:
         return window
-    left = max(window.cores - window.others_seconds / window.wall_seconds, window.cpu_seconds / window.wall_seconds)
-    share = min(1.0, left / cores_used)
+    share = left / cores_used
     waited = None if window.wait_seconds is None else share * window.wait_seconds
     return replace(window, wall_seconds=share * window.wall_seconds, wait_seconds=waited)

@@ -47,15 +47,11 @@ class Arm:
         """Rounds so far."""
         return len(self.windows)
 
-    @property
-    def rates(self) -> list[float]:
-        """Examples or steps per second in every round, as if no other process had used the cores."""
-        return [rate_of(window, self.unit) for window in undisturbed(self.windows)]
-
 
 def ratios(arm: Arm, base: Arm) -> tuple[float, ...]:
-    """The rate of `arm` over that of `base`, round by round, for as long as both ran."""
-    return tuple(one / other for one, other in zip(arm.rates, base.rates, strict=False))
+    """The rate of `arm` over that of `base`, round by round, for as long as both ran, as if nobody else had run."""
+    both = zip(*undisturbed(arm.windows, base.windows), strict=False)
+    return tuple(rate_of(one, arm.unit) / rate_of(other, arm.unit) for one, other in both)
 
 
 def measure_round(arms: Sequence[Arm], meter: Meter, draw: random.Random, *, part: Part) -> None:

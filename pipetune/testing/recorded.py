@@ -2,7 +2,7 @@
 
 The file `recorded_windows.json` in this folder holds series of consecutive windows of a real pipeline, alone
 ("input") and inside a real training step ("training"), each on a fresh iterator, on two cores: with nothing else
-running ("quiet"), with a process that takes a core for a second now and then ("neighbour"), and with test suites and
+running ("quiet"), with a process that takes a core for half of the time ("neighbour"), and with test suites and
 compilers of other users ("shared"). `python -m pipetune.bench.recording` creates it.
 """
 
@@ -26,6 +26,8 @@ FILE = Path(__file__).with_name("recorded_windows.json")
 CONDITIONS = ("quiet", "neighbour", "shared")
 UNITS = ("input", "training")
 
+CORES = 2  # of the machine of the recording
+
 SCALE = 1000
 """Durations are stored in thousandths of the median of the series: 1000 is the median."""
 
@@ -41,6 +43,7 @@ class RecordedWindow:
     wall: tuple[int, ...]
     cpu: tuple[int, ...]
     converged: bool = True
+    others: tuple[int, ...] = ()  # thousandths of a core that other processes used in each slice; empty: not recorded
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,9 @@ def load(path: Path = FILE) -> Recording:
         MalformedData: the file is damaged.
     """
     data = json.loads(path.read_text(encoding="utf-8"))
-    names = ("overhead_ms", "wall", "cpu", "converged")
+    names = ("overhead_ms", "wall", "cpu", "converged", "others")
     for series in data["series"].values():
-        series["windows"] = [dict(zip(names, window, strict=True)) for window in series["windows"]]
+        series["windows"] = [dict(zip(names, window, strict=False)) for window in series["windows"]]
     return decode(Recording, data)
 
 
@@ -175,9 +178,10 @@ class ReplayRunner:
         """Builds a window of `slices` slices; if a recorded window has too few, continues with those of the next."""
         tape = self._tapes.setdefault(id(series), _Tape(series, self._draw))
         first = tape.next()
-        wall, cpu = list(first.wall[:slices]), list(first.cpu[:slices])
+        wall, cpu, others = list(first.wall[:slices]), list(first.cpu[:slices]), list(first.others[:slices])
         while len(wall) < slices:
             more = tape.next()
+            others += more.others[: slices - len(wall)]
             wall += more.wall[: slices - len(wall)]
             cpu += more.cpu[: slices - len(cpu)]
         speed = self.gain(plan) / series.step_seconds
@@ -186,9 +190,12 @@ class ReplayRunner:
             steps = max(1, round(done))
             seconds = steps * slices * slice_seconds / done
             weights = [1 / one for one in wall]
+            lengths = [1.0] * slices
         else:  # fixed number of steps: how many seconds do they take?
             seconds = steps / speed * sum(wall) / slices / SCALE
             weights = [1.0] * slices
+            lengths = [float(one) for one in wall]
+        others_share = sum(w * one for w, one in zip(lengths, others, strict=False)) / sum(lengths) / SCALE
         cpu_share = sum(w * one for w, one in zip(weights, cpu, strict=True)) / sum(weights) / SCALE
         self.clock.advance(first.overhead_ms / 1000 + warmup_seconds + seconds)
         return Window(
@@ -198,6 +205,8 @@ class ReplayRunner:
             cpu_seconds=steps * series.cpu_step_seconds * cpu_share / self.gain(plan),
             first_seconds=first.overhead_ms / 1000,
             converged=first.converged,
+            others_seconds=others_share * seconds if others else None,
+            cores=CORES,
         )
 
 

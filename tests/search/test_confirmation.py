@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 
 import pytest
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Interval, Outcome, RunFailed, Trial
+from pipetune.core.results import Interval, Outcome, RunFailed, Trial, Window
 from pipetune.core.settings import Settings
 from pipetune.search.confirmation import LOOKS, Confirmation, confirm
 from pipetune.search.runner import Notify, silent
@@ -294,3 +295,36 @@ def test_which_of_both_comes_first_is_drawn() -> None:
         confirmed(training(1.5), visit=lambda plan, visits=visits: visits.append(plan.key), seed=seed)  # type: ignore[misc]
         firsts.append(visits[0])
     assert set(firsts) == {"defaults", "a@n1"}
+
+
+class BesideNeighbour:
+    """Two cores, one of them taken by another process in every other window: the tuned plan uses both, the other one.
+
+    Training windows of 20 ms a step as written; the tuned plan is twice as fast while nobody else runs.
+    """
+
+    trains, epoch_steps = True, None
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+        raise RunFailed("only training windows are taken")
+
+    def training_window(self, plan: Plan, *, steps: int) -> Window:
+        self.taken += 1
+        others = float(self.taken % 4 > 1)
+        cores = 1.0 if plan is not PLAN else 2.0 - others
+        seconds = steps * 0.02 / cores
+        return Window(steps, steps, seconds, cores * seconds, 0.1, others_seconds=others * seconds, cores=2)
+
+
+def test_gain_beside_a_neighbour_is_that_without_it_and_both_are_told() -> None:
+    settings = Settings()
+    found = confirm(PLAN, BesideNeighbour(), baselines=BASELINES, settings=settings, seconds=60, beside_seconds=0)
+    assert found.confirmed and found.gain is not None and found.training is not None
+    assert found.ratios == pytest.approx([2.0] * 6)
+    assert found.training.tuned_step_ms == pytest.approx(10)
+    raw = [pair.tuned.examples_per_second / pair.original.examples_per_second for pair in found.pairs]
+    assert {round(one, 3) for one in raw} == {1.0, 2.0}, "the pairs are kept as they were measured"
+    assert f"without the other processes of this machine; beside them {statistics.median(raw):.2f}" in found.why

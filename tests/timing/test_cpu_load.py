@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.measure import machine
-from pipetune.timing.cpu_load import CpuCounters, LoadMeter, throttling_counters
+from pipetune.timing import windows
+from pipetune.timing.cpu_load import CpuCounters, LoadMeter, available_cores, throttling_counters
 from tests.measure.test_cgroups import version_1, version_2
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -133,3 +136,26 @@ def test_throttling_group_is_the_one_with_the_smallest_quota(tmp_path: Path) -> 
     }
     assert throttling_counters(machine.throttling_group(version_1(tmp_path / "one", old))) == (9, 2, 0.3)
     assert machine.throttling_group(version_2(tmp_path / "none", {"a/cpu.max": "max 100000\n"}, path="/a")) is None
+
+
+def test_a_timer_tells_what_others_used_but_not_its_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = iter([(100.0, 1.0), (101.5, 1.25)])
+    monkeypatch.setattr(windows, "core_seconds", lambda _cores: next(used))
+    timer = windows.WindowTimer()
+    timer.stop()
+    assert timer.others_seconds == pytest.approx(1.75 - timer.cpu_seconds) and timer.cores == len(available_cores())
+    assert timer.wall_seconds >= timer.cpu_seconds / 8 > 0
+
+
+def test_load_of_others_is_unknown_beside_children_and_without_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = windows.WindowTimer()
+    child = subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE)
+    try:
+        timer.stop()
+    finally:
+        child.communicate()
+    assert timer.others_seconds is None, "the child may work for the pipeline"
+    monkeypatch.setattr(windows, "core_seconds", lambda _cores: None)
+    timer = windows.WindowTimer()
+    timer.stop()
+    assert timer.others_seconds is None
