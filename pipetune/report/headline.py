@@ -130,7 +130,7 @@ def _busy_words(session: Session) -> str:
         return ""
     return (
         f"While it was measured, other processes used {words.percent(load.others_share)} of the {load.cores} cores. "
-        "Where they held a window up, its ratio is computed without them; intervals are wider than on an idle machine."
+        "Ratios are computed without them where the windows tell how; intervals are wider than on an idle machine."
     )
 
 

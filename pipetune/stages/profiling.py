@@ -36,6 +36,7 @@ ORIGINAL = Plan("defaults")
 
 _INPUT_SECONDS = 1.0  # of a window of the input alone, by judgement: shorter is noisier, longer delays the verdict
 _COST_SECONDS = 1.5  # for the costs of all operators, by judgement: shorter is noisier, longer delays the verdict
+_STEPS_SECONDS = 0.5  # of a window of training steps: where the wait is clear four pairs end it, else there are more
 _MOST_STEPS, _MOST_LOOP_STEPS = 500, 60  # a loop may end after a few hundred steps
 _CONTENTION = 3.0  # how many times slower than alone the input may get when it shares cores with the model
 
@@ -137,7 +138,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
             clock=SystemClock(),
             limit_seconds=study.time_plan.seconds_for(STALL),
             most_steps=_MOST_LOOP_STEPS if consumer.kind == "loop" else _MOST_STEPS,
-            window_seconds=0.15 if study.settings.quick else 0.7,
+            window_seconds=0.15 if study.settings.quick else _STEPS_SECONDS,
             seed=study.settings.seed,
             steps=study.settings.steps,
         )
