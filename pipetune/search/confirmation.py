@@ -166,7 +166,8 @@ def confirm(
     except RunFailed as problem:
         return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", race.unit)
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
-    if (beside := race.measured_ratio()) < gain.median / _NOTABLE or beside > gain.median * _NOTABLE:
+    beside, alone = race.measured_ratio(), statistics.median(race.ratios())
+    if max(beside, alone) > _NOTABLE * min(beside, alone):
         spoken += f", without the other processes of this machine; beside them {beside:.2f}"
     confirmed = gain.low > race.least
     if confirmed:

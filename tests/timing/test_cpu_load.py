@@ -144,7 +144,6 @@ def test_a_timer_tells_what_others_used_but_not_its_own_work(monkeypatch: pytest
     timer = windows.WindowTimer()
     timer.stop()
     assert timer.others_seconds == pytest.approx(1.75 - timer.cpu_seconds) and timer.cores == len(available_cores())
-    assert timer.wall_seconds >= timer.cpu_seconds / 8 > 0
 
 
 def test_load_of_others_is_unknown_beside_children_and_without_counters(monkeypatch: pytest.MonkeyPatch) -> None:
