@@ -25,7 +25,7 @@ def undisturbed(*arms: Sequence[Window]) -> list[list[Window]]:
     A plan can use as many cores as it did in the window in which it used most. Where others left it fewer, the window
     took longer in proportion. What a window shows of its plan's speed takes no part in this. A window of which the load
     is unknown stays as it is, and so does one beside which enough cores were left. All stay as they are if some plan
-    has no window in which it could use all it can: it would be compared with less than it is worth.
+    has no window of which it is known that it could use all it can: it would be compared with less than it is worth.
 
     Args:
         arms: the windows of each plan, all in the same unit.
@@ -52,7 +52,7 @@ def _left(window: Window) -> float | None:
 def _shows_use(window: Window) -> bool:
     left = _left(window)
     if left is None or window.cores is None:
-        return True
+        return False
     unused = _UNUSED * window.cores
     return left >= window.cores - unused or left >= _used(window) + unused
 
