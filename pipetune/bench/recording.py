@@ -47,7 +47,7 @@ def main(condition: str, seconds: float) -> None:
 
 
 def _input_windows(loop: loops.Loop, seconds: float) -> Series:
-    """Windows as `TensorFlowRunner.input_window` takes them; the slices behind the first on the same iterator."""
+    """Windows as `TensorFlowRunner.input_window` takes them; the slices come behind it, on the same iterator."""
     taken: list[tuple[float, _Slices, bool]] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -55,7 +55,7 @@ def _input_windows(loop: loops.Loop, seconds: float) -> Series:
         asked = time.perf_counter()
 
         def go_on(iterator: Any, slices: _Slices = slices) -> None:
-            slices += (_time_slice(iterator) for _ in range(SLICES - 1))
+            slices += (_time_slice(iterator) for _ in range(SLICES))
 
         first: Window = windows.input_window(
             loop.dataset,
@@ -64,10 +64,8 @@ def _input_windows(loop: loops.Loop, seconds: float) -> Series:
             settle_seconds=SETTLE_SECONDS,
             on_end=go_on,
         )
-        measured = first.wall_seconds + (SLICES - 1) * SLICE_SECONDS
+        measured = first.wall_seconds + SLICES * SLICE_SECONDS
         overhead = time.perf_counter() - asked - WARMUP_SECONDS - measured
-        others = (first.others_seconds or 0.0) / first.wall_seconds
-        slices.insert(0, (first.step_seconds, first.cpu_seconds / first.steps, others))
         taken.append((overhead, slices, first.converged))
     return _series(taken, slice_steps=0)
 

@@ -89,7 +89,7 @@ def load(path: Path = FILE) -> Recording:
     data = json.loads(path.read_text(encoding="utf-8"))
     names = ("overhead_ms", "wall", "cpu", "converged", "others")
     for series in data["series"].values():
-        series["windows"] = [dict(zip(names, window, strict=False)) for window in series["windows"]]
+        series["windows"] = [dict(zip(names, window, strict=True)) for window in series["windows"]]
     return decode(Recording, data)
 
 
