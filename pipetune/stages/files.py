@@ -11,7 +11,7 @@ from dataclasses import replace
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.results import RunFailed, StoredPrefix
-from pipetune.core.storage import FileUse, Sweep
+from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.core.time_plan import FILE_READS, READ_SWEEPS, TimePlan
 from pipetune.measure import files, source_reads
 from pipetune.pipelines.element_counting import count_elements
@@ -31,7 +31,8 @@ _MIN_STORAGE_SHARE = 0.5  # with less than this share from storage, most of a co
 def measure_files(study: Study, profile: Profile) -> Profile:
     """Returns the profile, also in the session, with the files the pipeline reads. Takes a small part of the budget.
 
-    Sweeps of parallel reads are run only if reading may limit the input, since plans then depend on them.
+    Sweeps of parallel reads are run only if reading may limit the input, since plans then depend on them: always that
+    of the pipeline's own source, and that of the files alone unless all of them are in memory.
     """
     runner, settings, source = study.runner, study.settings, study.subject.source
     named, node = runner.files, source_reads.reading_operator(source)
@@ -53,7 +54,8 @@ def measure_files(study: Study, profile: Profile) -> Profile:
                 use = replace(use, residency=files.residency(named.paths, cold=settings.cold))
             use = _with_observed_reads(study, use, profile, seconds=_OBSERVED * seconds)
             if (use.files or node is not None) and _reading_may_limit(use, profile, node):
-                use = _with_sweeps(study, use, profile, node, seconds=(1 - _OBSERVED) * seconds)
+                readers = tuple(SweepReader) if _storage_may_limit(use) else (SweepReader.SOURCE,)
+                use = _with_sweeps(study, use, profile, node, readers=readers, seconds=(1 - _OBSERVED) * seconds)
             if use.has_many_small_files and any(map(_opens_one, source.pipeline)):
                 use = replace(use, small=files.compare(named.paths, folder=study.settings.out))
     profile = replace(profile, files=use)
@@ -65,13 +67,19 @@ def measure_files(study: Study, profile: Profile) -> Profile:
 def sweep_reads(study: Study, profile: Profile) -> Profile:
     """Returns the profile, also in the session, with the sweeps that were not needed before, if time is left."""
     use, node = profile.files, source_reads.reading_operator(study.subject.source)
-    if use is None or use.sweeps or not (use.files or node is not None) or _reading_may_limit(use, profile, node):
+    if use is None or not (use.files or node is not None):
+        return profile
+    readers = tuple(SweepReader)
+    if _reading_may_limit(use, profile, node):  # what plans depend on was tried before
+        readers = () if _storage_may_limit(use) else (SweepReader.FILES,)
+    if not readers:
         return profile
     seconds = study.time_plan.seconds_for(READ_SWEEPS)
     if seconds < _FEWEST_SECONDS:
         return profile
     with study.journal.phase("files", "reading the files at several parallelisms"):
-        profile = replace(profile, files=_with_sweeps(study, use, profile, node, seconds=seconds))
+        use = _with_sweeps(study, use, profile, node, readers=readers, seconds=seconds)
+        profile = replace(profile, files=use)
     study.runner.profile = profile
     study.journal.update_dataset(profile=profile)
     return profile
@@ -85,6 +93,11 @@ def _reading_may_limit(use: FileUse, profile: Profile, node: Node | None) -> boo
     if use.cold or use.remote or (use.residency.share is not None and use.residency.share < 1):
         return True
     return reader.visits * reader.wall_seconds > _NOTABLE_SHARE * input_seconds
+
+
+def _storage_may_limit(use: FileUse) -> bool:
+    """Whether files may be read from storage; where all are in memory, the rate of reading them says nothing of it."""
+    return use.cold or bool(use.remote) or use.residency.share is None or use.residency.share < 1
 
 
 def _seconds(time_plan: TimePlan, reader: OperatorProfile | None) -> float:
@@ -122,30 +135,28 @@ def _with_observed_reads(study: Study, use: FileUse, profile: Profile, *, second
     )
 
 
-def _with_sweeps(study: Study, use: FileUse, profile: Profile, node: Node | None, *, seconds: float) -> FileUse:
-    """Returns `use` with the sweeps that finish in time."""
+def _with_sweeps(
+    study: Study, use: FileUse, profile: Profile, node: Node | None, *, readers: Sequence[SweepReader], seconds: float
+) -> FileUse:
+    """Returns `use` with the sweeps of these readers that finish in time; `seconds` are for those of all readers."""
     if seconds < _FEWEST_SECONDS:
         return replace(use, notes=(*use.notes, "the budget is too short for a sweep of parallel reads"))
     before = study.runner.drop_file_caches if use.cold else None
     paths, seed = study.runner.files.paths, study.settings.seed
-    sweeps: list[Callable[[float], Sweep | None]] = []
+    sweeps: dict[SweepReader, Callable[[float], Sweep | None]] = {}
     if paths:
-        sweeps.append(lambda limit: files.sweep_files(paths, limit_seconds=limit, seed=seed, before=before))
+        sweeps[SweepReader.FILES] = lambda limit: files.sweep_files(
+            paths, limit_seconds=limit, seed=seed, before=before
+        )
     if node is not None:
-        sweeps.append(
-            lambda limit: source_reads.sweep_source(
-                study.subject.source,
-                node,
-                profile.operator(node.id),
-                limit_seconds=limit,
-                seed=seed,
-                before=before,
-            )
+        sweeps[SweepReader.SOURCE] = lambda limit: source_reads.sweep_source(
+            study.subject.source, node, profile.operator(node.id), limit_seconds=limit, seed=seed, before=before
         )
     with study.runner.measuring():
-        found = [sweep(seconds / len(sweeps)) for sweep in sweeps]
+        found = [sweeps[reader](seconds / len(sweeps)) for reader in readers if reader in sweeps]
     late = ("a sweep of parallel reads did not finish in time",) if None in found else ()
-    return replace(use, sweeps=tuple(one for one in found if one is not None), notes=(*use.notes, *late))
+    done = tuple(one for one in found if one is not None)
+    return replace(use, sweeps=(*use.sweeps, *done), notes=(*use.notes, *late))
 
 
 def _may_read(node: Node) -> bool:

@@ -60,6 +60,9 @@ def test_files_of_a_pipeline(shards: Path, is_cold: bool) -> None:
     dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
     study = study_of(dataset, cold=is_cold)
     profile = measure_files(study, profile_of(study, bound_seconds=0.1, input_seconds=0.01))
+    if not is_cold:  # read from memory, the files say nothing of storage before the decision
+        assert profile.files is not None and {one.reader for one in profile.files.sweeps} == {SweepReader.SOURCE}
+        profile = sweep_reads(study, profile)
     use = profile.files
     assert use is not None and use == study.journal.result.profile.files  # type: ignore[union-attr]
     assert use.files == 4 and use.bytes_total == sum(path.stat().st_size for path in shards.iterdir())
@@ -92,7 +95,7 @@ def test_sweeps_wait_for_the_decision_if_reading_takes_no_notable_time(shards: P
     after = sweep_reads(study, before).files
     assert after is not None and {one.reader for one in after.sweeps} == {SweepReader.FILES, SweepReader.SOURCE}
     notable = measure_files(study, profile(0.06))
-    assert notable.files is not None and notable.files.sweeps and sweep_reads(study, notable) is notable
+    assert notable.files is not None and {one.reader for one in notable.files.sweeps} == {SweepReader.SOURCE}
 
 
 def test_cold_windows_start_with_dropped_page_cache(shards: Path) -> None:
