@@ -107,6 +107,7 @@ class Trial:
     predicted: float | None = None  # examples per second, input alone
     measured: float | None = None  # examples per second, input alone; None if it was not run alone
     windows: tuple[WindowPair, ...] = ()  # the windows of `ratios`; only for confirmation and verification
+    usable_cores: tuple[float | None, float | None] = (None, None)  # by it, by what it was compared with; None: unknown
 
 
 class RunFailed(Exception):

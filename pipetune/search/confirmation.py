@@ -149,7 +149,8 @@ def confirm(
         baselines: "defaults", the script as it is; "autotune", measured beside them where there is time.
         settings: seed and steps of a window.
         seconds: for the pairs, and what is measured beside them; those of the first look are taken in any case.
-        claimed: the trial that the search has accepted this plan by; what it says in another unit does not count.
+        claimed: the trial that the search has accepted this plan by, over the script as it is or what the plan was
+            before; what it says in another unit does not count.
         step_seconds: of a training step as it is, where it is known.
         bound_step_seconds: of a step on one repeated batch; shown beside the others.
         clock: what the time is measured by.
@@ -158,10 +159,10 @@ def confirm(
             taken in the order ABBA.
         beside_seconds: what may be measured beside the pairs of a confirmed plan, as far as `seconds` are left for it.
     """
-    race = _Race(plan, runner, baselines, settings, seconds, clock or SystemClock(), notify, visit)
+    race = _Race(plan, runner, baselines, settings, seconds, claimed, clock or SystemClock(), notify, visit)
     try:
-        race.begin(step_seconds, claimed)
-        before = claimed.gain if claimed is not None and claimed.unit == race.unit else None
+        race.begin(step_seconds)
+        before = race.claimed_gain
         gain = race.decide(before)
     except RunFailed as problem:
         return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", race.unit)
@@ -204,6 +205,7 @@ class _Race:
         baselines: Mapping[str, Plan],
         settings: Settings,
         limit_seconds: float,
+        claimed: Trial | None,
         clock: Clock,
         notify: Notify,
         visit: Callable[[Plan], None] | None,
@@ -215,7 +217,7 @@ class _Race:
         self.pairs: list[WindowPair] = []
         self.taken: dict[tuple[str, str], list[Window]] = defaultdict(list)  # by contender and unit
         self._beside: dict[str, list[float]] = defaultdict(list)  # ratios over "autotune", by unit
-        self._runner, self._settings, self._visit = runner, settings, visit
+        self._runner, self._settings, self._visit, self._claimed = runner, settings, visit, claimed
         self._clock, self._notify = clock, notify
         self._draw = random.Random(settings.seed + 1)
         self._started, self._limit_seconds = clock.now(), limit_seconds
@@ -229,9 +231,14 @@ class _Race:
         """What the low end of the interval has to lie above."""
         return 1.0 if self.unit == "training" else ACCEPT_ABOVE
 
+    @property
+    def claimed_gain(self) -> Interval | None:
+        """What the search has measured in the unit that decides."""
+        return self._claimed.gain if self._claimed is not None and self._claimed.unit == self.unit else None
+
     # -- how long windows are
 
-    def begin(self, step_seconds: float | None, claimed: Trial | None) -> None:
+    def begin(self, step_seconds: float | None) -> None:
         """One window of both that does not count: it traces, compiles, fills the page cache, and shows what one takes.
 
         Where the script's own training steps cannot be timed after all, the input alone is measured.
@@ -247,12 +254,11 @@ class _Race:
                     if name == TUNED or self.unit == "input":
                         raise
                     self.unit = "input"
-                    return self.begin(None, claimed)
+                    return self.begin(None)
                 longest = max(longest, window.first_seconds)
                 seen.append(window.step_seconds)
             most = min(_MOST_SECONDS, _WINDOWS_SHARE * self._limit_seconds / (2 * LOOKS[0]))
-            known = claimed.gain if claimed is not None and claimed.unit == self.unit else None
-            clear = known is not None and known.median > CLEAR
+            clear = self.claimed_gain is not None and self.claimed_gain.median > CLEAR
             self._seconds = _LEAST_SECONDS if clear else max(_LEAST_SECONDS, min(longest, most))
         if self.unit == "training" and seen and not self._settings.steps:
             # As long for the slower of both; the faster is to be seen for a while, too.
@@ -368,7 +374,14 @@ class _Race:
 
     def ratios(self) -> list[float]:
         """Of the pairs, in the unit that decides, as if no other process had used the cores."""
-        return self._ratios(*undisturbed([pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs]))
+        return self._ratios(
+            *self._undisturbed([pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs], self.unit)
+        )
+
+    def _undisturbed(self, tuned: Sequence[Window], original: Sequence[Window], unit: str) -> list[list[Window]]:
+        """The windows as if nobody else had run; what both can use the windows of the search may have shown."""
+        usable = self._claimed.usable_cores if self._claimed is not None and self._claimed.unit == unit else ()
+        return undisturbed(tuned, original, usable=usable)
 
     def measured_ratio(self) -> float:
         """The median ratio of the pairs as they were measured, whatever other processes used."""
@@ -396,13 +409,13 @@ class _Race:
         if over == AUTOTUNE:
             sample = self._beside[unit]
         else:
-            both = zip(*undisturbed(self.taken[TUNED, unit], self.taken[over, unit]), strict=False)
+            both = zip(*self._undisturbed(self.taken[TUNED, unit], self.taken[over, unit], unit), strict=False)
             sample = [self._rate(tuned, unit) / self._rate(other, unit) for tuned, other in both]
         return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
 
     def training(self, gain: Interval, bound_step_seconds: float | None) -> TrainingResult:
         """The step times, and their ratios."""
-        tuned, original = undisturbed(self.taken[TUNED, "training"], self.taken[DEFAULTS, "training"])
+        tuned, original = self._undisturbed(self.taken[TUNED, "training"], self.taken[DEFAULTS, "training"], "training")
         (autotune,) = undisturbed(self.taken[AUTOTUNE, "training"])
         return TrainingResult(
             defaults_step_ms=self._step_ms(original),

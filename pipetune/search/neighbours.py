@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from pipetune.core.results import Window
 
@@ -19,23 +20,34 @@ _UNUSED = 0.05
 judgement: the services of an idle machine used 0 to 3 %."""
 
 
-def undisturbed(*arms: Sequence[Window]) -> list[list[Window]]:
+def undisturbed(*arms: Sequence[Window], usable: Sequence[float | None] = ()) -> list[list[Window]]:
     """Returns the windows of plans to be compared, each as short as if no other process had used the cores.
 
     A plan can use as many cores as it did in the window in which it used most. Where others left it fewer, the window
     took longer in proportion. What a window shows of its plan's speed takes no part in this. A window of which the load
-    is unknown stays as it is, and so does one beside which enough cores were left. All stay as they are if some plan
-    has no window of which it is known that it could use all it can: it would be compared with less than it is worth.
+    is unknown stays as it is, and so does one beside which enough cores were left. All stay as they are if of some plan
+    it is not known how many cores it can use: it would be compared with less than it is worth.
 
     Args:
         arms: the windows of each plan, all in the same unit.
+        usable: the cores that each plan can use, as far as earlier windows show that; by default of none.
     """
-    if not all(any(map(_shows_use, windows)) for windows in arms):
-        return [list(windows) for windows in arms]
-    most = [max(_used(window) for window in windows) for windows in arms]
-    return [
-        [_shortened(window, cores_used) for window in windows] for windows, cores_used in zip(arms, most, strict=True)
+    known = [
+        max((cores for cores in (usable_cores(windows), earlier) if cores is not None), default=None)
+        for windows, earlier in zip_longest(arms, usable)
     ]
+    if None in known:
+        return [list(windows) for windows in arms]
+    return [
+        [_shortened(window, cores) for window in windows]
+        for windows, cores in zip(arms, known, strict=True)
+        if cores is not None
+    ]
+
+
+def usable_cores(windows: Sequence[Window]) -> float | None:
+    """Returns the cores that a plan can use; None if others left it too few of them in every window."""
+    return max(map(_used, windows)) if any(map(_shows_use, windows)) else None
 
 
 def _used(window: Window) -> float:
@@ -57,10 +69,10 @@ def _shows_use(window: Window) -> bool:
     return left >= window.cores - unused or left >= _used(window) + unused
 
 
-def _shortened(window: Window, cores_used: float) -> Window:
+def _shortened(window: Window, usable: float) -> Window:
     left = _left(window)
-    if left is None or left >= cores_used:
+    if left is None or left >= usable:
         return window
-    share = left / cores_used
+    share = left / usable
     waited = None if window.wait_seconds is None else share * window.wait_seconds
     return replace(window, wall_seconds=share * window.wall_seconds, wait_seconds=waited)

@@ -15,7 +15,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial, Window
 from pipetune.core.time_plan import Part
 from pipetune.search.meter import Meter, Refused, rate_of
-from pipetune.search.neighbours import undisturbed
+from pipetune.search.neighbours import undisturbed, usable_cores
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
     FEWEST_PAIRS,
@@ -213,4 +213,5 @@ def _trial(candidate: _Candidate, base: Arm, unit: str, kind: str, *, proven: bo
         unit=unit,
         ratios=sample,
         seconds=candidate.arm.seconds,
+        usable_cores=(usable_cores(candidate.arm.windows), usable_cores(base.windows)),
     )

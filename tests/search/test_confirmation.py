@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -298,22 +299,22 @@ def test_which_of_both_comes_first_is_drawn() -> None:
 
 
 class BesideNeighbour:
-    """Two cores, one of them taken by another process in every other window: the tuned plan uses both, the other one.
+    """Two cores, one taken by another process in half of the windows, or in all: the tuned plan uses both, else one.
 
     Training windows of 20 ms a step as written; the tuned plan is twice as fast while nobody else runs.
     """
 
     trains, epoch_steps = True, None
 
-    def __init__(self) -> None:
-        self.taken = 0
+    def __init__(self, *, always: bool = False) -> None:
+        self.taken, self.always = 0, always
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         raise RunFailed("only training windows are taken")
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
         self.taken += 1
-        others = float(self.taken % 4 > 1)
+        others = float(self.always or self.taken % 4 > 1)
         cores = 1.0 if plan is not PLAN else 2.0 - others
         seconds = steps * 0.02 / cores
         return Window(steps, steps, seconds, cores * seconds, 0.1, others_seconds=others * seconds, cores=2)
@@ -328,3 +329,27 @@ def test_gain_beside_a_neighbour_is_that_without_it_and_both_are_told() -> None:
     raw = [pair.tuned.examples_per_second / pair.original.examples_per_second for pair in found.pairs]
     assert {round(one, 3) for one in raw} == {1.0, 2.0}, "the pairs are kept as they were measured"
     assert f"without the other processes of this machine; beside them {statistics.median(raw):.2f}" in found.why
+
+
+@pytest.mark.parametrize(
+    ("unit", "usable", "ratio"),
+    [
+        pytest.param("training", (2.0, 1.0), 2.0, id="the-search-saw-both-alone"),
+        pytest.param("training", (None, 1.0), 1.0, id="never-the-plan"),
+        pytest.param("input", (2.0, 1.0), 1.0, id="another-unit"),
+    ],
+)
+def test_where_no_window_is_quiet_the_search_has_shown_what_a_plan_can_use(
+    unit: str, usable: tuple[float | None, float | None], ratio: float
+) -> None:
+    claimed = replace(claim(1.8, 2.2, unit), usable_cores=usable)
+    found = confirm(
+        PLAN,
+        BesideNeighbour(always=True),
+        baselines=BASELINES,
+        settings=Settings(),
+        seconds=60,
+        claimed=claimed,
+        beside_seconds=0,
+    )
+    assert found.ratios == pytest.approx([ratio] * len(found.ratios)) and found.confirmed is (ratio > 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import fields, replace
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Outcome
+from pipetune.core.results import Outcome, Window
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.meter import Meter
 from pipetune.search.race import Decision, decide
@@ -37,6 +38,25 @@ def test_nothing_to_gain_is_given_up_at_the_first_look() -> None:
     (trial,) = decided(runner(), "a").trials
     assert trial.outcome is Outcome.REJECTED
     assert len(trial.ratios) == 4
+
+
+class WithLoad(FakeRunner):
+    """Windows that know their load: as written it uses one core of two and has it; a plan uses both, and others one."""
+
+    def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
+        window = super().input_window(plan, seconds=seconds, warmup_seconds=warmup_seconds)
+        others = 0.5 if plan.rewrites else 0.0
+        used = (2.0 if plan.rewrites else 1.0) - others
+        return replace(
+            window, cpu_seconds=used * window.wall_seconds, others_seconds=others * window.wall_seconds, cores=2
+        )
+
+
+def test_cores_that_both_can_use_stay_known_behind_the_race() -> None:
+    made = runner({"a@n1": 1.3})
+    loaded = WithLoad(**{each.name: getattr(made, each.name) for each in fields(made)})
+    assert decided(loaded, "a").trials[0].usable_cores == (None, 1.0)
+    assert decided(made, "a").trials[0].usable_cores == (None, None)
 
 
 def test_with_time_looks_are_after_planned_numbers_of_pairs_only() -> None:

@@ -52,6 +52,8 @@ def test_nothing_is_taken_out_where_one_plan_never_had_all_it_can_use() -> None:
     always = [window(used=1.2, others=0.8), window(used=1.3, others=0.7)]
     sometimes = [window(used=2.0, others=0.0), window(seconds=2.0, used=1.0, others=1.0)]
     assert undisturbed(always, sometimes) == undisturbed(sometimes, always)[::-1] == [always, sometimes]
+    earlier, alone = undisturbed(always, sometimes, usable=(1.8, None)), window(used=1.8, others=0.0)
+    assert earlier == [undisturbed([alone, *always])[0][1:], undisturbed(sometimes)[0]]
     unknown = [window(used=2.0, others=None), window(seconds=2.0, used=1.0, others=None)]
     assert undisturbed(unknown, sometimes) == [unknown, sometimes]
     idle = [window(used=1.2, others=0.8), window(used=1.3, others=0.5)]  # a tenth of the cores was left unused
