@@ -79,6 +79,12 @@ class Case:
         return path if path.exists() else None
 
     @property
+    def cold_files(self) -> tuple[Path, ...]:
+        """The files that are read from storage whenever the script is timed: its data, if it is analyzed so, too."""
+        data = (self.path.parent / "data").rglob("*") if "--cold" in self.options else ()
+        return tuple(sorted(path for path in data if path.is_file()))
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         return tuple(
             Run(count, seed)

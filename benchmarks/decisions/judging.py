@@ -290,7 +290,7 @@ def copy_script(script: Path, folder: Path, examples: Path = EXAMPLES) -> Path:
 
 def _timing(case: Case, original: Path, changed: Path, *, pairs: int, seed: int, say: Say, starts: int = 4) -> Timing:
     arguments = (*case.arguments, *case.timed_arguments)
-    first, second = (TimedScript(path, arguments, case.loop) for path in (original, changed))
+    first, second = (TimedScript(path, arguments, case.loop, case.cold_files) for path in (original, changed))
     return time_scripts(first, second, pairs=pairs, starts=starts, seed=seed, say=say)
 
 

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,7 @@ class TimedScript:
     path: Path
     arguments: tuple[str, ...] = ()
     loop: bool = False  # it trains in a loop of its own; otherwise by `keras.Model.fit`
+    cold: tuple[Path, ...] = ()  # files that are dropped from the page cache before each window
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,7 @@ class _Process:
 
     def next_window(self) -> _Window:
         """Continues the process until it has stopped itself again."""
+        _drop_from_page_cache(self.script.cold)
         before, own_before, began = _busy_seconds(), self._own_seconds(), time.monotonic()
         self.process.send_signal(signal.SIGCONT)
         line = self._wait()
@@ -233,6 +235,15 @@ class _Process:
     def _own_seconds(self) -> float:
         used = psutil.Process(self.process.pid).cpu_times()
         return float(used.user + used.system)
+
+
+def _drop_from_page_cache(paths: Iterable[Path]) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 def _busy_seconds() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,18 @@ def test_the_cases_are_those_that_the_design_asks_for() -> None:
     assert sum("--step-time" in case.arguments for case in cases) >= 8
     assert sum(case.neighbours == (0, 1, 2) for case in cases) >= 12
     assert sum(case.repeats == 10 for case in cases) == 6
+    assert sum("--cold" in case.options for case in cases) >= 2
+    assert sum(case.name.startswith("replicas") for case in cases) >= 2
     workloads = {case.path.parent.name for case in cases if case.path.parents[1].name == "examples"}
     assert len(workloads) == 19
+
+
+def test_data_is_cold_where_the_script_is_analyzed_so(tmp_path: Path) -> None:
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "0").touch()
+    warm = Case("one", str(tmp_path / "train.py"), "none")
+    assert warm.cold_files == ()
+    assert replace(warm, options=("--cold",)).cold_files == (tmp_path / "data" / "train" / "0",)
 
 
 def test_what_is_to_be_gained_was_measured_with_an_experts_script() -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,20 @@ def test_ratio_is_the_time_per_step_with_its_share_of_the_epochs_start(tmp_path:
     # 10 steps and 0.5 s to begin an epoch of 10 steps: 0.4 + 0.05 and 0.1 + 0.05 seconds a step
     assert timing.ratios == pytest.approx([3.0] * 5)
     assert timing.starts_counted
+
+
+@pytest.mark.usefixtures("fake")
+def test_files_are_dropped_from_the_page_cache_before_each_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(b"1")
+    dropped: list[str] = []
+    advise = lambda descriptor, *_: dropped.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: E731
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    cold, warm = (replace(script(tmp_path, text), cold=files) for text, files in (("4.0", (data,)), ("1.0", ())))
+    time_scripts(cold, warm, pairs=3, starts=1)
+    assert dropped == [str(data)] * 3
 
 
 def test_waits_of_epochs_are_those_of_both_scripts() -> None:
