@@ -130,6 +130,15 @@ class ScaledDecoding(ProbeResult):
 
 
 @dataclass(frozen=True)
+class ArraySelection:
+    """A call of `tf.where` that chooses between two whole arrays by a single condition."""
+
+    file: str
+    line: int
+    elements: int | None = None  # numbers in the array; None: its shape is not fully known
+
+
+@dataclass(frozen=True)
 class FunctionFacts:
     """Facts read from a traced function, including every function it calls.
 
@@ -150,6 +159,7 @@ class FunctionFacts:
     side_effects: tuple[str, ...] = ()  # op types with external effects: Print, WriteFile, ...
     reads_files: bool = False
     can_raise: bool = False  # contains an assertion or a check of values
+    selections: tuple[ArraySelection, ...] = ()  # between large arrays, in the script's own code
     hands_on: tuple[int, ...] = ()  # per output component: index of the input passed through unchanged, or -1
     on_batches: BatchedCall | None = None  # None: not probed
     on_inputs: tuple[PredicatePushdown, ...] | None = None  # of a predicate: one per upstream map, the nearest first

@@ -1,10 +1,11 @@
-"""Advice about the code that consumes the data, which pipetune does not edit, with the measurements behind it."""
+"""Advice about code that pipetune does not edit, with the measurements behind it: functions of maps, the consumer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pipetune.core.functions import ArraySelection
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, Profile
 from pipetune.core.results import Interval
@@ -17,7 +18,7 @@ _SMALL_UNDER_A_STRATEGY = 0.02  # a strategy does additional work around each ca
 _MODEL_SHARE = 0.5  # of a real step; below it the input is the problem to look at
 _MIN_REPORTED_GAIN = 1.1  # rate ratio, by judgement: a smaller gain is not worth a change of the script
 _MIN_SIGNIFICANT_GAIN = 1.02  # above 1, as more steps per call also mean fewer calls of the per-batch callbacks
-_LAYER_SHARE = 0.1  # of the input's CPU time
+_NOTABLE_SHARE = 0.1  # of the input's CPU time
 
 _GENERATOR = "seed_generator"  # in the name of the variable that a random Keras layer draws from
 
@@ -114,15 +115,10 @@ def _figures(measured: CallGains, what: str) -> str:
 
 
 def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
-    """Yields findings on maps that call a random Keras layer and take `_LAYER_SHARE` or more of the CPU time."""
-    total = profile.input_cpu_seconds
+    """Yields findings on maps that call a random Keras layer and take `_NOTABLE_SHARE` or more of the CPU time."""
     for node in pipeline:
-        drawing = _keras_generator(node)
-        measured = profile.operator(node.id)
-        if not drawing or not total or measured is None or not measured.cpu_seconds or not measured.visits:
-            continue
-        share = measured.cpu_seconds * measured.visits / total
-        if share < _LAYER_SHARE:
+        drawing, share = _keras_generator(node), _cpu_share(node, profile)
+        if not drawing or share < _NOTABLE_SHARE:
             continue
         yield Finding(
             code="keras-layer-in-map",
@@ -139,6 +135,47 @@ def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
             file=node.location.file if node.location else None,
             line=node.location.line if node.location else None,
         )
+
+
+def selections_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
+    """Yields findings on `tf.where` with one condition in maps that take `_NOTABLE_SHARE` or more of the CPU time.
+
+    With `tf.cond` in its place, the input of two examples ran faster on two cores (6 rounds each): that of `simclr`,
+    which turns images grey by chance, 1.45 times (1.10 to 1.49), that of `mask_rcnn`, which mirrors them, 1.31 times
+    (1.16 to 1.43).
+    """
+    reported: set[ArraySelection] = set()
+    for node in pipeline:
+        share = _cpu_share(node, profile)
+        if node.op != "map" or node.function is None or share < _NOTABLE_SHARE:
+            continue
+        for selection in node.function.selections:
+            if selection in reported:
+                continue  # the function is called twice
+            reported.add(selection)
+            size = f" of {selection.elements:,} numbers" if selection.elements is not None else ""
+            yield Finding(
+                code="array-selection",
+                message=(
+                    f"tf.where chooses between two arrays{size} by a single condition. TensorFlow computes both and "
+                    f"then applies the condition to each number. The function of {node.title}, which calls it, takes "
+                    f"{min(share, 1):.0%} of the input's CPU time."
+                ),
+                hint=(
+                    "Use tf.cond(condition, lambda: ..., lambda: ...), which returns one of the two, and compute in "
+                    "each lambda what only this one needs, apart from random draws."
+                ),
+                file=selection.file,
+                line=selection.line,
+            )
+
+
+def _cpu_share(node: Node, profile: Profile) -> float:
+    """The share of the input's CPU time that an operator takes; 0 if not measured."""
+    measured, total = profile.operator(node.id), profile.input_cpu_seconds
+    if not total or measured is None or not measured.cpu_seconds or not measured.visits:
+        return 0.0
+    return measured.cpu_seconds * measured.visits / total
 
 
 def _keras_generator(node: Node) -> str:

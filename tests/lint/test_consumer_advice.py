@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.keras import FitConsumer, callback_list, describe_input, steps_per_call
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.lint.consumer_advice import layers_in_maps
+from pipetune.lint.consumer_advice import layers_in_maps, selections_in_maps
 from pipetune.pipelines import live
 
 
@@ -27,6 +27,27 @@ def test_random_layer_in_map_is_recognized_by_its_variable() -> None:
     assert "75%" in found.message and "seed_generator" in found.message
     plain = live.read(tf.data.Dataset.from_tensors(tf.zeros([2, 8, 8, 3])).map(keras.layers.Rescaling(0.5))).pipeline
     assert list(layers_in_maps(plain, profile)) == []
+
+
+def test_a_selection_of_whole_images_is_told_where_its_map_takes_time() -> None:
+    def grey_by_chance(image: Any) -> Any:
+        grey = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
+        return tf.where(tf.random.uniform([]) < 0.2, grey, image)
+
+    images = tf.data.Dataset.from_tensors(tf.zeros([224, 224, 3])).repeat().map(grey_by_chance)
+    pipeline = live.read(images.map(grey_by_chance)).pipeline
+    first, second = (node.id for node in pipeline if node.op == "map")
+
+    def profile(seconds: float) -> Profile:
+        operators = tuple(
+            OperatorProfile(node, Stage.TRANSFORM, cpu_seconds=seconds, visits=1.0) for node in (first, second)
+        )
+        return Profile(operators, ConsumerProfile("none"), input_cpu_seconds=0.01)
+
+    (found,) = selections_in_maps(pipeline, profile(0.004))
+    assert found.code == "array-selection" and "150,528 numbers" in found.message and "40%" in found.message
+    assert (found.file, found.line) == (__file__, grey_by_chance.__code__.co_firstlineno + 2)
+    assert list(selections_in_maps(pipeline, profile(0.0009))) == []
 
 
 @pytest.mark.sample(1)

@@ -269,3 +269,44 @@ def test_different_functions_have_different_digests(name: str) -> None:
 def test_reading_facts_does_not_run_the_function(tmp_path: Path) -> None:
     mapped(lambda x: [x, tf.io.write_file(str(tmp_path / "f"), "x")][0])
     assert list(tmp_path.iterdir()) == []
+
+
+def choose(image: Any) -> Any:
+    return tf.where(tf.random.uniform([]) < 0.5, tf.reverse(image, [1]), image)
+
+
+def choose_each(image: Any) -> Any:
+    return tf.where(image > 0.5, image, 0.0)
+
+
+def choose_inside_a_library(image: Any) -> Any:
+    keras = pytest.importorskip("keras")
+    return keras.ops.where(tf.random.uniform([]) < 0.5, image, -image)
+
+
+LARGE, SMALL, UNKNOWN = [224, 224, 3], [32, 32, 3], [None, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "elements"),
+    [
+        pytest.param(choose_each, LARGE, [], id="a-condition-for-each-number"),
+        pytest.param(choose, SMALL, [], id="small"),
+        pytest.param(choose, None, [], id="nothing-known-of-its-shape"),
+        pytest.param(choose, [None, 4], [], id="boxes"),
+        pytest.param(choose_inside_a_library, LARGE, [], id="in-a-library"),
+        pytest.param(tf.image.random_flip_left_right, LARGE, [], id="a-flip-of-tensorflow"),
+        pytest.param(choose, LARGE, [150_528], id="image"),
+        pytest.param(choose, UNKNOWN, [None], id="image-of-any-size"),
+        pytest.param(lambda image: choose(choose(image)), LARGE, [150_528] * 2, id="twice"),
+    ],
+)
+def test_selections_between_arrays_by_one_condition(
+    function: Callable[..., Any], shape: list[int | None] | None, elements: list[int | None]
+) -> None:
+    spec = tf.TensorSpec(shape, tf.float32)
+    images = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
+    found = mapped(function, images).selections
+    assert [selection.elements for selection in found] == elements
+    line = choose.__code__.co_firstlineno + 1
+    assert {(selection.file, selection.line) for selection in found} <= {(__file__, line)}
