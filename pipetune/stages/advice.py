@@ -22,6 +22,7 @@ from pipetune.lint.consumer_advice import (
     advise_steps_per_execution,
     advise_steps_per_schedule,
     layers_in_maps,
+    python_calls_in_maps,
     selections_in_maps,
     steps_are_small,
 )
@@ -51,8 +52,8 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         return
     found: list[Finding] = []
     if diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
-        found += layers_in_maps(study.subject.source.pipeline, profile)
-        found += selections_in_maps(study.subject.source.pipeline, profile)
+        for check in (layers_in_maps, selections_in_maps, python_calls_in_maps):
+            found += check(study.subject.source.pipeline, profile)
         found += suggest_generator_alternatives(RuleContext(study.subject.source.pipeline, profile=profile))
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)

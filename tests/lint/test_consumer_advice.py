@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.keras import FitConsumer, callback_list, describe_input, steps_per_call
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.lint.consumer_advice import layers_in_maps, selections_in_maps
+from pipetune.lint.consumer_advice import layers_in_maps, python_calls_in_maps, selections_in_maps
 from pipetune.pipelines import live
 
 
@@ -48,6 +48,18 @@ def test_a_selection_of_whole_images_is_told_where_its_map_takes_time() -> None:
     assert found.code == "array-selection" and "150,528 numbers" in found.message and "40%" in found.message
     assert (found.file, found.line) == (__file__, grey_by_chance.__code__.co_firstlineno + 2)
     assert list(selections_in_maps(pipeline, profile(0.0009))) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "seconds", "expected"),
+    [(tf.py_function, 0.004, 1), (tf.py_function, 0.0009, 0), (tf.numpy_function, 0.004, 0)],
+)
+def test_eager_python_function_is_told_where_its_map_takes_time(call: Any, seconds: float, expected: int) -> None:
+    numbers = tf.data.Dataset.range(4).map(lambda x: call(lambda value: value, [x], tf.int64))
+    operators = (OperatorProfile("n1", Stage.TRANSFORM, cpu_seconds=seconds, visits=1.0),)
+    profile = Profile(operators, ConsumerProfile("none"), input_cpu_seconds=0.01)
+    found = list(python_calls_in_maps(live.read(numbers).pipeline, profile))
+    assert [finding.code for finding in found] == ["py-function"] * expected
 
 
 @pytest.mark.sample(1)
