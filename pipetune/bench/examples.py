@@ -32,7 +32,26 @@ def training_dataset(folder: Path) -> Any:
     Raises:
         PipetuneError: it has no `training_dataset()` that can be called without arguments, and is none of those known.
     """
-    module = _module(folder / "train.py")
+    return _dataset_of(_module(folder / "train.py"), folder)
+
+
+def expert_dataset(folder: Path) -> Any:
+    """What the `expert.py` of a folder trains on: it imports `train` and replaces the function that builds the dataset.
+
+    Returns:
+        The dataset; None where there is no such script.
+
+    Raises:
+        PipetuneError: as `training_dataset`.
+    """
+    if not (folder / "expert.py").exists():
+        return None
+    sys.modules.pop("train", None)  # that of another folder
+    _module(folder / "expert.py")
+    return _dataset_of(sys.modules["train"], folder)
+
+
+def _dataset_of(module: ModuleType, folder: Path) -> Any:
     build = getattr(module, _ENTRY, None)
     if callable(build) and _needs_nothing(build):
         return build()
@@ -66,7 +85,7 @@ _BUILT: Mapping[str, Callable[[ModuleType], Any]] = {
 
 
 def _module(path: Path) -> ModuleType:
-    name = f"pipetune_example_{path.parent.name}"
+    name = f"pipetune_example_{path.parent.name}_{path.stem}"
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)

@@ -112,13 +112,13 @@ def _positive_value(about: Mapping[str, object], name: str) -> int | None:
 
 SCHEMA = 1  # schema version of benchmarks.json; files with a different one are not read
 
-PIPETUNE = "pipetune"
+PIPETUNE, EXPERT = "pipetune", "expert"
 
-RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", PIPETUNE)
-"""All measured variants, by their names in benchmarks.json and in its order."""
+RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", EXPERT, PIPETUNE)
+"""All measured variants, by their names in benchmarks.json and in its order. The expert is a person: `expert.py`."""
 
 BASELINES = ("defaults", "autotune")
-"""The rivals for which a geometric mean is computed."""
+"""The rivals for which a geometric mean of the training step is computed, too."""
 
 MAX_CACHED_BYTES = 64e9
 """A cache counts if the published data would fit into this many bytes."""
@@ -202,14 +202,15 @@ class Benchmarks:
 
 
 def geometric_mean_over(workloads: Iterable[WorkloadResult]) -> dict[str, dict[str, float | None]]:
-    """Returns the geometric mean of pipetune's lead over each of `BASELINES`; None if nothing was measured.
+    """Returns the geometric mean of pipetune's lead over each of `BASELINES`, and over the expert where the input alone
+    is compared; None if nothing was measured.
 
     If no plan was found, the script stays unchanged, so its training step counts with a ratio of 1.
     """
     found = tuple(workloads)
 
     def of_ratios(ratios: Callable[[WorkloadResult], Mapping[str, Interval]]) -> dict[str, float | None]:
-        return {name: _mean(ratios(one).get(name) for one in found) for name in BASELINES}
+        return {name: _mean(ratios(one).get(name) for one in found) for name in (*BASELINES, EXPERT)}
 
     return {
         "all": of_ratios(lambda one: one.ratio_over),
@@ -272,6 +273,7 @@ def load(path: Path) -> Benchmarks | None:
 RIVAL_AHEAD_BELOW = 0.97
 """A rival is ahead if the whole interval of pipetune's ratio over it lies below this value."""
 
+EXPERT_REACHED = 0.95  # target for pipetune's ratio over the expert's script, on every workload
 TARGET_WITHOUT_CACHE, TARGET_WITH_CACHE = 2.0, 4.0  # targets for the geometric mean of pipetune's ratio over a baseline
 TARGET_PLAN_SECONDS = 60.0  # target for the mean time to a plan: a goal, see docs/accuracy.md
 TARGET_CORES = 2  # cores granted to the machine that the targets are set for; on others they are not checked
@@ -307,6 +309,7 @@ def claims(benchmarks: Benchmarks) -> tuple[Claim, ...]:
                     _ratio(mean),
                 )
             )
+    found.append(_expert_claim(workloads, held=held))
     found.append(_faster_rivals_claim(workloads, held=held))
     found.append(_plan_seconds(workloads, held=held))
     return tuple(found)
@@ -349,6 +352,18 @@ def _faster_rivals_claim(workloads: Sequence[WorkloadResult], *, held: bool) -> 
     measured = f"{len(names)} of {len(workloads)}" + (f" ({', '.join(names)})" if names else "")
     return Claim(f"workloads with a certainly faster rival (ratio below {RIVAL_AHEAD_BELOW:g})", measured, "none",
                  not names if held and workloads else None)  # fmt: skip
+
+
+def _expert_claim(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
+    compared = [one for one in workloads if EXPERT in one.ratio_over]
+    behind = [one.name for one in compared if one.ratio_over[EXPERT].median < EXPERT_REACHED]
+    measured = f"{len(compared) - len(behind)} of {len(compared)}" + (f" (not: {', '.join(behind)})" if behind else "")
+    return Claim(
+        f"workloads at {EXPERT_REACHED:g} of the expert's script or better",
+        measured if compared else "not measured",
+        "all",
+        not behind if held and compared else None,
+    )
 
 
 def _plan_seconds(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:

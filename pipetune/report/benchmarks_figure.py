@@ -20,6 +20,7 @@ _MARKS: Mapping[str, tuple[str, str]] = {
     "autotune": ("o", COLOURS["model"]),
     "stage_based": ("^", COLOURS["load"]),
     "plumber": ("D", COLOURS["failed"]),
+    "expert": ("*", PLAIN),
 }
 _CACHED = "#a9d3c6"
 _SPREAD = 0.5  # of a row that the marks of the rivals take, one above the other

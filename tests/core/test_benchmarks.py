@@ -54,7 +54,7 @@ def test_geometric_means() -> None:
     assert found["all"]["autotune"] == pytest.approx(2.0)
     assert found["without_cache"]["defaults"] == pytest.approx(2.0)
     assert found["end_to_end"] == {"defaults": pytest.approx(1.5), "autotune": pytest.approx(1.2)}
-    assert benchmarks.geometric_mean_over(())["all"] == {"defaults": None, "autotune": None}
+    assert benchmarks.geometric_mean_over(())["all"] == {"defaults": None, "autotune": None, "expert": None}
     alone = benchmarks.geometric_mean_over((invented.result("a", 8.0, end_to_end=None),))
     assert alone["end_to_end"]["defaults"] is None
     busy = invented.result("busy", 1.0, end_to_end=None, why="no plan")
@@ -89,6 +89,17 @@ def test_targets_are_met_or_missed() -> None:
     assert behind.met is False and behind.measured == "1 of 2 (bad)"
     assert not any(claim.met is False and "training" in claim.what for claim in both.values())
     assert told(replace(good, plan_seconds=61.0))["mean time to a plan"].met is False
+
+
+def test_expert_must_be_nearly_reached_on_every_workload() -> None:
+    what = "workloads at 0.95 of the expert's script or better"
+    close, behind, alone = (invented.result(name, 2.0) for name in ("close", "behind", "alone"))
+    close = replace(close, ratio_over={**close.ratio_over, "expert": invented.interval(0.95)})
+    behind = replace(behind, ratio_over={**behind.ratio_over, "expert": invented.interval(0.94)})
+    alone = replace(alone, ratio_over={name: one for name, one in alone.ratio_over.items() if name != "expert"})
+    assert told(close, alone)[what].met is True and told(close, alone)[what].measured == "1 of 1"
+    assert told(close, behind)[what].met is False and told(close, behind)[what].measured == "1 of 2 (not: behind)"
+    assert told(alone)[what].met is None
 
 
 def test_interval_that_includes_threshold_is_not_counted_as_slower() -> None:

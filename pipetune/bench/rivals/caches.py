@@ -26,16 +26,23 @@ def without_caches(plan: Plan) -> Plan:
 
 
 def cache_use(plan: Plan, context: RuleContext, workload: Workload) -> CacheUse | None:
-    """What the caches of a plan hold, here and at the published size; None where it adds none.
-
-    The bytes per element are measured, and so is the ratio of what is held to the bytes of the source; the published
-    bytes times that ratio must fit into `MAX_CACHED_BYTES`. A workload that stands for nothing published is taken
-    as it is.
-    """
+    """What the caches of a plan hold, here and at the published size; None where it adds none."""
     if not added_caches(plan):
         return None
-    held = _held_bytes(plan, context)
-    source = source_bytes(context)
+    return use_of(_held_bytes(plan, context), source_bytes(context), workload)
+
+
+def use_of(held: float | None, source: float | None, workload: Workload) -> CacheUse:
+    """What caches that hold so many bytes would hold at the published size.
+
+    The published bytes times the ratio of what is held to the bytes of the source must fit into `MAX_CACHED_BYTES`. A
+    workload that stands for nothing published is taken as it is.
+
+    Args:
+        held: bytes in the caches; None if unknown.
+        source: bytes that the pipeline reads; None if unknown.
+        workload: has the published size.
+    """
     ratio = held / source if held is not None and source else None
     published = workload.published_bytes
     if published is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pipetune.bench.rivals.caches import cache_use, without_caches
 from pipetune.bench.rivals.plumber import plumber_edits
-from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload
+from pipetune.core.benchmarks import EXPERT, PIPETUNE, CacheUse, Workload
 from pipetune.core.edits import Edit, Insert, Plan, Remove, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Pipeline, Value
 from pipetune.rewrites.baselines import baseline_plan
@@ -81,6 +81,8 @@ def words_of(plan: Plan, pipeline: Pipeline) -> str:
     """What a plan sets, short: "map num_parallel_calls=2, prefetch(buffer_size=4)"; the rules where it has any."""
     if plan.name == PIPETUNE:
         return ", ".join(dict.fromkeys(rewrite.rule for rewrite in plan.rewrites))
+    if plan.name == EXPERT:
+        return "expert.py without its cache" if plan.edits else "expert.py"
     return ", ".join(filter(None, (_words(edit, pipeline) for edit in plan.edits)))
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from pipetune.bench import Say
 from pipetune.bench.alone import study_of
-from pipetune.bench.examples import training_dataset
+from pipetune.bench.examples import expert_dataset, training_dataset
+from pipetune.bench.rivals.caches import source_bytes
 from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
 from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, hand_over, teller, workload_of
+from pipetune.bench.rivals.expert import fill_own_caches, with_expert
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, take_windows
 from pipetune.core.benchmarks import Workload
@@ -63,9 +65,22 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
             bare=bare,
             workload=workload,
         )
+        expert = None if (hand_written := expert_dataset(workload.folder)) is None else study_of(hand_written)
+        if expert is not None:
+            stack.callback(expert.runner.close)
+            found = with_expert(
+                found, expert.subject.source.pipeline, workload=workload, source_bytes=source_bytes(context)
+            )
+            fill_own_caches(expert)
         study.runner.max_datasets = len(found.plans)  # caches stay filled from round to round
         windows, failed = take_windows(
-            found, study.runner, SystemClock(), length=length, seed=job.settings.seed, say=say
+            found,
+            study.runner,
+            SystemClock(),
+            length=length,
+            seed=job.settings.seed,
+            say=say,
+            expert=expert.runner if expert is not None else None,
         )
         judged = judge(windows, found)
         plans = {name: plan for name, plan in found.plans.items() if not name.endswith(UNCACHED)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from pipetune.bench.alone import study_of
-from pipetune.bench.examples import training_dataset
+from pipetune.bench.examples import expert_dataset, training_dataset
 from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, Peak, hand_over, peak_file, take, workload_of
+from pipetune.core.benchmarks import EXPERT
 from pipetune.core.edits import Plan
 from pipetune.core.messages import read_job
 from pipetune.measure import machine
@@ -21,13 +23,14 @@ def main() -> int:
     name, rival = job.arguments
     folder = Path(job.out)
     plan = take(Measured, folder / MEASURED_FILE).plans[rival]
-    hand_over(Peak(peak_of(workload_of(job, name).folder, plan)), folder / peak_file(rival))
+    build = expert_dataset if rival == EXPERT else training_dataset
+    hand_over(Peak(peak_of(build(workload_of(job, name).folder), plan)), folder / peak_file(rival))
     return 0
 
 
-def peak_of(folder: Path, plan: Plan) -> float | None:
+def peak_of(dataset: Any, plan: Plan) -> float | None:
     """MiB above what the process held before the first element, while one window is taken; None if not told."""
-    study = study_of(training_dataset(folder))
+    study = study_of(dataset)
     try:
         counted = machine.reset_peak_rss()
         study.runner.input_window(plan, seconds=WINDOW_SECONDS, warmup_seconds=WARMUP_SECONDS)

@@ -9,9 +9,10 @@ import pytest
 
 from pipetune.bench.rivals.caches import added_caches, cache_use, source_bytes, without_caches
 from pipetune.bench.rivals.contenders import UNCACHED, Contenders, contenders, words_of
+from pipetune.bench.rivals.expert import with_expert
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import Length, take_windows
-from pipetune.core.benchmarks import PIPETUNE, RIVALS, Workload
+from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
 from pipetune.core.storage import FileUse
@@ -26,6 +27,7 @@ CACHE = Rewrite(
     "cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1", {"filename": ""}),), "", predicted_bytes=100e3
 )
 FASTER = Rewrite("parallel-map", "n3", Safety.STATISTICAL, (SetArgument("n3", "num_parallel_calls", 2),), "")
+MACHINES = [rival for rival in RIVALS if rival != EXPERT]
 OUR_PLAN = Plan("dataset", (CACHE, FASTER))
 
 
@@ -50,7 +52,7 @@ def found(ours: Plan = OUR_PLAN, workload: Workload = INVENTED, *, memory: float
 
 def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
     all_of_them = found()
-    assert [name for name in all_of_them.plans if not name.endswith(UNCACHED)] == list(RIVALS)
+    assert [name for name in all_of_them.plans if not name.endswith(UNCACHED)] == MACHINES
     assert [name for name in all_of_them.plans if name.endswith(UNCACHED)] == [
         "plumber" + UNCACHED,
         PIPETUNE + UNCACHED,
@@ -63,7 +65,7 @@ def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() ->
 
 def test_a_cache_too_large_at_the_published_size_is_not_measured_at_all() -> None:
     few = found(workload=published(10**12))
-    assert list(few.plans) == list(RIVALS)
+    assert list(few.plans) == MACHINES
     assert not any(use.counts for use in few.caches.values())
     for name in ("plumber", PIPETUNE):
         assert "cache" not in [node.op for node in apply_edits(context().pipeline, few.plans[name].edits)]
@@ -77,6 +79,24 @@ def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> 
     for size in (None, 10**12):
         all_of_them = contenders(known, plans, OUR_PLAN, workload=published(size), bare=other)
         assert all_of_them.plans[all_of_them.without_cache(PIPETUNE)].rewrites == other.rewrites
+
+
+@pytest.mark.parametrize(("size", "counts"), [(None, True), (6_400_000_000, True), (10**12, False)])
+def test_the_expert_stands_before_pipetune_and_its_cache_must_fit_too(size: int | None, counts: bool) -> None:
+    expert = parse("range | map | cache | shuffle 9 | batch 10").pipeline
+    expert = replace(expert, nodes=tuple(replace(node, element_bytes=1000.0, cardinality=100) for node in expert))
+    known = with_expert(found(), expert, workload=published(size), source_bytes=10e3)
+    assert [name for name in known.plans if not name.endswith(UNCACHED)] == list(RIVALS)
+    assert known.caches[EXPERT].counts is counts and known.caches[EXPERT].held_bytes == 100e3
+    measured = {name: plan for name, plan in known.plans.items() if name.startswith(EXPERT)}
+    assert [name for name, plan in measured.items() if not plan.edits] == [EXPERT] * counts
+    assert "cache" not in [node.op for node in apply_edits(expert, known.plans[known.without_cache(EXPERT)].edits)]
+
+
+def test_an_expert_without_a_cache_is_measured_once() -> None:
+    expert = parse("range elements=100 | map | batch 10").pipeline
+    known = with_expert(found(), expert, workload=INVENTED, source_bytes=10e3)
+    assert known.without_cache(EXPERT) == EXPERT and EXPERT not in known.caches
 
 
 def test_no_plan_is_the_pipeline_as_written() -> None:

@@ -18,7 +18,7 @@ from pipetune.bench.rivals import measuring, peaks
 from pipetune.bench.rivals.exchange import BARE_PLAN, Measured, hand_over, take
 from pipetune.bench.rivals.preparing import run
 from pipetune.bench.rivals.rounds import Length
-from pipetune.core.benchmarks import FOLDER, PIPETUNE, RIVALS, Workload, find_workloads
+from pipetune.core.benchmarks import EXPERT, FOLDER, PIPETUNE, RIVALS, Workload, find_workloads
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.messages import Job, Mode
@@ -41,6 +41,19 @@ def training_dataset(rows=32):
     dataset = tf.data.Dataset.from_tensor_slices(values).map(heavy)
     return dataset.shuffle(8).batch(4)
 """
+EXPERT_SCRIPT = """
+import tensorflow as tf
+import train
+
+
+def training_dataset(rows=32):
+    values = tf.ones([rows, 64, 64])
+    dataset = tf.data.Dataset.from_tensor_slices(values).map(train.heavy, num_parallel_calls=2).cache()
+    return dataset.shuffle(8).batch(4)
+
+
+train.training_dataset = training_dataset
+"""
 CACHE = Rewrite(
     "cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1", {"filename": ""}),), "", predicted_bytes=8192.0
 )
@@ -50,6 +63,7 @@ def workload(tmp_path: Path) -> Workload:
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "train.py").write_text(SCRIPT)
+    (folder / "expert.py").write_text(EXPERT_SCRIPT)
     return find_workloads(tmp_path)["small"]
 
 
@@ -77,7 +91,10 @@ def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch
         8192 / (32 * 64 * 64 * 4)
     )
     assert "cache()" in found.sets["plumber"] and found.sets[PIPETUNE] == "cache"
-    assert said[-1] == "round 2 of 2, 8 pipelines in turn"
+    assert found.caches[EXPERT].counts and found.caches[EXPERT].held_bytes == 32 * 64 * 4
+    assert found.sets[EXPERT] == "expert.py"
+    assert found.rivals[EXPERT].examples_per_second != found.rivals["defaults"].examples_per_second
+    assert said[-1] == "round 2 of 2, 10 pipelines in turn"
     hand_over(found, tmp_path / "measured.json")
     assert take(Measured, tmp_path / "measured.json").plans == found.plans
 
@@ -108,11 +125,11 @@ def test_a_peak_is_that_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(peaks, "WINDOW_SECONDS", 0.05)
     monkeypatch.setattr(peaks, "WARMUP_SECONDS", 0.02)
     small = workload(tmp_path)
-    peak = peaks.peak_of(small.folder, Plan("dataset", (CACHE,)))
+    peak = peaks.peak_of(training_dataset(small.folder), Plan("dataset", (CACHE,)))
     assert peak is not None and 0 <= peak < 4096
     broken = Rewrite("none", "n9", Safety.EXACT, (SetArgument("n9", "count", 1),), "")
     with pytest.raises(PipetuneError, match="n9"):
-        peaks.peak_of(small.folder, Plan("dataset", (broken,)))
+        peaks.peak_of(training_dataset(small.folder), Plan("dataset", (broken,)))
 
 
 def test_an_option_may_be_named() -> None:
