@@ -24,6 +24,9 @@ from pipetune.core.results import Interval
 ACCEPT_ABOVE = 1.03
 """A gain counts only when its whole interval lies above this."""
 
+NOT_SLOWER = 0.97
+"""The margin of non-inferiority: a whole 95 % interval above it means a loss of at most 3 %."""
+
 LOOKS = (4, 6, 8, 16, 32)
 """Pairs after which a decision may be made."""
 

@@ -8,7 +8,8 @@ import pytest
 
 from pipetune.core.edits import Rewrite, SetArgument
 from pipetune.core.results import Outcome
-from pipetune.search.offers import FEWEST_EQUAL_PAIRS, NOT_SLOWER
+from pipetune.search.information import FEWEST_EQUAL_PAIRS
+from pipetune.search.statistics import NOT_SLOWER
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import Scene, names, runner
 

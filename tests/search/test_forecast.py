@@ -9,8 +9,8 @@ import pytest
 
 from pipetune.core.edits import Plan, Safety
 from pipetune.core.results import Outcome, Prediction
-from pipetune.search import offers
 from pipetune.search.evidence import Forecast, error_of
+from pipetune.search.information import unmeasured
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner
 
@@ -144,4 +144,4 @@ def test_the_offer_that_promises_most_is_measured_first() -> None:
 
 @pytest.mark.parametrize(("ratio", "told"), [(1.237, "1.24x"), (11.83, "11.8x"), (41.03, "41x"), (1279.83, "1,280x")])
 def test_what_the_model_expects_is_told_in_three_figures(ratio: float, told: str) -> None:
-    assert f"run {told} as fast" in offers._unmeasured(ratio)
+    assert f"run {told} as fast" in unmeasured(ratio)

@@ -10,8 +10,8 @@ from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Prediction, Trial, Window
 from pipetune.core.session import RejectionReason
+from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
-from pipetune.search.resuming import EarlierRace
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
 

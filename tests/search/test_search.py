@@ -11,9 +11,8 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Prediction, RunFailed
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
-from pipetune.search import summing_up
-from pipetune.search.baselines import choose_steps
 from pipetune.search.meter import Meter
+from pipetune.search.result import name_of
 from pipetune.testing.runner import Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, quiet, rewrites, runner, shared
 
@@ -312,7 +311,7 @@ def test_a_plan_that_never_converges_counts_as_it_is_and_is_named() -> None:
     ],
 )
 def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:
-    assert summing_up._in_words(key) == words
+    assert name_of(key) == words
 
 
 def test_training_windows_decide_where_processors_are_shared() -> None:
@@ -429,7 +428,7 @@ def test_what_spares_memory_stays_in_the_plan_of_nearly_every_run() -> None:
 def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) -> None:
     made = runner(step_seconds=0.01, batch_seconds=0.02, epoch_steps=epoch, noise=Noise(spread=0.0))
     meter = Meter(made, made.clock, budget=TimePlan(400, made.clock), window_seconds=1.0)
-    choose_steps(Plan("defaults"), meter, steps=None)
+    meter.choose_steps(Plan("defaults"), steps=None)
     assert meter.steps == steps
     meter.shorten("training", seconds=0.1)
     assert meter.steps <= steps and (epoch in (None, 1000) or meter.steps % epoch == 0)
