@@ -36,10 +36,7 @@ def not_run(state: SearchState) -> dict[str, str]:
     all others: what is slower alone may leave room for them. What needs a consent of its own beats none: what a file
     takes to read the model does not know.
     """
-    composer, forecast = state.composer, state.gains.forecast
-
-    def loses(plan: Plan, over: Plan) -> bool:
-        return forecast.loses(plan, over, shares_processors=state.runner.shares_processors)
+    composer, forecast, loses = state.composer, state.gains.forecast, state.gains.loses
 
     def share_lost(plan: Plan, over: Plan) -> float:
         return 1 - (forecast.rate(plan) or 0.0) / (forecast.rate(over) or 1.0)

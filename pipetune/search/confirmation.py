@@ -179,34 +179,32 @@ def confirm(
     )
 
 
+@dataclass
 class _Pair:
-    """The plan and the script as it is, side by side, and what their windows show."""
+    """The plan and the script as it is, side by side, and what their windows show; arguments as of `confirm`."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        runner: Windows,
-        baselines: Mapping[str, Plan],
-        settings: Settings,
-        limit_seconds: float,
-        claimed: Trial | None,
-        clock: Clock,
-        notify: Notify,
-        visit: Callable[[Plan], None] | None,
-    ) -> None:
-        self.contenders = {TUNED: plan, DEFAULTS: baselines[DEFAULTS]}
-        if AUTOTUNE in baselines and visit is None:
-            self.contenders[AUTOTUNE] = baselines[AUTOTUNE]
-        self.unit = "training" if runner.trains else "input"
+    plan: Plan
+    runner: Windows
+    baselines: Mapping[str, Plan]
+    settings: Settings
+    limit_seconds: float
+    accepted: Trial | None
+    clock: Clock
+    notify: Notify
+    visit: Callable[[Plan], None] | None
+
+    def __post_init__(self) -> None:
+        self.contenders = {TUNED: self.plan, DEFAULTS: self.baselines[DEFAULTS]}
+        if AUTOTUNE in self.baselines and self.visit is None:
+            self.contenders[AUTOTUNE] = self.baselines[AUTOTUNE]
+        self.unit = "training" if self.runner.trains else "input"
         self.pairs: list[WindowPair] = []
         self._arms: dict[tuple[str, str], Arm] = {}  # by contender and unit
         self._order: list[str] = []  # names of the contenders whose windows were taken
-        self._runner, self._settings, self._visit, self._accepted = runner, settings, visit, claimed
-        self._clock, self._notify = clock, notify
-        self._draw = random.Random(settings.seed + 1)
-        self._started, self._limit_seconds = clock.now(), limit_seconds
+        self._draw = random.Random(self.settings.seed + 1)
+        self._started = self.clock.now()
         self._seconds_of_pairs = 0.0
-        self._steps = settings.steps or _PROBE_STEPS
+        self._steps = self.settings.steps or _PROBE_STEPS
         self._seconds = _LEAST_SECONDS
         self._epoch_steps: int | None = None  # set where the first element of a window counts once an epoch
 
@@ -218,7 +216,7 @@ class _Pair:
     @property
     def claimed(self) -> Interval | None:
         """What the search has measured in the unit that decides."""
-        return self._accepted.gain if self._accepted is not None and self._accepted.unit == self.unit else None
+        return self.accepted.gain if self.accepted is not None and self.accepted.unit == self.unit else None
 
     def arm(self, name: str, unit: str) -> Arm:
         """Returns the windows of a contender."""
@@ -234,7 +232,7 @@ class _Pair:
         """
         seen = [step_seconds] if step_seconds else []
         longest = math.inf
-        if self._visit is None:
+        if self.visit is None:
             longest = 0.0
             for name in (DEFAULTS, TUNED):
                 arm = self.arm(name, self.unit)
@@ -247,17 +245,17 @@ class _Pair:
                     raise RunFailed(f"{arm.name}: {problem}") from problem
                 longest = max(longest, window.first_seconds)
                 seen.append(window.step_seconds)
-            most = min(_MOST_SECONDS, _WINDOWS_SHARE * self._limit_seconds / (2 * LOOKS[0]))
+            most = min(_MOST_SECONDS, _WINDOWS_SHARE * self.limit_seconds / (2 * LOOKS[0]))
             clear = self.claimed is not None and self.claimed.median > CLEAR
             self._seconds = _LEAST_SECONDS if clear else max(_LEAST_SECONDS, min(longest, most))
-        if self.unit == "training" and seen and not self._settings.steps:
+        if self.unit == "training" and seen and not self.settings.steps:
             # As long for the slower of both; the faster is to be seen for a while, too.
             wanted = max(self._seconds / max(seen), self._seconds / 4 / min(seen))
             self._steps = min(max(math.ceil(wanted), FEWEST_STEPS), MOST_STEPS)
-            epoch = self._runner.epoch_steps
+            epoch = self.runner.epoch_steps
             if epoch and longest > _START * epoch * max(seen):
                 whole = whole_epochs(self._steps, epoch, most=MOST_STEPS)
-                if whole is not None and 2 * LOOKS[0] * whole * max(seen) <= self._limit_seconds:
+                if whole is not None and 2 * LOOKS[0] * whole * max(seen) <= self.limit_seconds:
                     self._steps = whole
                 else:
                     self._epoch_steps = epoch
@@ -265,10 +263,10 @@ class _Pair:
     # -- windows
 
     def _window(self, arm: Arm) -> Window:
-        self._notify("trying", plan=arm.plan)
+        self.notify("trying", plan=arm.plan)
         if arm.unit == "training":
-            return self._runner.training_window(arm.plan, steps=self._steps)
-        return self._runner.input_window(arm.plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
+            return self.runner.training_window(arm.plan, steps=self._steps)
+        return self.runner.input_window(arm.plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
 
     def _take(self, arm: Arm) -> Window:
         self._order.append(arm.name)
@@ -283,12 +281,12 @@ class _Pair:
 
     def _visit_in_turn(self) -> None:
         """Windows in the order ABBA, each in a fresh process; a window of each that does not count comes first."""
-        assert self._visit is not None
+        assert self.visit is not None
         order = self._draw.sample((TUNED, DEFAULTS), 2)
         windows: dict[str, list[Window]] = {TUNED: [], DEFAULTS: []}
         for name in (*order, *reversed(order)):
             arm = self.arm(name, self.unit)
-            self._visit(arm.plan)
+            self.visit(arm.plan)
             try:
                 self._window(arm)
                 for _ in range(_BLOCK // 2):
@@ -305,7 +303,7 @@ class _Pair:
     def _pair(self, tuned: Window, original: Window, *, tuned_first: bool) -> None:
         tuned, original = replace(tuned, intervals=()), replace(original, intervals=())
         self.pairs.append(WindowPair(tuned, original, tuned_first))
-        self._notify("pair", pairs=len(self.pairs), ratio=statistics.median(self.ratios()))
+        self.notify("pair", pairs=len(self.pairs), ratio=statistics.median(self.ratios()))
 
     # -- decisions
 
@@ -315,7 +313,7 @@ class _Pair:
         Raises:
             RunFailed: one of both failed.
         """
-        begun = self._clock.now()
+        begun = self.clock.now()
         gain: Interval | None = None
 
         def is_over(pairs: int) -> bool:
@@ -328,8 +326,8 @@ class _Pair:
             as_claimed = self.claimed is None or gain.high >= self.claimed.low
             if gain.high < ACCEPT_ABOVE or (gain.low > self.least and good and as_claimed) or pairs == LOOKS[-1]:
                 return True
-            each = (self._clock.now() - begun) / pairs
-            return self._spent() + each * (LOOKS[look + 1] - pairs) > self._limit_seconds
+            each = (self.clock.now() - begun) / pairs
+            return self._spent() + each * (LOOKS[look + 1] - pairs) > self.limit_seconds
 
         tuned, original = self.arm(TUNED, self.unit), self.arm(DEFAULTS, self.unit)
 
@@ -337,18 +335,18 @@ class _Pair:
             self._pair(tuned.taken[-1], original.taken[-1], tuned_first=self._order[-2] == tuned.name)
             return is_over(rounds)
 
-        if self._visit is None:
+        if self.visit is None:
             race([tuned], original, end_of_round, take=self._take, draw=self._draw, rounds=LOOKS[-1])
-        while self._visit is not None and not is_over(len(self.pairs)):
+        while self.visit is not None and not is_over(len(self.pairs)):
             self._visit_in_turn()
         if tuned.failure:
             raise RunFailed(f"{tuned.name}: {tuned.failure}")
         assert gain is not None
-        self._seconds_of_pairs = self._clock.now() - begun
+        self._seconds_of_pairs = self.clock.now() - begun
         return replace(gain, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %
 
     def _spent(self) -> float:
-        return self._clock.now() - self._started
+        return self.clock.now() - self._started
 
     def look_beside(self, most_seconds: float) -> None:
         """What is told and decides nothing: the input alone, AUTOTUNE everywhere; the most wanted first.
@@ -356,9 +354,9 @@ class _Pair:
         What would not fit is not begun. What is begun may end a round late: a first window builds its pipeline, and may
         fill a cache.
         """
-        if self._visit is not None:
+        if self.visit is not None:
             return
-        ends = self._spent() + min(most_seconds, self._limit_seconds - self._spent())
+        ends = self._spent() + min(most_seconds, self.limit_seconds - self._spent())
         each = self._seconds_of_pairs / (2 * len(self.pairs))
         wanted: list[tuple[str, Sequence[str]]] = []
         if self.unit == "training":
@@ -388,7 +386,7 @@ class _Pair:
 
     def _undisturbed(self, tuned: Sequence[Window], original: Sequence[Window], unit: str) -> list[list[Window]]:
         """The windows as if nobody else had run; what both can use the windows of the search may have shown."""
-        usable = self._accepted.usable_cores if self._accepted is not None and self._accepted.unit == unit else ()
+        usable = self.accepted.usable_cores if self.accepted is not None and self.accepted.unit == unit else ()
         return undisturbed(tuned, original, usable=usable)
 
     def _ratios(self, tuned: Sequence[Window], other: Sequence[Window], unit: str) -> list[float]:

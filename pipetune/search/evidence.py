@@ -8,7 +8,6 @@ is not proven. It proves nothing: proof is for the looks of a race.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,8 +42,8 @@ sessions (of ten candidates, one of which gains or none) or more."""
 NO_CHANGE_SPREAD = 0.02
 """Deviation of the log of the true ratio of a rewrite that changes nothing that matters."""
 
-QUIET_SPREAD, QUIET_WINDOWS = 0.08, 2
-"""Deviation of the log rate of one window on a quiet machine, worth so many windows of the session's own."""
+QUIET_SPREAD = 0.08
+"""Deviation of the log rate of one window on a quiet machine."""
 
 LOST_BY = 2.0
 """Deviations by which a predicted loss must exceed the model's error to be believed without a measurement."""
@@ -217,15 +216,8 @@ def _density(distance: float, variance: float) -> float:
 
 
 def spread_of(rates: Sequence[float]) -> float:
-    """Deviation of the log ratio of a short window to the two of the base beside it, from rates of the base.
-
-    The variance of few windows says little: it is drawn towards that of a quiet machine.
-    """
-    logs = [math.log(rate) for rate in rates]
-    squares = statistics.pvariance(logs) * len(logs) if logs else 0.0
-    freedom = max(0, len(logs) - 1)
-    variance = (QUIET_WINDOWS * QUIET_SPREAD**2 + squares) / (QUIET_WINDOWS + freedom)
-    return math.sqrt(1.5 * variance)
+    """Deviation of the log ratio of a short window to the two of the base beside it, from rates of the base."""
+    return math.sqrt(1.5 * steadied_moments([math.log(rate) for rate in rates], spread=QUIET_SPREAD)[1])
 
 
 class Forecast:
@@ -254,17 +246,6 @@ class Forecast:
             ours.examples_per_second or ours.fallback_rate, theirs.examples_per_second or theirs.fallback_rate
         )
         return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
-
-    def loses(self, plan: Plan, over: Plan, *, shares_processors: bool) -> bool:
-        """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.
-
-        Where the model trains on the same processors, fewer CPU seconds are a gain too.
-        """
-        rate = self.gain(plan, over)
-        if rate.predicted is None or rate.mean + LOST_BY * rate.deviation >= 0.0:
-            return False
-        cpu = self.gain(plan, over, cpu=True)
-        return not shares_processors or (cpu.predicted is not None and cpu.predicted <= 0.0)
 
 
 @dataclass(frozen=True)
@@ -334,6 +315,17 @@ class Gains:
     def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
         """Returns the rewrites, what is expected to add most first."""
         return sorted(rewrites, key=lambda rewrite: -self.added(rewrite, over).expected)
+
+    def loses(self, plan: Plan, over: Plan) -> bool:
+        """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.
+
+        Where the model trains on the same processors, fewer CPU seconds are a gain too.
+        """
+        rate = self.forecast.gain(plan, over)
+        if rate.predicted is None or rate.mean + LOST_BY * rate.deviation >= 0.0:
+            return False
+        cpu = self.forecast.gain(plan, over, cpu=True)
+        return not self.shares_processors or (cpu.predicted is not None and cpu.predicted <= 0.0)
 
     def joined(self, rewrites: Sequence[Rewrite], strongest: Rewrite) -> Plan:
         """Returns `strongest` and those of `rewrites` that are each expected to add a gain that counts to the others.

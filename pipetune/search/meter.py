@@ -40,13 +40,12 @@ def outcome_of(problem: RunFailed) -> Outcome:
 
 @dataclass(frozen=True)
 class Taken:
-    """A window that was taken: of which plan, when it was there (seconds of the budget), and its rate."""
+    """A window that was taken."""
 
     plan: str  # key
     unit: str  # "input" or "training"; short input windows among the first
-    seconds: float
-    rate: float
-    step_seconds: float  # of an element, or of a training step
+    seconds: float  # of the budget, when it was there
+    window: Window
 
 
 class Meter:
@@ -216,14 +215,14 @@ class Meter:
         if window.steps <= 0 or window.examples <= 0 or window.wall_seconds <= 0:
             raise RunFailed("the window delivered no element")
         kind = "training" if unit == "training" else "input"
-        self._taken.append(Taken(plan.key, kind, self.budget.spent(), rate_of(window, kind), window.step_seconds))
+        self._taken.append(Taken(plan.key, kind, self.budget.spent(), window))
         return window
 
     # -- what windows of a plan have shown, short ones among them
 
     def rates(self, plan: Plan, unit: str) -> list[float]:
         """Returns the rate in each of its windows of this unit."""
-        return [one.rate for one in self._taken if one.plan == plan.key and one.unit == unit]
+        return [rate_of(one.window, unit) for one in self._taken if (one.plan, one.unit) == (plan.key, unit)]
 
     def median_rate(self, plan: Plan, unit: str) -> float | None:
         """Returns the median rate; None where there was no window."""
@@ -232,7 +231,7 @@ class Meter:
 
     def median_step(self, plan: Plan, unit: str) -> float | None:
         """Returns the median seconds of an element, or of a training step; None where there was no window."""
-        steps = [one.step_seconds for one in self._taken if one.plan == plan.key and one.unit == unit]
+        steps = [one.window.step_seconds for one in self._taken if (one.plan, one.unit) == (plan.key, unit)]
         return statistics.median(steps) if steps else None
 
     def first_reached(self, plan: Plan, unit: str, *, share: float) -> float | None:
@@ -240,12 +239,13 @@ class Meter:
         target = self.median_rate(plan, unit)
         if target is None:
             return None
-        taken: dict[str, list[Taken]] = defaultdict(list)
+        rates: dict[str, list[float]] = defaultdict(list)
+        first: dict[str, float] = {}
         for one in self._taken:
             if one.unit == unit:
-                taken[one.plan].append(one)
-        reached = [all_ for all_ in taken.values() if statistics.median(one.rate for one in all_) >= share * target]
-        return min(all_[0].seconds for all_ in reached)
+                rates[one.plan].append(rate_of(one.window, unit))
+                first.setdefault(one.plan, one.seconds)
+        return min(first[key] for key, found in rates.items() if statistics.median(found) >= share * target)
 
 
 def whole_epochs(steps: int, epoch: int | None, *, most: int) -> int | None:
