@@ -68,10 +68,13 @@ def test_a_faster_plan_is_confirmed_by_six_pairs_of_training_steps() -> None:
     assert f"{found.gain.median:.2f} times as fast" in found.why and "6 pairs" in found.why
 
 
-def test_a_plan_that_makes_training_slower_is_not_confirmed() -> None:
-    found = confirmed(training(0.54))
+def test_a_plan_that_makes_training_slower_is_not_confirmed_nor_measured_further() -> None:
+    made = training(0.54)
+    heard: list[str] = []
+    found = confirmed(made, notify=lambda event, **_: heard.append(event))
     assert not found.confirmed and found.why.startswith("It is slower: 0.5")
     assert found.trial(PLAN, kind="verification").outcome is Outcome.REJECTED
+    assert "proven" not in heard and {key for _, key in made.windows} == {"defaults", "a@n1"}, "it ends there"
 
 
 def test_where_nothing_trains_the_input_alone_decides() -> None:
@@ -243,14 +246,6 @@ def test_the_proof_is_told_before_what_only_informs_is_measured() -> None:
     assert heard.count("pair") == len(found.pairs) and heard.count("proven") == 1
     assert set(heard[heard.index("proven") + 1 :]) == {"trying"}
     assert "pair" not in heard[heard.index("proven") :]
-
-
-def test_what_is_not_confirmed_is_not_measured_further() -> None:
-    made = training(0.8)
-    heard: list[str] = []
-    confirmed(made, notify=lambda event, **_: heard.append(event))
-    assert "proven" not in heard
-    assert {key for _, key in made.windows} == {"defaults", "a@n1"}
 
 
 def test_autotune_that_fails_does_not_matter() -> None:
