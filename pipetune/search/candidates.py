@@ -36,12 +36,13 @@ def not_run(state: SearchState) -> dict[str, str]:
     all others: what is slower alone may leave room for them. What needs a consent of its own beats none: what a file
     takes to read the model does not know.
     """
-    composer, forecast, loses = state.composer, state.gains.forecast, state.gains.loses
+    composer, gains, loses = state.composer, state.gains, state.gains.loses
 
     def share_lost(plan: Plan, over: Plan) -> float:
-        return 1 - (forecast.rate(plan) or 0.0) / (forecast.rate(over) or 1.0)
+        rate, other = (gains.prediction(one).examples_per_second for one in (plan, over))
+        return 1 - (rate or 0.0) / (other or 1.0)
 
-    ranked = state.gains.ranked(state.left())
+    ranked = gains.ranked(state.left())
     everything = composer.everything(ranked)
     found: dict[str, str] = {}
     best: dict[str, Rewrite] = {}
@@ -60,7 +61,7 @@ def not_run(state: SearchState) -> dict[str, str]:
             if loses(alone, other) and loses(*beside):
                 slower = share_lost(alone, other)
                 found[one.key] = f"predicted {slower:.0%} slower than another of its kind; it was not run"
-    return {key: why for key, why in found.items() if key not in state.gains.shown}
+    return {key: why for key, why in found.items() if key not in gains.shown}
 
 
 def _may_run(rewrite: Rewrite, state: SearchState) -> bool:

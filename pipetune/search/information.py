@@ -145,7 +145,7 @@ def _overlaps(rewrite: Rewrite, plan: Plan) -> bool:
 
 def _expected(rewrite: Rewrite, state: SearchState) -> float | None:
     """What the input's rate would become, over that of the plan, by the cost model; None where it cannot tell."""
-    predicted = state.gains.forecast.gain(state.composer.added(state.before, rewrite), state.before).predicted
+    predicted = state.gains.prior(state.composer.added(state.before, rewrite), state.before).predicted
     return None if predicted is None else math.exp(predicted)
 
 

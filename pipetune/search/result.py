@@ -67,7 +67,7 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
     trials = tuple(
         replace(
             _settled(state, trial),
-            predicted=state.gains.forecast.rate(trial.plan),
+            predicted=state.gains.prediction(trial.plan).examples_per_second,
             measured=state.meter.median_rate(trial.plan, "input"),
         )
         for trial in (*state.trials, *state.gate.trials)
@@ -96,9 +96,9 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
             PredictedRate(
                 plan=key,
                 name=name_of(key),
-                predicted=state.gains.forecast.rate(plan),
+                predicted=state.gains.prediction(plan).examples_per_second,
                 measured=state.meter.median_rate(plan, "input"),
-                why=state.gains.forecast.of(plan).why,
+                why=state.gains.prediction(plan).why,
             )
             for key, plan in plans.items()
         ),

@@ -13,7 +13,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
 from pipetune.search.composing import Composer, Conflict, no_conflict, structural
 from pipetune.search.equality import EqualityGate
-from pipetune.search.evidence import WORTH, Expected, Forecast, Gains, MostGain
+from pipetune.search.evidence import WORTH, Expected, Gains, MostGain
 from pipetune.search.meter import Meter
 from pipetune.search.race import decide
 from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
@@ -96,7 +96,7 @@ class SearchState:
             conflict=self.composer.conflict,
             notify=notify,
         )
-        self.gains = Gains(Forecast(expected), self.base, self.composer, shares_processors=runner.shares_processors)
+        self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
         self.proven_alone, self.most_gain, self.bound_seconds = proven_alone, most_gain, bound_seconds
 
         # What decides.

@@ -11,7 +11,7 @@ import pytest
 from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Outcome, Prediction
 from pipetune.search.composing import Composer
-from pipetune.search.evidence import Expected, Forecast, Gains, error_of
+from pipetune.search.evidence import Expected, Gains, error_of
 from pipetune.search.result import SearchResult
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner
@@ -19,7 +19,7 @@ from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, prod
 
 def loses(expected: Expected | None, *, shares: bool = False) -> bool:
     """Whether the rewrite `a` does, by this model."""
-    known = Gains(Forecast(expected), BASELINES["defaults"], Composer(()), shares_processors=shares)
+    known = Gains(expected, BASELINES["defaults"], Composer(()), shares_processors=shares)
     return known.loses(Plan("tuned", (rewrite("a"),)), known.base)
 
 

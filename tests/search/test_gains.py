@@ -11,7 +11,7 @@ import pytest
 from pipetune.core.edits import Plan
 from pipetune.core.results import Prediction
 from pipetune.search.composing import Composer
-from pipetune.search.evidence import QUIET_SPREAD, Expected, Forecast, Gains, Shown, spread_of
+from pipetune.search.evidence import QUIET_SPREAD, Expected, Gains, Shown, spread_of
 from tests.search.scenes import BASELINES, expecting, names, rewrites
 
 LETTERS = rewrites("abcdef")
@@ -22,7 +22,7 @@ BASE = BASELINES["defaults"]
 def known(expected: Expected | None, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0) -> Gains:
     """`shown`: what the window of each showed, by name, at the spread of a quiet machine."""
     base = BASELINES["defaults"]
-    made = Gains(Forecast(expected), base, Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
+    made = Gains(expected, base, Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
     for name, rate in (shown or {}).items():
         made.shown[f"{name}@n1"].append(Shown(next(one for one in LETTERS if one.rule == name), base, rate, cpu))
     return made
