@@ -277,16 +277,13 @@ class Gains:
         )
         return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
 
-    def of(self, plan: Plan, over: Plan | None = None) -> Evidence:
-        """Returns what is known of the gain of `plan` over another one (over the base where None): what to try next."""
-        return self._known(plan, over or self.base, most_gain=None)
-
     def told(self, plan: Plan) -> Evidence:
         """Returns what is known of the gain of `plan` over the base where it is no more than training could gain."""
-        limit = self.most_gain(self.prediction(plan)) if self.most_gain is not None else None
-        return self._known(plan, self.base, most_gain=limit)
+        return self.of(plan, most_gain=self.most_gain(self.prediction(plan)) if self.most_gain is not None else None)
 
-    def _known(self, plan: Plan, over: Plan, *, most_gain: float | None) -> Evidence:
+    def of(self, plan: Plan, over: Plan | None = None, *, most_gain: float | None = None) -> Evidence:
+        """Returns what is known of the gain of `plan` over another one (over the base where None): what to try next."""
+        over = over or self.base
         pairs = self.pairs.get((plan.key, over.key), ())
         both = []
         for cpu in (False, True) if self.shares_processors else (False,):

@@ -194,11 +194,15 @@ def decide(
     trials = []
     for arm in arms:
         sample = arm.ratios(as_before)
-        if arm.outcome is None:
+        if arm.running:
             pairs = f"{len(sample)} pairs" if len(sample) != 1 else "1 pair"
             why = "another plan was proven first" if proven() else f"the time was up after {pairs}"
             arm.end(Outcome.UNDECIDED, why, ratio_interval(sample) if len(sample) >= FEWEST_PAIRS else None)
-        trials.append(_trial(arm, as_before, sample))
+        assert arm.outcome is not None
+        cores = usable_cores(arm.windows), usable_cores(as_before.windows)
+        trials.append(
+            Trial(arm.plan, arm.outcome, arm.why, arm.gain, "search", unit, sample, arm.seconds, usable_cores=cores)
+        )
     return tuple(trials)
 
 
@@ -218,20 +222,6 @@ def _look(arms: Sequence[Arm], base: Arm, *, error: float) -> None:
         elif len(sample) >= LOOKS[-1]:
             why = f"not proven {ACCEPT_ABOVE - 1:.0%} faster after {len(sample)} pairs"
             arm.end(Outcome.UNDECIDED, why, ratio_interval(sample))
-
-
-def _trial(arm: Arm, base: Arm, ratios: tuple[float, ...]) -> Trial:
-    assert arm.outcome is not None
-    return Trial(
-        plan=arm.plan,
-        outcome=arm.outcome,
-        why=arm.why,
-        gain=arm.gain,
-        unit=arm.unit,
-        ratios=ratios,
-        seconds=arm.seconds,
-        usable_cores=(usable_cores(arm.windows), usable_cores(base.windows)),
-    )
 
 
 @dataclass(frozen=True)

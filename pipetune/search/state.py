@@ -11,7 +11,7 @@ from pipetune.core.results import Interval, Outcome, Rate, Trial
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
-from pipetune.search.composing import Composer, Conflict, no_conflict, structural
+from pipetune.search.composing import Composer, Conflict, structural
 from pipetune.search.equality import EqualityGate
 from pipetune.search.evidence import WORTH, Expected, Gains, MostGain
 from pipetune.search.meter import Meter
@@ -73,7 +73,7 @@ class SearchState:
         notify: Notify = silent,
         expected: Expected | None = None,
         failed: Mapping[str, str] | None = None,
-        conflict: Conflict = no_conflict,
+        conflict: Conflict = lambda rewrites: "",
         proven_alone: Collection[str] = (),
         only_promising: bool = False,
         most_gain: MostGain | None = None,
