@@ -148,7 +148,7 @@ def confirm(
     try:
         pair.begin(step_seconds)
         gain = pair.decide()
-    except RunFailed as problem:
+    except (RunFailed, _NotMeasured) as problem:
         return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", pair.unit)
     ratios = pair.ratios()
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
@@ -177,6 +177,10 @@ def confirm(
         training=pair.training(gain, bound_step_seconds) if pair.unit == "training" else None,
         rates={name: rate_from(taken) for name in pair.contenders if (taken := pair.arm(name, "input").taken)},
     )
+
+
+class _NotMeasured(Exception):
+    """One of both could not be measured: the message says which, and why. No race goes on without it."""
 
 
 @dataclass
@@ -235,14 +239,13 @@ class _Pair:
         if self.visit is None:
             longest = 0.0
             for name in (DEFAULTS, TUNED):
-                arm = self.arm(name, self.unit)
                 try:
-                    window = self._window(arm)
-                except RunFailed as problem:
-                    if name == DEFAULTS and self.unit == "training":
-                        self.unit = "input"
-                        return self.begin(None)
-                    raise RunFailed(f"{arm.name}: {problem}") from problem
+                    window = self._window(self.arm(name, self.unit))
+                except _NotMeasured:
+                    if name == TUNED or self.unit == "input":
+                        raise
+                    self.unit = "input"
+                    return self.begin(None)
                 longest = max(longest, window.first_seconds)
                 seen.append(window.step_seconds)
             most = min(_MOST_SECONDS, _WINDOWS_SHARE * self.limit_seconds / (2 * LOOKS[0]))
@@ -263,20 +266,28 @@ class _Pair:
     # -- windows
 
     def _window(self, arm: Arm) -> Window:
+        """A window of a contender; the first that fails ends the race.
+
+        Raises:
+            _NotMeasured: it failed.
+        """
         self.notify("trying", plan=arm.plan)
-        if arm.unit == "training":
-            return self.runner.training_window(arm.plan, steps=self._steps)
-        return self.runner.input_window(arm.plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
+        try:
+            if arm.unit == "training":
+                return self.runner.training_window(arm.plan, steps=self._steps)
+            return self.runner.input_window(arm.plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
+        except RunFailed as problem:
+            raise _NotMeasured(f"{arm.name}: {problem}") from problem
 
     def _take(self, arm: Arm) -> Window:
         self._order.append(arm.name)
         return self._window(arm)
 
     def _take_beside(self, arm: Arm) -> Window:
-        """A window that decides nothing: the first that fails ends its race."""
+        """A window that decides nothing: where it fails there is no more to tell."""
         try:
             return self._window(arm)
-        except RunFailed as problem:
+        except _NotMeasured as problem:
             raise OutOfBudget(str(problem)) from problem
 
     def _visit_in_turn(self) -> None:
@@ -287,16 +298,13 @@ class _Pair:
         for name in (*order, *reversed(order)):
             arm = self.arm(name, self.unit)
             self.visit(arm.plan)
-            try:
-                self._window(arm)
-                for _ in range(_BLOCK // 2):
-                    arm.taken.append(self._window(arm))
-                windows[name] += arm.taken[-_BLOCK // 2 :]
-                if self.unit == "training":
-                    alone = self.arm(name, "input")
-                    alone.taken.append(self._window(alone))
-            except RunFailed as problem:
-                raise RunFailed(f"{arm.name}: {problem}") from problem
+            self._window(arm)
+            for _ in range(_BLOCK // 2):
+                arm.taken.append(self._window(arm))
+            windows[name] += arm.taken[-_BLOCK // 2 :]
+            if self.unit == "training":
+                alone = self.arm(name, "input")
+                alone.taken.append(self._window(alone))
         for number, (tuned, original) in enumerate(zip(windows[TUNED], windows[DEFAULTS], strict=True)):
             self._pair(tuned, original, tuned_first=(order[0] == TUNED) == (number < _BLOCK // 2))
 
@@ -311,7 +319,7 @@ class _Pair:
         """Takes pairs until a look decides, or those of the next would take more than there is time for.
 
         Raises:
-            RunFailed: one of both failed.
+            _NotMeasured: one of both failed.
         """
         begun = self.clock.now()
         gain: Interval | None = None
@@ -339,8 +347,6 @@ class _Pair:
             race([tuned], original, end_of_round, take=self._take, draw=self._draw, rounds=LOOKS[-1])
         while self.visit is not None and not is_over(len(self.pairs)):
             self._visit_in_turn()
-        if tuned.failure:
-            raise RunFailed(f"{tuned.name}: {tuned.failure}")
         assert gain is not None
         self._seconds_of_pairs = self.clock.now() - begun
         return replace(gain, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %

@@ -101,7 +101,8 @@ def race(
 ) -> bool:
     """Takes a window of the base and of every running arm in each round, in random order.
 
-    An arm that fails leaves with the reason, and the round goes on while another is left.
+    An arm that fails leaves with the reason, and the round goes on. The race ends with the round after which none is
+    left beside the base.
 
     Args:
         arms: what is measured; their windows are filled in.
@@ -129,11 +130,9 @@ def race(
                 if arm is base:
                     raise RunFailed(f"{arm.name or arm.plan.name}: {problem}") from problem
                 arm.end(outcome_of(problem), str(problem) or type(problem).__name__)
-                if not any(one.running for one in arms):
-                    return False
         for arm in order:
             arm.rounds += arm.running
-        if until(number):
+        if until(number) or not any(arm.running for arm in arms):
             break
     return False
 
@@ -185,7 +184,7 @@ def decide(
             share = error * rounds / LOOKS[-1] - spent
             spent += share
             _look(arms, as_before, error=share)
-        return proven() or not any(arm.running for arm in arms)
+        return proven()
 
     take = with_meter(meter, part)
     time_is_up = race(arms, as_before, is_over, take=take, draw=draw, rounds=LOOKS[-1])
