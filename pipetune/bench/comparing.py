@@ -16,13 +16,12 @@ from pipetune.core.time_plan import Part, SystemClock, TimePlan
 from pipetune.measure import machine
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
-from pipetune.search.baselines import choose_steps
 from pipetune.search.meter import Meter
 from pipetune.search.race import decide
 from pipetune.testing.recorded import UNITS
 from pipetune.timing.iterators import shortened_pauses
 
-WINDOW_SECONDS, WARMUP_SECONDS = 0.3, 0.15  # those of the default budget
+WINDOW_SECONDS = 0.3  # that of the default budget
 
 _ENDLESS_SECONDS = 1e6  # the looks end a comparison here, never the budget
 
@@ -81,14 +80,13 @@ class _Bench:
             self._clock,
             budget=TimePlan(_ENDLESS_SECONDS, self._clock),
             window_seconds=WINDOW_SECONDS,
-            warmup_seconds=WARMUP_SECONDS,
         )
         base = Plan("defaults")
         if unit == "training":
-            choose_steps(base, meter, steps=self._steps or None)
+            meter.choose_steps(base, steps=self._steps or None)
             self._steps = meter.steps
         draw = random.Random(self._seed * 1_000_003 + number)
-        (trial,) = decide([self._same], base, meter, draw=draw, unit=unit, part=Part.SEARCH).trials
+        (trial,) = decide([self._same], base, meter, draw=draw, unit=unit, part=Part.SEARCH)
         return Compared(unit, trial.outcome, trial.ratios, round(self._clock.now() - began, 2))
 
 

@@ -20,9 +20,10 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.confirmation import confirm
 from pipetune.search.evidence import error_of
+from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
-from pipetune.search.resuming import EarlierRace, earlier_race
 from pipetune.search.search import search
+from pipetune.search.state import SearchState
 from pipetune.testing import recorded
 from pipetune.testing.recorded import CONDITIONS, UNITS, ReplayRunner
 from pipetune.testing.runner import FakeClock, rewrite
@@ -111,7 +112,7 @@ def session(
         settings = Settings(budget_seconds=budget_seconds, seed=seed + number)
         budget = TimePlan(budget_seconds, clock)
         clock.advance(budget.ends(Part.PREPARATION))  # verdict and preparation have used their parts
-        result = search(
+        state = SearchState(
             [rewrite(name) for name in names],
             runner,
             baselines=_BASELINES,
@@ -120,9 +121,8 @@ def session(
             clock=clock,
             budget=budget,
             expected=expected if predicts else None,
-            earlier=earlier,
         )
-        return result, budget
+        return search(state, earlier=earlier), budget
 
     settings = Settings(budget_seconds=budget_seconds, seed=seed)
     found, budget = searched(None, 0)

@@ -31,11 +31,6 @@ _BOUNDS = frozenset({"autotune.cpu_budget", "threading.private_threadpool_size"}
 """Options that only keep AUTOTUNE's numbers within the cores granted; a rewrite with fixed numbers needs none."""
 
 
-def no_conflict(rewrites: Sequence[Rewrite]) -> str:
-    """For candidates that are legal in any company."""
-    return ""
-
-
 def group_of(rewrite: Rewrite) -> str:
     """Rewrites with the same answer exclude each other."""
     return rewrite.group or rewrite.key
@@ -104,11 +99,9 @@ def numbers_for(rewrite: Rewrite, candidates: Sequence[Rewrite]) -> list[Rewrite
 
 
 class Composer:
-    """Makes plans whose rewrites stand in the order the candidates were given in, whatever order found
-    them.
-    """
+    """Makes plans whose rewrites stand in the order the candidates were given in, whatever order found them."""
 
-    def __init__(self, candidates: Sequence[Rewrite], *, conflict: Conflict = no_conflict) -> None:
+    def __init__(self, candidates: Sequence[Rewrite], *, conflict: Conflict = lambda rewrites: "") -> None:
         self._conflict = conflict
         self._position = {rewrite.key: position for position, rewrite in enumerate(candidates)}
 

@@ -9,25 +9,33 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Comparison, Interval, Outcome, Rate, RunFailed, Trial, Window, WindowPair
+from pipetune.core.results import (
+    Comparison,
+    Interval,
+    Outcome,
+    OutOfBudget,
+    Rate,
+    RunFailed,
+    Trial,
+    Window,
+    WindowPair,
+)
 from pipetune.core.session import NOTHING_BELOW, Candidate, TrainingResult
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock
-from pipetune.search.baselines import DEFAULTS, MOST_STEPS, rate_from
+from pipetune.search.composing import TUNED
 from pipetune.search.evidence import evidence_of_pairs
-from pipetune.search.meter import FEWEST_STEPS, LONGEST_EPOCHS, rate_of
+from pipetune.search.meter import FEWEST_STEPS, MOST_STEPS, rate_from, rate_of, whole_epochs
 from pipetune.search.neighbours import undisturbed
-from pipetune.search.runner import Notify, silent
+from pipetune.search.race import Arm, race
+from pipetune.search.runner import DEFAULTS, Notify, Windows, silent
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 
 AUTOTUNE = "autotune"
-TUNED = "tuned"
 
 LOOKS = (6, 12, 18)
 """Pairs after which a decision is made: six at least, more of them where six leave it open."""
@@ -55,31 +63,8 @@ _NOTABLE = 1.03  # by what factor other processes change the ratio where that is
 
 _PROBE_STEPS = 10
 _WORDS = {DEFAULTS: "the script as it is", AUTOTUNE: "AUTOTUNE everywhere"}
-_BESIDE_ROUNDS = 3
-_FEWEST_BESIDE = 3  # pairs: the interval of two spans a factor of 100 as a rule
+_BESIDE_ROUNDS = 3  # the interval of two pairs spans a factor of 100 as a rule
 _BLOCK = LOOKS[0]  # pairs of one sequence ABBA
-
-
-class Windows(Protocol):
-    """Takes windows, each on a fresh iterator; whatever one changes is put back."""
-
-    @property
-    def trains(self) -> bool:
-        """Whether training windows are possible."""
-        ...
-
-    @property
-    def epoch_steps(self) -> int | None:
-        """Elements per epoch, a training step each; None where nobody knows."""
-        ...
-
-    def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
-        """Consume the input alone; may raise `RunFailed`."""
-        ...
-
-    def training_window(self, plan: Plan, *, steps: int) -> Window:
-        """Take training steps; may raise `RunFailed`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -159,70 +144,71 @@ def confirm(
             taken in the order ABBA.
         beside_seconds: what may be measured beside the pairs of a confirmed plan, as far as `seconds` are left for it.
     """
-    race = _Race(plan, runner, baselines, settings, seconds, claimed, clock or SystemClock(), notify, visit)
+    pair = _Pair(plan, runner, baselines, settings, seconds, claimed, clock or SystemClock(), notify, visit)
     try:
-        race.begin(step_seconds)
-        before = race.claimed_gain
-        gain = race.decide(before)
-    except RunFailed as problem:
-        return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", race.unit)
+        pair.begin(step_seconds)
+        gain = pair.decide()
+    except (RunFailed, _NotMeasured) as problem:
+        return Confirmation(False, f"It was not measured: {str(problem).rstrip('.')}.", pair.unit)
+    ratios = pair.ratios()
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
-    beside, alone = race.measured_ratio(), statistics.median(race.ratios())
+    beside, alone = statistics.median(pair.ratios(as_measured=True)), statistics.median(ratios)
     if max(beside, alone) > _NOTABLE * min(beside, alone):
         spoken += f", without the other processes of this machine; beside them {beside:.2f}"
-    confirmed = gain.low > race.least
+    confirmed = gain.low > pair.least
     if confirmed:
         notify("proven", median=gain.median)
-        race.look_beside(beside_seconds)
+        pair.look_beside(beside_seconds)
         why = f"Measured anew: {spoken}."
-        if before is not None and gain.high < before.low:
-            why += f" The search had measured {before.low:.2f} to {before.high:.2f}."
+        if pair.claimed is not None and gain.high < pair.claimed.low:
+            why += f" The search had measured {pair.claimed.low:.2f} to {pair.claimed.high:.2f}."
     else:
         less = "slower" if gain.high < 1 else "not faster" if gain.high < ACCEPT_ABOVE else "not proven faster"
         why = f"It is {less}: {spoken}."
-    inputs = {name: taken for name in race.contenders if (taken := race.taken[name, "input"])}
     return Confirmation(
         confirmed=confirmed,
         why=why,
-        unit=race.unit,
+        unit=pair.unit,
         gain=gain,
-        pairs=tuple(race.pairs),
-        ratios=tuple(race.ratios()),
-        input_speedup=gain if race.unit == "input" else race.speedup(DEFAULTS, "input"),
-        input_speedup_over_autotune=race.speedup(AUTOTUNE, "input"),
-        training=race.training(gain, bound_step_seconds) if race.unit == "training" else None,
-        rates={name: rate_from(taken) for name, taken in inputs.items()},
+        pairs=tuple(pair.pairs),
+        ratios=tuple(ratios),
+        input_speedup=gain if pair.unit == "input" else pair.input_speedup(),
+        input_speedup_over_autotune=pair.speedup_over_autotune("input"),
+        training=pair.training(gain, bound_step_seconds) if pair.unit == "training" else None,
+        rates={name: rate_from(taken) for name in pair.contenders if (taken := pair.arm(name, "input").taken)},
     )
 
 
-class _Race:
-    """Windows of the contenders, and what they show."""
+class _NotMeasured(Exception):
+    """One of both could not be measured: the message says which, and why. No race goes on without it."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        runner: Windows,
-        baselines: Mapping[str, Plan],
-        settings: Settings,
-        limit_seconds: float,
-        claimed: Trial | None,
-        clock: Clock,
-        notify: Notify,
-        visit: Callable[[Plan], None] | None,
-    ) -> None:
-        self.contenders = {TUNED: plan, DEFAULTS: baselines[DEFAULTS]}
-        if AUTOTUNE in baselines and visit is None:
-            self.contenders[AUTOTUNE] = baselines[AUTOTUNE]
-        self.unit = "training" if runner.trains else "input"
+
+@dataclass
+class _Pair:
+    """The plan and the script as it is, side by side, and what their windows show; arguments as of `confirm`."""
+
+    plan: Plan
+    runner: Windows
+    baselines: Mapping[str, Plan]
+    settings: Settings
+    limit_seconds: float
+    accepted: Trial | None
+    clock: Clock
+    notify: Notify
+    visit: Callable[[Plan], None] | None
+
+    def __post_init__(self) -> None:
+        self.contenders = {TUNED: self.plan, DEFAULTS: self.baselines[DEFAULTS]}
+        if AUTOTUNE in self.baselines and self.visit is None:
+            self.contenders[AUTOTUNE] = self.baselines[AUTOTUNE]
+        self.unit = "training" if self.runner.trains else "input"
         self.pairs: list[WindowPair] = []
-        self.taken: dict[tuple[str, str], list[Window]] = defaultdict(list)  # by contender and unit
-        self._beside: dict[str, list[float]] = defaultdict(list)  # ratios over "autotune", by unit
-        self._runner, self._settings, self._visit, self._claimed = runner, settings, visit, claimed
-        self._clock, self._notify = clock, notify
-        self._draw = random.Random(settings.seed + 1)
-        self._started, self._limit_seconds = clock.now(), limit_seconds
+        self._arms: dict[tuple[str, str], Arm] = {}  # by contender and unit
+        self._order: list[str] = []  # names of the contenders whose windows were taken
+        self._draw = random.Random(self.settings.seed + 1)
+        self._started = self.clock.now()
         self._seconds_of_pairs = 0.0
-        self._steps = settings.steps or _PROBE_STEPS
+        self._steps = self.settings.steps or _PROBE_STEPS
         self._seconds = _LEAST_SECONDS
         self._epoch_steps: int | None = None  # set where the first element of a window counts once an epoch
 
@@ -232,9 +218,14 @@ class _Race:
         return 1.0 if self.unit == "training" else ACCEPT_ABOVE
 
     @property
-    def claimed_gain(self) -> Interval | None:
+    def claimed(self) -> Interval | None:
         """What the search has measured in the unit that decides."""
-        return self._claimed.gain if self._claimed is not None and self._claimed.unit == self.unit else None
+        return self.accepted.gain if self.accepted is not None and self.accepted.unit == self.unit else None
+
+    def arm(self, name: str, unit: str) -> Arm:
+        """Returns the windows of a contender."""
+        plan = self.contenders.get(name, Plan(name))
+        return self._arms.setdefault((name, unit), Arm(plan, unit, _WORDS.get(name, plan.name)))
 
     # -- how long windows are
 
@@ -245,155 +236,167 @@ class _Race:
         """
         seen = [step_seconds] if step_seconds else []
         longest = math.inf
-        if self._visit is None:
+        if self.visit is None:
             longest = 0.0
             for name in (DEFAULTS, TUNED):
                 try:
-                    window = self._window(name, self.unit)
-                except RunFailed:
+                    window = self._window(self.arm(name, self.unit))
+                except _NotMeasured:
                     if name == TUNED or self.unit == "input":
                         raise
                     self.unit = "input"
                     return self.begin(None)
                 longest = max(longest, window.first_seconds)
                 seen.append(window.step_seconds)
-            most = min(_MOST_SECONDS, _WINDOWS_SHARE * self._limit_seconds / (2 * LOOKS[0]))
-            clear = self.claimed_gain is not None and self.claimed_gain.median > CLEAR
+            most = min(_MOST_SECONDS, _WINDOWS_SHARE * self.limit_seconds / (2 * LOOKS[0]))
+            clear = self.claimed is not None and self.claimed.median > CLEAR
             self._seconds = _LEAST_SECONDS if clear else max(_LEAST_SECONDS, min(longest, most))
-        if self.unit == "training" and seen and not self._settings.steps:
+        if self.unit == "training" and seen and not self.settings.steps:
             # As long for the slower of both; the faster is to be seen for a while, too.
             wanted = max(self._seconds / max(seen), self._seconds / 4 / min(seen))
             self._steps = min(max(math.ceil(wanted), FEWEST_STEPS), MOST_STEPS)
-            epoch = self._runner.epoch_steps
+            epoch = self.runner.epoch_steps
             if epoch and longest > _START * epoch * max(seen):
-                whole = epoch * -(-self._steps // epoch)
-                seconds = 2 * LOOKS[0] * whole * max(seen)
-                if whole <= min(LONGEST_EPOCHS * self._steps, MOST_STEPS) and seconds <= self._limit_seconds:
+                whole = whole_epochs(self._steps, epoch, most=MOST_STEPS)
+                if whole is not None and 2 * LOOKS[0] * whole * max(seen) <= self.limit_seconds:
                     self._steps = whole
                 else:
                     self._epoch_steps = epoch
 
     # -- windows
 
-    def _window(self, name: str, unit: str) -> Window:
-        plan = self.contenders[name]
-        self._notify("trying", plan=plan)
+    def _window(self, arm: Arm) -> Window:
+        """A window of a contender; the first that fails ends the race.
+
+        Raises:
+            _NotMeasured: it failed.
+        """
+        self.notify("trying", plan=arm.plan)
         try:
-            if unit == "training":
-                return self._runner.training_window(plan, steps=self._steps)
-            return self._runner.input_window(plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
+            if arm.unit == "training":
+                return self.runner.training_window(arm.plan, steps=self._steps)
+            return self.runner.input_window(arm.plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
         except RunFailed as problem:
-            raise RunFailed(f"{_WORDS.get(name, plan.name)}: {problem}") from problem
+            raise _NotMeasured(f"{arm.name}: {problem}") from problem
 
-    def _keep(self, name: str, unit: str) -> Window:
-        window = self._window(name, unit)
-        self.taken[name, unit].append(window)
-        return window
+    def _take(self, arm: Arm) -> Window:
+        self._order.append(arm.name)
+        return self._window(arm)
 
-    def _side_by_side(self) -> None:
+    def _take_beside(self, arm: Arm) -> Window:
+        """A window that decides nothing: where it fails there is no more to tell."""
+        try:
+            return self._window(arm)
+        except _NotMeasured as problem:
+            raise OutOfBudget(str(problem)) from problem
+
+    def _visit_in_turn(self) -> None:
+        """Windows in the order ABBA, each in a fresh process; a window of each that does not count comes first."""
+        assert self.visit is not None
         order = self._draw.sample((TUNED, DEFAULTS), 2)
-        windows = {name: self._keep(name, self.unit) for name in order}
-        self._pair(windows[TUNED], windows[DEFAULTS], tuned_first=order[0] == TUNED)
-
-    def _in_turn(self) -> None:
-        """ABBA, each in a fresh process; a window of each that does not count comes first."""
-        first, second = self._draw.sample((TUNED, DEFAULTS), 2)
         windows: dict[str, list[Window]] = {TUNED: [], DEFAULTS: []}
-        assert self._visit is not None
-        for name in (first, second, second, first):
-            self._visit(self.contenders[name])
-            self._window(name, self.unit)
-            windows[name] += [self._keep(name, self.unit) for _ in range(_BLOCK // 2)]
+        for name in (*order, *reversed(order)):
+            arm = self.arm(name, self.unit)
+            self.visit(arm.plan)
+            self._window(arm)
+            for _ in range(_BLOCK // 2):
+                arm.taken.append(self._window(arm))
+            windows[name] += arm.taken[-_BLOCK // 2 :]
             if self.unit == "training":
-                self._keep(name, "input")
+                alone = self.arm(name, "input")
+                alone.taken.append(self._window(alone))
         for number, (tuned, original) in enumerate(zip(windows[TUNED], windows[DEFAULTS], strict=True)):
-            self._pair(tuned, original, tuned_first=(first == TUNED) == (number < _BLOCK // 2))
+            self._pair(tuned, original, tuned_first=(order[0] == TUNED) == (number < _BLOCK // 2))
 
     def _pair(self, tuned: Window, original: Window, *, tuned_first: bool) -> None:
         tuned, original = replace(tuned, intervals=()), replace(original, intervals=())
         self.pairs.append(WindowPair(tuned, original, tuned_first))
-        self._notify("pair", pairs=len(self.pairs), ratio=statistics.median(self.ratios()))
+        self.notify("pair", pairs=len(self.pairs), ratio=statistics.median(self.ratios()))
 
     # -- decisions
 
-    def decide(self, claimed: Interval | None) -> Interval:
-        """Takes pairs until a look decides, or the next would take more than there is time for."""
-        begun = self._clock.now()
-        found: Interval | None = None
-        for look, error in zip(LOOKS, ERRORS, strict=True):
-            each = (self._clock.now() - begun) / max(1, len(self.pairs))
-            if found is not None and self._spent() + each * (look - len(self.pairs)) > self._limit_seconds:
-                break
-            while len(self.pairs) < look:
-                self._side_by_side() if self._visit is None else self._in_turn()
-            found = ratio_interval(self.ratios(), error=error)
-            as_claimed = claimed is None or found.high >= claimed.low
-            if found.high < ACCEPT_ABOVE or (found.low > self.least and _good(found) and as_claimed):
-                break
-        assert found is not None
-        self._seconds_of_pairs = self._clock.now() - begun
-        return replace(found, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %
+    def decide(self) -> Interval:
+        """Takes pairs until a look decides, or those of the next would take more than there is time for.
+
+        Raises:
+            _NotMeasured: one of both failed.
+        """
+        begun = self.clock.now()
+        gain: Interval | None = None
+
+        def is_over(pairs: int) -> bool:
+            nonlocal gain
+            if pairs not in LOOKS:
+                return False
+            look = LOOKS.index(pairs)
+            gain = ratio_interval(self.ratios(), error=ERRORS[look])
+            good = gain.low > CLEAR or gain.high / gain.low < NARROW
+            as_claimed = self.claimed is None or gain.high >= self.claimed.low
+            if gain.high < ACCEPT_ABOVE or (gain.low > self.least and good and as_claimed) or pairs == LOOKS[-1]:
+                return True
+            each = (self.clock.now() - begun) / pairs
+            return self._spent() + each * (LOOKS[look + 1] - pairs) > self.limit_seconds
+
+        tuned, original = self.arm(TUNED, self.unit), self.arm(DEFAULTS, self.unit)
+
+        def end_of_round(rounds: int) -> bool:
+            self._pair(tuned.taken[-1], original.taken[-1], tuned_first=self._order[-2] == tuned.name)
+            return is_over(rounds)
+
+        if self.visit is None:
+            race([tuned], original, end_of_round, take=self._take, draw=self._draw, rounds=LOOKS[-1])
+        while self.visit is not None and not is_over(len(self.pairs)):
+            self._visit_in_turn()
+        assert gain is not None
+        self._seconds_of_pairs = self.clock.now() - begun
+        return replace(gain, method="t on log ratios, 95 %")  # or more: what the looks may err by is together 5 %
 
     def _spent(self) -> float:
-        return self._clock.now() - self._started
+        return self.clock.now() - self._started
 
     def look_beside(self, most_seconds: float) -> None:
-        """What is told and decides nothing: the input alone, AUTOTUNE everywhere.
+        """What is told and decides nothing: the input alone, AUTOTUNE everywhere; the most wanted first.
 
         What would not fit is not begun. What is begun may end a round late: a first window builds its pipeline, and may
         fill a cache.
         """
-        if self._visit is not None:
+        if self.visit is not None:
             return
-        ends = self._spent() + min(most_seconds, self._limit_seconds - self._spent())
+        ends = self._spent() + min(most_seconds, self.limit_seconds - self._spent())
         each = self._seconds_of_pairs / (2 * len(self.pairs))
-        begun: list[tuple[str, set[str]]] = []
-        for unit, names in self._besides():
-            told = any(unit == before and set(names) <= had for before, had in begun)
-            if told or self._spent() + _BESIDE_ROUNDS * len(names) * each > ends:
-                continue
-            begun.append((unit, set(names)))
-            for _ in range(_BESIDE_ROUNDS):
-                if self._spent() > ends:
-                    return
-                try:
-                    windows = {name: self._keep(name, unit) for name in self._draw.sample(names, len(names))}
-                except RunFailed:
-                    return  # it decides nothing
-                if AUTOTUNE in windows:
-                    self._beside[unit].append(self._rate(windows[TUNED], unit) / self._rate(windows[AUTOTUNE], unit))
+        wanted: list[tuple[str, Sequence[str]]] = []
+        if self.unit == "training":
+            wanted += [("input", tuple(self.contenders)), ("input", (TUNED, DEFAULTS))]
+        if AUTOTUNE in self.contenders:
+            wanted.append((self.unit, (TUNED, AUTOTUNE)))
 
-    def _besides(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Units and contenders of the rounds that inform, the most wanted first."""
-        known = AUTOTUNE in self.contenders
-        training = self.unit == "training"
-        found: list[tuple[str, tuple[str, ...]]] = [("input", tuple(self.contenders)), ("input", (TUNED, DEFAULTS))]
-        return [*(found if training else ()), *([(self.unit, (TUNED, AUTOTUNE))] if known else ())]
+        def is_late(rounds: int) -> bool:
+            return self._spent() > ends
+
+        for unit, names in wanted:
+            known = unit != self.unit and self.arm(TUNED, unit).taken
+            if known or self._spent() + _BESIDE_ROUNDS * len(names) * each > ends:
+                continue
+            arms = [self.arm(name, unit) for name in names]
+            if race(arms, None, is_late, take=self._take_beside, draw=self._draw, rounds=_BESIDE_ROUNDS):
+                return
 
     # -- results
 
-    def ratios(self) -> list[float]:
-        """Of the pairs, in the unit that decides, as if no other process had used the cores."""
-        return self._ratios(
-            *self._undisturbed([pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs], self.unit)
-        )
+    def ratios(self, *, as_measured: bool = False) -> list[float]:
+        """Of the pairs, as if no other process had used the cores, or as they were measured."""
+        tuned, original = [pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs]
+        if not as_measured:
+            tuned, original = self._undisturbed(tuned, original, self.unit)
+        return self._ratios(tuned, original, self.unit)
 
     def _undisturbed(self, tuned: Sequence[Window], original: Sequence[Window], unit: str) -> list[list[Window]]:
         """The windows as if nobody else had run; what both can use the windows of the search may have shown."""
-        usable = self._claimed.usable_cores if self._claimed is not None and self._claimed.unit == unit else ()
+        usable = self.accepted.usable_cores if self.accepted is not None and self.accepted.unit == unit else ()
         return undisturbed(tuned, original, usable=usable)
 
-    def measured_ratio(self) -> float:
-        """The median ratio of the pairs as they were measured, whatever other processes used."""
-        return statistics.median(
-            self._ratios([pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs])
-        )
-
-    def _ratios(self, tuned: Sequence[Window], original: Sequence[Window]) -> list[float]:
-        return [
-            self._rate(one, self.unit) / self._rate(other, self.unit)
-            for one, other in zip(tuned, original, strict=True)
-        ]
+    def _ratios(self, tuned: Sequence[Window], other: Sequence[Window], unit: str) -> list[float]:
+        return [self._rate(ours, unit) / self._rate(theirs, unit) for ours, theirs in zip(tuned, other, strict=False)]
 
     def _rate(self, window: Window, unit: str) -> float:
         """Steps or examples per second; of training steps over an epoch, where its start counts."""
@@ -404,32 +407,33 @@ class _Race:
             return window.step_seconds
         return (window.first_seconds + (self._epoch_steps - 1) * window.step_seconds) / self._epoch_steps
 
-    def speedup(self, over: str, unit: str) -> Interval | None:
-        """Of the plan; None where there are too few pairs to say anything."""
-        if over == AUTOTUNE:
-            sample = self._beside[unit]
-        else:
-            both = zip(*self._undisturbed(self.taken[TUNED, unit], self.taken[over, unit], unit), strict=False)
-            sample = [self._rate(tuned, unit) / self._rate(other, unit) for tuned, other in both]
-        return ratio_interval(sample) if len(sample) >= _FEWEST_BESIDE else None
+    def input_speedup(self) -> Interval | None:
+        """Of the input alone; None where there are too few pairs to say anything."""
+        taken = self.arm(TUNED, "input").taken, self.arm(DEFAULTS, "input").taken
+        tuned, original = self._undisturbed(*taken, "input")
+        sample = self._ratios(tuned, original, "input")
+        return ratio_interval(sample) if len(sample) >= _BESIDE_ROUNDS else None
+
+    def speedup_over_autotune(self, unit: str) -> Interval | None:
+        """Over AUTOTUNE everywhere, from the rounds that both were in; None where there are too few of them."""
+        autotune = self.arm(AUTOTUNE, unit).windows
+        sample = self._ratios(self.arm(TUNED, unit).windows[-len(autotune) :], autotune, unit)
+        return ratio_interval(sample) if len(sample) >= _BESIDE_ROUNDS else None
 
     def training(self, gain: Interval, bound_step_seconds: float | None) -> TrainingResult:
         """The step times, and their ratios."""
-        tuned, original = self._undisturbed(self.taken[TUNED, "training"], self.taken[DEFAULTS, "training"], "training")
-        (autotune,) = undisturbed(self.taken[AUTOTUNE, "training"])
+        taken = {name: self.arm(name, "training").taken for name in (TUNED, DEFAULTS, AUTOTUNE)}
+        tuned, original = self._undisturbed(taken[TUNED], taken[DEFAULTS], "training")
+        (autotune,) = undisturbed(taken[AUTOTUNE])
         return TrainingResult(
             defaults_step_ms=self._step_ms(original),
             tuned_step_ms=self._step_ms(tuned),
             bound_step_ms=None if bound_step_seconds is None else 1000 * bound_step_seconds,
             autotune_step_ms=self._step_ms(autotune),
             speedup=gain,
-            speedup_over_autotune=self.speedup(AUTOTUNE, "training"),
+            speedup_over_autotune=self.speedup_over_autotune("training"),
         )
 
     def _step_ms(self, taken: Sequence[Window]) -> float | None:
         """The geometric mean: the interval of the speedup holds the ratio of two of them, of two medians it may not."""
         return 1000 * statistics.geometric_mean(map(self._step_seconds, taken)) if taken else None
-
-
-def _good(found: Interval) -> bool:
-    return found.low > CLEAR or found.high / found.low < NARROW

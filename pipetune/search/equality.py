@@ -14,10 +14,8 @@ class EqualityGate:
     """Compares plans through the runner; remembers the answers, and which rewrites are to blame."""
 
     def __init__(self, runner: Runner, clock: Clock, *, notify: Notify) -> None:
-        self._runner = runner
-        self._clock = clock
+        self._runner, self._clock, self._notify = runner, clock, notify
         self._seconds: list[float] = []
-        self._notify = notify
         self._known: dict[str, Comparison | None] = {}
         self.blamed: dict[str, tuple[RejectionReason, str]] = {}  # by rewrite key
         self.trials: list[Trial] = []
@@ -35,9 +33,8 @@ class EqualityGate:
         why = next(trial.why for trial in self.trials if trial.plan.key == plan.key)
         comparison = self._known[plan.key]
         different = comparison is not None and not comparison.equal
-        self.blamed.setdefault(
-            rewrite.key, (RejectionReason.NOT_EQUAL if different else RejectionReason.NOT_COMPARED, why)
-        )
+        reason = RejectionReason.NOT_EQUAL if different else RejectionReason.NOT_COMPARED
+        self.blamed.setdefault(rewrite.key, (reason, why))
 
     def equal(self, plan: Plan) -> bool:
         """Whether the plan yields the same data; a plan that does not, or is not shown to, is a trial."""
@@ -46,7 +43,8 @@ class EqualityGate:
             before = self._clock.now()
             try:
                 comparison = self._runner.compare(plan)
-                why = comparison.why or _unproven(comparison)
+                unmade = [f"{check.name} {check.detail}" for check in comparison.checks if check.equal is None]
+                why = comparison.why or "; ".join(unmade) or "no check of equality could be made"
             except (RunFailed, PipetuneError) as problem:
                 comparison, why = None, f"could not be compared: {problem}"
             self._seconds.append(self._clock.now() - before)
@@ -67,9 +65,3 @@ class EqualityGate:
 def allows(comparison: Comparison, plan: Plan) -> bool:
     """Whether the plan may be used: proven equal, or of a kind that needs no proof and nothing found different."""
     return comparison.proven or (comparison.equal and not needs_comparison(plan.edits))
-
-
-def _unproven(comparison: Comparison) -> str:
-    """Why values could not be compared."""
-    missing = [check for check in comparison.checks if check.equal is None]
-    return "; ".join(f"{check.name} {check.detail}" for check in missing) or "no check of equality could be made"

@@ -8,7 +8,6 @@ is not proven. It proves nothing: proof is for the looks of a race.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from pipetune.search.composing import Composer
 from pipetune.search.statistics import ACCEPT_ABOVE, FEWEST_PAIRS, PAIR_SPREAD, moments, steadied_moments
 
 Expected = Callable[[Plan], Prediction]
-"""What is predicted of a plan. May be called often with the same one."""
+"""What is predicted of a plan."""
 
 MostGain = Callable[[Prediction], float | None]
 """What training could gain at most with a plan of which this is predicted; None where that is unknown."""
@@ -43,8 +42,8 @@ sessions (of ten candidates, one of which gains or none) or more."""
 NO_CHANGE_SPREAD = 0.02
 """Deviation of the log of the true ratio of a rewrite that changes nothing that matters."""
 
-QUIET_SPREAD, QUIET_WINDOWS = 0.08, 2
-"""Deviation of the log rate of one window on a quiet machine, worth so many windows of the session's own."""
+QUIET_SPREAD = 0.08
+"""Deviation of the log rate of one window on a quiet machine."""
 
 LOST_BY = 2.0
 """Deviations by which a predicted loss must exceed the model's error to be believed without a measurement."""
@@ -58,7 +57,6 @@ SURPRISE = 2.0
 WORTH = math.log(ACCEPT_ABOVE)
 
 _MIDDLE = 0.8  # of the distribution: the range that is shown
-_NOTHING = Prediction()
 
 
 @dataclass(frozen=True)
@@ -217,54 +215,8 @@ def _density(distance: float, variance: float) -> float:
 
 
 def spread_of(rates: Sequence[float]) -> float:
-    """Deviation of the log ratio of a short window to the two of the base beside it, from rates of the base.
-
-    The variance of few windows says little: it is drawn towards that of a quiet machine.
-    """
-    logs = [math.log(rate) for rate in rates]
-    squares = statistics.pvariance(logs) * len(logs) if logs else 0.0
-    freedom = max(0, len(logs) - 1)
-    variance = (QUIET_WINDOWS * QUIET_SPREAD**2 + squares) / (QUIET_WINDOWS + freedom)
-    return math.sqrt(1.5 * variance)
-
-
-class Forecast:
-    """Predictions of one session; `expected` is None where there is no model."""
-
-    def __init__(self, expected: Expected | None) -> None:
-        self._expected = expected
-        self._known: dict[str, Prediction] = {}
-
-    def of(self, plan: Plan) -> Prediction:
-        if self._expected is None:
-            return _NOTHING
-        if plan.key not in self._known:
-            self._known[plan.key] = self._expected(plan)
-        return self._known[plan.key]
-
-    def rate(self, plan: Plan) -> float | None:
-        return self.of(plan).examples_per_second
-
-    def gain(self, plan: Plan, over: Plan, *, cpu: bool = False) -> Prior:
-        """What the model says of the rate of a plan over that of another, or of their CPU seconds per example."""
-        ours, theirs = self.of(plan), self.of(over)
-        if cpu:
-            return Prior.of(_ratio(theirs.cpu_seconds_per_example, ours.cpu_seconds_per_example))
-        guess = _ratio(
-            ours.examples_per_second or ours.fallback_rate, theirs.examples_per_second or theirs.fallback_rate
-        )
-        return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
-
-    def loses(self, plan: Plan, over: Plan, *, shares_processors: bool) -> bool:
-        """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.
-
-        Where the model trains on the same processors, fewer CPU seconds are a gain too.
-        """
-        rate = self.gain(plan, over)
-        if rate.predicted is None or rate.mean + LOST_BY * rate.deviation >= 0.0:
-            return False
-        cpu = self.gain(plan, over, cpu=True)
-        return not shares_processors or (cpu.predicted is not None and cpu.predicted <= 0.0)
+    """Deviation of the log ratio of a short window to the two of the base beside it, from rates of the base."""
+    return math.sqrt(1.5 * steadied_moments([math.log(rate) for rate in rates], spread=QUIET_SPREAD)[1])
 
 
 @dataclass(frozen=True)
@@ -289,7 +241,7 @@ class Gains:
     """What is known of the gain of every plan over another one.
 
     Args:
-        forecast: of the cost model.
+        expected: what the cost model predicts of a plan; None where there is no model.
         base: the pipeline as written.
         composer: makes plans of rewrites.
         shares_processors: whether the model trains on the same processors: fewer CPU seconds are a gain too then.
@@ -297,7 +249,7 @@ class Gains:
         spread: deviation of the log ratio of one short window.
     """
 
-    forecast: Forecast
+    expected: Expected | None
     base: Plan
     composer: Composer
     shares_processors: bool
@@ -305,21 +257,37 @@ class Gains:
     spread: float = QUIET_SPREAD
     shown: dict[str, list[Shown]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
     pairs: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)  # by keys of a plan and of its base
+    _predictions: dict[str, Prediction] = field(default_factory=dict)  # by key of the plan
 
-    def of(self, plan: Plan, over: Plan | None = None) -> Evidence:
-        """Returns what is known of the gain of `plan` over another one (over the base where None): what to try next."""
-        return self._known(plan, over or self.base, most_gain=None)
+    def prediction(self, plan: Plan) -> Prediction:
+        """Returns what the model predicts of a plan; it is asked once."""
+        if self.expected is None:
+            return Prediction()
+        if plan.key not in self._predictions:
+            self._predictions[plan.key] = self.expected(plan)
+        return self._predictions[plan.key]
+
+    def prior(self, plan: Plan, over: Plan, *, cpu: bool = False) -> Prior:
+        """Returns the model's word on the rate of a plan over that of another, or on their CPU seconds per example."""
+        ours, theirs = self.prediction(plan), self.prediction(over)
+        if cpu:
+            return Prior.of(_ratio(theirs.cpu_seconds_per_example, ours.cpu_seconds_per_example))
+        guess = _ratio(
+            ours.examples_per_second or ours.fallback_rate, theirs.examples_per_second or theirs.fallback_rate
+        )
+        return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
 
     def told(self, plan: Plan) -> Evidence:
         """Returns what is known of the gain of `plan` over the base where it is no more than training could gain."""
-        limit = self.most_gain(self.forecast.of(plan)) if self.most_gain is not None else None
-        return self._known(plan, self.base, most_gain=limit)
+        return self.of(plan, most_gain=self.most_gain(self.prediction(plan)) if self.most_gain is not None else None)
 
-    def _known(self, plan: Plan, over: Plan, *, most_gain: float | None) -> Evidence:
+    def of(self, plan: Plan, over: Plan | None = None, *, most_gain: float | None = None) -> Evidence:
+        """Returns what is known of the gain of `plan` over another one (over the base where None): what to try next."""
+        over = over or self.base
         pairs = self.pairs.get((plan.key, over.key), ())
         both = []
         for cpu in (False, True) if self.shares_processors else (False,):
-            prior = self._prior(plan, over, cpu=cpu)
+            prior = self._corrected(plan, over, cpu=cpu)
             if len(pairs) >= FEWEST_PAIRS:
                 both.append(evidence(prior, pairs, spread=max(self.spread, PAIR_SPREAD), most_gain=most_gain))
             else:
@@ -334,6 +302,17 @@ class Gains:
     def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
         """Returns the rewrites, what is expected to add most first."""
         return sorted(rewrites, key=lambda rewrite: -self.added(rewrite, over).expected)
+
+    def loses(self, plan: Plan, over: Plan) -> bool:
+        """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.
+
+        Where the model trains on the same processors, fewer CPU seconds are a gain too.
+        """
+        rate = self.prior(plan, over)
+        if rate.predicted is None or rate.mean + LOST_BY * rate.deviation >= 0.0:
+            return False
+        cpu = self.prior(plan, over, cpu=True)
+        return not self.shares_processors or (cpu.predicted is not None and cpu.predicted <= 0.0)
 
     def joined(self, rewrites: Sequence[Rewrite], strongest: Rewrite) -> Plan:
         """Returns `strongest` and those of `rewrites` that are each expected to add a gain that counts to the others.
@@ -352,15 +331,15 @@ class Gains:
 
     def surprised_by(self, shown: Shown) -> bool:
         """Whether a window shows what is hardly to be expected: by chance, or because the model is wrong."""
-        prior = self.forecast.gain(self.composer.added(shown.over, shown.rewrite), shown.over)
+        prior = self.prior(self.composer.added(shown.over, shown.rewrite), shown.over)
         return abs(math.log(shown.rate) - prior.mean) > SURPRISE * math.hypot(prior.deviation, self.spread)
 
-    def _prior(self, plan: Plan, over: Plan, *, cpu: bool) -> Prior:
+    def _corrected(self, plan: Plan, over: Plan, *, cpu: bool) -> Prior:
         """The model's word, less what it was wrong by on what `plan` has another answer in place of."""
-        prior = self.forecast.gain(plan, over, cpu=cpu)
+        prior = self.prior(plan, over, cpu=cpu)
         if {one.key for one in over.rewrites} <= {one.key for one in plan.rewrites}:
             return prior
-        wrong = self.of(over).expected - self.forecast.gain(over, self.base, cpu=cpu).mean
+        wrong = self.of(over).expected - self.prior(over, self.base, cpu=cpu).mean
         return replace(prior, mean=prior.mean - wrong)
 
     def _shown(self, plan: Plan, over: Plan, *, cpu: bool) -> list[float]:
@@ -371,8 +350,8 @@ class Gains:
             return []
         found = []
         for one in self.shown.get(more[0].key, ()):
-            there = self.forecast.gain(self.composer.added(one.over, one.rewrite), one.over, cpu=cpu).mean
-            here = self.forecast.gain(plan, over, cpu=cpu).mean
+            there = self.prior(self.composer.added(one.over, one.rewrite), one.over, cpu=cpu).mean
+            here = self.prior(plan, over, cpu=cpu).mean
             found.append((one.cpu if cpu else one.rate) * math.exp(here - there))
         return found
 

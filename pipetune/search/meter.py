@@ -1,22 +1,23 @@
-"""Takes windows: what may not run is refused, what does not count is repeated, what it costs is
-remembered.
-"""
+"""Takes windows: what may not run is refused, what does not count is repeated, what it costs is remembered."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.results import Outcome, Rate, RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.runner import Notify, Runner, silent
+from pipetune.search.statistics import USUAL_PAIRS
 
-FEWEST_STEPS = 5  # of a training window
+FEWEST_STEPS, MOST_STEPS = 5, 200  # of a training window
+SHORTEST_WINDOW_SECONDS = 0.25
 
 LONGEST_EPOCHS = 3
 """A training window may have this many times as many steps, so that it covers whole epochs."""
@@ -28,29 +29,37 @@ forth between two values), and that is how the plan runs: its windows count, and
 """
 
 
-class Refused(Exception):
-    """A plan that must not run; the message is the reason."""
+class Refused(RunFailed):
+    """A plan must not run; the message is the reason."""
+
+
+def outcome_of(problem: RunFailed) -> Outcome:
+    """Returns what a plan that was not measured is called."""
+    return Outcome.REFUSED if isinstance(problem, Refused) else Outcome.FAILED
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A window that was taken: of which plan, when it was there (seconds of the budget), and its rate."""
+    """A window that was taken."""
 
     plan: str  # key
     unit: str  # "input" or "training"; short input windows among the first
-    seconds: float
-    rate: float
-    step_seconds: float  # of an element, or of a training step
+    seconds: float  # of the budget, when it was there
+    window: Window
 
 
 class Meter:
     """Windows of plans, in seconds of `clock`.
 
     Args:
-        memory_limit_bytes: plans predicted above it raise `Refused` before they run.
+        runner: takes the windows.
+        clock: what the time is measured by.
+        budget: of the whole analysis.
+        window_seconds: of an input window; the warm-up takes half as long.
+        memory_limit_bytes: plans predicted above it raise `Refused` before they run; None for no limit.
         conflict: why the rewrites of a plan must not stand together; empty if they may.
-        failed: keys of plans that broke a worker before this one, with the reason; they fail without being
-            run.
+        failed: keys of plans that broke a worker before this one, with the reason; they fail without being run.
+        notify: hears of each window before it begins.
     """
 
     def __init__(
@@ -59,29 +68,24 @@ class Meter:
         clock: Clock,
         *,
         budget: TimePlan,
-        memory_limit_bytes: float | None = None,
         window_seconds: float = 1.0,
-        warmup_seconds: float = 0.5,
-        steps: int = 10,
+        memory_limit_bytes: float | None = None,
         failed: Mapping[str, str] | None = None,
         conflict: Callable[[Plan], str] = lambda plan: "",
         notify: Notify = silent,
     ) -> None:
-        self.runner = runner
-        self.clock = clock
-        self.budget = budget
-        self.memory_limit_bytes = memory_limit_bytes
-        self.window_seconds = window_seconds
-        self.warmup_seconds = warmup_seconds
-        self.steps = steps
-        self.conflict = conflict
-        self.notify = notify
-        self._failed = dict(failed or {})
+        self.runner, self.clock, self.budget = runner, clock, budget
+        self.window_seconds, self._warmup_seconds = window_seconds, window_seconds / 2
+        self.steps = 2 * FEWEST_STEPS  # of a training window
         self.restless: list[str] = []  # keys of plans whose AUTOTUNE numbers never stood still
+        self._memory_limit_bytes, self._conflict, self._notify = memory_limit_bytes, conflict, notify
+        self._failed = failed or {}
         self._as_written_restless = False
-        self._warm_up: dict[str, float] = {}
+        self._warm_up: dict[str, float] = {}  # seconds, by key of plans that need a longer one
         self._costs: dict[str, list[float]] = defaultdict(list)
-        self.taken: list[Taken] = []
+        self._taken: list[Taken] = []
+
+    # -- what windows cost, and how long they are
 
     def cost(self, unit: str) -> float:
         """Seconds one window is expected to take, first element and warm-up included.
@@ -93,7 +97,7 @@ class Meter:
         if costs:
             usual = 3 * statistics.median(costs)
             return statistics.fmean(cost for cost in costs if cost <= usual)
-        return 2 * (self.window_seconds + self.warmup_seconds)
+        return 2 * (self.window_seconds + self._warmup_seconds)
 
     def knows(self, unit: str) -> bool:
         """Whether a window of this unit was ever taken, so that `cost` is more than a guess."""
@@ -103,17 +107,40 @@ class Meter:
         """Forget what windows of this unit cost before: from now on about `seconds`."""
         self._costs[unit] = [seconds]
 
-    def whole_epochs(self, steps: int, *, most: int) -> int:
-        """`steps`, or as many as make whole epochs where that is at most `LONGEST_EPOCHS` times as many, and `most`.
+    def fit_windows(self) -> None:
+        """Shorten input windows, of which one was taken, where a usual race (8 pairs) does not fit into the search."""
+        cost = self.cost("input")
+        room = 0.8 * self.budget.left(Part.SEARCH)
+        while 2 * USUAL_PAIRS * cost > room and self.window_seconds / 2 >= SHORTEST_WINDOW_SECONDS:
+            self.window_seconds /= 2
+            cost -= self.window_seconds
+            self.expect("input", cost)
 
-        A shuffle buffer is emptied at the end of an epoch and filled at the start of the next: a window inside an
-        epoch never sees what that costs.
+    def choose_steps(self, base: Plan, *, steps: int | None) -> None:
+        """Set how many steps a training window has, from a first window that is itself thrown away (it warms up).
+
+        Args:
+            base: the pipeline as written.
+            steps: what the user asked for; None for about as long as two input windows, fewer where a usual
+                race (8 pairs) would not fit into what is left for the search, and whole epochs where they are short
+                enough (`whole_epochs`).
+
+        Raises:
+            RunFailed: the consumer cannot be switched.
+            OutOfBudget: no time for a training window.
         """
-        epoch = self.runner.epoch_steps
-        if epoch is None:
-            return steps
-        whole = epoch * -(-steps // epoch)
-        return whole if whole <= min(LONGEST_EPOCHS * steps, most) else steps
+        self.steps = steps or 2 * FEWEST_STEPS
+        before = self.clock.now()
+        window = self.window(base, "training", part=Part.SEARCH)
+        if steps:
+            return
+        overhead = max(0.0, self.clock.now() - before - window.wall_seconds)
+        room = 0.7 * self.budget.left(Part.SEARCH) / (2 * USUAL_PAIRS) - overhead
+        seconds = min(2 * self.window_seconds, room)
+        fitting = min(max(math.ceil(seconds / window.step_seconds), FEWEST_STEPS), MOST_STEPS)
+        most = max(fitting, math.ceil(room / window.step_seconds))
+        self.steps = whole_epochs(fitting, self.runner.epoch_steps, most=most) or fitting
+        self.expect("training", overhead + self.steps * window.step_seconds)
 
     def shorten(self, unit: str, *, seconds: float) -> None:
         """Shorten windows of this unit, down to half, where one costs more than `seconds`."""
@@ -132,6 +159,8 @@ class Meter:
             self.expect(unit, cost * steps / self.steps)
             self.steps = steps
 
+    # -- windows
+
     def check(self, plan: Plan) -> None:
         """Let a plan run, or not.
 
@@ -141,38 +170,31 @@ class Meter:
         """
         if plan.key in self._failed:
             raise RunFailed(self._failed[plan.key])
-        conflict = self.conflict(plan)
-        if conflict:
+        if conflict := self._conflict(plan):
             raise Refused(f"not legal together: {conflict}")
-        if self.memory_limit_bytes is None:
-            return
-        predicted = self.runner.predicted_bytes(plan)
-        if predicted > self.memory_limit_bytes:
-            need, limit = predicted / 2**20, self.memory_limit_bytes / 2**20
-            raise Refused(f"would need {need:,.0f} MiB, the limit is {limit:,.0f} MiB")
+        limit = self._memory_limit_bytes
+        if limit is not None and (predicted := self.runner.predicted_bytes(plan)) > limit:
+            raise Refused(f"would need {predicted / 2**20:,.0f} MiB, the limit is {limit / 2**20:,.0f} MiB")
 
     def window(self, plan: Plan, unit: str, *, part: Part, short: bool = False) -> Window:
         """One window of `plan`; `unit` is "input" or "training", `short` halves it for screening.
 
         Raises:
             OutOfBudget: no time left in `part`.
-            Refused, RunFailed: as `check`; and the window failed or delivered nothing.
+            RunFailed: as `check`; or the window failed or delivered nothing.
         """
         self.check(plan)
         if unit == "training":
             return self._timed(plan, unit, part, partial(self.runner.training_window, plan, steps=self.steps))
         seconds = self.window_seconds / 2 if short else self.window_seconds
-        warm_up = self._warm_up.get(plan.key, self.warmup_seconds)
+        warm_up = self._warm_up.get(plan.key, self._warmup_seconds)
         while True:
-            window = self._timed(
-                plan,
-                "screening" if short else unit,
-                part,
-                partial(self.runner.input_window, plan, seconds=seconds, warmup_seconds=warm_up),
-            )
-            if short or window.converged or window.exhausted or self._restless(plan):
+            measure = partial(self.runner.input_window, plan, seconds=seconds, warmup_seconds=warm_up)
+            window = self._timed(plan, "screening" if short else unit, part, measure)
+            restless = plan.key in self.restless or self._as_written_restless
+            if short or window.converged or window.exhausted or restless:
                 return window  # a short one screens only, and never becomes a result
-            if warm_up >= LONGEST_WARM_UP * self.warmup_seconds:
+            if warm_up >= LONGEST_WARM_UP * self._warmup_seconds:
                 self.restless.append(plan.key)
                 self._as_written_restless |= not plan.edits
                 self._warm_up.pop(plan.key, None)  # the longer one bought nothing
@@ -180,13 +202,9 @@ class Meter:
             warm_up = max(2 * warm_up, 0.1)
             self._warm_up[plan.key] = warm_up
 
-    def _restless(self, plan: Plan) -> bool:
-        """Whether this plan, or the pipeline as written, was seen never to converge."""
-        return plan.key in self.restless or self._as_written_restless
-
     def _timed(self, plan: Plan, unit: str, part: Part, measure: Callable[[], Window]) -> Window:
         self.budget.require(part, self.cost(unit))
-        self.notify("trying", plan=plan, part=part)  # if the process dies now, it was this plan
+        self._notify("trying", plan=plan, part=part)  # if the process dies now, it was this plan
         before = self.clock.now()
         try:
             window = measure()
@@ -197,17 +215,23 @@ class Meter:
         if window.steps <= 0 or window.examples <= 0 or window.wall_seconds <= 0:
             raise RunFailed("the window delivered no element")
         kind = "training" if unit == "training" else "input"
-        self.taken.append(Taken(plan.key, kind, self.budget.spent(), rate_of(window, kind), window.step_seconds))
+        self._taken.append(Taken(plan.key, kind, self.budget.spent(), window))
         return window
 
+    # -- what windows of a plan have shown, short ones among them
+
+    def rates(self, plan: Plan, unit: str) -> list[float]:
+        """Returns the rate in each of its windows of this unit."""
+        return [rate_of(one.window, unit) for one in self._taken if (one.plan, one.unit) == (plan.key, unit)]
+
     def median_rate(self, plan: Plan, unit: str) -> float | None:
-        """The median over all its windows of this unit, short ones among them; None where there was none."""
-        rates = [one.rate for one in self.taken if one.plan == plan.key and one.unit == unit]
+        """Returns the median rate; None where there was no window."""
+        rates = self.rates(plan, unit)
         return statistics.median(rates) if rates else None
 
     def median_step(self, plan: Plan, unit: str) -> float | None:
-        """The median seconds of an element, or of a training step; None where there was no window."""
-        steps = [one.step_seconds for one in self.taken if one.plan == plan.key and one.unit == unit]
+        """Returns the median seconds of an element, or of a training step; None where there was no window."""
+        steps = [one.window.step_seconds for one in self._taken if (one.plan, one.unit) == (plan.key, unit)]
         return statistics.median(steps) if steps else None
 
     def first_reached(self, plan: Plan, unit: str, *, share: float) -> float | None:
@@ -217,13 +241,33 @@ class Meter:
             return None
         rates: dict[str, list[float]] = defaultdict(list)
         first: dict[str, float] = {}
-        for one in self.taken:
+        for one in self._taken:
             if one.unit == unit:
-                rates[one.plan].append(one.rate)
+                rates[one.plan].append(rate_of(one.window, unit))
                 first.setdefault(one.plan, one.seconds)
         return min(first[key] for key, found in rates.items() if statistics.median(found) >= share * target)
+
+
+def whole_epochs(steps: int, epoch: int | None, *, most: int) -> int | None:
+    """Returns `steps` rounded up to whole epochs; None if that is more than `most`, or `LONGEST_EPOCHS` times as many.
+
+    A shuffle buffer is emptied at the end of an epoch and filled at the start of the next: a window inside an epoch
+    never sees what that costs.
+    """
+    whole = epoch * -(-steps // epoch) if epoch else None
+    return whole if whole is not None and whole <= min(LONGEST_EPOCHS * steps, most) else None
 
 
 def rate_of(window: Window, unit: str) -> float:
     """Examples per second (input) or steps per second (training)."""
     return 1 / window.step_seconds if unit == "training" else window.examples_per_second
+
+
+def rate_from(windows: Sequence[Window]) -> Rate:
+    """The medians over windows of one plan, input alone."""
+    return Rate(
+        examples_per_second=statistics.median(window.examples_per_second for window in windows),
+        batches_per_second=statistics.median(window.steps / window.wall_seconds for window in windows),
+        cpu_us_per_example=1e6 * statistics.median(window.cpu_seconds_per_example for window in windows),
+        first_batch_seconds=statistics.median(window.first_seconds for window in windows),
+    )

@@ -1,4 +1,4 @@
-"""The race of plans against one base: rounds of windows, planned looks, Holm, futility, and never in between.
+"""Races: rounds of one window of each plan, and decisions at planned looks, never in between.
 
 In a round every arm is measured once, in an order drawn from a kept seed. Several plans tried against one base share
 its window in a round. Under a random order, slow changes of the machine's speed fall on either side alike, and a ratio
@@ -8,17 +8,19 @@ of two equal plans is above one as often as below.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial, Window
+from pipetune.core.session import Candidate
 from pipetune.core.time_plan import Part
-from pipetune.search.meter import Meter, Refused, rate_of
+from pipetune.search.meter import Meter, outcome_of, rate_of
 from pipetune.search.neighbours import undisturbed, usable_cores
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
     FEWEST_PAIRS,
+    FIRST_RACE,
     LOOKS,
     TOTAL_ERROR,
     holm,
@@ -26,94 +28,113 @@ from pipetune.search.statistics import (
     ratio_interval,
 )
 
-
-@dataclass
-class Arm:
-    """One plan in rounds of windows: its window in every round so far, and why it left, if it did."""
-
-    plan: Plan
-    unit: str  # of its windows: "input" or "training"
-    windows: list[Window] = field(default_factory=list)
-    failure: str = ""
-    refused: bool = False
-    seconds: float = 0.0
-
-    @property
-    def running(self) -> bool:
-        return not self.failure
-
-    @property
-    def rounds(self) -> int:
-        """Rounds so far."""
-        return len(self.windows)
-
-
-def ratios(arm: Arm, base: Arm) -> tuple[float, ...]:
-    """The rate of `arm` over that of `base`, round by round, for as long as both ran, as if nobody else had run."""
-    both = zip(*undisturbed(arm.windows, base.windows), strict=False)
-    return tuple(rate_of(one, arm.unit) / rate_of(other, arm.unit) for one, other in both)
-
-
-def measure_round(arms: Sequence[Arm], meter: Meter, draw: random.Random, *, part: Part) -> None:
-    """One window of every running arm, in random order. The first arm is the base: its failure is
-    everybody's.
-
-    A failing arm leaves (`failure` says why); the rest of the round goes on.
-
-    Raises:
-        RunFailed: the base failed.
-        OutOfBudget: the part is over; the windows of the unfinished round are dropped.
-    """
-    order = [arm for arm in arms if arm.running]
-    complete = arms[0].rounds
-    draw.shuffle(order)
-    try:
-        for arm in order:
-            before = meter.clock.now()
-            try:
-                arm.windows.append(meter.window(arm.plan, arm.unit, part=part))
-            except (RunFailed, Refused) as problem:
-                if arm is arms[0]:
-                    raise RunFailed(f"{arm.plan.name}: {problem}") from problem
-                arm.failure = str(problem) or type(problem).__name__
-                arm.refused = isinstance(problem, Refused)
-            finally:
-                arm.seconds += meter.clock.now() - before
-    except BaseException:
-        for arm in arms:
-            del arm.windows[complete:]
-        raise
-
-
 FUTILE = 0.1
 """A plan is given up where less than this is left for a gain that counts (one-sided): the limit below which a session
 says that there is nothing to gain."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What became of each plan, in the order given; `accepted` are those proven faster than the base."""
-
-    trials: tuple[Trial, ...]
-
-    @property
-    def accepted(self) -> tuple[Trial, ...]:
-        return tuple(trial for trial in self.trials if trial.outcome is Outcome.ACCEPTED)
-
-
 @dataclass
-class _Candidate:
-    """An arm and what is known of it."""
+class Arm:
+    """One plan in rounds of windows, and what became of it.
 
-    arm: Arm
-    outcome: Outcome | None = None
+    Args:
+        plan: what is measured.
+        unit: of its windows: "input" or "training".
+        name: what messages call it; the plan's name where empty.
+        earlier: ratios of a race that this one goes on with.
+    """
+
+    plan: Plan
+    unit: str
+    name: str = ""
+    earlier: tuple[float, ...] = ()
+    taken: list[Window] = field(default_factory=list)  # those of a round that was not completed among them
+    rounds: int = 0  # that were completed
+    running: bool = True
+    outcome: Outcome | None = None  # None where nothing is decided
     why: str = ""
     gain: Interval | None = None
-    earlier: tuple[float, ...] = ()
+    seconds: float = 0.0  # that its windows took
+
+    @property
+    def windows(self) -> list[Window]:
+        """Its windows of the rounds that were completed."""
+        return self.taken[: self.rounds]
+
+    @property
+    def failure(self) -> str:
+        """Why it could not be measured; empty if it could."""
+        return self.why if self.outcome in (Outcome.FAILED, Outcome.REFUSED) else ""
 
     def ratios(self, base: Arm) -> tuple[float, ...]:
-        """Of all pairs, those of an earlier race first."""
-        return (*self.earlier, *ratios(self.arm, base))
+        """Its rate over that of `base`, round by round, for as long as both ran, as if nobody else had run."""
+        both = zip(*undisturbed(self.windows, base.windows), strict=False)
+        measured = (rate_of(ours, self.unit) / rate_of(theirs, self.unit) for ours, theirs in both)
+        return (*self.earlier, *measured)
+
+    def end(self, outcome: Outcome, why: str, gain: Interval | None = None) -> None:
+        """It leaves the race."""
+        self.running, self.outcome, self.why, self.gain = False, outcome, why, gain
+
+
+def with_meter(meter: Meter, part: Part) -> Callable[[Arm], Window]:
+    """Returns what takes the windows of arms in the time of a part of the budget."""
+
+    def take(arm: Arm) -> Window:
+        before = meter.clock.now()
+        try:
+            return meter.window(arm.plan, arm.unit, part=part)
+        finally:
+            arm.seconds += meter.clock.now() - before
+
+    return take
+
+
+def race(
+    arms: Sequence[Arm],
+    base: Arm | None,
+    until: Callable[[int], bool] = lambda rounds: False,
+    *,
+    take: Callable[[Arm], Window],
+    draw: random.Random,
+    rounds: int,
+) -> bool:
+    """Takes a window of the base and of every running arm in each round, in random order.
+
+    An arm that fails leaves with the reason, and the round goes on. The race ends with the round after which none is
+    left beside the base.
+
+    Args:
+        arms: what is measured; their windows are filled in.
+        base: what they are measured against; its failure is everybody's. None where arms are measured for themselves.
+        until: the stopping rule, asked after each round with the rounds so far.
+        take: takes the window of an arm.
+        draw: draws the order in each round.
+        rounds: most of them.
+
+    Returns:
+        Whether the time was up before.
+
+    Raises:
+        RunFailed: the base failed.
+    """
+    for number in range(1, rounds + 1):
+        order = [arm for arm in (base, *arms) if arm is not None and arm.running]
+        draw.shuffle(order)
+        for arm in order:
+            try:
+                arm.taken.append(take(arm))
+            except OutOfBudget:
+                return True
+            except RunFailed as problem:
+                if arm is base:
+                    raise RunFailed(f"{arm.name or arm.plan.name}: {problem}") from problem
+                arm.end(outcome_of(problem), str(problem) or type(problem).__name__)
+        for arm in order:
+            arm.rounds += arm.running
+        if until(number) or not any(arm.running for arm in arms):
+            break
+    return False
 
 
 def decide(
@@ -125,10 +146,9 @@ def decide(
     unit: str,
     part: Part,
     error: float = TOTAL_ERROR,
-    kind: str = "search",
     earlier: Sequence[float] = (),
-) -> Decision:
-    """Measure `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
+) -> tuple[Trial, ...]:
+    """Measures `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
 
     At a look (after `LOOKS` pairs) a plan is accepted when the low end of its interval is above `ACCEPT_ABOVE`, the
     error being as much of `error` as pairs were added since the last look, divided over all plans of the race by Holm.
@@ -137,81 +157,107 @@ def decide(
     plans measured beside it and not proven by then are undecided.
 
     Args:
+        plans: what is raced.
+        base: what they are raced against.
+        meter: takes the windows.
+        draw: draws the order in each round.
+        unit: of the windows: "input" or "training".
         part: the part of the budget whose end ends the race.
         error: chance that any of these plans is accepted wrongly.
         earlier: ratios of a race that this one goes on with, of one plan; looks are taken after as many new pairs.
 
+    Returns:
+        What became of each plan, in the order given.
+
     Raises:
         RunFailed: the base cannot be measured.
     """
-    candidates = [_Candidate(Arm(plan, unit), earlier=tuple(earlier)) for plan in plans]
-    base_arm, spent = Arm(base, unit), 0.0
-    while base_arm.rounds < LOOKS[-1]:
-        running = [candidate for candidate in candidates if candidate.outcome is None]
-        if not running or any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates):
-            break
-        try:
-            measure_round([base_arm, *(one.arm for one in running)], meter, draw, part=part)
-        except OutOfBudget:
-            if base_arm.rounds >= FEWEST_PAIRS:
-                _look(candidates, base_arm, error=error - spent)
-            break
-        for candidate in running:
-            _note_failure(candidate)
-        if base_arm.rounds in LOOKS:
-            share = error * base_arm.rounds / LOOKS[-1] - spent
+    arms, as_before = [Arm(plan, unit, earlier=tuple(earlier)) for plan in plans], Arm(base, unit)
+    spent = 0.0
+
+    def proven() -> bool:
+        return any(arm.outcome is Outcome.ACCEPTED for arm in arms)
+
+    def is_over(rounds: int) -> bool:
+        nonlocal spent
+        if rounds in LOOKS:
+            share = error * rounds / LOOKS[-1] - spent
             spent += share
-            _look(candidates, base_arm, error=share)
-    proven = any(candidate.outcome is Outcome.ACCEPTED for candidate in candidates)
-    return Decision(tuple(_trial(one, base_arm, unit, kind, proven=proven) for one in candidates))
+            _look(arms, as_before, error=share)
+        return proven()
+
+    take = with_meter(meter, part)
+    time_is_up = race(arms, as_before, is_over, take=take, draw=draw, rounds=LOOKS[-1])
+    if time_is_up and as_before.rounds >= FEWEST_PAIRS:
+        _look(arms, as_before, error=error - spent)
+    trials = []
+    for arm in arms:
+        sample = arm.ratios(as_before)
+        if arm.running:
+            pairs = f"{len(sample)} pairs" if len(sample) != 1 else "1 pair"
+            why = "another plan was proven first" if proven() else f"the time was up after {pairs}"
+            arm.end(Outcome.UNDECIDED, why, ratio_interval(sample) if len(sample) >= FEWEST_PAIRS else None)
+        assert arm.outcome is not None
+        cores = usable_cores(arm.windows), usable_cores(as_before.windows)
+        trials.append(
+            Trial(arm.plan, arm.outcome, arm.why, arm.gain, "search", unit, sample, arm.seconds, usable_cores=cores)
+        )
+    return tuple(trials)
 
 
-def _note_failure(candidate: _Candidate) -> None:
-    if candidate.arm.failure:
-        candidate.outcome = Outcome.REFUSED if candidate.arm.refused else Outcome.FAILED
-        candidate.why = candidate.arm.failure
-
-
-def _look(candidates: Sequence[_Candidate], base: Arm, *, error: float) -> None:
-    """Accept and give up; plans that left before count as never to be accepted."""
-    judged = [candidate.outcome is None for candidate in candidates]
-    measured = [candidate.ratios(base) for candidate in candidates]
-    values = [p_value(sample) if open_ else 1.0 for sample, open_ in zip(measured, judged, strict=True)]
-    for candidate, sample, open_, passed in zip(candidates, measured, judged, holm(values, error=error), strict=True):
-        if not open_:
+def _look(arms: Sequence[Arm], base: Arm, *, error: float) -> None:
+    """Accepts and gives up; plans that left before count as never to be accepted."""
+    measured = [arm.ratios(base) for arm in arms]
+    values = [p_value(sample) if arm.running else 1.0 for arm, sample in zip(arms, measured, strict=True)]
+    for arm, sample, passed in zip(arms, measured, holm(values, error=error), strict=True):
+        if not arm.running:
             continue
         if passed is not None:
-            candidate.outcome = Outcome.ACCEPTED
-            candidate.gain = ratio_interval(sample, error=2 * passed)
-            candidate.why = f"proven faster after {len(sample)} pairs"
-            continue
-        interval = ratio_interval(sample)
-        if ratio_interval(sample, error=2 * FUTILE).high < ACCEPT_ABOVE:
-            candidate.outcome = Outcome.REJECTED
-            candidate.gain = interval
-            candidate.why = f"no gain of {ACCEPT_ABOVE - 1:.0%} to be had, after {len(sample)} pairs"
+            gain = ratio_interval(sample, error=2 * passed)
+            arm.end(Outcome.ACCEPTED, f"proven faster after {len(sample)} pairs", gain)
+        elif ratio_interval(sample, error=2 * FUTILE).high < ACCEPT_ABOVE:
+            why = f"no gain of {ACCEPT_ABOVE - 1:.0%} to be had, after {len(sample)} pairs"
+            arm.end(Outcome.REJECTED, why, ratio_interval(sample))
         elif len(sample) >= LOOKS[-1]:
-            candidate.outcome = Outcome.UNDECIDED
-            candidate.gain = interval
-            candidate.why = f"not proven {ACCEPT_ABOVE - 1:.0%} faster after {len(sample)} pairs"
+            why = f"not proven {ACCEPT_ABOVE - 1:.0%} faster after {len(sample)} pairs"
+            arm.end(Outcome.UNDECIDED, why, ratio_interval(sample))
 
 
-def _trial(candidate: _Candidate, base: Arm, unit: str, kind: str, *, proven: bool) -> Trial:
-    sample = candidate.ratios(base)
-    outcome, why, gain = candidate.outcome, candidate.why, candidate.gain
-    if outcome is None:
-        outcome = Outcome.UNDECIDED
-        gain = ratio_interval(sample) if len(sample) >= FEWEST_PAIRS else None
-        pairs = f"{len(sample)} pairs" if len(sample) != 1 else "1 pair"
-        why = "another plan was proven first" if proven else f"the time was up after {pairs}"
-    return Trial(
-        plan=candidate.arm.plan,
-        outcome=outcome,
-        why=why,
-        gain=gain,
-        kind=kind,
-        unit=unit,
-        ratios=sample,
-        seconds=candidate.arm.seconds,
-        usable_cores=(usable_cores(candidate.arm.windows), usable_cores(base.windows)),
+@dataclass(frozen=True)
+class EarlierRace:
+    """A race of an earlier session that was not decided.
+
+    The first race of a session spends its part of the error, `FIRST_RACE`. What is left is for all sessions that go on
+    with it: each spends half of what those before it have left, so that all races together hold the error.
+    """
+
+    keys: frozenset[str]  # of the plan's rewrites
+    unit: str
+    ratios: tuple[float, ...]  # of all pairs so far; empty where there was no time for one
+    sessions: int  # that went on with it, this one counted
+
+    @property
+    def error(self) -> float:
+        """What the races of this session may spend."""
+        return float(TOTAL_ERROR * (1 - FIRST_RACE) * 0.5 ** (self.sessions - 1))
+
+
+def earlier_race(candidate: Candidate | None, trials: Sequence[Trial], *, resumptions: int) -> EarlierRace | None:
+    """Returns the race to go on with; None if there is no candidate.
+
+    Args:
+        candidate: what most probably gains of the earlier session.
+        trials: of that session.
+        resumptions: how often a session went on with it before this one.
+    """
+    if candidate is None:
+        return None
+    usable = (Outcome.UNDECIDED, Outcome.ACCEPTED)
+    raced = [one for one in trials if one.kind == "search" and one.plan.key == candidate.plan.key and one.ratios]
+    longest = max((one for one in raced if one.outcome in usable), key=lambda one: len(one.ratios), default=None)
+    return EarlierRace(
+        frozenset(one.key for one in candidate.plan.rewrites),
+        longest.unit if longest else candidate.unit,
+        longest.ratios if longest else (),
+        resumptions + 1,
     )

@@ -1,12 +1,26 @@
-"""What the search found, as values."""
+"""The result of a search, from all that is known at its end: with a reason for each rewrite that is not in the plan."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import geometric_mean
 
-from pipetune.core.edits import Plan
-from pipetune.core.results import Comparison, Interval, PredictedRate, Rate, Trial
-from pipetune.core.session import Candidate, OptionalRewrite, Rejection
+from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.results import Comparison, Interval, Outcome, PredictedRate, Rate, Trial
+from pipetune.core.session import NOTHING_BELOW, Candidate, OptionalRewrite, Rejection, RejectionReason
+from pipetune.search.candidates import is_worth_a_race, not_run, open_plans, waiting
+from pipetune.search.composing import group_of, shape_of
+from pipetune.search.information import missing_consent
+from pipetune.search.runner import DEFAULTS
+from pipetune.search.state import REASONS, SearchState
+from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS
+
+MOST = 0.95
+"""The share of the final rate whose time is told: what comes later is fine work."""
+
+_BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
+_OUT_OF_SIGHT = f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight"
 
 
 @dataclass(frozen=True)
@@ -28,12 +42,179 @@ class SearchResult:
     rates: dict[str, Rate] = field(default_factory=dict)  # per baseline
     comparison: Comparison | None = None  # of the chosen plan
     unit: str = "input"  # what decided: "input" or "training"
-    window_seconds: float = 0.0  # of an input window, warm-up not counted
-    warmup_seconds: float = 0.0
-    steps: int = 0  # of a training window; 0 where there was none
-    window_costs: dict[str, float] = field(default_factory=dict)  # seconds of a whole window, per unit
     budget_too_small: bool = False  # a decision was not reached for want of time
-    restless: tuple[str, ...] = ()  # keys of plans whose AUTOTUNE numbers never stood still
     notes: tuple[str, ...] = ()
     predictions: tuple[PredictedRate, ...] = ()  # of the baselines and every plan tried
     seconds_to_most: float | None = None  # until a plan with 95 % of the final rate was first measured
+
+
+def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), why: str = "") -> SearchResult:
+    """Returns everything that is known, as the value that leaves the search.
+
+    Args:
+        state: at the end of the search.
+        offers: rewrites that are offered beside the plan.
+        why: what ended the search, where something did; otherwise it is said from what is known.
+    """
+    skipped = not_run(state)
+    state.note(
+        *(
+            Trial(state.composer.plan([one]), Outcome.SKIPPED, skipped[one.key], kind="screening")
+            for one in state.usable
+            if one.key in skipped
+        )
+    )
+    trials = tuple(
+        replace(
+            _settled(state, trial),
+            predicted=state.gains.prediction(trial.plan).examples_per_second,
+            measured=state.meter.median_rate(trial.plan, "input"),
+        )
+        for trial in (*state.trials, *state.gate.trials)
+    )
+    left_out = rejections(state, trials, offered={offer.rewrite.key for offer in offers})
+    too_small = state.chosen is None and any(one.undecided for one in left_out)
+    restless = dict.fromkeys(map(name_of, state.meter.restless))
+    if restless:
+        state.notes.append(f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(restless)}.")
+    plans = {plan.key: plan for plan in (*state.baselines.values(), *(trial.plan for trial in trials))}
+    return SearchResult(
+        chosen=state.chosen,
+        candidate=state.candidate,
+        why=why or _ending(state, too_small=too_small),
+        trials=trials,
+        gain=state.accepted.gain if state.accepted else None,
+        gains=state.added,
+        offers=tuple(offers),
+        rejections=left_out,
+        rates=state.rates,
+        comparison=state.gate.comparison(state.chosen) if state.chosen else None,
+        unit=state.unit,
+        budget_too_small=too_small,
+        notes=tuple(state.notes),
+        predictions=tuple(
+            PredictedRate(
+                plan=key,
+                name=name_of(key),
+                predicted=state.gains.prediction(plan).examples_per_second,
+                measured=state.meter.median_rate(plan, "input"),
+                why=state.gains.prediction(plan).why,
+            )
+            for key, plan in plans.items()
+        ),
+        seconds_to_most=state.meter.first_reached(state.chosen, state.unit, share=MOST) if state.chosen else None,
+    )
+
+
+def _ending(state: SearchState, *, too_small: bool) -> str:
+    """One sentence: how the search ended."""
+    if state.chosen:
+        return "A plan was proven faster than the pipeline as written."
+    if not state.granted and not state.inside:
+        return "No rewrite is legal here without consent."
+    if state.candidate is not None or too_small:
+        decided = "proven" if state.candidate is not None else "decided"
+        return f"Nothing was {decided} within the {state.budget.seconds:.0f} s of the budget."
+    return "No plan was proven faster than the pipeline as written."
+
+
+def _settled(state: SearchState, trial: Trial) -> Trial:
+    """The trial, rejected where its time was over and all that is known of the plan leaves no gain in sight.
+
+    So is a number in place of AUTOTUNE, which is worth nothing to anybody unless it is proven.
+    """
+    if state.chosen is not None or trial.kind != "search" or trial.outcome is not Outcome.UNDECIDED or not trial.ratios:
+        return trial
+    if any(one.key in state.proven_alone for one in trial.plan.rewrites):
+        return replace(trial, outcome=Outcome.REJECTED, why="not proven better than what AUTOTUNE chooses")
+    if state.gains.told(trial.plan).probability >= NOTHING_BELOW:
+        return trial
+    return replace(trial, outcome=Outcome.REJECTED, why=_OUT_OF_SIGHT)
+
+
+def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collection[str]) -> tuple[Rejection, ...]:
+    """One entry for each rewrite that is neither in the plan nor offered, with the strongest reason there is.
+
+    Args:
+        state: all that the search knows at its end.
+        trials: of the search, settled.
+        offered: keys of the rewrites that are offered.
+    """
+    plan, composer, gains = state.chosen, state.composer, state.gains
+    kept = state.before.rewrites
+    at_bound = state.at_bound(plan)
+    over = "the search ended" if state.ended_early else "the time was up"
+    elsewhere = {**state.left_out, **state.left_inside, **state.gate.blamed}
+    no_gain = {
+        one.rewrites[0].key
+        for one in ([] if plan else open_plans(state))
+        if len(one.rewrites) == 1 and gains.told(one).probability < NOTHING_BELOW
+    }
+    decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
+    for key, raced in state.raced.items():
+        if raced is not None and (raced.ratios or raced.outcome is not Outcome.UNDECIDED):
+            decided[key] = _settled(state, raced)
+    still = {one.key for one in waiting(state) if is_worth_a_race(one, state)} | set(state.raced)
+    left = {one.key for one in state.left()}
+    skipped = not_run(state)
+    asking = {one.key: missing_consent(one, state.settings) for one in state.asking}
+    shapes_offered = {shape_of(one) for one in state.asking if one.key in offered}
+    shapes_tried = {shape_of(one) for one in state.usable}
+    groups, shapes = {group_of(one) for one in kept}, {shape_of(one) for one in kept}
+
+    def why_not(rewrite: Rewrite) -> tuple[RejectionReason, str]:
+        key, shown, trial = rewrite.key, gains.shown.get(rewrite.key), decided.get(rewrite.key)
+        seen = f"; alone, short windows showed {_change(geometric_mean(one.rate for one in shown))}" if shown else ""
+        if key in elsewhere:
+            return elsewhere[key]
+        if key in state.added:
+            return RejectionReason.ADDS_NOTHING, "adds nothing to the plan"
+        if key in no_gain and (trial is None or trial.outcome is Outcome.UNDECIDED):
+            return RejectionReason.NOT_EXPECTED, f"{_OUT_OF_SIGHT}{seen}"
+        if trial is not None:
+            longest = trial.outcome is Outcome.UNDECIDED and len(trial.ratios) >= LOOKS[-1]  # more time is no remedy
+            return RejectionReason.NOT_FASTER if longest else REASONS[trial.outcome], trial.why
+        if key in skipped:
+            return RejectionReason.PREDICTED_SLOWER, skipped[key]
+        if key in asking:
+            other = "another of its kind is offered" if shape_of(rewrite) in shapes_offered else "no gain is expected"
+            return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; {other}"
+        if group_of(rewrite) in groups or shape_of(rewrite) in shapes:
+            return RejectionReason.OTHER_KIND, "another of its kind is in the plan"
+        if plan and (conflict := composer.conflict(composer.added(plan, rewrite))):
+            return RejectionReason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
+        if at_bound and (key in still or key in left):
+            return RejectionReason.NOT_EXPECTED, "with the plan, training hardly waits for the input"
+        if key in still:
+            return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{seen}"
+        if key in left and (shown or gains.added(rewrite).predicted is not None):
+            return RejectionReason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{seen}"
+        if key not in left and shape_of(rewrite) in shapes_tried:
+            why = "other numbers are tried only where the rewrite is in a plan proven faster"
+            return RejectionReason.OTHER_KIND, why
+        return RejectionReason.NO_TIME, f"{over} before it was tried"
+
+    found = []
+    for rewrite in state.candidates:
+        if rewrite.key in offered or rewrite in kept:
+            continue
+        reason, why = why_not(rewrite)
+        trial = decided.get(rewrite.key)
+        gain = state.added.get(rewrite.key) or (trial.gain if trial else None)
+        found.append(Rejection(rewrite.rule, rewrite.node, why, gain, reason))
+    return tuple(found)
+
+
+def _decides(trial: Trial) -> bool:
+    """Whether it is about one rewrite alone, and decided something."""
+    return len(trial.plan.rewrites) == 1 and trial.outcome is not Outcome.SCREENED and trial.kind != "ablation"
+
+
+def _change(rate: float) -> str:
+    return f"{rate - 1:+.0%}" if abs(rate - 1) >= 0.005 else "no difference"
+
+
+def name_of(key: str) -> str:
+    """Returns a plan's key as a reader knows it: the rules in it, or what the report calls the baseline."""
+    rules = dict.fromkeys(part.partition("@")[0].removeprefix("baseline-") for part in key.split("+"))
+    return " + ".join(_BASELINES.get(rule, rule) for rule in rules)

@@ -10,6 +10,9 @@ from typing import Protocol
 from pipetune.core.edits import Plan
 from pipetune.core.results import Comparison, Window
 
+DEFAULTS = "defaults"
+"""The baseline every gain is over: the pipeline as written, TensorFlow's default optimisations on."""
+
 
 class Notify(Protocol):
     """Hears what the search does, as it does it.
@@ -26,17 +29,12 @@ def silent(event: str, /, **details: object) -> None:
     """A listener that listens to nothing."""
 
 
-class Runner(Protocol):
-    """Measures plans on the pipeline being tuned. Every method may raise `RunFailed`."""
+class Windows(Protocol):
+    """Takes windows, each on a fresh iterator; whatever one changes is put back. Both kinds may raise `RunFailed`."""
 
     @property
     def trains(self) -> bool:
         """Whether training windows are possible: the consumer can be given another input."""
-        ...
-
-    @property
-    def shares_processors(self) -> bool:
-        """Whether the model and the input compute on the same processors."""
         ...
 
     @property
@@ -45,23 +43,26 @@ class Runner(Protocol):
         ...
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
-        """Consume a fresh iterator as fast as it delivers, for `seconds` after `warmup_seconds`."""
+        """Consumes the input as fast as it delivers, for `seconds` after `warmup_seconds`."""
         ...
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
-        """Run `steps` training steps on a fresh iterator, everything they change put back afterwards.
+        """Runs `steps` training steps."""
+        ...
 
-        Raises:
-            RunFailed: the consumer cannot be switched, or a step failed.
-        """
+
+class Runner(Windows, Protocol):
+    """Measures plans on the pipeline being tuned. Every method may raise `RunFailed`."""
+
+    @property
+    def shares_processors(self) -> bool:
+        """Whether the model and the input compute on the same processors."""
         ...
 
     def compare(self, plan: Plan) -> Comparison:
-        """Check that the plan yields the data the pipeline yields as written, as far as its class
-        promises.
-        """
+        """Checks that the plan yields the data the pipeline yields as written, as far as its class promises."""
         ...
 
     def predicted_bytes(self, plan: Plan) -> float:
-        """Peak bytes predicted under `plan`, in the terms of the memory limit given to the search."""
+        """Returns the peak bytes predicted under `plan`, in the terms of the memory limit given to the search."""
         ...

@@ -1,7 +1,8 @@
-"""What a search knows while it runs, and nothing of its steps."""
+"""The state of a search: what it works with, and what it knows so far. Its steps are functions of it."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
@@ -9,68 +10,187 @@ from pipetune.core.profile import LEAST_POSSIBLE_GAIN
 from pipetune.core.results import Interval, Outcome, Rate, Trial
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
-from pipetune.search.candidates import Candidates
-from pipetune.search.composing import structural
-from pipetune.search.evidence import WORTH, Gains
-from pipetune.search.kit import SearchContext
+from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
+from pipetune.search.composing import Composer, Conflict, structural
+from pipetune.search.equality import EqualityGate
+from pipetune.search.evidence import WORTH, Expected, Gains, MostGain
+from pipetune.search.meter import Meter
+from pipetune.search.race import decide
+from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
+from pipetune.search.statistics import ACCEPT_ABOVE, FIRST_RACE, TOTAL_ERROR, USUAL_PAIRS
 
 HEADROOM = 1.5
 """How many times as fast as the step the input must be where another processor takes the step; by judgement: while the
 script trains, the host launches the steps, too."""
+
+REASONS: Mapping[Outcome, RejectionReason] = {
+    Outcome.FAILED: RejectionReason.FAILED,
+    Outcome.REFUSED: RejectionReason.REFUSED,
+    Outcome.SKIPPED: RejectionReason.PREDICTED_SLOWER,
+    Outcome.REJECTED: RejectionReason.NOT_FASTER,
+    Outcome.UNDECIDED: RejectionReason.UNDECIDED,
+    Outcome.ACCEPTED: RejectionReason.ADDS_NOTHING,  # faster than what the plan was then, and not in what it is now
+}
+
+NOT_PROMISING = f"not predicted to gain {ACCEPT_ABOVE - 1:.0%}, and training waits little; it was not run"
 
 
 class SearchState:
     """What one search works with, and what it knows so far.
 
     Args:
-        candidates: legal rewrites, in the order in which their edits may be applied together.
-        kit: the tools of the search.
-        gains: what is known of the gain of every plan.
-        baselines: the plans "off", "defaults", "autotune".
+        candidates: legal rewrites, in the order in which their edits may be applied together; where nothing
+            is measured the earlier one stands for its group.
+        runner: takes the windows.
+        baselines: the plans "off", "defaults", "autotune"; "defaults" must be there.
         settings: the consent given, the budget, the seed.
         randomness_fixed: whether the script fixes randomness anywhere (then STATISTICAL needs consent).
+        memory_limit_bytes: plans the runner predicts above it are refused; None for no limit.
+        clock: what the time is measured by.
+        budget: of the whole analysis; made from the settings where None.
+        notify: hears what is tried and found.
+        expected: what the model predicts of a plan; what is expected to gain most is tried first, and what it expects
+            to lose beyond doubt is not run.
+        failed: keys of plans that ended a worker before, with the reason; they fail without being run.
+        conflict: why rewrites, each legal alone, must not stand in one plan.
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
-        only_promising: whether only rewrites that the model expects to gain are tried.
-        bound_seconds: of a training step on one repeated batch; None where unknown.
+        only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
+        most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
+        bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
     """
 
     def __init__(
         self,
         candidates: Sequence[Rewrite],
-        kit: SearchContext,
-        gains: Gains,
+        runner: Runner,
         *,
         baselines: Mapping[str, Plan],
         settings: Settings,
         randomness_fixed: bool,
-        proven_alone: Collection[str],
-        only_promising: bool,
-        bound_seconds: float | None,
+        memory_limit_bytes: float | None = None,
+        clock: Clock | None = None,
+        budget: TimePlan | None = None,
+        notify: Notify = silent,
+        expected: Expected | None = None,
+        failed: Mapping[str, str] | None = None,
+        conflict: Conflict = lambda rewrites: "",
+        proven_alone: Collection[str] = (),
+        only_promising: bool = False,
+        most_gain: MostGain | None = None,
+        bound_seconds: float | None = None,
     ) -> None:
-        self.candidates = tuple(candidates)
-        self.kit = kit
-        self.gains = gains
-        self.baselines = baselines
-        self.settings = settings
-        self.bound_seconds = bound_seconds
+        clock = clock or SystemClock()
+        self.candidates, self.runner, self.baselines = tuple(candidates), runner, baselines
+        self.base = baselines[DEFAULTS]
+        self.settings, self.budget = settings, budget or TimePlan.of(settings, clock)
+        self.notify, self.draw = notify, random.Random(settings.seed)
+        self.composer = Composer(self.candidates, conflict=conflict)
+        self.gate = EqualityGate(runner, clock, notify=notify)
+        self.meter = Meter(
+            runner,
+            clock,
+            budget=self.budget,
+            window_seconds=min(max(settings.budget_seconds / 200, 0.3), 1.0),
+            memory_limit_bytes=memory_limit_bytes,
+            failed=failed,
+            conflict=self.composer.conflict,
+            notify=notify,
+        )
+        self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
+        self.proven_alone, self.most_gain, self.bound_seconds = proven_alone, most_gain, bound_seconds
+
+        # What decides.
+        self.unit = "input"  # "input" or "training": of the windows
+        self.races = 0  # so far
+        self.error = TOTAL_ERROR  # not spent yet
+
+        # What is known.
         self.trials: list[Trial] = []
-        self.rates: dict[str, Rate] = {}
+        self.rates: dict[str, Rate] = {}  # by baseline
         self.notes: list[str] = []
         self.added: dict[str, Interval] = {}  # by rewrite key: what each added to the plan that it was tried with
-        self.left_inside: dict[str, tuple[RejectionReason, str]] = {}  # by key, why it is not in the plan
+        self.left_out: dict[str, tuple[RejectionReason, str]] = {}  # by key, what is not tried, failed or was refused
+        self.left_inside: dict[str, tuple[RejectionReason, str]] = {}  # by key, why it did not enter the plan inside
+        self.raced: dict[str, Trial | None] = {}  # by key; None where the race was not begun
+        self.autotune_raced = False  # whether AUTOTUNE everywhere had its race, or was ruled out
         self.chosen: Plan | None = None
-        self.accepted: Trial | None = None
+        self.accepted: Trial | None = None  # by which a plan was proven first
         self.candidate: Candidate | None = None  # where nothing is proven: what is most probably faster
         self.ended_early = False  # something could not be run
-        granted = [
+
+        # Which rewrites are in play.
+        permitted = [
             one for one in candidates if settings.permits(one.safety, one.needs, randomness_fixed=randomness_fixed)
         ]
-        self.asking = [one for one in candidates if one not in granted]  # measured as offers only
-        self.inside = [one for one in granted if one.only_training]  # to be measured inside training steps only
-        self.granted = [one for one in granted if not one.only_training]
-        self.tried = Candidates(
-            kit, gains, self.granted, self.trials, proven_alone=proven_alone, only_promising=only_promising
+        self.asking = [one for one in candidates if one not in permitted]  # measured as offers only
+        self.inside = [one for one in permitted if one.only_training]  # to be measured inside training steps only
+        self.granted = [one for one in permitted if not one.only_training]
+        self.usable = structural(self.granted)  # one number of each: what leaves it to AUTOTUNE where there is that
+        if only_promising:
+            known = {one.key: self.gains.added(one).predicted for one in self.usable}
+            idle = sorted(key for key, predicted in known.items() if predicted is None or predicted < WORTH)
+            self.left_out = dict.fromkeys(idle, (RejectionReason.NOT_EXPECTED, NOT_PROMISING))
+            self.usable = self.left()
+
+    @property
+    def before(self) -> Plan:
+        """The best plan so far, or the pipeline as written: what rewrites are added to."""
+        return self.chosen or self.base
+
+    @property
+    def part(self) -> Part:
+        """Whose time races may use: without a proven plan there is nothing to ablate."""
+        return Part.SEARCH if self.chosen or self.inside else Part.EXTENSION
+
+    def left(self) -> list[Rewrite]:
+        """Returns the rewrites in play that neither failed nor were refused."""
+        return [one for one in self.usable if one.key not in self.left_out]
+
+    def seconds(self, arms: int, *, rounds: int) -> float:
+        """Returns the seconds that `rounds` rounds of `arms` windows are expected to take."""
+        return arms * rounds * self.meter.cost(self.unit)
+
+    def affords_race(self, plans: int, part: Part = Part.SEARCH, *, rounds: int = USUAL_PAIRS) -> bool:
+        """Whether `part` has time for so many rounds of this many plans and the base."""
+        return self.budget.affords(part, self.seconds(plans + 1, rounds=rounds))
+
+    def race(self, plans: Sequence[Plan], part: Part, *, earlier: Sequence[float] = ()) -> tuple[Trial, ...]:
+        """Decides on plans against the best so far, with this race's share of the session's error (`race.decide`).
+
+        Args:
+            plans: what is raced.
+            part: the part of the budget whose end ends the race.
+            earlier: ratios of a race of an earlier session that this one goes on with.
+
+        Raises:
+            RunFailed: the best so far cannot be measured.
+        """
+        share = self.error * (0.5 if self.races else FIRST_RACE)
+        self.races += 1
+        self.error -= share
+        trials = decide(
+            plans,
+            self.before,
+            self.meter,
+            draw=self.draw,
+            unit=self.unit,
+            part=part,
+            error=share,
+            earlier=earlier,
         )
+        self.note(*trials)
+        for trial in trials:
+            if trial.ratios:
+                self.gains.pairs[trial.plan.key, self.before.key] = trial.ratios
+            if trial.outcome in (Outcome.FAILED, Outcome.REFUSED) and len(trial.plan.rewrites) == 1:
+                self.left_out[trial.plan.rewrites[0].key] = REASONS[trial.outcome], trial.why
+        return trials
+
+    def note(self, *trials: Trial) -> None:
+        """Keeps finished trials, and tells the listener of them."""
+        self.trials += trials
+        for trial in trials:
+            self.notify("trial", trial=trial)
 
     def at_bound(self, plan: Plan | None) -> bool:
         """Whether training hardly waits with this plan, so that nothing could add `LEAST_POSSIBLE_GAIN` to it.
@@ -80,44 +200,8 @@ class SearchState:
         """
         if plan is None or self.bound_seconds is None:
             return False
-        if self.kit.unit == "training":
-            step = self.kit.meter.median_step(plan, "training")
-            return step is not None and step < LEAST_POSSIBLE_GAIN * self.bound_seconds
-        element = self.kit.meter.median_step(plan, "input")
-        apart = not self.kit.meter.runner.shares_processors
-        return apart and element is not None and HEADROOM * element < self.bound_seconds
-
-    def optional(self) -> list[Rewrite]:
-        """Returns what is not in the plan and may be offered: what needs consent, and what needs only be as fast."""
-        kept = {one.key for one in self.chosen.rewrites} if self.chosen else set()
-        as_fast = [one for one in self.granted if one.equal_is_enough and one.key not in kept]
-        return [*structural(self.asking), *as_fast]
-
-    def raced(self) -> list[Trial]:
-        """Returns the trials of the races that came to a pair, in the unit that decides."""
-        return [
-            trial for trial in self.trials if trial.kind == "search" and trial.ratios and trial.unit == self.kit.unit
-        ]
-
-    def open_plans(self) -> list[Plan]:
-        """Returns the plans that may gain and that no race has decided on; they may stand in the user's script.
-
-        Each rewrite alone of which there is a window, or a gain is predicted; what was raced; and the strongest rewrite
-        with all that the model expects to add to it.
-        """
-        tried, raced = self.tried, self.raced()
-        out = {*tried.proven_alone, *tried.broken, *self.kit.gate.blamed}
-        usable = [one for one in tried.usable if one.key not in out]
-        known = [one for one in usable if one.key in self.gains.shown or self._is_predicted_to_gain(one)]
-        plans = [self.kit.composer.plan([one]) for one in known]
-        if ranked := self.gains.ranked(known):
-            plans.append(self.gains.joined(ranked, ranked[0]))
-        found = {plan.key: plan for plan in (*plans, *(trial.plan for trial in raced))}
-        ended = {trial.plan.key for trial in raced if trial.outcome not in (Outcome.UNDECIDED, Outcome.ACCEPTED)}
-        return [
-            plan for key, plan in found.items() if key not in ended and not any(one.key in out for one in plan.rewrites)
-        ]
-
-    def _is_predicted_to_gain(self, rewrite: Rewrite) -> bool:
-        known = self.gains.added(rewrite)
-        return known.predicted is not None and known.expected >= WORTH
+        seconds = self.meter.median_step(plan, self.unit)
+        if self.unit == "training":
+            return seconds is not None and seconds < LEAST_POSSIBLE_GAIN * self.bound_seconds
+        apart = not self.runner.shares_processors
+        return apart and seconds is not None and HEADROOM * seconds < self.bound_seconds

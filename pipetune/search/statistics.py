@@ -24,6 +24,9 @@ from pipetune.core.results import Interval
 ACCEPT_ABOVE = 1.03
 """A gain counts only when its whole interval lies above this."""
 
+NOT_SLOWER = 0.97
+"""The margin of non-inferiority: a whole 95 % interval above it means a loss of at most 3 %."""
+
 LOOKS = (4, 6, 8, 16, 32)
 """Pairs after which a decision may be made."""
 
@@ -98,7 +101,7 @@ of the session's own where few are there: the spread of two or three says little
 
 
 def steadied_moments(logs: Sequence[float], *, spread: float = PAIR_SPREAD) -> tuple[float, float]:
-    """Returns the mean of logs of ratios, and the variance of one, drawn towards `spread` squared."""
+    """Returns the mean of logs, and the variance of one, drawn towards `spread` squared: that of few says little."""
     mean = statistics.fmean(logs)
     squares = sum((value - mean) ** 2 for value in logs)
     return mean, (PAIR_SPREAD_WORTH * spread**2 + squares) / (PAIR_SPREAD_WORTH + len(logs) - 1)

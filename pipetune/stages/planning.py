@@ -28,9 +28,10 @@ from pipetune.rewrites import baselines, freeze_autotune, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.parallel_map import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
+from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
-from pipetune.search.resuming import EarlierRace, earlier_race
 from pipetune.search.search import search
+from pipetune.search.state import SearchState
 from pipetune.source.source_mistakes import dropped_results
 from pipetune.stages.dataset_costs import measure_dataset_costs
 from pipetune.stages.profiling import store_autotuned, watch_autotune
@@ -105,7 +106,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     with study.journal.phase("trials", "taking the first windows"):
         study.journal.update_dataset(silences=tuple(silences))
         earlier = study.journal.session.trials
-        found = search(
+        state = SearchState(
             candidates,
             study.runner,
             baselines=variants,
@@ -120,9 +121,9 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             only_promising=little,
             most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
             bound_seconds=profile.consumer.bound_seconds,
-            earlier=_race_to_resume(study),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
+        found = search(state, earlier=_race_to_resume(study))
         store_autotuned(study, variants)
         rates = {**study.journal.result.rates, **_with_own_buffers(found.rates, profile)}
         study.journal.update_dataset(

@@ -10,9 +10,10 @@ from pipetune.core.results import Prediction, Trial
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.evidence import Expected
+from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
-from pipetune.search.resuming import EarlierRace
 from pipetune.search.search import search
+from pipetune.search.state import SearchState
 from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
 
 BASELINES = {name: Plan(name) for name in ("off", "defaults", "autotune")}
@@ -85,8 +86,12 @@ class Scene:
         return Settings(budget_seconds=self.budget_seconds, seed=self.seed, allow=self.allow)
 
     def run(self) -> SearchResult:
+        return search(self.state(), earlier=self.earlier)
+
+    def state(self) -> SearchState:
+        """At the start of the search, whose budget begins now."""
         self.budget = TimePlan(self.budget_seconds, self.runner.clock)
-        return search(
+        return SearchState(
             self.candidates,
             self.runner,
             baselines=BASELINES,
@@ -102,7 +107,6 @@ class Scene:
             proven_alone=self.proven_alone,
             only_promising=self.only_promising,
             bound_seconds=self.bound_seconds,
-            earlier=self.earlier,
         )
 
     def notify(self, event: str, /, **details: object) -> None:

@@ -6,11 +6,13 @@ import random
 from collections import Counter
 from dataclasses import fields, replace
 
+import pytest
+
 from pipetune.core.edits import Plan
-from pipetune.core.results import Outcome, Window
+from pipetune.core.results import Outcome, OutOfBudget, Trial, Window
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.meter import Meter
-from pipetune.search.race import Decision, decide
+from pipetune.search.race import Arm, decide, race
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import rough, runner
 
@@ -21,23 +23,21 @@ def plan(name: str) -> Plan:
     return Plan("tuned", (rewrite(name),))
 
 
-def decided(made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0) -> Decision:
+def decided(made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0) -> tuple[Trial, ...]:
     meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock))
     plans = [plan(name) for name in names]
     return decide(plans, BASE, meter, draw=random.Random(seed), unit="input", part=Part.VERIFICATION)
 
 
-def test_a_large_gain_is_accepted_at_the_first_look() -> None:
-    (trial,) = decided(runner({"a@n1": 1.3}), "a").trials
-    assert trial.outcome is Outcome.ACCEPTED
-    assert len(trial.ratios) == 4
-    assert trial.gain is not None and trial.gain.low > 1.03
-
-
-def test_nothing_to_gain_is_given_up_at_the_first_look() -> None:
-    (trial,) = decided(runner(), "a").trials
-    assert trial.outcome is Outcome.REJECTED
-    assert len(trial.ratios) == 4
+@pytest.mark.parametrize(
+    ("gain", "spread", "outcome"),
+    [(1.3, 0.01, Outcome.ACCEPTED), (1.0, 0.01, Outcome.REJECTED), (1.02, 0.001, Outcome.REJECTED)],
+    ids=["large", "nothing", "below the rule, however sure"],
+)
+def test_what_is_clear_is_decided_at_the_first_look(gain: float, spread: float, outcome: Outcome) -> None:
+    (trial,) = decided(runner({"a@n1": gain}, noise=Noise(spread=spread)), "a")
+    assert trial.outcome is outcome and len(trial.ratios) == 4
+    assert trial.gain is not None and (trial.gain.low > 1.03) is (outcome is Outcome.ACCEPTED)
 
 
 class WithLoad(FakeRunner):
@@ -55,15 +55,15 @@ class WithLoad(FakeRunner):
 def test_cores_that_both_can_use_stay_known_behind_the_race() -> None:
     made = runner({"a@n1": 1.3})
     loaded = WithLoad(**{each.name: getattr(made, each.name) for each in fields(made)})
-    assert decided(loaded, "a").trials[0].usable_cores == (None, 1.0)
-    assert decided(made, "a").trials[0].usable_cores == (None, None)
+    assert decided(loaded, "a")[0].usable_cores == (None, 1.0)
+    assert decided(made, "a")[0].usable_cores == (None, None)
 
 
 def test_with_time_looks_are_after_planned_numbers_of_pairs_only() -> None:
     lengths: Counter[int] = Counter()
     for seed in range(60):
         made = runner({"a@n1": 1.06}, noise=Noise(spread=0.06, seed=seed))
-        (trial,) = decided(made, "a", seed=seed).trials
+        (trial,) = decided(made, "a", seed=seed)
         lengths[len(trial.ratios)] += 1
     assert {8, 16, 32} <= set(lengths) <= {4, 6, 8, 16, 32}
 
@@ -73,7 +73,7 @@ def test_the_time_is_used_to_its_end_and_the_last_look_spends_what_is_left() -> 
     for seed in range(20):
         made = runner({"a@n1": 1.14}, noise=Noise(spread=0.08, seed=seed))
         began = made.clock.now()
-        (trial,) = decided(made, "a", seconds=45, seed=seed).trials
+        (trial,) = decided(made, "a", seconds=45, seed=seed)
         outcomes[trial.outcome] += 1
         if len(trial.ratios) not in (4, 6, 8):
             assert made.clock.now() - began > 42
@@ -88,27 +88,22 @@ def test_ten_times_as_fast_is_proven_by_three_pairs_beside_others_work() -> None
     proven = []
     for seed in range(20):
         made = runner({"a@n1": 10.0}, noise=rough(seed), first_seconds=5.0)
-        (trial,) = decided(made, "a", seconds=45, seed=seed).trials
+        (trial,) = decided(made, "a", seconds=45, seed=seed)
         proven.append(trial.outcome is Outcome.ACCEPTED and len(trial.ratios) == 3)
     assert sum(proven) >= 18
 
 
 def test_plans_of_one_decision_share_the_base() -> None:
     made = runner({"a@n1": 1.3})
-    decision = decided(made, "a", "b", "c")
+    trials = decided(made, "a", "b", "c")
     counts = Counter(key for _, key in made.windows)
     assert counts["defaults"] == counts["a@n1"] == counts["b@n1"] == 4
-    assert [trial.plan.key for trial in decision.accepted] == ["a@n1"]
-
-
-def test_a_gain_below_the_rule_is_not_accepted_however_sure() -> None:
-    (trial,) = decided(runner({"a@n1": 1.02}, noise=Noise(spread=0.001)), "a").trials
-    assert trial.outcome is Outcome.REJECTED
+    assert [trial.plan.key for trial in trials if trial.outcome is Outcome.ACCEPTED] == ["a@n1"]
 
 
 def test_a_failing_plan_leaves_and_the_others_go_on() -> None:
-    decision = decided(runner({"b@n1": 1.3}, fails={"a@n1": "raised"}), "a", "b")
-    assert [trial.outcome for trial in decision.trials] == [Outcome.FAILED, Outcome.ACCEPTED]
+    trials = decided(runner({"b@n1": 1.3}, fails={"a@n1": "raised"}), "a", "b")
+    assert [trial.outcome for trial in trials] == [Outcome.FAILED, Outcome.ACCEPTED]
 
 
 def test_pairs_come_in_both_orders_from_a_kept_seed() -> None:
@@ -120,3 +115,25 @@ def test_pairs_come_in_both_orders_from_a_kept_seed() -> None:
     assert set(order(1)) == {"a@n1", "defaults"}
     assert order(1) == order(1)
     assert order(1) != order(2)
+
+
+def test_a_race_ends_once_no_plan_is_left_beside_the_base() -> None:
+    made = runner({}, fails={"a@n1": "raised"})
+    (trial,) = decided(made, "a")
+    assert (trial.outcome, trial.why) == (Outcome.FAILED, "raised") and len(made.windows) <= 2
+
+
+def test_windows_of_a_round_that_the_time_cut_short_do_not_count() -> None:
+    made, taken = runner({"a@n1": 1.3}), 0
+
+    def take(arm: Arm) -> Window:
+        nonlocal taken
+        taken += 1
+        if taken > 5:
+            raise OutOfBudget
+        return made.input_window(arm.plan, seconds=0.5, warmup_seconds=0.1)
+
+    arm, base = Arm(plan("a"), "input"), Arm(BASE, "input")
+    assert race([arm], base, take=take, draw=random.Random(0), rounds=8)
+    assert len(arm.taken) + len(base.taken) == 5
+    assert len(arm.windows) == len(base.windows) == len(arm.ratios(base)) == 2

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Plan, Safety
+from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Outcome, Prediction
-from pipetune.search import offers
-from pipetune.search.evidence import Forecast, error_of
+from pipetune.search.composing import Composer
+from pipetune.search.evidence import Expected, Gains, error_of
+from pipetune.search.result import SearchResult
 from pipetune.testing.runner import rewrite
 from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner
 
 
-def forecast(gains: Mapping[str, float], **more: object) -> Forecast:
-    return Forecast(expecting(gains, **more))  # type: ignore[arg-type]
-
-
-def loses(found: Forecast, name: str = "a", *, shares: bool = False) -> bool:
-    return found.loses(Plan("tuned", (rewrite(name),)), BASELINES["defaults"], shares_processors=shares)
+def loses(expected: Expected | None, *, shares: bool = False) -> bool:
+    """Whether the rewrite `a` does, by this model."""
+    known = Gains(expected, BASELINES["defaults"], Composer(()), shares_processors=shares)
+    return known.loses(Plan("tuned", (rewrite("a"),)), known.base)
 
 
 def test_a_clear_loss_is_believed_a_small_one_not() -> None:
-    assert loses(forecast({"a@n1": 0.7}))
-    assert not loses(forecast({"a@n1": 0.8}))
-    assert not loses(forecast({"a@n1": 1.4}))
+    assert loses(expecting({"a@n1": 0.7}))
+    assert not loses(expecting({"a@n1": 0.8}))
+    assert not loses(expecting({"a@n1": 1.4}))
 
 
 def test_the_larger_the_predicted_loss_the_larger_the_error_that_is_allowed_for() -> None:
@@ -34,19 +34,17 @@ def test_the_larger_the_predicted_loss_the_larger_the_error_that_is_allowed_for(
 
 
 def test_what_is_not_predicted_never_loses() -> None:
-    assert not loses(forecast({"a@n1": 0.1}, why="map runs Python code"))
-    assert not loses(Forecast(None))
+    assert not loses(expecting({"a@n1": 0.1}, why="map runs Python code"))
+    assert not loses(None)
 
 
 def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
-    found = forecast({"a@n1": 0.6})
-    assert loses(found, shares=True)  # as many CPU seconds
+    assert loses(expecting({"a@n1": 0.6}), shares=True)  # as many CPU seconds
 
     def cheaper(plan: Plan) -> Prediction:
         return Prediction(1600 * (0.6 if plan.rewrites else 1.0), 0.5 if plan.rewrites else 1.0)
 
-    found = Forecast(cheaper)
-    assert loses(found) and not loses(found, shares=True)
+    assert loses(cheaper) and not loses(cheaper, shares=True)
 
 
 def test_what_is_predicted_to_lose_is_listed_and_not_run() -> None:
@@ -122,26 +120,78 @@ def test_the_time_to_most_of_the_rate_is_told() -> None:
     assert Scene(rewrites("a"), runner()).run().seconds_to_most is None
 
 
-def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> None:
-    candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "none", "large"))]
-    gains = {"a@n1": 1.4, "small@n1": 1.02, "large@n1": 2.5}
-    hurried = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=40.0).run()
-    assert {offer.rewrite.rule for offer in hurried.offers if offer.gain is None} == {"large"}, "the only gain expected"
-    assert "2.50x as fast" in hurried.offers[0].why
-    reasons = {one.rule: one.why for one in hurried.rejections}
-    assert reasons["small"] == reasons["none"] == "needs --allow reorder; no gain is expected"
-    unknown = Scene(candidates, runner(gains), budget_seconds=40.0).run()
-    assert all("cost model" not in offer.why for offer in unknown.offers)
+# -- rewrites of one group: the best by the forecast is run first, the others where its word is not enough
+
+GAINS = {"deep@n1": 3.0, "small@n1": 1.6, "other@n1": 1.3}
 
 
-def test_the_offer_that_promises_most_is_measured_first() -> None:
-    candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "large"))]
-    gains = {"a@n1": 1.4, "large@n1": 2.5}
-    found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=600.0).run()
-    assert [offer.rewrite.rule for offer in found.offers] == ["large", "small"]
-    assert all(offer.gain is not None for offer in found.offers)
+def _search(expected: Mapping[str, float], **changes: object) -> tuple[SearchResult, Scene]:
+    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
+    limit = changes.pop("memory_limit_bytes", None)
+    made = runner(GAINS, **changes)
+    scene = Scene(candidates, made, expected=expecting(expected), memory_limit_bytes=limit)  # type: ignore[arg-type]
+    return scene.run(), scene
 
 
-@pytest.mark.parametrize(("ratio", "told"), [(1.237, "1.24x"), (11.83, "11.8x"), (41.03, "41x"), (1279.83, "1,280x")])
-def test_what_the_model_expects_is_told_in_three_figures(ratio: float, told: str) -> None:
-    assert f"run {told} as fast" in offers._unmeasured(ratio)
+def _ran(scene: Scene, name: str) -> bool:
+    return any(name in key for _, key in scene.runner.windows)
+
+
+def test_what_another_of_its_group_beats_is_listed_and_not_run() -> None:
+    found, scene = _search(GAINS)
+    assert names(found.chosen) == ["deep", "other"]
+    assert not _ran(scene, "small")
+    (skipped,) = [trial for trial in found.trials if trial.outcome is Outcome.SKIPPED]
+    assert skipped.plan.key == "small@n1" and "47% slower than another of its kind" in skipped.why
+    assert "another of its kind" in next(one.why for one in found.rejections if one.rule == "small")
+
+
+@pytest.mark.parametrize(
+    ("changes", "ran"),
+    [
+        ({"fails": {"deep@n1": "Filling the cache took longer than 60 s."}}, True),
+        ({"predicted_bytes_by_key": {"deep@n1": 9e9}, "memory_limit_bytes": 1e9}, False),
+    ],
+    ids=["fails", "does not fit"],
+)
+def test_where_the_better_one_cannot_run_the_other_is_tried(changes: dict[str, object], ran: bool) -> None:
+    found, scene = _search(GAINS, **changes)
+    assert names(found.chosen) == ["small", "other"] and _ran(scene, "deep") is ran
+
+
+def test_where_the_better_one_was_foreseen_wrongly_the_other_is_tried() -> None:
+    found, scene = _search({"small@n1": 2.0, "deep@n1": 6.0}, fails={})
+    assert not _ran(scene, "small") and names(found.chosen)[0] == "deep"
+    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache")]
+    made = runner({"small@n1": 1.6, "deep@n1": 0.5})
+    wrong = Scene(candidates, made, expected=expecting({"small@n1": 2.0, "deep@n1": 6.0}))
+    assert names(wrong.run().chosen) == ["small"]
+
+
+def test_a_difference_within_the_models_error_is_measured() -> None:
+    _, scene = _search({"deep@n1": 3.0, "small@n1": 2.8})
+    assert _ran(scene, "small") and _ran(scene, "deep")
+    _, scene = _search({})
+    assert _ran(scene, "small") and _ran(scene, "deep")
+
+
+def test_what_leaves_room_for_others_is_measured_though_it_is_slower_alone() -> None:
+    gains = {"deep@n1": 2.0, "small@n1": 1.6, "other@n1": 1.5}
+    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
+
+    def conflict(parts: Sequence[Rewrite]) -> str:
+        return "they exclude each other" if {"deep", "other"} <= {part.rule for part in parts} else ""
+
+    scene = Scene(candidates, runner(gains), expected=expecting(gains), conflict=conflict)
+    scene.run()
+    assert _ran(scene, "small") and _ran(scene, "deep")
+
+
+def test_what_needs_a_consent_of_its_own_beats_none() -> None:
+    """The model does not know what reading a file takes."""
+    in_a_file = replace(rewrite("deep", group="cache"), needs=frozenset({Consent.FILE_CACHE}))
+    candidates = [rewrite("small", group="cache"), in_a_file]
+    made = runner({"small@n1": 1.6, "deep@n1": 1.2})
+    allowed = frozenset({Consent.FILE_CACHE})
+    scene = Scene(candidates, made, expected=expecting({"small@n1": 1.6, "deep@n1": 4.0}), allow=allowed)
+    assert names(scene.run().chosen) == ["small"] and _ran(scene, "deep")

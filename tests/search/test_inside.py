@@ -24,7 +24,6 @@ def test_it_enters_the_plan_where_training_steps_prove_it() -> None:
     assert names(found.chosen) == ["device", "a"]
     assert found.gains["device@n1"].median == pytest.approx(1.2, rel=0.03)
     assert units(scene, "device@n1") == {"training"}
-    assert found.steps > 0 and "training" in found.window_costs
 
 
 def test_it_is_tried_alone_where_nothing_else_pays() -> None:

@@ -10,8 +10,8 @@ from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Prediction, Trial, Window
 from pipetune.core.session import RejectionReason
+from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
-from pipetune.search.resuming import EarlierRace
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
 
@@ -117,13 +117,6 @@ def test_a_joined_plan_that_changes_the_data_makes_way_for_its_strongest_part_at
     assert raced(found)[0] == "c@n1" and "c" in names(found.chosen)
     (whole,) = of_key(found.trials, "+".join(f"{letter}@n1" for letter in LETTERS))
     assert whole.outcome is Outcome.REJECTED and "not the same data" in whole.why
-
-
-def test_where_the_strongest_changes_the_data_the_next_one_is_raced() -> None:
-    gains = {"a@n1": 5.0, "b@n1": 1.5}
-    found = Scene(rewrites("abc"), runner(gains, unequal_keys=frozenset({"a@n1"})), expected=expecting(gains)).run()
-    assert names(found.chosen) == ["b"]
-    assert reasons(found) == {"a": RejectionReason.NOT_EQUAL, "c": RejectionReason.NOT_EXPECTED}
 
 
 def test_the_time_that_one_plan_does_not_need_goes_to_the_next_best() -> None:
@@ -260,11 +253,6 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
         "best-too": RejectionReason.NOT_EXPECTED,
     }
     assert not any("not tried" in rejection.why for rejection in found.rejections)
-
-
-def test_what_no_time_was_left_for_says_so() -> None:
-    found = Scene(rewrites("ab"), runner({"a@n1": 1.5}, first_seconds=15.0), budget_seconds=60).run()
-    assert found.budget_too_small and reasons(found) == {"a": RejectionReason.UNDECIDED, "b": RejectionReason.NO_TIME}
 
 
 def test_an_earlier_race_goes_on_with_its_pairs() -> None:

@@ -11,26 +11,21 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Prediction, RunFailed
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
-from pipetune.search import summing_up
-from pipetune.search.baselines import choose_steps
 from pipetune.search.meter import Meter
+from pipetune.search.result import name_of
 from pipetune.testing.runner import Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, quiet, rewrites, runner, shared
 
 
-def test_the_plan_is_what_pays_and_nothing_else() -> None:
-    found = Scene(rewrites("abcd"), runner({"a@n1": 1.4, "c@n1": 1.3})).run()
-    assert names(found.chosen) == ["a", "c"]
+def test_the_plan_is_what_pays_in_the_order_of_the_candidates_compared_as_it_is() -> None:
+    scene = Scene(rewrites("abcde"), runner({"a@n1": 1.3, "b@n1": 0.5, "c@n1": 1.5, "d@n1": 0.95}, noise=shared(3)))
+    found = scene.run()
+    assert found.chosen is not None and names(found.chosen) == ["a", "c"]
     assert found.gain is not None and found.gain.low > 1.03
     assert set(found.gains) >= {"a@n1", "c@n1"}
-    assert found.gains["a@n1"].median == pytest.approx(1.4, rel=0.03)
-    assert found.comparison is not None and found.comparison.equal
-    assert {rejection.rule for rejection in found.rejections} == {"b", "d"}
-
-
-def test_rewrites_keep_the_order_of_the_candidates() -> None:
-    found = Scene(rewrites("abc"), runner({"a@n1": 1.1, "b@n1": 1.2, "c@n1": 1.5})).run()
-    assert names(found.chosen) == ["a", "b", "c"]
+    assert found.gains["c@n1"].median == pytest.approx(1.5, rel=0.06)
+    assert found.comparison is not None and found.comparison.equal and found.chosen.key in scene.runner.compared
+    assert {rejection.rule for rejection in found.rejections} == {"b", "d", "e"}
 
 
 def test_rewrites_that_pay_together_only_are_found_where_the_model_expects_it() -> None:
@@ -147,7 +142,8 @@ def test_a_plan_that_changes_the_data_is_rejected_however_fast() -> None:
     trials = [trial for trial in found.trials if "same data" in trial.why]
     assert all(trial.outcome is Outcome.REJECTED for trial in trials)
     assert trials and all("b@n1" in trial.plan.key for trial in trials)
-    assert "element 3 differs" in next(one.why for one in found.rejections if one.rule == "b")
+    (why,) = [one for one in found.rejections if one.rule == "b"]
+    assert "element 3 differs" in why.why and why.reason is RejectionReason.NOT_EQUAL
 
 
 def test_a_culprit_among_many_is_found_by_halves() -> None:
@@ -176,12 +172,6 @@ def test_where_the_first_plan_is_not_proven_a_smaller_one_is_tried_while_a_decis
     assert found.chosen is not None and "d" not in names(found.chosen)
 
 
-def test_every_chosen_plan_was_compared_as_it_is() -> None:
-    scene = Scene(rewrites("abcdef"), runner({"a@n1": 1.4, "f@n1": 1.2}, noise=shared(3)))
-    found = scene.run()
-    assert found.chosen is not None and found.chosen.key in scene.runner.compared
-
-
 def test_rewrites_that_conflict_are_never_in_one_window() -> None:
     def conflict(parts: object) -> str:
         rules = {part.rule for part in parts}  # type: ignore[attr-defined]
@@ -191,21 +181,6 @@ def test_rewrites_that_conflict_are_never_in_one_window() -> None:
     found = scene.run()
     assert names(found.chosen) == ["b", "c"]
     assert not [key for _, key in scene.runner.windows if "a@n1" in key and "b@n1" in key]
-
-
-def test_harmful_rewrites_stay_out() -> None:
-    found = Scene(rewrites("abc"), runner({"a@n1": 1.4, "b@n1": 0.5, "c@n1": 0.95})).run()
-    assert names(found.chosen) == ["a"]
-
-
-def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> None:
-    candidates = [rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)]
-    found = Scene(candidates, runner({"a@n1": 1.3, "freeze@n1": 4.0})).run()
-    assert names(found.chosen) == ["a"]
-    (offer,) = found.offers
-    assert offer.consent == "--allow reorder"
-    assert offer.gain is not None and offer.gain.median == pytest.approx(4.0, rel=0.05)
-    assert of_key(found.trials, "a@n1+freeze@n1")[-1].outcome is Outcome.REFUSED
 
 
 def test_consent_lets_it_in() -> None:
@@ -221,15 +196,6 @@ def test_statistical_rewrites_need_consent_where_randomness_is_fixed(fixed: bool
     found = Scene(candidates, runner({"random@n1": 1.6}), randomness_fixed=fixed).run()
     assert names(found.chosen) == expected
     assert [offer.consent for offer in found.offers] == (["--allow statistical"] if fixed else [])
-
-
-def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
-    candidates = [rewrite("frozen-augmentation", safety=Safety.REORDERS)]
-    scene = Scene(candidates, runner({"frozen-augmentation@n1": 9.0}))
-    scene.runner.unequal_keys = frozenset({"frozen-augmentation@n1"})
-    found = scene.run()
-    assert found.offers == ()
-    assert "not the same data" in found.rejections[0].why
 
 
 @pytest.mark.parametrize("shares", [True, False], ids=["shared processors", "an accelerator"])
@@ -257,7 +223,8 @@ def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
     assert found.budget_too_small
     assert "Nothing was proven within the 60 s" in found.why
     assert scene.seconds() < 1.05 * 60
-    assert all(one.undecided for one in found.rejections), "there may be something to gain"
+    reasons = {one.rule: one.reason for one in found.rejections}
+    assert reasons == {"a": RejectionReason.UNDECIDED, "b": RejectionReason.NO_TIME}, "there may be something to gain"
 
 
 def test_no_candidates_no_plan_but_rates() -> None:
@@ -299,20 +266,6 @@ def test_a_plan_that_never_converges_counts_as_it_is_and_is_named() -> None:
     assert any("never stood still under a" in note for note in found.notes)
     warm_ups = [seconds for key, seconds in scene.runner.warm_ups if key == "a@n1"]
     assert warm_ups.count(1.0) == 1 and set(warm_ups) == {0.5, 1.0}
-
-
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("parallel-map@n3", "parallel-map"),
-        ("cache@n3+prefetch@n4", "cache + prefetch"),
-        ("defaults", "the pipeline as written"),
-        ("baseline-autotune@n5:-1", "AUTOTUNE everywhere"),
-        ("off", "optimisations off"),
-    ],
-)
-def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:
-    assert summing_up._in_words(key) == words
 
 
 def test_training_windows_decide_where_processors_are_shared() -> None:
@@ -423,13 +376,27 @@ def test_what_spares_memory_stays_in_the_plan_of_nearly_every_run() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("parallel-map@n3", "parallel-map"),
+        ("cache@n3+prefetch@n4", "cache + prefetch"),
+        ("defaults", "the pipeline as written"),
+        ("baseline-autotune@n5:-1", "AUTOTUNE everywhere"),
+        ("off", "optimisations off"),
+    ],
+)
+def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:
+    assert name_of(key) == words
+
+
+@pytest.mark.parametrize(
     ("epoch", "steps"),
     [(None, 100), (10, 100), (55, 110), (150, 150), (1000, 100)],
 )
 def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) -> None:
     made = runner(step_seconds=0.01, batch_seconds=0.02, epoch_steps=epoch, noise=Noise(spread=0.0))
     meter = Meter(made, made.clock, budget=TimePlan(400, made.clock), window_seconds=1.0)
-    choose_steps(Plan("defaults"), meter, steps=None)
+    meter.choose_steps(Plan("defaults"), steps=None)
     assert meter.steps == steps
     meter.shorten("training", seconds=0.1)
     assert meter.steps <= steps and (epoch in (None, 1000) or meter.steps % epoch == 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,7 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval, Prediction, Rate, RunFailed
 from pipetune.rewrites.rule import RuleContext
+from pipetune.search.state import SearchState
 from pipetune.stages import planning
 from pipetune.stages.planning import replaces_autotune
 from pipetune.stages.study import rule_context
@@ -42,8 +42,8 @@ def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     one.settings = replace(one.settings, without=frozenset({"cache"}))
     tried: list[str] = []
 
-    def search(candidates: Sequence[Rewrite], *_arguments: object, **_more: object) -> None:
-        tried.extend(candidate.rule for candidate in candidates)
+    def search(state: SearchState, **_more: object) -> None:
+        tried.extend(candidate.rule for candidate in state.candidates)
         raise RunFailed("the test has seen enough")
 
     monkeypatch.setattr(planning, "complete_profile", lambda study, profile: profile)

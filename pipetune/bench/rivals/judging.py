@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pipetune.bench.rivals.contenders import UNCACHED, Contenders
 from pipetune.core.benchmarks import PIPETUNE
 from pipetune.core.results import Interval, Rate, Window
-from pipetune.search.baselines import DEFAULTS, rate_from
+from pipetune.search.meter import rate_from
+from pipetune.search.runner import DEFAULTS
 from pipetune.search.statistics import ratio_interval
 
 Windows = Mapping[str, Sequence[Window]]

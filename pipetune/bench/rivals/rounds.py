@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipetune.bench import Say
@@ -11,9 +11,9 @@ from pipetune.bench.rivals.contenders import Contenders
 from pipetune.core.benchmarks import EXPERT
 from pipetune.core.results import RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
-from pipetune.search.baselines import DEFAULTS
-from pipetune.search.meter import Meter, Refused
-from pipetune.search.runner import Runner
+from pipetune.search.meter import Meter
+from pipetune.search.race import Arm, race, with_meter
+from pipetune.search.runner import DEFAULTS, Runner
 
 _ENDLESS_SECONDS = 1e6  # the rounds end the measuring, never a budget
 
@@ -24,11 +24,10 @@ class Length:
 
     rounds: int
     window_seconds: float
-    warmup_seconds: float
 
 
-WHOLE = Length(rounds=10, window_seconds=0.8, warmup_seconds=0.4)
-QUICK = Length(rounds=4, window_seconds=0.3, warmup_seconds=0.15)
+WHOLE = Length(rounds=10, window_seconds=0.8)
+QUICK = Length(rounds=4, window_seconds=0.3)
 
 
 def take_windows(
@@ -50,30 +49,24 @@ def take_windows(
         RunFailed: the pipeline as written failed.
     """
 
-    def meter_of(measuring: Runner) -> Meter:
-        return Meter(
-            measuring,
-            clock,
-            budget=TimePlan(_ENDLESS_SECONDS, clock),
-            window_seconds=length.window_seconds,
-            warmup_seconds=length.warmup_seconds,
-        )
+    def taking(measuring: Runner) -> Callable[[Arm], Window]:
+        budget = TimePlan(_ENDLESS_SECONDS, clock)
+        return with_meter(Meter(measuring, clock, budget=budget, window_seconds=length.window_seconds), Part.SEARCH)
 
-    ours, experts = meter_of(runner), meter_of(expert or runner)
-    draw = random.Random(seed)
-    windows: dict[str, list[Window]] = defaultdict(list)
-    failed: dict[str, str] = {}
-    same = [name for name, plan in found.plans.items() if not plan.edits and name not in (DEFAULTS, EXPERT)]
-    for number in range(length.rounds):
-        running = [name for name in found.plans if name not in failed and name not in same]
-        say(f"round {number + 1} of {length.rounds}, {len(running)} pipelines in turn")
-        for name in draw.sample(running, len(running)):
-            try:
-                meter = experts if name.startswith(EXPERT) else ours
-                windows[name].append(meter.window(found.plans[name], "input", part=Part.SEARCH))
-            except (RunFailed, Refused) as problem:
-                if name == DEFAULTS:
-                    raise RunFailed(f"The pipeline as written could not be measured: {problem}") from problem
-                failed[name] = str(problem)
-                windows.pop(name, None)
-    return {**windows, **{name: windows[DEFAULTS] for name in same}}, failed
+    ours, experts = taking(runner), taking(expert or runner)
+    arms = {name: Arm(plan, "input") for name, plan in found.plans.items() if plan.edits or name in (DEFAULTS, EXPERT)}
+
+    def take(arm: Arm) -> Window:
+        return experts(arm) if arm.plan.name == EXPERT else ours(arm)
+
+    def next_round(rounds: int) -> bool:
+        if rounds < length.rounds:
+            say(f"round {rounds + 1} of {length.rounds}, {sum(arm.running for arm in arms.values())} pipelines in turn")
+        return bool(arms[DEFAULTS].failure)
+
+    next_round(0)
+    race(list(arms.values()), None, next_round, take=take, draw=random.Random(seed), rounds=length.rounds)
+    failed = {name: arm.failure for name, arm in arms.items() if arm.failure}
+    if DEFAULTS in failed:
+        raise RunFailed(f"The pipeline as written could not be measured: {failed[DEFAULTS]}")
+    return {name: arms.get(name, arms[DEFAULTS]).windows for name in found.plans if name not in failed}, failed

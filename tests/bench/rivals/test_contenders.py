@@ -186,7 +186,7 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
         noise=Noise(spread=0.02, wander=0.1),
         fails={rewrite("breaks").key: "no such op"},
     )
-    length = Length(rounds=12, window_seconds=0.5, warmup_seconds=0.2)
+    length = Length(rounds=12, window_seconds=0.5)
     said: list[str] = []
     windows, failed = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=said.append)
     assert failed == {"plumber": "no such op"}
@@ -206,7 +206,7 @@ def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written(
         PIPETUNE: Plan(PIPETUNE),
     }
     runner = FakeRunner(clock, noise=Noise(spread=0.3))
-    length = Length(rounds=5, window_seconds=0.5, warmup_seconds=0.2)
+    length = Length(rounds=5, window_seconds=0.5)
     windows, _ = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=lambda doing: None)
     assert len(runner.windows) == 10 and windows[PIPETUNE] == windows["defaults"]
     found = judge(windows, Contenders(plans))
@@ -218,6 +218,6 @@ def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
     clock = FakeClock()
     runner = FakeRunner(clock, fails={rewrite("breaks").key: "no such op"})
     plans = Contenders({"defaults": Plan("defaults", (rewrite("breaks"),))})
-    length = Length(rounds=1, window_seconds=0.5, warmup_seconds=0.2)
+    length = Length(rounds=1, window_seconds=0.5)
     with pytest.raises(RunFailed, match="as written could not be measured: no such op"):
         take_windows(plans, runner, clock, length=length, seed=0, say=lambda doing: None)

@@ -75,7 +75,7 @@ def job_for(tmp_path: Path, plan: Plan) -> Job:
 
 @pytest.mark.exhaustive
 def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "QUICK", Length(2, 0.05, 0.02))
+    monkeypatch.setattr(measuring, "QUICK", Length(2, 0.05))
     small = workload(tmp_path)
     said: list[str] = []
     ahead = Rewrite("prefetch", "n3", Safety.EXACT, (Insert("n3", "prefetch", "ahead", {"buffer_size": 2}),), "")

@@ -1,0 +1,158 @@
+"""What only informs, measured once the decision is made: optional rewrites, and the baselines' rates."""
+
+from __future__ import annotations
+
+import math
+
+from pipetune.core.edits import Consent, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.results import Interval, Outcome, RunFailed, Trial
+from pipetune.core.session import OptionalRewrite
+from pipetune.core.settings import Settings
+from pipetune.core.time_plan import COMPARISON, Part
+from pipetune.search.composing import structural
+from pipetune.search.meter import rate_from
+from pipetune.search.race import Arm, race, with_meter
+from pipetune.search.state import SearchState
+from pipetune.search.statistics import NOT_SLOWER, ratio_interval
+
+FEWEST_PAIRS, MOST_PAIRS = 4, 8
+FEWEST_EQUAL_PAIRS, MOST_EQUAL_PAIRS = 6, 16
+BASELINE_ROUNDS = 2
+
+_SAME = 0.1
+"""The model is off by less than this on most pipelines: what it expects within it is no gain."""
+
+_LONGER = 3.0  # times the longest comparison so far: what has to be compared differs from plan to plan, by judgement
+
+_CONSENT = {
+    Safety.STATISTICAL: Consent.STATISTICAL,
+    Safety.REORDERS: Consent.REORDER,
+    Safety.APPROXIMATE: Consent.APPROXIMATE,
+}
+
+
+def measure_baselines(state: SearchState) -> None:
+    """Measures the rate of each baseline, in as many rounds as there is time for; one that fails is a failed trial."""
+    state.notify("stage", name="baselines")
+    arms = {name: Arm(plan, "input") for name, plan in state.baselines.items()}
+
+    def time_is_up(rounds: int = 0) -> bool:
+        running = sum(arm.running for arm in arms.values())
+        return not state.budget.affords(Part.INFORMATION, running * state.meter.cost("input"))
+
+    if not time_is_up():
+        take = with_meter(state.meter, Part.INFORMATION)
+        race(list(arms.values()), None, time_is_up, take=take, draw=state.draw, rounds=BASELINE_ROUNDS)
+    for name, arm in arms.items():
+        if arm.failure:
+            state.note(Trial(arm.plan, Outcome.FAILED, arm.failure, kind="baseline"))
+        elif arm.taken:
+            state.rates[name] = rate_from(arm.taken)
+            state.notify("rate", baseline=name, rate=state.rates[name])
+
+
+def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
+    """What to add to the command line so that `rewrite` may enter the plan: "--allow reorder,file-cache"."""
+    wanted = set(rewrite.needs)
+    if rewrite.safety in _CONSENT:
+        wanted.add(_CONSENT[rewrite.safety])
+    return "--allow " + ",".join(sorted(consent.value for consent in wanted - settings.allow))
+
+
+def measure_offers(state: SearchState) -> list[OptionalRewrite]:
+    """Returns the rewrites not in the plan that may be worth an offer, each measured beside the plan (or the base).
+
+    Those that the cost model expects most of come first, in pairs fixed beforehand. One that needs consent is offered
+    with what it gains, and where no time is left with what the model expects, if that is a gain. One that needs only be
+    as fast is offered where it is shown to lose less than `NOT_SLOWER` allows. What changes the data is not offered:
+    the gate blames it.
+    """
+    state.notify("stage", name="offers")
+    offers: list[OptionalRewrite] = []
+    have = {one.key for one in state.before.rewrites}
+    as_fast = [one for one in state.granted if one.equal_is_enough and one.key not in have]
+    wanted = [*structural(state.asking), *as_fast]
+    wanted = [one for one in wanted if not (one.equal_is_enough and _overlaps(one, state.before))]
+    expected = {one.key: _expected(one, state) for one in wanted}
+    wanted.sort(key=lambda one: (one.equal_is_enough, -(expected[one.key] or 1.0)))
+    for position, rewrite in enumerate(wanted):
+        consent = "" if rewrite.equal_is_enough else missing_consent(rewrite, state.settings)
+        fewest, most = (FEWEST_EQUAL_PAIRS, MOST_EQUAL_PAIRS) if rewrite.equal_is_enough else (FEWEST_PAIRS, MOST_PAIRS)
+        pairs = affordable_pairs(state, waiting=len(wanted) - position, fewest=fewest, most=most)
+        if not pairs:
+            ratio = expected[rewrite.key]
+            if consent and (ratio is None or ratio >= 1 + _SAME):
+                offers.append(OptionalRewrite(rewrite, None, consent, unmeasured(ratio)))
+            continue
+        before = state.meter.clock.now()
+        tried = state.composer.added(state.before, rewrite)
+        measured, why = _measure(tried, state, pairs=pairs, fewest=fewest)
+        if measured is None:
+            state.gate.blame(rewrite, tried)
+            continue
+        gain = ratio_interval(measured) if not why and len(measured) >= 2 else None
+        if rewrite.equal_is_enough:
+            outcome, why = Outcome.REJECTED, why or _judged(gain)
+            offered, told = gain is not None and gain.low > NOT_SLOWER, why
+        else:
+            outcome, offered, told = Outcome.REFUSED, True, why
+            why = f"needs {consent}" + (f"; {why}" if why else "")
+        seconds = state.meter.clock.now() - before
+        state.note(Trial(tried, outcome, why, gain=gain, unit=state.unit, ratios=measured, seconds=seconds))
+        if offered:
+            offers.append(OptionalRewrite(rewrite, gain, consent, told))
+    return offers
+
+
+def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int) -> int:
+    """Pairs for the next of `waiting` rewrites that share the time left; 0 for fewer than `fewest`."""
+    share = state.budget.left(Part.INFORMATION) / waiting
+    count = min(most, int(share / state.seconds(2, rounds=1)))
+    return count if count >= fewest else 0
+
+
+def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> tuple[tuple[float, ...] | None, str]:
+    """The ratios of `tried`, and why there are none or too few; None where it changes the data."""
+    arm, base, why = Arm(tried, state.unit), Arm(state.before, state.unit), ""
+    try:
+        state.meter.check(tried)
+        usual = state.budget.usual_seconds(COMPARISON)
+        longest = min(usual, _LONGER * state.gate.cost(usual))
+        late = state.gate.comparison(tried) is None and not state.budget.affords(Part.INFORMATION, longest)
+        if not late and not state.gate.equal(tried):
+            return None, ""
+        take = with_meter(state.meter, Part.INFORMATION)
+        if late or race([arm], base, take=take, draw=state.draw, rounds=pairs):
+            why = "" if arm.rounds >= fewest else "the time ended before it was measured"
+    except RunFailed as problem:
+        why = str(problem)
+    return arm.ratios(base), why or arm.failure
+
+
+def _judged(gain: Interval | None) -> str:
+    if gain is None:
+        return "it was not measured often enough"
+    if gain.low > NOT_SLOWER:
+        return f"not slower, and not proven faster: offered, for it is as fast without AUTOTUNE ({gain.pairs} pairs)"
+    return f"not shown to lose less than {1 - NOT_SLOWER:.0%}, after {gain.pairs} pairs"
+
+
+def _overlaps(rewrite: Rewrite, plan: Plan) -> bool:
+    """Whether the plan itself says a number that the rewrite would write."""
+    said = {(edit.node, edit.name) for edit in plan.edits if isinstance(edit, SetArgument)}
+    return any(isinstance(edit, SetArgument) and (edit.node, edit.name) in said for edit in rewrite.edits)
+
+
+def _expected(rewrite: Rewrite, state: SearchState) -> float | None:
+    """What the input's rate would become, over that of the plan, by the cost model; None where it cannot tell."""
+    predicted = state.gains.prior(state.composer.added(state.before, rewrite), state.before).predicted
+    return None if predicted is None else math.exp(predicted)
+
+
+def unmeasured(expected: float | None) -> str:
+    """Why an offer has no number, and the ratio that the cost model expects in three figures: 1.24x, 41x, 1,280x."""
+    why = "no time was left to measure it"
+    if expected is None:
+        return why
+    times = f"{expected:.2f}x" if expected < 10 else f"{float(f'{expected:.3g}'):,g}x"
+    return f"{why}; the cost model expects the input alone to run {times} as fast"

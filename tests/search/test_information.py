@@ -1,0 +1,162 @@
+"""What only informs: rewrites that need consent or need only be as fast, and the time for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.edits import Rewrite, Safety, SetArgument
+from pipetune.core.results import Outcome
+from pipetune.search.information import FEWEST_EQUAL_PAIRS, affordable_pairs, unmeasured
+from pipetune.search.state import SearchState
+from pipetune.search.statistics import NOT_SLOWER
+from pipetune.testing.runner import rewrite
+from tests.search.scenes import Scene, expecting, names, of_key, runner
+
+
+def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> None:
+    candidates = [rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)]
+    found = Scene(candidates, runner({"a@n1": 1.3, "freeze@n1": 4.0})).run()
+    assert names(found.chosen) == ["a"]
+    (offer,) = found.offers
+    assert offer.consent == "--allow reorder"
+    assert offer.gain is not None and offer.gain.median == pytest.approx(4.0, rel=0.05)
+    assert of_key(found.trials, "a@n1+freeze@n1")[-1].outcome is Outcome.REFUSED
+
+
+def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
+    candidates = [rewrite("frozen-augmentation", safety=Safety.REORDERS)]
+    scene = Scene(candidates, runner({"frozen-augmentation@n1": 9.0}))
+    scene.runner.unequal_keys = frozenset({"frozen-augmentation@n1"})
+    found = scene.run()
+    assert found.offers == ()
+    assert "not the same data" in found.rejections[0].why
+
+
+def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> None:
+    candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "none", "large"))]
+    gains = {"a@n1": 1.4, "small@n1": 1.02, "large@n1": 2.5}
+    hurried = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=40.0).run()
+    assert {offer.rewrite.rule for offer in hurried.offers if offer.gain is None} == {"large"}, "the only gain expected"
+    assert "2.50x as fast" in hurried.offers[0].why
+    reasons = {one.rule: one.why for one in hurried.rejections}
+    assert reasons["small"] == reasons["none"] == "needs --allow reorder; no gain is expected"
+    unknown = Scene(candidates, runner(gains), budget_seconds=40.0).run()
+    assert all("cost model" not in offer.why for offer in unknown.offers)
+
+
+def test_the_offer_that_promises_most_is_measured_first() -> None:
+    candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "large"))]
+    gains = {"a@n1": 1.4, "large@n1": 2.5}
+    found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=600.0).run()
+    assert [offer.rewrite.rule for offer in found.offers] == ["large", "small"]
+    assert all(offer.gain is not None for offer in found.offers)
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.237, "1.24x"), (11.83, "11.8x"), (41.03, "41x"), (1279.83, "1,280x")])
+def test_what_the_model_expects_is_told_in_three_figures(ratio: float, told: str) -> None:
+    assert f"run {told} as fast" in unmeasured(ratio)
+
+
+# -- as fast is enough
+
+FREEZE = replace(rewrite("freeze", number=3, group="freeze@n1"), equal_is_enough=True)
+
+
+def freezing(**gains: float) -> Scene:
+    candidates: list[Rewrite] = [rewrite("other", node="n2"), FREEZE]
+    return Scene(candidates, runner({FREEZE.key: gains.get("freeze", 1.0), "other@n2": gains.get("other", 1.0)}))
+
+
+def test_as_fast_is_offered_and_never_in_the_plan() -> None:
+    found = freezing().run()
+    assert found.chosen is None
+    (offer,) = found.offers
+    assert offer.rewrite == FREEZE and offer.consent == "" and "not slower" in offer.why
+    assert offer.gain is not None and offer.gain.low > NOT_SLOWER and offer.gain.pairs >= FEWEST_EQUAL_PAIRS
+    assert "freeze" not in {rejection.rule for rejection in found.rejections}
+    trial = next(one for one in found.trials if one.plan.rewrites == (FREEZE,) and one.gain is offer.gain)
+    assert trial.outcome is Outcome.REJECTED
+
+
+def test_slower_is_not_offered() -> None:
+    found = freezing(freeze=0.93).run()
+    assert found.offers == ()
+    (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]
+    assert "not shown to lose less than 3%" in why
+
+
+def test_faster_by_the_acceptance_rule_is_in_the_plan() -> None:
+    found = freezing(freeze=1.3).run()
+    assert names(found.chosen) == ["freeze"]
+    assert found.offers == ()
+
+
+def test_beside_a_plan_it_is_measured_on_top_of_it() -> None:
+    scene = freezing(other=1.4)
+    scene.budget_seconds = 600.0
+    found = scene.run()
+    assert names(found.chosen) == ["other"]
+    (offer,) = found.offers
+    assert offer.rewrite == FREEZE
+    trial = next(one for one in found.trials if one.gain is offer.gain)
+    assert names(trial.plan) == ["other", "freeze"]
+    assert offer.gain is not None and offer.gain.median == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_plan_that_says_the_number_leaves_nothing_to_offer() -> None:
+    number = replace(rewrite("number", number=5), edits=(SetArgument("n1", "num_parallel_calls", 5),))
+    found = Scene([number, FREEZE], runner({number.key: 1.4, FREEZE.key: 1.0}), conflict=_apart).run()
+    assert names(found.chosen) == ["number"]
+    assert found.offers == ()
+
+
+def _apart(rewrites: object) -> str:
+    return "both" if isinstance(rewrites, tuple) and len(rewrites) > 1 else ""
+
+
+def test_without_time_it_is_not_offered() -> None:
+    scene = freezing()
+    scene.budget_seconds = 20.0
+    scene.runner.first_seconds = 1.5
+    assert scene.run().offers == ()
+
+
+def test_what_changes_the_data_is_not_offered() -> None:
+    scene = freezing()
+    scene.runner.unequal_keys = frozenset({FREEZE.key})
+    found = scene.run()
+    assert found.offers == ()
+    (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]
+    assert "not the same data" in why
+
+
+# -- time
+
+
+def state(*, budget_seconds: float, window_seconds: float, decided: bool = True) -> SearchState:
+    """At the start of the budget, which is decided at once: there is nothing to verify."""
+    made = Scene((), runner(), budget_seconds=budget_seconds).state()
+    if decided:
+        made.budget.decide(verifies=False)
+    made.meter.expect("input", window_seconds)
+    return made
+
+
+def pairs(made: SearchState, *, waiting: int = 1) -> int:
+    return affordable_pairs(made, waiting=waiting, fewest=4, most=1000)
+
+
+def test_optional_rewrites_share_what_is_left_after_the_decision() -> None:
+    rich = state(budget_seconds=800.0, window_seconds=1.0)
+    assert pairs(rich) == pytest.approx(800 / rich.seconds(2, rounds=1), abs=1)
+    assert pairs(rich, waiting=4) == pytest.approx(200 / rich.seconds(2, rounds=1), abs=1)
+
+
+def test_nothing_is_measured_for_information_before_the_decision() -> None:
+    assert pairs(state(budget_seconds=800.0, window_seconds=1.0, decided=False)) == 0
+
+
+def test_too_few_pairs_are_none() -> None:
+    assert pairs(state(budget_seconds=7.0, window_seconds=1.0)) == 0
