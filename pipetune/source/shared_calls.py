@@ -11,7 +11,7 @@ import libcst as cst
 
 from pipetune.core.edits import Edit, Insert, Move, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import EDITED_GRAPHS
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import write_call
@@ -239,7 +239,7 @@ class SharedCalls:
             SharedCall: the edit must not change the other datasets.
             CannotExpress: another dataset calls the function of the edit at another call site.
         """
-        if isinstance(edit, ReplaceFunction) and edit.form is FunctionVariant.DECODE_AND_CROP:
+        if isinstance(edit, ReplaceFunction) and edit.form in EDITED_GRAPHS:
             self._refuse_shared_function(edit.node)
         if self.others_unaffected:
             return ""
