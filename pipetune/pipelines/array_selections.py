@@ -309,7 +309,7 @@ def _strided(op: Any, shapes: Shapes) -> tuple[Size | None, ...] | None:
 
 
 _DERIVED: dict[str, Callable[[Any, Shapes], tuple[Size | None, ...] | None]] = {
-    **dict.fromkeys(IDENTITIES - {"IdentityN"} | {"EnsureShape", "ReverseV2"}, _like_first),
+    **dict.fromkeys(IDENTITIES - {"IdentityN"} | {"CheckNumerics", "EnsureShape", "ReverseV2"}, _like_first),
     "ExpandDims": _expanded,
     "Pack": _packed,
     "StridedSlice": _strided,

@@ -209,7 +209,7 @@ class _Branches:
         function = tensorflow_text(tree, call, "cond")
         if function is None:
             raise CannotExpress("The file does not import TensorFlow under a name, which tf.cond needs.")
-        texts = {}
+        texts: dict[cst.CSTNode, str] = {}
         for name, argument in sorted(given.items(), key=lambda item: tree.start(item[1])):
             keyword = f"{_PARAMETERS[name]}=" if argument.keyword is not None else ""
             start = "" if name == "condition" else "lambda: "
@@ -227,7 +227,17 @@ class _Branches:
 
 
 _ATOMS = (cst.Attribute, cst.BaseNumber, cst.Call, cst.Name, cst.Subscript)
-_CHANGES = (*EFFECTS, cst.Del, cst.Global, cst.Import, cst.ImportFrom, cst.Nonlocal, cst.Raise, cst.Assert)
+_CHANGES = (
+    *EFFECTS,
+    cst.Del,
+    cst.Global,
+    cst.Import,
+    cst.ImportFrom,
+    cst.Nonlocal,
+    cst.Raise,
+    cst.Assert,
+    cst.AugAssign,
+)
 
 
 def _is_pure(tree: SyntaxTree, code: cst.CSTNode, around: tuple[cst.FunctionDef, ...] = ()) -> bool:
@@ -250,6 +260,6 @@ def _is_pure_function(tree: SyntaxTree, called: cst.BaseExpression, around: tupl
     function = definition_of(tree, called) if isinstance(called, cst.Name) else None
     if function is None or function in around or function.decorators:
         return False
-    targets = [one.target for one in nodes_within(function.body, cst.AssignTarget, cst.AugAssign)]
+    targets = [one.target for one in nodes_within(function.body, cst.AssignTarget)]
     only_names = all(isinstance(one, cst.Name | cst.Tuple) for one in targets)
     return only_names and _is_pure(tree, function.body, (*around, function))
