@@ -147,7 +147,8 @@ class ArraySelection:
     line: int
     elements: int | None = None  # numbers in the largest array; None: a shape is not fully known
     why_not: str = ""  # why it cannot compute only one of them, as the end of a sentence; "" if it can
-    kept_lines: tuple[int, ...] = ()  # other lines of the file with ops that must not move into a branch
+    kept_lines: tuple[int, ...] = ()  # other lines of the function with code that must not move into a branch
+    moved_lines: tuple[int, ...] = ()  # other lines of the function with ops that move into a branch
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ a branch, so that the same elements are rejected, and no random draw moves, so t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,11 +37,28 @@ class CannotBranch(Exception):
 
 
 @dataclass(frozen=True)
-class _Statement:
-    """A statement of the script that selects large arrays, and its selections."""
+class _Side:
+    """One side of a selection."""
 
-    selections: tuple[Any, ...]  # SelectV2 ops
+    tensor: Any
+    ops: tuple[Any, ...]  # compute nothing else and move into its branch, in the order of the graph
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """A statement of the script that calls `tf.where`."""
+
+    file: str
+    function: str
+    line: int
+
+
+@dataclass(frozen=True)
+class _Examined:
+    """A statement that selects large arrays."""
+
     facts: ArraySelection
+    sides: Mapping[str, tuple[_Side, _Side]]  # by the name of the op that selects
 
 
 def array_selections(graph: Any) -> tuple[ArraySelection, ...]:
@@ -49,36 +66,43 @@ def array_selections(graph: Any) -> tuple[ArraySelection, ...]:
 
     Functions that the graph calls are not searched: what remains of them has no line.
     """
-    return tuple(statement.facts for statement in _statements(graph))
+    return tuple(statement.facts for statement in _examine(graph))
 
 
-def _statements(graph: Any) -> list[_Statement]:
+def _examine(graph: Any) -> list[_Examined]:
     # By statement, not by call: AutoGraph traces a statement of several lines as if it were on its last one.
-    calls: dict[tuple[str, int], list[Any]] = {}
+    calls: dict[_Statement, list[Any]] = {}
     for op in graph.get_operations():
         caller = _caller_of_where(op) if op.type in _CALLS else None
         if caller is not None:
-            calls.setdefault((caller.filename, int(caller.lineno)), []).append(op)
-    large = {place: [op for op in ops if _selects_large_array(op)] for place, ops in calls.items()}
-    if not any(large.values()):
+            calls.setdefault(_Statement(caller.filename, caller.name, int(caller.lineno)), []).append(op)
+    large = [statement for statement, ops in calls.items() if any(map(_selects_large_array, ops))]
+    if not large:
         return []
-    examined = _Graph(graph)
-    reasons = {place: examined.obstacle(place, ops) for place, ops in calls.items()}
-    statements = []
-    for (file, line), ops in large.items():
-        if not ops:
-            continue
-        sizes = [op.outputs[0].shape.num_elements() for op in ops]
-        others = {other for (where, other), why in reasons.items() if where == file and why}
+    examined = _Graph(graph, calls)
+    found = []
+    for statement in large:
+        selections = calls[statement]
+        sizes = [op.outputs[0].shape.num_elements() for op in selections if _selects_large_array(op)]
+        why_not, kept = examined.obstacle(statement, selections), examined.kept_lines(statement)
+        sides = {} if why_not else {op.name: examined.sides(statement, op, kept) for op in selections}
+        while cut := {_line(op, statement) for op in examined.cut_ops(sides.values())}:
+            if statement.line in cut:
+                why_not, sides = "TensorFlow may fuse an op of one side with an op that both need", {}
+            else:  # it stays, so that it is rounded as before
+                kept |= {line for line in cut if line is not None}
+                sides = {op.name: examined.sides(statement, op, kept) for op in selections}
+        moved = {_line(op, statement) for both in sides.values() for side in both for op in side.ops}
         facts = ArraySelection(
-            file,
-            line,
+            statement.file,
+            statement.line,
             elements=None if None in sizes else max(sizes),
-            why_not=reasons[file, line],
-            kept_lines=tuple(sorted((examined.kept_lines(file) | others) - {line})),
+            why_not=why_not,
+            kept_lines=tuple(sorted(kept)),
+            moved_lines=tuple(sorted(line for line in moved if line is not None and line != statement.line)),
         )
-        statements.append(_Statement(tuple(calls[file, line]), facts))
-    return statements
+        found.append(_Examined(facts, sides))
+    return found
 
 
 def _selects_large_array(op: Any) -> bool:
@@ -101,9 +125,12 @@ def _caller_of_where(op: Any) -> Any:
 _DISPATCHERS = ("op_dispatch_handler", "error_handler")  # between any call and the function of TensorFlow that runs
 
 
-def _script_lines(op: Any) -> set[tuple[str, int]]:
-    """Returns the lines that ran when an op was traced, with their files."""
-    return {(frame.filename, int(frame.lineno)) for frame in op.traceback or ()}
+def _line(op: Any, statement: _Statement) -> int | None:
+    """Returns the line of the function around a statement at which an op was traced; None if it was not running."""
+    for frame in reversed(op.traceback or ()):
+        if (frame.filename, frame.name) == (statement.file, statement.function):
+            return int(frame.lineno)
+    return None
 
 
 _LAYOUT = frozenset({"ExpandDims", "Pad", "PadV2", "ReverseV2", "Shape", "Size", "Tile", "Transpose"})
@@ -117,6 +144,11 @@ _ON_STATIC_SHAPES = REDUCTIONS | {
 }  # fmt: skip
 """Ops that raise an error, if at all, for shapes and constant parameters: for every element or for none."""
 
+_REARRANGING = frozenset(
+    {"BroadcastTo", "ConcatV2", "Fill", "GatherV2", "MirrorPad", "Pack", "Reshape", "Slice", "Squeeze", "StridedSlice"}
+)
+"""Those of them that only copy values."""
+
 _DIVISIONS = frozenset({"Div", "FloorDiv", "FloorMod", "Pow", "RealDiv", "TruncateDiv", "TruncateMod"})
 """Ops that raise an error for some integers."""
 
@@ -129,7 +161,9 @@ Size = int | str
 class _Graph:
     """What is known of the ops of a graph: shapes, which of them cannot raise an error, and what depends on what."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, calls: Mapping[_Statement, Sequence[Any]]) -> None:
+        self._calls = calls
+        self._selections = {op.name for ops in calls.values() for op in ops}
         self.ops = graph.get_operations()
         self.places = {op.name: place for place, op in enumerate(self.ops)}
         self._returned = {tensor.name for tensor in graph.outputs}
@@ -141,7 +175,7 @@ class _Graph:
         for op in self.ops:
             self._shapes.update({made.name: self._shape(op, made) for made in op.outputs})
         self._movable = {op.name for op in self.ops if self._may_move(op)}
-        self._kept_lines = {op.name: _script_lines(op) for op in self.ops if op.name not in self._movable}
+        self._kept = [op for op in self.ops if op.name not in self._movable]
 
     def _ancestors(self, ops: Iterable[Any]) -> set[str]:
         """Returns the names of ops and of all that they depend on."""
@@ -155,24 +189,22 @@ class _Graph:
 
     # -- legality
 
-    def obstacle(self, place: tuple[str, int], ops: Sequence[Any]) -> str:
+    def obstacle(self, statement: _Statement, ops: Sequence[Any]) -> str:
         """Returns why the selections of a statement cannot be branches, as the end of a sentence; "" if they can."""
         if any(op.type == "Where" or op.inputs[0].shape.rank != 0 for op in ops):
             return "a condition in the same statement is not a single value"
-        if any(tensor.op.type not in (*_CALLS, "Placeholder") and _caller_of_where(tensor.op) is not None
-               for op in ops for tensor in op.inputs):  # fmt: skip
+        given = {tensor.op for op in ops for tensor in op.inputs}
+        if any(one.type not in (*_CALLS, "Placeholder") and _caller_of_where(one) is not None for one in given):
             return "an argument is not a tensor, which tf.where converts and tf.cond does not"
         if not all(self._has_equal_sides(op) for op in ops):
             return "it is not certain that both arrays always have the same shape"
         chosen = self._ancestors(tensor.op for op in ops for tensor in op.inputs[1:])
         asked = self._ancestors(op.inputs[0].op for op in ops)
-        for name, lines in self._kept_lines.items():
-            if place not in lines:
-                continue
+        for op in self._kept:
             # The result of a stateless op that no side depends on is used elsewhere in the statement, or nowhere.
-            kind = self.ops[self.places[name]].type
-            if name in chosen or (name not in asked and tensorflow_private.op_is_stateful(kind)):
-                return f"the op {kind} of the same statement must not move into a branch"
+            harmless = op.name in asked or not tensorflow_private.op_is_stateful(op.type)
+            if (op.name in chosen or not harmless) and _line(op, statement) == statement.line:
+                return f"the op {op.type} of the same statement must not move into a branch"
         return ""
 
     def _has_equal_sides(self, op: Any) -> bool:
@@ -181,9 +213,22 @@ class _Graph:
         known = self._shapes[first.name]
         return len(shapes) == 1 and known is not None and known == self._shapes[second.name]
 
-    def kept_lines(self, file: str) -> set[int]:
-        """Returns the lines of a file with an op that must not move into a branch."""
-        return {line for lines in self._kept_lines.values() for where, line in lines if where == file}
+    def kept_lines(self, statement: _Statement) -> set[int]:
+        """Returns the other lines of the function around a statement with code that must not move into a branch."""
+        alike = {one.line for one in self._calls if (one.file, one.function) == (statement.file, statement.function)}
+        lines = {_line(op, statement) for op in self._kept}
+        return {line for line in lines | alike if line is not None and line != statement.line}
+
+    def cut_ops(self, selections: Iterable[tuple[_Side, _Side]]) -> Iterator[Any]:
+        """Yields ops that move, but that TensorFlow may fuse with one that stays: they would be rounded differently."""
+        for sides in selections:
+            moved = {op.name: op for side in sides for op in side.ops}
+            for op, above in ((moving, tensor.op) for moving in moved.values() for tensor in moving.inputs):
+                if above.name in moved or not (_computes(op) and _computes(above)):
+                    continue
+                others = {one.type for made in above.outputs for one in made.consumers() if one.name in self.live}
+                if others <= {op.type} or (above.type, op.type) in _FUSED_THOUGH_SHARED:
+                    yield op
 
     def _may_move(self, op: Any) -> bool:
         """Whether an op always has the same result wherever it runs, and raises no error for some elements alone."""
@@ -228,21 +273,29 @@ class _Graph:
 
     # -- branches
 
-    def exclusive_ops(self, selection: Any, side: Any, rewritten: frozenset[str]) -> tuple[Any, ...]:
-        """Returns the ops that compute nothing but one side of a selection and may move, in the order of the graph.
+    def sides(self, statement: _Statement, selection: Any, kept: set[int]) -> tuple[_Side, _Side]:
+        """Returns both sides of a selection in a statement; ops on the lines `kept` stay."""
 
-        Args:
-            selection: the op that selects.
-            side: one of its inputs.
-            rewritten: names of all ops that become branches themselves; they stay.
-        """
+        def moves(op: Any) -> bool:
+            if op.type == "Placeholder" or op.name in self._selections or op.name not in self._movable:
+                return False
+            line = _line(op, statement)
+            return line is not None and line not in kept  # a patch changes no other function
+
+        first, second = (
+            _Side(tensor, self._exclusive_ops(selection, tensor, moves)) for tensor in selection.inputs[1:]
+        )
+        return first, second
+
+    def _exclusive_ops(self, selection: Any, side: Any, moves: Callable[[Any], bool]) -> tuple[Any, ...]:
+        """Returns the ops that compute nothing but one side of a selection and may move, in the order of the graph."""
         moved: dict[str, Any] = {}
         once = [tensor.op.name for tensor in selection.inputs].count(side.op.name) == 1
         waiting = [-self.places[side.op.name]] if once else []
         while waiting:
             place = heapq.heappop(waiting)  # the last op first: all that reads its results was decided on before
             op = self.ops[-place]
-            if op.name in moved or op.name not in self._movable or op.type == "Placeholder" or op.name in rewritten:
+            if op.name in moved or not moves(op):
                 continue
             readers = {reader.name for made in op.outputs for reader in made.consumers()} & self.live
             if op.name == side.op.name:
@@ -252,6 +305,16 @@ class _Graph:
                 for tensor in op.inputs:
                     heapq.heappush(waiting, -self.places[tensor.op.name])
         return tuple(sorted(moved.values(), key=lambda op: self.places[op.name]))
+
+
+_FUSED_THOUGH_SHARED = frozenset({("Exp", "Sub"), ("Add", "Log"), ("AddV2", "Log")})
+"""Ops of which TensorFlow makes one (`Expm1`, `Log1p`) even if another op reads the result of the first."""
+
+
+def _computes(op: Any) -> bool:
+    """Whether an op computes floats, so that fusing it with another may change how they are rounded."""
+    compute = op.type in ELEMENTWISE - {"Cast", "SelectV2"} or op.type in _ON_STATIC_SHAPES - _REARRANGING
+    return compute and any(made.dtype.is_floating for made in op.outputs)
 
 
 _NO_NUMBERS = (tf.string, tf.resource, tf.variant)
@@ -329,29 +392,28 @@ def select_by_branch(traced: Any) -> Any:
         CannotBranch: there is none, or static shapes would be lost.
     """
     graph = traced.function.graph
-    statements = _statements(graph)
-    selections = [op for one in statements if not one.facts.why_not for op in one.selections]
-    if not selections:
+    statements = _examine(graph)
+    branched = {name: sides for one in statements if not one.facts.why_not for name, sides in one.sides.items()}
+    if not branched:
         raise CannotBranch(next((one.facts.why_not for one in statements), "it selects no large arrays"))
-    examined, given = _Graph(graph), graph.as_graph_def()
-    rewritten = frozenset(op.name for op in selections)
+    given = graph.as_graph_def()
     nodes = {node.name: node for node in given.node}
-    pieces, gone = dict[str, TracedOps](), set(nodes) - examined.live
-    for place, op in enumerate(selections):
-        sides = [(side, examined.exclusive_ops(op, side, rewritten)) for side in op.inputs[1:]]
-        moved = {one.name for _, ops in sides for one in ops}
-        read = [one for _, ops in sides for moving in ops for one in moving.inputs]
+    pieces, gone = dict[str, TracedOps](), set(nodes) - _Graph(graph, {}).live
+    for place, (name, sides) in enumerate(branched.items()):
+        op = graph.get_operation_by_name(name)
+        moved = {one.name for side in sides for one in side.ops}
+        read = [one for side in sides for moving in side.ops for one in moving.inputs]
         taken = {one.name: one for one in read if one.op.name not in moved}
-        taken |= {side.name: side for side, ops in sides if not ops}
-        branches = [(side.name, _graph_def(given, [nodes[one.name] for one in ops])) for side, ops in sides]
+        taken |= {side.tensor.name: side.tensor for side in sides if not side.ops}
+        branches = [(side.tensor.name, _graph_def(given, [nodes[one.name] for one in side.ops])) for side in sides]
         given_tensors = [op.inputs[0], *taken.values()]
-        pieces[op.name] = TracedOps(
+        pieces[name] = TracedOps(
             f"branch{place}",
             partial(_select, branches, list(taken)),
             [tf.TensorSpec(one.shape, one.dtype) for one in given_tensors],
             [one.name for one in given_tensors],
         )
-        if pieces[op.name].traced.outputs[0].shape.as_list() != op.outputs[0].shape.as_list():
+        if pieces[name].traced.outputs[0].shape.as_list() != op.outputs[0].shape.as_list():
             raise CannotBranch("its static shapes would be lost")
         gone |= moved
     edited = _graph_def(given, [])

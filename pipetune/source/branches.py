@@ -54,7 +54,14 @@ def select_by_branch(draft: Draft, node: str, selections: Sequence[ArraySelectio
         statement, calls = _calls_at(tree, function, selection.line + moved)
         refuse_used_elsewhere(draft, file, function, root)
         kept = frozenset(line + moved for line in selection.kept_lines)
-        splices += _Branches(tree, function, statement, calls, kept).splices()
+        branches = _Branches(tree, function, statement, calls, kept)
+        left = {line + moved for line in selection.moved_lines} - branches.moved_lines
+        if left:
+            raise CannotExpress(
+                f"Line {min(left)} computes what only one side of tf.where needs, but is not written in a way that is "
+                "safe to move."
+            )
+        splices += branches.splices()
     return draft.splice(file, splices)
 
 
@@ -124,6 +131,11 @@ class _Branches:
         for given in self._calls.values():
             for side in (given["x"].value, given["y"].value):
                 self._move(side, statement)
+
+    @property
+    def moved_lines(self) -> set[int]:
+        """The lines of the statements that move into a branch."""
+        return {line for statement in self._removed for line in self._lines(statement.small)}
 
     def splices(self) -> Iterator[Splice]:
         """Yields the changes."""

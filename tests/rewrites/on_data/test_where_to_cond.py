@@ -78,7 +78,8 @@ def _by_keyword(x: Any) -> Any:
 def _draws_of_a_branch(x: Any) -> Any:
     noise = tf.random.normal(tf.shape(x))
     noisy = x + 0.1 * noise
-    return tf.where(_half(), noisy, x) + tf.random.uniform([])
+    chosen = tf.where(_half(), noisy, x)
+    return chosen + tf.random.uniform([])
 
 
 def _same_draws_behind_it(x: Any) -> Any:
@@ -105,8 +106,8 @@ def _twice_by_a_helper(x: Any) -> Any:
 
 
 def _both_sides_need_it(x: Any) -> Any:
-    common = tf.exp(x)
-    return tf.where(_half(), common + 1.0, common - 1.0), common
+    common = tf.exp(x) * 0.3
+    return tf.where(_half(), tf.sin(common), common * 0.7), common
 
 
 def _one_inside_the_other(x: Any) -> Any:
@@ -280,6 +281,20 @@ def _in_a_traced_loop(x: Any) -> Any:
     return tf.map_fn(lambda row: tf.where(_half(), -row, row), tf.tile(x[None], [2, 1, 1, 1]))
 
 
+def _fused_with_an_op_that_stays(x: Any) -> Any:
+    common = tf.exp(x)
+    return tf.where(_half(), common - 1.0, common)
+
+
+def _same_op_on_both_sides(x: Any) -> Any:
+    common = x * 0.3
+    return tf.where(_half(), common * 0.7, common * 0.9)
+
+
+def _draw_elsewhere_in_the_statement(x: Any) -> Any:
+    return tf.where(_half(), -x, x) + tf.random.uniform([])
+
+
 def _small(x: Any) -> Any:
     return tf.where(_half(), -x[:3], x[:3])
 
@@ -305,6 +320,9 @@ SILENT: list[tuple[Function, bool, str]] = [
     (_beside_a_condition_for_each_number, True, "not a single value"),
     (_decorated, True, "selects nothing large"),
     (_in_a_traced_loop, True, "selects nothing large"),
+    (_fused_with_an_op_that_stays, True, "may fuse an op"),
+    (_same_op_on_both_sides, True, "may fuse an op"),
+    (_draw_elsewhere_in_the_statement, True, "RandomUniform"),
     (_small, True, "selects nothing large"),
 ]
 
