@@ -75,7 +75,7 @@ GOLDEN: list[tuple[str, str, str]] = [
 ]
 
 
-def emitted(tmp_path, text: str, *, newline: str = "\n", why_not: str = "", above: str = "") -> tuple[str, Emission]:
+def emitted(tmp_path, text: str, *, newline: str = "\n", why_not: str = "", others=()) -> tuple[str, Emission]:
     path = tmp_path / "sample.py"
     path.write_bytes(text.replace("\n", newline).encode())
     marked = {
@@ -95,7 +95,7 @@ def emitted(tmp_path, text: str, *, newline: str = "\n", why_not: str = "", abov
         Rewrite("where-to-cond", node.id, Safety.EXACT, (edit,), ""),
         Rewrite("parallel-map", node.id, Safety.STATISTICAL, (calls,), ""),
     )
-    emission = emit(pipeline, Plan("p", rewrites))
+    emission = emit(pipeline, Plan("p", rewrites), other_pipelines=list(others))
     new = emission.files.get(str(path), ("", path.read_bytes().decode()))[1]
     return new.replace(newline, "\n"), emission
 
@@ -182,6 +182,26 @@ def test_unsupported_function_is_refused(tmp_path, name, text, why):
 
 def test_table_of_refused_cases_is_longer():
     assert len(REFUSED) > len(GOLDEN)
+
+
+def test_call_that_code_which_has_not_run_may_share(tmp_path):
+    builder = "def make():\n    return tf.data.Dataset.range(3).map(choose)\n\n\ntrain(make())\n\n\ndef later():\n    return make()\n"
+    new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + builder)
+    assert emission.not_covered == () and "tf.cond(" in new
+
+
+def test_call_shared_with_a_dataset_that_needs_both_arrays_is_refused(tmp_path):
+    builder = "def make(n):\n    return tf.data.Dataset.range(n).map(choose)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
+    text = HEAD + GOLDEN[0][1] + "\n\n" + builder
+    path = tmp_path / "sample.py"
+    path.write_text(text)
+    other = record(path).pipeline()
+    place = ArraySelection(str(path), 5, 99_999)
+    for found, refused in (((), True), ((replace(place, why_not="no"),), True), ((place,), False)):
+        function = FunctionFacts(name="choose", digest="d", selections=found)
+        nodes = tuple(replace(one, function=function if one.op == "map" else None) for one in other)
+        _, emission = emitted(tmp_path, text, others=[replace(other, name="validation", nodes=nodes)])
+        assert bool(emission.not_covered) is refused
 
 
 def test_selection_that_needs_both_arrays_stays(tmp_path):
