@@ -199,10 +199,10 @@ class _Graph:
         if not all(self._has_equal_sides(op) for op in ops):
             return "it is not certain that both arrays always have the same shape"
         chosen = self._ancestors(tensor.op for op in ops for tensor in op.inputs[1:])
-        asked = self._ancestors(op.inputs[0].op for op in ops)
+        condition_ops = self._ancestors(op.inputs[0].op for op in ops)
         for op in self._kept:
             # The result of a stateless op that no side depends on is used elsewhere in the statement, or nowhere.
-            harmless = op.name in asked or not tensorflow_private.op_is_stateful(op.type)
+            harmless = op.name in condition_ops or not tensorflow_private.op_is_stateful(op.type)
             if (op.name in chosen or not harmless) and _line(op, statement) == statement.line:
                 return f"the op {op.type} of the same statement must not move into a branch"
         return ""
