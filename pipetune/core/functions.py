@@ -17,6 +17,7 @@ class FunctionVariant(enum.StrEnum):
     ON_INPUT = "on what the map gets"  # a predicate, retraced to run upstream of the map that preceded it
     FUSED = "on what the functions of the maps above give"  # it calls the functions of the upstream maps itself
     DECODE_AND_CROP = "decoding only what it crops"  # decodes the crop window of a JPEG instead of the whole image
+    BRANCHING = "computing only what it selects"  # `tf.cond` instead of `tf.where`
     HEAD = "its first part alone"  # of a function that was split in two
     TAIL = "its second part alone"
     TAIL_ON_BATCHES = "its second part alone, on batches"
@@ -26,6 +27,10 @@ _ON_BATCHES = frozenset(
     {FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED, FunctionVariant.PARSING, FunctionVariant.GATHERING,
      FunctionVariant.TAIL_ON_BATCHES}
 )  # fmt: skip
+
+
+EDITED_GRAPHS = (FunctionVariant.DECODE_AND_CROP, FunctionVariant.BRANCHING)
+"""Variants that replace ops of the traced function; a patch writes them in other ops than a plan runs."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,11 @@ class CropDecoding(ProbeResult):
     seen: str = ""  # the examined elements, all JPEGs: "48 elements, start, middle and end"
 
 
+@dataclass(frozen=True)
+class Branching(ProbeResult):
+    """Whether a function could compute only the arrays that it selects (`pipelines/array_selections.py`)."""
+
+
 class SplitPosition(enum.StrEnum):
     """Where a function is split in two."""
 
@@ -131,11 +141,14 @@ class ScaledDecoding(ProbeResult):
 
 @dataclass(frozen=True)
 class ArraySelection:
-    """A call of `tf.where` that chooses between two whole arrays by a single condition."""
+    """A statement that chooses between two whole arrays by a single condition, with `tf.where`."""
 
     file: str
     line: int
-    elements: int | None = None  # numbers in the array; None: its shape is not fully known
+    elements: int | None = None  # numbers in the largest array; None: a shape is not fully known
+    why_not: str = ""  # why it cannot compute only one of them, as the end of a sentence; "" if it can
+    kept_lines: tuple[int, ...] = ()  # other lines of the function with code that must not move into a branch
+    moved_lines: tuple[int, ...] = ()  # other lines of the function with ops that move into a branch
 
 
 @dataclass(frozen=True)
@@ -166,6 +179,7 @@ class FunctionFacts:
     fused: MapFusion | None = None  # of the last of consecutive maps; None: not probed
     cropping: CropDecoding | None = None  # None: not probed, or it decodes no JPEG
     cuts: tuple[FunctionSplit, ...] | None = None  # at most one per kind; None: not probed
+    branching: Branching | None = None  # None: not probed, or it selects no large arrays
     shrinking: ScaledDecoding | None = None  # None: not probed, or it decodes no JPEG
     form: FunctionVariant = FunctionVariant.AS_TRACED
     first: tuple[str, ...] = ()  # ids of operators whose functions it calls before its own
@@ -176,6 +190,10 @@ class FunctionFacts:
     def called_on_batches(self) -> bool:
         """Whether an edit calls it on batches, in any variant."""
         return self.form in _ON_BATCHES
+
+    def edited_graph(self, form: FunctionVariant) -> ProbeResult | None:
+        """Returns whether the function has one of the variants `EDITED_GRAPHS`; None if that was not probed."""
+        return self.cropping if form is FunctionVariant.DECODE_AND_CROP else self.branching
 
     @property
     def stateless(self) -> bool:

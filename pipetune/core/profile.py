@@ -158,7 +158,7 @@ class OperatorProfile:
     waiting_interval: Interval | None = None  # of `waiting_seconds`; only from differencing
     cost_source: CostSource = CostSource.RUNTIME_MODEL
     on_batch_seconds: float | None = None  # per batch, if its function can be called on one or its rows gathered
-    cropping_share: float | None = None  # share of its cost that remains if only the crop is decoded
+    variant_shares: Mapping[str, float] | None = None  # share of its cost that remains, by `FunctionVariant`
     shrinking_share: float | None = None  # share of its cost that remains when decoding at a smaller scale
     cuts: Mapping[str, SplitCosts] | None = None  # by `SplitPosition`; None: not measured
     several_threads: bool = False  # a kernel of it uses several threads; only from differencing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from pipetune.core.functions import ArraySelection
@@ -137,18 +137,23 @@ def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
         )
 
 
-def selections_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
+def selections_in_maps(pipeline: Pipeline, profile: Profile, *, rewritten: Collection[str] = ()) -> Iterator[Finding]:
     """Yields findings on `tf.where` with one condition in maps that take `_NOTABLE_SHARE` or more of the CPU time.
 
     With `tf.cond` in its place, the input of two examples ran faster on two cores (6 rounds each): that of `simclr`,
     which turns images grey by chance, 1.45 times (1.10 to 1.49), that of `mask_rcnn`, which mirrors them, 1.31 times
     (1.16 to 1.43).
+
+    Args:
+        pipeline: the pipeline as written.
+        profile: its profile.
+        rewritten: ids of maps for which `where-to-cond` is proposed; nothing is told of what it changes.
     """
     reported: set[ArraySelection] = set()
     for node, share in _costly_maps(pipeline, profile):
         for selection in node.function.selections if node.function is not None else ():
-            if selection in reported:
-                continue  # the function is called twice
+            if selection in reported or (node.id in rewritten and not selection.why_not):
+                continue  # the function is called twice, or changed
             reported.add(selection)
             size = f" of {selection.elements:,} numbers" if selection.elements is not None else ""
             yield Finding(
@@ -161,6 +166,7 @@ def selections_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding
                 hint=(
                     "Use tf.cond(condition, lambda: ..., lambda: ...), which returns one of the two, and compute in "
                     "each lambda what only this one needs, apart from random draws."
+                    + (f" pipetune does not make this change: {selection.why_not}." if selection.why_not else "")
                 ),
                 file=selection.file,
                 line=selection.line,

@@ -1,4 +1,4 @@
-"""Measures the cost of rewritten functions: on whole batches, decoding less of their images, or split in two."""
+"""Measures the cost of rewritten functions: on whole batches, with an edited graph, or split in two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, map_functions
 from pipetune.pipelines.function_splitting import SplittableFunction
 from pipetune.pipelines.replay import replay
-from pipetune.pipelines.window_decoding import decode_only_window
 from pipetune.probes.batches import downstream_batch, map_two_parts
 from pipetune.probes.decoding import decode_at_scale
 from pipetune.timing import windows
@@ -143,22 +142,24 @@ def _window(dataset: Any) -> float:
         free_iterators()
 
 
-_CROP_ELEMENTS = 64  # kept in memory and reused
+_SHARE_ELEMENTS = 64  # kept in memory and reused
 
 
-def measure_cropping_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
-    """Returns the share of CPU time that remains if a map decodes only the window it crops, by node id.
+def measure_variant_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, Mapping[str, float]]:
+    """Returns the share of CPU time that remains if a map's graph is edited, by node id and variant.
 
     Args:
         source: the live pipeline.
-        annotated: the pipeline of `source`, annotated by `annotate_crops`.
+        annotated: the pipeline of `source`, annotated by `annotate_crops` and `annotate_branches`.
     """
-    found: dict[str, float | None] = {}
+    found: dict[str, dict[str, float]] = {}
     for node in annotated:
-        answer = node.function.cropping if node.function is not None else None
-        if answer is not None and not answer.why_not:
-            found[node.id] = _share(source, node, decode_only_window)
-    return {name: share for name, share in found.items() if share is not None}
+        for form, edit in map_functions.GRAPH_EDITS.items():
+            answer = node.function.edited_graph(form) if node.function is not None else None
+            share = _share(source, node, edit) if answer is not None and not answer.why_not else None
+            if share is not None:
+                found.setdefault(node.id, {})[form.value] = share
+    return found
 
 
 def measure_shrinking_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
@@ -186,7 +187,7 @@ def _share(source: live.LivePipeline, node: Node, make_variant: Callable[[Any], 
 
     try:
         with windows.as_run_failed():
-            rounds, _ = alternating_cpu_seconds(source.datasets[node.inputs[0]], _CROP_ELEMENTS, forms)
+            rounds, _ = alternating_cpu_seconds(source.datasets[node.inputs[0]], _SHARE_ELEMENTS, forms)
     except RunFailed:
         return None  # a trial that runs it will report the reason
     shares = [max(0.0, after - nothing) / (before - nothing) for nothing, before, after in rounds if before > nothing]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pipetune.core.functions import FunctionVariant
 from pipetune.core.machine import IDEAL, Overheads
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
@@ -104,9 +103,9 @@ def _on_batches(node: Node) -> bool:
 
 
 def remaining_cost_share(node: Node, measured: OperatorProfile | None) -> float | None:
-    """Returns the measured share of the cost that decoding only the crop window leaves; None for other variants."""
-    form = node.function.form if node.function is not None else FunctionVariant.AS_TRACED
-    return measured.cropping_share if measured is not None and form is FunctionVariant.DECODE_AND_CROP else None
+    """Returns the measured share of the cost that the variant of the function has; None if it was not measured."""
+    shares = measured.variant_shares if measured is not None else None
+    return shares.get(node.function.form) if shares and node.function is not None else None
 
 
 def inputs_per_output(node: Node, profile: Profile) -> float:

@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.functions import ArraySelection, FunctionFacts
-from pipetune.pipelines.call_sites import is_library
+from pipetune.core.functions import FunctionFacts
+from pipetune.pipelines.array_selections import array_selections
 from pipetune.pipelines.objects import live_objects
 
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless", "GeneratorDataset"})
@@ -74,44 +74,9 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         side_effects=tuple(kind for kind in types if _has_side_effect(kind)),
         reads_files=any(kind in _FILE_READS for kind in types),
         can_raise=any(kind in _CHECKS for kind in types),
-        selections=tuple(_array_selections(concrete.graph)),
+        selections=array_selections(concrete.graph),
         hands_on=_passed_through(concrete),
     )
-
-
-_LARGE_ARRAY = 16_384
-"""Numbers in an array, from which on choosing it by a single condition is told. By judgement: with TensorFlow 2.21, one
-thread took 0.2 ms longer for 3,072 numbers than `tf.cond`, 0.8 ms for 150,528, and 14 ms for 921,600."""
-
-_IMAGE_RANK = 3  # of an array whose shape is not fully known: boxes and tokens have fewer dimensions and are smaller
-
-
-def _array_selections(graph: Any) -> Iterator[ArraySelection]:
-    """Yields the calls of `tf.where` in the script that choose between large arrays by one condition.
-
-    Functions that the graph calls are not searched: what remains of them has no line.
-    """
-    for op in graph.get_operations():
-        if op.type != "SelectV2" or op.inputs[0].shape.rank != 0 or not op.outputs[0].shape.rank:
-            continue
-        elements = op.outputs[0].shape.num_elements()
-        large = op.outputs[0].shape.rank >= _IMAGE_RANK if elements is None else elements >= _LARGE_ARRAY
-        caller = _caller_of_where(op)
-        if large and caller is not None:
-            yield ArraySelection(caller.filename, int(caller.lineno), elements)
-
-
-def _caller_of_where(op: Any) -> Any:
-    """Returns the frame of the script that called `tf.where`; None if a library did."""
-    frames = list(op.traceback or ())
-    while frames and frames[-1].name != "where_v2":
-        frames.pop()
-    while frames and frames[-1].name in ("where_v2", *_DISPATCHERS):
-        frames.pop()
-    return frames[-1] if frames and not is_library(frames[-1].filename) else None
-
-
-_DISPATCHERS = ("op_dispatch_handler", "error_handler")  # between any call and the function of TensorFlow that runs
 
 
 def _passed_through(concrete: Any) -> tuple[int, ...]:

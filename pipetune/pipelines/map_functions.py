@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -13,10 +13,12 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts, FunctionVariant, MapFusion
 from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
-from pipetune.pipelines import function_splitting, functions, gathering, live, window_decoding
+from pipetune.pipelines import function_splitting, functions, gathering, live
+from pipetune.pipelines.array_selections import select_by_branch
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.lifting import output_terms
 from pipetune.pipelines.terms import CannotProve, Term
+from pipetune.pipelines.window_decoding import decode_only_window
 
 
 def build_variant(
@@ -159,7 +161,15 @@ def _function_variant(function: FunctionFacts | None, original: Any, above: Any)
     traced = original._map_func
     if function is not None and function.called_on_batches:
         return build_variant(tensorflow_private.python_function(traced), form, above.element_spec)
-    return window_decoding.decode_only_window(traced) if form is FunctionVariant.DECODE_AND_CROP else traced
+    edit = GRAPH_EDITS.get(form)
+    return edit(traced) if edit is not None else traced
+
+
+GRAPH_EDITS: Mapping[FunctionVariant, Callable[[Any], Any]] = {
+    FunctionVariant.DECODE_AND_CROP: decode_only_window,
+    FunctionVariant.BRANCHING: select_by_branch,
+}
+"""Functions that return a traced function in one of the variants `EDITED_GRAPHS`."""
 
 
 def _part(function: FunctionFacts, original: Any, above: Any) -> Any:

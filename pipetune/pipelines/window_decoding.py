@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.pipelines.function_splitting import rebuild_function
+from pipetune.pipelines.graph_edits import TracedOps, replacement_node
 
 DECODER = "DecodeJpeg"
 
@@ -309,7 +310,7 @@ def decode_only_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
     return made
 
 
-def _edited_graph(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[_TracedOps, _TracedOps]]:
+def _edited_graph(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[TracedOps, TracedOps]]:
     """Returns the GraphDef with decode and crop replaced; all other ops keep their names, inputs and seeds.
 
     New ops take the position of the ops they replace, because random draws are numbered in op order. Ops between
@@ -321,10 +322,10 @@ def _edited_graph(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[_Trac
     given = graph.as_graph_def()
     at = {node.name: node for node in given.node}
     decode, cut = at[crop.decode.name], at[crop.slice_op.name]
-    shapes = _TracedOps(
+    shapes = TracedOps(
         "shape", lambda contents: image_shapes(contents, crop), [crop.decode.inputs[0]], [decode.input[0]]
     )
-    window = _TracedOps(
+    window = TracedOps(
         "window",
         lambda *tensors: decode_window(crop, *tensors, margin=margin),
         [crop.decode.inputs[0], tf.TensorSpec([3], tf.int32), *crop.slice_op.inputs[1:3]],
@@ -341,76 +342,23 @@ def _edited_graph(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[_Trac
         if node.name == decode.name:
             edited.node.extend(shapes.nodes)
         elif node.name in replaced:
-            edited.node.append(_replacement_node(node, "Identity", [replaced[node.name]], T=node.attr["out_type"].type))
+            edited.node.append(replacement_node(node, "Identity", [replaced[node.name]], T=node.attr["out_type"].type))
         elif node.name == cut.name:
             edited.node.extend(window.nodes)
-            edited.node.append(_replacement_node(decode, "Identity", [image], T=tf.uint8.as_datatype_enum))
+            edited.node.append(replacement_node(decode, "Identity", [image], T=tf.uint8.as_datatype_enum))
             edited.node.extend(_slice_nodes(node, [node.input[0], begin, size], crop.slice_op.outputs[0].shape))
         else:
             edited.node.append(node)
     return edited, (shapes, window)
 
 
-def _replacement_node(node: Any, op: str, inputs: Sequence[str], **types: int) -> Any:
-    """Returns a node of type `op` with the name and the control inputs of `node`; `types` are its dtype attributes."""
-    made = tf.compat.v1.NodeDef(name=node.name, op=op, device=node.device)
-    made.input.extend([*inputs, *(name for name in node.input if name.startswith("^"))])
-    for name, kind in types.items():
-        made.attr[name].type = kind
-    return made
-
-
 def _slice_nodes(node: Any, inputs: Sequence[str], shape: Any) -> Iterator[Any]:
     """Yields the ops that slice the window out of the decoded image in place of `node`; the static shape is kept."""
     kind = node.attr["T"].type
-    cut = _replacement_node(node, "Slice", inputs, T=kind, Index=tf.int32.as_datatype_enum)
+    cut = replacement_node(node, "Slice", inputs, T=kind, Index=tf.int32.as_datatype_enum)
     if not shape.is_fully_defined():
         cut.name = f"pipetune/cut/{node.name}"
-        known = _replacement_node(node, "EnsureShape", [cut.name], T=kind)
+        known = replacement_node(node, "EnsureShape", [cut.name], T=kind)
         known.attr["shape"].shape.CopyFrom(shape.as_proto())
         yield known
     yield cut
-
-
-class _TracedOps:
-    """Ops traced from a Python function, to be inserted into another graph.
-
-    Args:
-        name: part of the prefix of the new ops' names.
-        function: called with one argument per item of `like`.
-        like: tensors or specs with the shapes and dtypes of the arguments; a tensor with a static value is passed as
-            that value (an array).
-        feeds: for each item of `like`, the name of its tensor in the other graph.
-    """
-
-    def __init__(self, name: str, function: Callable[..., Any], like: Sequence[Any], feeds: Sequence[str]) -> None:
-        values = [tf.get_static_value(one) if not isinstance(one, tf.TensorSpec) else None for one in like]
-        fed = [place for place, value in enumerate(values) if value is None]
-
-        def body(*given: Any) -> Any:
-            tensors = dict(zip(fed, given, strict=True))
-            return function(*(tensors.get(place, value) for place, value in enumerate(values)))
-
-        self.traced = tensorflow_private.data_function(
-            body, [tf.TensorSpec(like[place].shape, like[place].dtype) for place in fed]
-        )
-        graph = self.traced.graph
-        graph_def = graph.as_graph_def()
-        self.library = graph_def.library
-        names = {tensor.op.name: feeds[place] for place, tensor in zip(fed, graph.inputs, strict=True)}
-        returned = {tensor.op.name: tensor.op.inputs[0].name for tensor in graph.outputs}  # each output is an Identity
-        self.nodes: list[Any] = []
-        for node in graph_def.node:
-            if node.name not in names and node.name not in returned:
-                node.name = f"pipetune/{name}/{node.name}"
-                node.input[:] = [self._reference(reference, name, names) for reference in node.input]
-                self.nodes.append(node)
-        self.outputs = [self._reference(returned[tensor.op.name], name, names) for tensor in graph.outputs]
-
-    @staticmethod
-    def _reference(reference: str, prefix: str, names: Mapping[str, str]) -> str:
-        plain = reference.lstrip("^").partition(":")[0]
-        if plain in names:
-            return names[plain]
-        mark = "^" if reference.startswith("^") else ""
-        return f"{mark}pipetune/{prefix}/{reference.removeprefix('^')}"

@@ -6,6 +6,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.pipelines import live
 from pipetune.pipelines.map_functions import annotate_fusions
 from pipetune.probes.batches import annotate_batches, annotate_predicates
+from pipetune.probes.branching import annotate_branches
 from pipetune.probes.decoding import annotate_crops, annotate_scales
 from pipetune.probes.splits import annotate_gathers, annotate_splits
 
@@ -13,6 +14,7 @@ _ANNOTATIONS = (  # whether a function can be split depends on what it does on b
     annotate_batches,
     annotate_predicates,
     annotate_fusions,
+    annotate_branches,
     annotate_crops,
     annotate_scales,
     annotate_splits,

@@ -14,7 +14,7 @@ from pipetune import tensorflow_private
 from pipetune.core.functions import CropDecoding, ScaledDecoding
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.equality import recordings
-from pipetune.pipelines import functions, live
+from pipetune.pipelines import live
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.function_splitting import rebuild_function
 from pipetune.pipelines.window_decoding import (
@@ -25,6 +25,7 @@ from pipetune.pipelines.window_decoding import (
     find_crop,
     find_resize,
 )
+from pipetune.probes.branching import ShapesLost, edited_digest
 
 _SAMPLED = 48  # elements examined
 _MIN_SAMPLED = 8  # elements that must be read in time, unless the dataset has fewer
@@ -106,15 +107,12 @@ def probe_crop(source: live.LivePipeline, node: Node) -> CropDecoding:
         edited = decode_only_window(original._map_func)
         decode = find_crop(original._map_func.function.graph).decode
         seen = sample_jpegs(source.datasets[node.inputs[0]], original._map_func, decode)
-        with tensorflow_private.reusing_traced_functions():
-            mapped = source.datasets[node.inputs[0]].map(edited)
-    except WholeImageNeeded as reason:
+        digest = edited_digest(source, node, edited)
+    except (WholeImageNeeded, ShapesLost) as reason:
         return CropDecoding(why_not=str(reason))
     except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
         return CropDecoding(why_not=f"its graph cannot be changed ({type(error).__name__})")
-    if mapped.element_spec != original.element_spec:
-        return CropDecoding(why_not="its static shapes would be lost")
-    return CropDecoding(digest=functions.read_facts(mapped._map_func).digest, seen=seen.description)
+    return CropDecoding(digest=digest, seen=seen.description)
 
 
 _MAX_MEAN_DIFFERENCE = 0.1

@@ -9,6 +9,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
 from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
+from pipetune.rewrites.pricing import variant_share
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "decode-and-crop"
@@ -31,7 +32,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if node.function.cropping is None and not _decodes_images(node):
             continue
         why = _obstacle(node, context)
-        share = _remaining_cost_share(node, context)
+        share = variant_share(context, node.id, FunctionVariant.DECODE_AND_CROP)
         if why:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} decodes whole images: {why}.")
         elif share is not None and share > 1 - MIN_SAVED_SHARE:
@@ -43,12 +44,6 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
             )
         else:
             yield _rewrite(node)
-
-
-def _remaining_cost_share(node: Node, context: RuleContext) -> float | None:
-    """Returns the measured share of its cost that the rewritten function keeps; None if not measured."""
-    measured = context.profile.operator(node.id) if context.profile is not None else None
-    return measured.cropping_share if measured is not None else None
 
 
 def _decodes_images(node: Node) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pipetune.core.edits import Insert, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.element_counts import element_bytes, max_elements
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -67,6 +68,13 @@ def blocked_seconds_per_output(context: RuleContext, node_id: str) -> float:
     if measured is None or measured.visits is None or measured.cpu_seconds is None:
         return 0.0
     return (measured.waiting_seconds or 0.0) * measured.visits
+
+
+def variant_share(context: RuleContext, node_id: str, form: FunctionVariant) -> float | None:
+    """Returns the measured share of its cost that a function keeps in a variant; None if not measured."""
+    measured = context.profile.operator(node_id) if context.profile is not None else None
+    shares = measured.variant_shares if measured is not None else None
+    return shares.get(form) if shares is not None else None
 
 
 def shuffle_buffer_elements(context: RuleContext, shuffle: Node) -> int:

@@ -311,6 +311,29 @@ def _is_dataset_class(tree: SyntaxTree, owner: cst.BaseExpression, names: int) -
     return names > 0 and any(_is_dataset_class(tree, value, names - 1) for value in given)
 
 
+def arguments_by_name(call: cst.Call, names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
+    """Returns the arguments of a call by parameter name; None if it has starred or other arguments.
+
+    Args:
+        names: parameters in their order, which may be passed by position or by name.
+    """
+    given: dict[str, cst.Arg] = {}
+    for position, argument in enumerate(call.args):
+        if argument.star or (argument.keyword is None and position >= len(names)):
+            return None
+        name = argument.keyword.value if argument.keyword is not None else names[position]
+        if name not in names:
+            return None
+        given[name] = argument
+    return given
+
+
+def argument_text(tree: SyntaxTree, argument: cst.Arg) -> str:
+    """Returns the value of an argument as written, including parentheses around it."""
+    text = tree.text(argument)
+    return text.partition("=")[2].strip() if argument.keyword is not None else text
+
+
 def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: str | None) -> list[Splice]:
     """Returns the changes that set argument `name` of a call to `text`, or remove it if `text` is None.
 

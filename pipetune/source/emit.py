@@ -23,10 +23,11 @@ from pipetune.core.edits import (
     apply_edits,
 )
 from pipetune.core.errors import CannotExpress, PipetuneError
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.core.storage import read_config_field
+from pipetune.source.branches import select_by_branch
 from pipetune.source.call_arguments import set_argument, write_call, write_value
 from pipetune.source.call_moves import move, moves_with_condition, refuse_append, refuse_inside_library, remove
 from pipetune.source.chain import insert_link
@@ -344,10 +345,13 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls)
             for name in (*first, node):
                 refuse_inside_library(current, name)
             return fuse(draft, node, first, current)
-        case ReplaceFunction(node=node, form=FunctionVariant.DECODE_AND_CROP):
+        case ReplaceFunction(node=node, form=form) if form in EDITED_GRAPHS:
             if sharing.keep_functions:
                 raise CannotExpress("The function would change for the other datasets, too.")
-            return decode_windows(draft, node)
+            if form is FunctionVariant.DECODE_AND_CROP:
+                return decode_windows(draft, node)
+            function = captured[node].function
+            return select_by_branch(draft, node, function.selections if function is not None else ())
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
             return split_function(draft, edit, keep_original=sharing.keep_functions)

@@ -28,7 +28,13 @@ from pipetune.source.statements import (
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree
-from pipetune.source.user_functions import functions_of, is_partial
+from pipetune.source.user_functions import (
+    functions_of,
+    imported_function,
+    is_partial,
+    referenced_functions,
+    uses_of,
+)
 from pipetune.source.version_merging import merge_versions, path_of
 
 
@@ -326,3 +332,56 @@ def replace_operator(draft: Draft, edit: ReplaceOperator) -> Draft:
         text = write_value(*draft.lookup_position(edit.node), value, op=edit.op, name=name)
         draft = draft.splice(file, set_argument(tree, call, op=edit.op, name=name, text=text))
     return draft
+
+
+MapFunction = cst.FunctionDef | cst.BaseExpression
+"""The function of a map: its definition if it is imported, otherwise the expression in the call."""
+
+
+def functions_behind_map(draft: Draft, node: str) -> tuple[Draft, str, MapFunction, list[cst.FunctionDef]]:
+    """Resolves the function of the map `node`.
+
+    Returns:
+        The draft with its file opened, that file, the function, and every function of the file that it refers to,
+        directly or not, including itself.
+
+    Raises:
+        CannotExpress: the call does not show its function.
+    """
+    tree, call = draft.find(node)
+    file = draft.sites[node].file
+    argument = map_function_argument(tree, call)
+    if argument is None:
+        raise CannotExpress("The function is not visible in the call of map.")
+    root = argument.value
+    if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
+        draft, file, function = imported
+        more = referenced_functions(draft.tree(file), [function.body])
+        return draft, file, function, [function, *(one for one in more if one is not function)]
+    return draft, file, root, referenced_functions(tree, [root])
+
+
+def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, root: MapFunction) -> None:
+    """Refuses to change a function that other code uses, too: nothing is known of what it passes to it.
+
+    Args:
+        root: the function of the map, which leads to `function`.
+
+    Raises:
+        CannotExpress: the function, or one that calls it, is referred to anywhere but on the way from the map.
+    """
+    draft, uses = uses_of(draft, file, function)
+    if len(uses) != 1:
+        raise CannotExpress(
+            f"{function.name.value} is used in {len(uses)} places; the change would affect all of them."
+        )
+    if function is root:
+        return  # its only use is the map, in another file
+    tree = draft.tree(file)
+    around = [uses[0].node, *tree.ancestors(uses[0].node)] if uses[0].file == file else []
+    if any(parent is root for parent in around):
+        return
+    user = next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
+    if user is None or user is function:
+        raise CannotExpress(f"{function.name.value} is used elsewhere too.")
+    refuse_used_elsewhere(draft, file, user, root)

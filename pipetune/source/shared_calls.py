@@ -11,7 +11,7 @@ import libcst as cst
 
 from pipetune.core.edits import Edit, Insert, Move, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import write_call
@@ -239,7 +239,7 @@ class SharedCalls:
             SharedCall: the edit must not change the other datasets.
             CannotExpress: another dataset calls the function of the edit at another call site.
         """
-        if isinstance(edit, ReplaceFunction) and edit.form is FunctionVariant.DECODE_AND_CROP:
+        if isinstance(edit, ReplaceFunction) and edit.form in EDITED_GRAPHS:
             self._refuse_shared_function(edit.node)
         if self.others_unaffected:
             return ""
@@ -331,7 +331,24 @@ class SharedCalls:
                 return node in self.pipeline and self.pipeline[node].op == "prefetch"
             case SetArgument(name=name):
                 return name in _ONLY_SPEED
+            case ReplaceFunction(node=node, form=FunctionVariant.BRANCHING):
+                return self._select_alike(node)
         return False
+
+    def _select_alike(self, node: str) -> bool:
+        """Whether all functions that the call of a map has traced may compute only the arrays that they select.
+
+        Code that has not run may call it for another dataset, as it may call the function itself on other data.
+        """
+        site, mine = _site_key(self.pipeline[node].location), _branching_places(self.pipeline[node])
+        pipelines = (self.pipeline, *self.other_pipelines)
+        sharing = [one for pipeline in pipelines for one in pipeline if _site_key(one.location) == site]
+        return bool(mine) and all(mine <= _branching_places(one) for one in sharing)
+
+
+def _branching_places(node: Node) -> set[tuple[str, int]]:
+    selections = node.function.selections if node.function is not None else ()
+    return {(one.file, one.line) for one in selections if not one.why_not}
 
 
 def _site_key(location: SourceLocation | None) -> tuple[str, int, int, str] | None:

@@ -89,6 +89,14 @@ def _is_harmless_call(tree: SyntaxTree, call: cst.Call) -> bool:
     return False
 
 
+def is_builtin_without_effects(tree: SyntaxTree, call: cst.Call) -> bool:
+    """Whether a call is of a builtin that only computes a value."""
+    scope = tree.scope(call)
+    names = scope.get_qualified_names_for(call.func) if scope is not None else set()
+    kinds = {(one.source, one.name.removeprefix("builtins.") in _PURE) for one in names}
+    return kinds == {(QualifiedNameSource.BUILTIN, True)}
+
+
 def is_evaluated_first(tree: SyntaxTree, call: cst.Call, statement: Statement) -> bool:
     """Whether a statement evaluates a call first, and exactly once; only names are read before it."""
     inner: cst.CSTNode = call

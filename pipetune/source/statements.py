@@ -192,6 +192,14 @@ def runs_once(tree: SyntaxTree, node: cst.CSTNode, statement: Statement) -> bool
     return not any(isinstance(one, NOT_RUN_ONCE) for one in around)
 
 
+def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
+    """Returns the function whose body runs a piece of code; None if it may not run, or more than once."""
+    around = list(tree.ancestors(node))
+    if any(isinstance(parent, NOT_RUN_ONCE) for parent in around):
+        return None
+    return next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
+
+
 def block_index(statement: Statement) -> int:
     """Returns the index of the statement's line in its block.
 

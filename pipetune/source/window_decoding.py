@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import tensorflow_text
+from pipetune.source.call_arguments import argument_text, arguments_by_name, tensorflow_text
 from pipetune.source.draft import Draft, Splice
-from pipetune.source.map_functions import map_function_argument
+from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
 from pipetune.source.source_files import newline_of
 from pipetune.source.statements import (
-    NOT_RUN_ONCE,
     Statement,
     bound_names,
     first_line_start,
     removal_splice,
     statement_of,
+    unconditional_function,
     variable_names,
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree
-from pipetune.source.user_functions import definition_of, imported_function, referenced_functions, uses_of
+from pipetune.source.user_functions import definition_of
 
 
 def add_functions(
@@ -222,31 +222,6 @@ def _is_docstring(line: cst.CSTNode) -> bool:
     return False
 
 
-def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
-    """Returns the function whose body runs a piece of code; None if it may not run, or more than once."""
-    around = list(tree.ancestors(node))
-    if any(isinstance(parent, NOT_RUN_ONCE) for parent in around):
-        return None
-    return next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
-
-
-def arguments_by_name(call: cst.Call, names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
-    """Returns the arguments of a call by parameter name; None if it has starred or other arguments.
-
-    Args:
-        names: parameters in their order, which may be passed by position or by name.
-    """
-    given: dict[str, cst.Arg] = {}
-    for position, argument in enumerate(call.args):
-        if argument.star or (argument.keyword is None and position >= len(names)):
-            return None
-        name = argument.keyword.value if argument.keyword is not None else names[position]
-        if name not in names:
-            return None
-        given[name] = argument
-    return given
-
-
 def decode_windows(draft: Draft, node: str) -> Draft:
     """Returns the draft in which the function of the map `node` decodes only the window it crops.
 
@@ -254,7 +229,7 @@ def decode_windows(draft: Draft, node: str) -> Draft:
         CannotExpress: the decode and the crop are not written in a way that is safe to change, the code that would
             change is used elsewhere, too, or the file has no name for TensorFlow.
     """
-    draft, file, root, functions = decoding_functions(draft, node)
+    draft, file, root, functions = functions_behind_map(draft, node)
     tree = draft.tree(file)
     places = [place for function in functions for place in decoded_crops(tree, function)]
     if len(places) != 1:
@@ -278,64 +253,11 @@ def decode_windows(draft: Draft, node: str) -> Draft:
     return add_functions(draft, file, texts, splices, before=place.function)
 
 
-MapFunction = cst.FunctionDef | cst.BaseExpression
-"""The function of a map: its definition if it is imported, otherwise the expression in the call."""
-
-
-def decoding_functions(draft: Draft, node: str) -> tuple[Draft, str, MapFunction, list[cst.FunctionDef]]:
-    """Resolves the function of the map `node`.
-
-    Returns:
-        The draft with its file opened, that file, the function, and every function of the file that it refers to,
-        directly or not, including itself.
-
-    Raises:
-        CannotExpress: the call does not show its function.
-    """
-    tree, call = draft.find(node)
-    file = draft.sites[node].file
-    argument = map_function_argument(tree, call)
-    if argument is None:
-        raise CannotExpress("The function is not visible in the call of map.")
-    root = argument.value
-    if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
-        draft, file, function = imported
-        more = referenced_functions(draft.tree(file), [function.body])
-        return draft, file, function, [function, *(one for one in more if one is not function)]
-    return draft, file, root, referenced_functions(tree, [root])
-
-
-def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, root: MapFunction) -> None:
-    """Refuses to change a function that other code uses, too; its images may not be JPEGs.
-
-    Args:
-        root: the function of the map, which leads to `function`.
-
-    Raises:
-        CannotExpress: the function, or one that calls it, is referred to anywhere but on the way from the map.
-    """
-    draft, uses = uses_of(draft, file, function)
-    if len(uses) != 1:
-        raise CannotExpress(
-            f"{function.name.value} is used in {len(uses)} places; the change would affect all of them."
-        )
-    if function is root:
-        return  # its only use is the map, in another file
-    tree = draft.tree(file)
-    around = [uses[0].node, *tree.ancestors(uses[0].node)] if uses[0].file == file else []
-    if any(parent is root for parent in around):
-        return
-    user = next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
-    if user is None or user is function:
-        raise CannotExpress(f"{function.name.value} is used elsewhere too.")
-    refuse_used_elsewhere(draft, file, user, root)
-
-
 def _contents_expression(tree: SyntaxTree, place: DecodedCrop) -> str:
     """Returns the expression for the encoded bytes of the image at the place of the crop."""
     given = place.decode.contents
     if place.decoding is None or _is_stable(given.value):
-        return _argument_text(tree, given)
+        return argument_text(tree, given)
     taken = {name.value for name in variable_nodes(tree.module)}
     name = next((one for one in ("contents", "jpeg", "encoded_image") if one not in taken), None)
     if name is None:
@@ -383,7 +305,7 @@ def _remove_decoding(tree: SyntaxTree, place: DecodedCrop, contents: str, shape_
         if tree.start(read) < end or statement.name != decoding.name:
             raise CannotExpress(f"{decoding.name} is read elsewhere too, not only by the crop.")
     if not _is_stable(place.decode.contents.value):
-        new = f"{contents} = {_parenthesize_multiline(_argument_text(tree, place.decode.contents))}"
+        new = f"{contents} = {_parenthesize_multiline(argument_text(tree, place.decode.contents))}"
         return Splice(tree.start(decoding.small), begin, new.encode())
     named = set(variable_names(place.decode.contents.value))
     between = [line for line in statement.block if begin < tree.start(line) < tree.start(statement.line)]
@@ -404,7 +326,7 @@ def _is_stable(contents: cst.BaseExpression) -> bool:
 
 def _replace_crop(tree: SyntaxTree, place: DecodedCrop, contents: str) -> Splice:
     """Returns the change that replaces the crop by a call of the helper."""
-    given = {name: _argument_text(tree, argument) for name, argument in place.arguments.items()}
+    given = {name: argument_text(tree, argument) for name, argument in place.arguments.items()}
     channels = place.decode.channels
     if place.kind.endswith("random_crop"):
         seed = f", seed={given['seed']}" if "seed" in given else ""
@@ -419,9 +341,3 @@ def _replace_crop(tree: SyntaxTree, place: DecodedCrop, contents: str) -> Splice
 
 def _parenthesize_multiline(text: str) -> str:
     return f"({text})" if "\n" in text or "\r" in text else text
-
-
-def _argument_text(tree: SyntaxTree, argument: cst.Arg) -> str:
-    """Returns the value of an argument as written, including parentheses around it."""
-    text = tree.text(argument)
-    return text.partition("=")[2].strip() if argument.keyword is not None else text

@@ -12,6 +12,7 @@ from pipetune.capture import findings, job_processes
 from pipetune.capture.coordinators import CoordinatorConsumer
 from pipetune.capture.keras import FitConsumer
 from pipetune.core.distribution import InputSkew, WorkerInput
+from pipetune.core.edits import Rewrite
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
 from pipetune.core.results import Interval, OutOfBudget, RunFailed, Window
 from pipetune.core.time_plan import STEPS_PER_CALL, SystemClock
@@ -31,6 +32,7 @@ from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.jpeg import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_generator_alternatives
 from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.where_to_cond import propose as propose_branches
 from pipetune.search.statistics import ratio_interval
 from pipetune.stages.profiling import ORIGINAL
 from pipetune.stages.study import Study, rule_context
@@ -52,8 +54,12 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         return
     found: list[Finding] = []
     if diagnosis.verdict is not Verdict.NOT_INPUT_BOUND:
-        for check in (layers_in_maps, selections_in_maps, python_calls_in_maps):
-            found += check(study.subject.source.pipeline, profile)
+        pipeline = study.subject.source.pipeline
+        branches = propose_branches(RuleContext(study.annotated_pipeline))
+        rewritten = {proposal.node for proposal in branches if isinstance(proposal, Rewrite)}
+        found += layers_in_maps(pipeline, profile)
+        found += selections_in_maps(pipeline, profile, rewritten=rewritten)
+        found += python_calls_in_maps(pipeline, profile)
         found += suggest_generator_alternatives(RuleContext(study.subject.source.pipeline, profile=profile))
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)

@@ -16,9 +16,9 @@ from pipetune.core.time_plan import ELEMENT_COUNT, RUNTIME_OVERHEADS
 from pipetune.measure.epochs import measure_overheads
 from pipetune.measure.variant_costs import (
     measure_batch_costs,
-    measure_cropping_shares,
     measure_cut_costs,
     measure_shrinking_shares,
+    measure_variant_shares,
 )
 from pipetune.model.bottleneck import diagnose, what_if
 from pipetune.model.throughput import predict_examples
@@ -69,14 +69,14 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         seconds = study.time_plan.seconds_for(RUNTIME_OVERHEADS)
         overheads = measure_overheads(study.cores, seconds=seconds)
         on_batch = measure_batch_costs(source, annotated)
-        cropping = measure_cropping_shares(source, annotated)
+        shares = measure_variant_shares(source, annotated)
         shrinking = measure_shrinking_shares(source, annotated)
         cuts = measure_cut_costs(source, annotated)
     operators = tuple(
         replace(
             one,
             on_batch_seconds=on_batch.get(one.node),
-            cropping_share=cropping.get(one.node),
+            variant_shares=shares.get(one.node),
             shrinking_share=shrinking.get(one.node),
             cuts=cuts.get(one.node),
         )

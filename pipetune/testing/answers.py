@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pipetune.core.functions import (
     BatchedCall,
+    Branching,
     CropDecoding,
     FunctionFacts,
     FunctionSplit,
@@ -133,6 +134,11 @@ def cropping(words: str) -> CropDecoding:
     return CropDecoding(digest="cropped", seen="9 elements: all") if words == "yes" else CropDecoding("it uses it all")
 
 
+def branching(words: str) -> Branching:
+    """Returns what `branch=yes` or `branch=no` stands for."""
+    return Branching(digest="branched") if words == "yes" else Branching("their shapes may differ")
+
+
 def fused(words: str, *, why_not: str = "") -> MapFusion:
     """Returns what `fused=n1+n2` or `unfused=n1` stands for."""
     return MapFusion(first=tuple(words.split("+")), why_not=why_not, digest="fused")
@@ -141,6 +147,7 @@ def fused(words: str, *, why_not: str = "") -> MapFusion:
 _NOT_FUSIBLE = "called in one, their functions do something else"
 
 PROBE_SETTERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
+    "branch": lambda function, words: replace(function, branching=branching(words)),
     "calls": lambda function, words: replace(function, operations=tuple(words.split("+"))),
     "crop": lambda function, words: replace(function, cropping=cropping(words)),
     "cuts": lambda function, words: replace(function, cuts=(cut(words),)),

@@ -28,6 +28,7 @@ The notation::
 - `passes=0+1`: a function passes these components of its input through unchanged (-1: a component that it computes);
   `spec=x`: the element_spec after an operator (by default the same for all operators).
 - `crop=yes`: the function could decode only what it crops; `crop=no`: it needs the whole image.
+- `branch=yes`: the function could compute only the arrays that it selects; `branch=no`: it needs both.
 - `cuts=draws:2k`: the function can be split before its random draws; `cuts=end:2k`: it can be split before elementwise
   ops at its end; 2k bytes are passed on there (`cuts=end:2k+Exp`: one of these ops is Exp); `cuts=draws:no`,
   `cuts=end:no`: it cannot. `head=80%` is the measured share of the first part in the cost, `saves=3us` what the second

@@ -13,7 +13,7 @@ from pipetune.capture import consumption, hooks, loop_consumer
 from pipetune.core import session_file
 from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
 from pipetune.core.lockstep import RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
@@ -276,7 +276,7 @@ def _has_other_ops(node: Node) -> bool:
     function = node.function
     if function is None:
         return False
-    return function.form is FunctionVariant.DECODE_AND_CROP or bool(function.part_of)
+    return function.form in EDITED_GRAPHS or bool(function.part_of)
 
 
 def _may_be_equivalent(actual: Node, expected: Node) -> bool:
@@ -287,7 +287,14 @@ def _may_be_equivalent(actual: Node, expected: Node) -> bool:
         return actual.element_spec.tensors == expected.element_spec.tensors
     if expected.function.part_of:
         return True
-    return "DecodeAndCropJpeg" in actual.function.operations
+    return not _NEW_OPS[expected.function.form].isdisjoint(actual.function.operations)
+
+
+_NEW_OPS = {
+    FunctionVariant.DECODE_AND_CROP: frozenset({"DecodeAndCropJpeg"}),
+    FunctionVariant.BRANCHING: frozenset({"If", "StatelessIf"}),
+}
+"""Ops, one of which the patch must have brought into a function."""
 
 
 def _operator_text(operator: OperatorIdentity) -> str:

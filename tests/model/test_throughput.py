@@ -373,7 +373,8 @@ def test_decode_and_crop_has_its_measured_share_of_cost() -> None:
     words = parse("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us")
     edited = apply_edits(words.pipeline, [ReplaceFunction("n1", form, "d")])
     assert f"{form} was not measured" in predict_examples(edited, words.profile, 1).why
-    priced = tuple(replace(one, cropping_share=0.75) if one.node == "n1" else one for one in words.profile.operators)
+    shares = {form: 0.75}
+    priced = tuple(replace(one, variant_shares=shares) if one.node == "n1" else one for one in words.profile.operators)
     profile = replace(words.profile, operators=priced)
     assert 1e6 * predict(words.pipeline, profile, 1, defaults_on=False).seconds == pytest.approx(1640)
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(1240)

@@ -98,7 +98,8 @@ def test_summary_and_notes() -> None:
 def test_small_saving_is_not_proposed(share: float | None, fires: bool) -> None:
     described = context(f"range 9 | {_CROPS} random | batch 2")
     assert described.profile is not None
-    operators = tuple(replace(one, cropping_share=share) for one in described.profile.operators)
+    shares = {FORM: share} if share is not None else None
+    operators = tuple(replace(one, variant_shares=shares) for one in described.profile.operators)
     priced = replace(described, profile=replace(described.profile, operators=operators))
     rewrites, silences = proposals(find_rule(NAME), priced)
     assert bool(rewrites) is fires and len(rewrites) + len(silences) == 1

@@ -17,6 +17,11 @@ from pipetune.source.map_functions import named_callee
 SHARED_SEED = "SHARED_SEED"
 SOURCE_ROWS = "source_rows"
 _LONG = 90
+_LEFT_OUT = {
+    FunctionVariant.DECODE_AND_CROP: "decodes whole images",
+    FunctionVariant.BRANCHING: "computes both sides of tf.where",
+}
+"""What a function does in a module that names it, in variants that only the patch of its source has."""
 
 ENUM_OPTIONS = {
     "autotune.autotune_algorithm": "AutotuneAlgorithm",
@@ -82,8 +87,8 @@ class Steps:
             if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
                 raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")
             return reference.replace("parse_single_example", "parse_example")
-        if form is FunctionVariant.DECODE_AND_CROP:
-            self.notes.append(f"{node.title} decodes whole images here: what it decodes is only changed by the patch")
+        if form in _LEFT_OUT:
+            self.notes.append(f"{node.title} {_LEFT_OUT[form]} here: this is only changed by the patch")
         return reference
 
     def parallel(self, node: Node) -> list[str]:

@@ -18,6 +18,7 @@ from pipetune.core.functions import CropDecoding, FunctionVariant
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
 from pipetune.pipelines import live, replay
+from pipetune.pipelines.map_functions import GRAPH_EDITS
 from pipetune.pipelines.window_decoding import MARGIN_PIXELS, decode_only_window
 from pipetune.probes import decoding
 from pipetune.rewrites.jpeg import propose as propose_crop
@@ -336,7 +337,7 @@ def test_margin_of_one_pixel_fails_only_for_a_single_column() -> None:
 @pytest.mark.parametrize("name", ["crop_to_bounding_box", "indices from the shape", "random_crop", "its own offset"])
 def test_plan_without_a_margin_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = functools.partial(decode_only_window, margin=0)
-    monkeypatch.setattr("pipetune.pipelines.window_decoding.decode_only_window", narrow)
+    monkeypatch.setitem(GRAPH_EDITS, FunctionVariant.DECODE_AND_CROP, narrow)  # type: ignore[arg-type]
     source, found = _asked((EXACT | RANDOM)[name])
     proof = _proven(source, found, Safety.STATISTICAL if name in RANDOM else Safety.EXACT)
     assert not proof.proven and not proof.equal

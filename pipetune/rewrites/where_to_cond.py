@@ -1,0 +1,76 @@
+"""`where-to-cond`: computes only the array that a function selects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
+from pipetune.core.functions import FunctionVariant
+from pipetune.core.pipeline import Node
+from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
+from pipetune.rewrites.pricing import variant_share
+from pipetune.rewrites.rule import Rule, RuleContext
+
+NAME = "where-to-cond"
+
+MIN_SAVED_SHARE = 0.05
+"""Minimum saving, as a share of the function's cost: the code stays as long as it was, but a smaller saving does not
+stand out from the differences between two measurements of the same function."""
+
+
+def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields, for each map that selects large arrays, the rewrite with branches, or why there is none."""
+    for node in context.pipeline:
+        if node.op != "map" or node.function is None or node.function.branching is None:
+            continue
+        why = _obstacle(node)
+        share = variant_share(context, node.id, FunctionVariant.BRANCHING)
+        if why:
+            yield NoProposal(NAME, node.id, f"{describe_operator(node)} computes both sides of tf.where: {why}.")
+        elif share is not None and share > 1 - MIN_SAVED_SHARE:
+            saved = f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
+            yield NoProposal(NAME, node.id, f"tf.cond instead of tf.where saves {saved}: too little to be certain of.")
+        else:
+            yield _rewrite(node)
+
+
+def _obstacle(node: Node) -> str:
+    """Returns why the function of a map has to compute both sides; "" if it does not."""
+    assert node.function is not None and node.function.branching is not None
+    if node.function.form is not FunctionVariant.AS_TRACED:
+        return "its function has already been replaced by another variant"
+    outside = describe_external_dependency(node)
+    return node.function.branching.why_not or (f"its function {outside}" if outside else "")
+
+
+def _rewrite(node: Node) -> Rewrite:
+    assert node.function is not None and node.function.branching is not None
+    drawn = ("The function draws the same random numbers in the same order as before.",)
+    return Rewrite(
+        rule=NAME,
+        node=node.id,
+        safety=Safety.EXACT,
+        edits=(ReplaceFunction(node.id, FunctionVariant.BRANCHING, node.function.branching.digest),),
+        summary=f"Compute only the array that {describe_operator(node)} selects: tf.cond instead of tf.where.",
+        group=f"{NAME}@{node.id}",
+        notes=drawn if draws_random_numbers(node) else (),
+    )
+
+
+RULE = Rule(
+    name=NAME,
+    summary="Replaces tf.where by tf.cond where one condition selects between two large arrays.",
+    legality=(
+        "The condition is a scalar, and the graph shows that both arrays have the same shape for every element: "
+        "tf.where broadcasts, tf.cond does not. What only one array needs is computed in its branch, apart from "
+        "random draws and from ops that may raise an error for some elements: these run as before. All calls of "
+        "tf.where in one statement change together, or none. Never for functions with state or Python, nor inside "
+        "of tf.function, loops and branches of TensorFlow. Nothing is proposed if the measured saving is less than "
+        "a twentieth of the function's cost."
+    ),
+    safety=(
+        "EXACT: every value, every random draw and every rejected element stays the same, because random draws and "
+        "ops that may reject an element do not move into a branch."
+    ),
+    propose=propose,
+)

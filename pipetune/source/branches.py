@@ -1,0 +1,277 @@
+"""Rewrites `tf.where` between two arrays as `tf.cond`, and computes in each branch what only this branch needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+import libcst as cst
+
+from pipetune.core.errors import CannotExpress
+from pipetune.core.functions import ArraySelection
+from pipetune.source.call_arguments import arguments_by_name, tensorflow_text
+from pipetune.source.draft import Draft, Splice
+from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
+from pipetune.source.side_effects import is_builtin_without_effects
+from pipetune.source.source_files import BYTE_ORDER_MARK, line_end, line_start, newline_of
+from pipetune.source.statements import (
+    Statement,
+    block_index,
+    bound_names,
+    removal_splice,
+    runs_once,
+    statement_of,
+    variable_names,
+    variable_nodes,
+)
+from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within, parse
+from pipetune.source.user_functions import definition_of
+
+_PARAMETERS = {"condition": "pred", "x": "true_fn", "y": "false_fn"}
+"""Parameters of `tf.where`, and of `tf.cond` in its place."""
+_SHORT_LINE, _LONG_LINE = 88, 120  # a line may be as long as the longest of its file, within these limits
+
+
+def select_by_branch(draft: Draft, node: str, selections: Sequence[ArraySelection]) -> Draft:
+    """Returns the draft in which the function of the map `node` computes only the arrays that it selects.
+
+    Args:
+        selections: those of the function, by their lines as captured; some of them may have to stay.
+
+    Raises:
+        CannotExpress: a selection is not written in a way that is safe to change, or the code that would change is used
+            elsewhere, too.
+    """
+    draft, file, root, functions = functions_behind_map(draft, node)
+    tree, original = draft.tree(file), parse(draft.read(file).removeprefix(BYTE_ORDER_MARK).encode())
+    splices: list[Splice] = []
+    for selection in selections:
+        if selection.why_not:
+            continue
+        if not os.path.exists(selection.file) or not os.path.samefile(selection.file, file):
+            raise CannotExpress(f"tf.where is called in another file than the function: {selection.file}.")
+        function, moved = _function_at(tree, original, functions, selection.line)
+        statement, calls = _calls_at(tree, function, selection.line + moved)
+        refuse_used_elsewhere(draft, file, function, root)
+        kept = frozenset(line + moved for line in selection.kept_lines)
+        branches = _Branches(tree, function, statement, calls, kept)
+        left = {line + moved for line in selection.moved_lines} - branches.moved_lines
+        if left:
+            raise CannotExpress(
+                f"Line {min(left)} computes what only one side of tf.where needs, but is not written in a way that is "
+                "safe to move."
+            )
+        splices += branches.splices()
+    return draft.splice(file, splices)
+
+
+def _function_at(
+    tree: SyntaxTree, original: SyntaxTree, functions: Iterable[cst.FunctionDef], line: int
+) -> tuple[cst.FunctionDef, int]:
+    """Returns the function with a line of the original text, and by how many lines earlier edits have moved it."""
+    for function in functions:
+        for one in original.nodes(cst.FunctionDef):
+            inside = original.line(original.start(one)) <= line <= original.line(original.end(one))
+            if inside and one.name.value == function.name.value and original.text(one) == tree.text(function):
+                nested = (inner for inner in nodes_within(function.body, cst.FunctionDef))
+                moved = tree.line(tree.start(function)) - original.line(original.start(one))
+                if not any(tree.line(tree.start(f)) <= line + moved <= tree.line(tree.end(f)) for f in nested):
+                    return function, moved
+    raise CannotExpress(f"tf.where in line {line} is in no function that the map refers to by its name.")
+
+
+def _calls_at(tree: SyntaxTree, function: cst.FunctionDef, line: int) -> tuple[Statement, list[cst.Call]]:
+    """Returns the statement of a function on a line, and its calls of `tf.where`, those in arguments of others first.
+
+    Raises:
+        CannotExpress: there is none, or several, or it may not evaluate each of its calls exactly once.
+    """
+    statements: dict[cst.BaseSmallStatement, Statement] = {}
+    for call in nodes_within(function.body, cst.Call):
+        statement = statement_of(tree, call) if _is_where(tree, call) else None
+        if statement is not None and tree.line(tree.start(statement.small)) <= line <= tree.line(
+            tree.end(statement.small)
+        ):
+            statements[statement.small] = statement
+    if len(statements) != 1:
+        raise CannotExpress(f"{len(statements)} statements in line {line} call tf.where; exactly one is needed.")
+    (statement,) = statements.values()
+    calls = sorted((one for one in nodes_within(statement.small, cst.Call) if _is_where(tree, one)), key=tree.end)
+    if any(nodes_within(statement.small, *EFFECTS)) or not all(runs_once(tree, one, statement) for one in calls):
+        raise CannotExpress(f"The statement in line {line} may call tf.where more than once, or not at all.")
+    return statement, calls
+
+
+def _is_where(tree: SyntaxTree, call: cst.Call) -> bool:
+    return tree.means_import(call.func, "tensorflow.where", at=call)
+
+
+class _Branches:
+    """The calls of `tf.where` in one statement, written as `tf.cond`.
+
+    Args:
+        kept: lines with code that must not move into a branch.
+
+    Raises:
+        CannotExpress: a call has other arguments, or its arguments must not be evaluated in a branch.
+    """
+
+    def __init__(
+        self,
+        tree: SyntaxTree,
+        function: cst.FunctionDef,
+        statement: Statement,
+        calls: Sequence[cst.Call],
+        kept: frozenset[int],
+    ) -> None:
+        self._tree, self._function, self._statement, self._kept = tree, function, statement, kept
+        self._calls = {call: self._arguments(call) for call in calls}
+        self._values: dict[cst.Name, cst.BaseExpression] = {}  # of variables that are computed where they are read
+        self._removed: list[Statement] = []
+        for given in self._calls.values():
+            for side in (given["x"].value, given["y"].value):
+                self._move(side, statement)
+
+    @property
+    def moved_lines(self) -> set[int]:
+        """The lines of the statements that move into a branch."""
+        return {line for statement in self._removed for line in self._lines(statement.small)}
+
+    def splices(self) -> Iterator[Splice]:
+        """Yields the changes."""
+        for call in self._outermost(self._statement.small):
+            yield Splice(self._tree.start(call), self._tree.end(call), self._text(call).encode())
+        for statement in self._removed:
+            yield removal_splice(self._tree, statement)
+
+    def _arguments(self, call: cst.Call) -> dict[str, cst.Arg]:
+        tree, given = self._tree, arguments_by_name(call, tuple(_PARAMETERS))
+        if given is None or set(given) != set(_PARAMETERS) or given["condition"] is not call.args[0]:
+            raise CannotExpress("tf.where is not called with a condition and then two arrays.")
+        lines = {tree.line(tree.start(call))}
+        for side in (given["x"], given["y"]):
+            lines.update(self._lines(side))
+            if "super" in variable_names(side.value):
+                raise CannotExpress("super() means something else in a lambda.")
+        if lines & self._kept:
+            raise CannotExpress("An argument of tf.where draws random numbers or may reject elements.")
+        return given
+
+    def _lines(self, code: cst.CSTNode) -> range:
+        return range(self._tree.line(self._tree.start(code)), self._tree.line(self._tree.end(code)) + 1)
+
+    # -- what moves
+
+    def _move(self, code: cst.BaseExpression, reading: Statement) -> None:
+        """Moves the values of variables that only `code`, in the statement `reading`, reads to where they are read."""
+        for name in variable_nodes(code):
+            binding = self._only_binding(name, reading)
+            if binding is not None and binding.value is not None and self._may_move(binding, binding.value):
+                self._values[name] = binding.value
+                self._removed.append(binding)
+                self._move(binding.value, binding)
+
+    def _only_binding(self, name: cst.Name, reading: Statement) -> Statement | None:
+        """Returns the statement above, in the same block, whose variable is read only here; None if there is none."""
+        uses = [one for one in variable_nodes(self._function) if one.value == name.value]
+        if len(uses) != 2 or not isinstance(reading.line, cst.SimpleStatementLine):
+            return None
+        statement = statement_of(self._tree, uses[0])
+        if statement is None or statement.target is not uses[0] or not statement.alone_on_line:
+            return None
+        return statement if any(statement.line is one for one in self._statement.block) else None
+
+    def _may_move(self, binding: Statement, value: cst.BaseExpression) -> bool:
+        """Whether a value is the same when it is computed in the statement that selects, and nothing else changes."""
+        if self._kept.intersection(self._lines(binding.line)) or not _is_pure(self._tree, value):
+            return False
+        at = next(place for place, line in enumerate(self._statement.block) if line is self._statement.line)
+        between, read = self._statement.block[block_index(binding) + 1 : at], set(variable_names(value))
+        return all(_is_pure(self._tree, line) and not bound_names(line) & read for line in between)
+
+    # -- the text
+
+    def _outermost(self, code: cst.CSTNode) -> list[cst.CSTNode]:
+        """Returns the calls and variables in a piece of code that are replaced, without those inside of others."""
+        inside = [one for one in nodes_within(code, cst.Call, cst.Name) if one in self._calls or one in self._values]
+        kept = [one for one in inside if not any(up in inside for up in self._tree.ancestors(one))]
+        return sorted(kept, key=self._tree.start)
+
+    def _text(self, code: cst.BaseExpression | cst.CSTNode) -> str:
+        """Returns an expression as it will be, with the parentheses around it."""
+        if isinstance(code, cst.Call) and code in self._calls:
+            return self._conditional(code)
+        if isinstance(code, cst.Name) and code in self._values:
+            value = self._values[code]
+            alone = isinstance(self._tree.parent(code), cst.Arg) or isinstance(value, _ATOMS) or bool(value.lpar)
+            return self._text(value) if alone else f"({self._text(value)})"
+        assert isinstance(code, cst.BaseExpression)
+        return self._replace(self._tree.whole_span(code), {one: self._text(one) for one in self._outermost(code)})
+
+    def _replace(self, span: tuple[int, int], texts: dict[cst.CSTNode, str]) -> str:
+        """Returns the text of a span, where `texts` stand in place of some nodes, in their order."""
+        at, pieces = span[0], []
+        for node, text in texts.items():
+            pieces += [self._tree.code[at : self._tree.start(node)].decode(), text]
+            at = self._tree.end(node)
+        return "".join((*pieces, self._tree.code[at : span[1]].decode()))
+
+    def _conditional(self, call: cst.Call) -> str:
+        tree, given = self._tree, self._calls[call]
+        function = tensorflow_text(tree, call, "cond")
+        if function is None:
+            raise CannotExpress("The file does not import TensorFlow under a name, which tf.cond needs.")
+        texts: dict[cst.CSTNode, str] = {}
+        for name, argument in sorted(given.items(), key=lambda item: tree.start(item[1])):
+            keyword = f"{_PARAMETERS[name]}=" if argument.keyword is not None else ""
+            start = "" if name == "condition" else "lambda: "
+            texts[argument] = f"{keyword}{start}{self._text(argument.value)}"
+        text = self._replace((tree.start(call), tree.end(call)), {call.func: function, **texts})
+        line = tree.code[line_start(tree.code, tree.start(call)) : line_end(tree.code, tree.end(call))].decode()
+        lengths = [len(one) for one in tree.code.decode().splitlines() if len(one) <= _LONG_LINE]
+        fits = len(line) - len(tree.text(call)) + len(text) <= max(_SHORT_LINE, *lengths)
+        if fits or "\n" in text or "\n" in line:
+            return text
+        indentation = line[: len(line) - len(line.lstrip())]
+        newline = newline_of(tree.code, tree.start(call)).decode()
+        inner = newline + indentation + tree.indentation_unit.decode()
+        return f"{function}(" + "".join(f"{inner}{one}," for one in texts.values()) + f"{newline}{indentation})"
+
+
+_ATOMS = (cst.Attribute, cst.BaseNumber, cst.Call, cst.Name, cst.Subscript)
+_CHANGES = (
+    *EFFECTS,
+    cst.Del,
+    cst.Global,
+    cst.Import,
+    cst.ImportFrom,
+    cst.Nonlocal,
+    cst.Raise,
+    cst.Assert,
+    cst.AugAssign,
+)
+
+
+def _is_pure(tree: SyntaxTree, code: cst.CSTNode, around: tuple[cst.FunctionDef, ...] = ()) -> bool:
+    """Whether a piece of code only computes values and binds variables, apart from ops that it adds to the graph.
+
+    Args:
+        around: functions that the code is part of.
+    """
+    if any(nodes_within(code, *_CHANGES)):
+        return False
+    return all(
+        any(name.startswith("tensorflow.") for name in tree.imported_names(call.func))
+        or is_builtin_without_effects(tree, call)
+        or _is_pure_function(tree, call.func, around)
+        for call in nodes_within(code, cst.Call)
+    )
+
+
+def _is_pure_function(tree: SyntaxTree, called: cst.BaseExpression, around: tuple[cst.FunctionDef, ...]) -> bool:
+    function = definition_of(tree, called) if isinstance(called, cst.Name) else None
+    if function is None or function in around or function.decorators:
+        return False
+    targets = [one.target for one in nodes_within(function.body, cst.AssignTarget)]
+    only_names = all(isinstance(one, cst.Name | cst.Tuple) for one in targets)
+    return only_names and _is_pure(tree, function.body, (*around, function))
