@@ -218,8 +218,11 @@ def _useful_cpu_share(profile: Profile) -> float:
     """The share of the input's CPU time at parallelism 1 that was work, where waiting was not measured separately.
 
     One thread cannot do more work than wall time passes: the rest is idle threads that spun for work. The cost of
-    taking the elements belongs to the consumer, not to the operators.
+    taking the elements belongs to the consumer, not to the operators. Differences contain neither: then all is work, of
+    operators whose cost is the runtime's, too, for that is the time on their own clocks.
     """
+    if any(one.waiting_seconds is not None for one in profile.operators):
+        return 1.0
     cpu, wall = profile.input_cpu_seconds, profile.input_wall_seconds
     if profile.overheads is None or not cpu or not wall:
         return 1.0

@@ -13,7 +13,7 @@ from pipetune.core.profile import Diagnosis, Profile, Verdict
 from pipetune.core.results import Prediction, Rate, Trial
 from pipetune.core.storage import description, tfds_reads
 from pipetune.core.time_plan import ELEMENT_COUNT, RUNTIME_OVERHEADS
-from pipetune.measure.epochs import measure_overheads
+from pipetune.measure.epochs import measure_next, measure_overheads
 from pipetune.measure.variant_costs import (
     measure_batch_costs,
     measure_cropping_shares,
@@ -67,6 +67,8 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         study.journal.report_progress("measuring the overhead of the tf.data runtime")
         seconds = study.time_plan.seconds_for(RUNTIME_OVERHEADS)
         overheads = measure_overheads(study.cores, seconds=seconds)
+        if (taking := measure_next(source.dataset.element_spec)) is not None:
+            overheads = replace(overheads, next_seconds=taking)
         on_batch = measure_batch_costs(source, annotated)
         cropping = measure_cropping_shares(source, annotated)
         shrinking = measure_shrinking_shares(source, annotated)

@@ -24,6 +24,7 @@ from pipetune.measure import machine, profiler
 from pipetune.measure.differencing import DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
 from pipetune.measure.memory import MemorySamples, sample_memory
+from pipetune.measure.prefix_differences import Cost
 from pipetune.measure.shuffles import cut_buffers
 from pipetune.measure.stall import Stall, measure_stall
 from pipetune.model.bottleneck import diagnose
@@ -200,7 +201,7 @@ def with_differences(profile: Profile, pipeline: Pipeline, found: DifferencingRe
 def _measured(operator: OperatorProfile, found: DifferencingResult) -> OperatorProfile:
     visits = found.visits.get(operator.node, operator.visits)
     cost = found.costs.get(operator.node)
-    if cost is None:
+    if cost is None or _lost_in_noise(cost, operator):
         return replace(operator, visits=visits)
     return replace(
         operator,
@@ -213,6 +214,16 @@ def _measured(operator: OperatorProfile, found: DifferencingResult) -> OperatorP
         several_threads=cost.several_threads,
         cost_source=CostSource.PREFIX_DIFFERENCING,
     )
+
+
+def _lost_in_noise(cost: Cost, operator: OperatorProfile) -> bool:
+    """Whether differencing cannot tell an operator's cost from nothing, and the runtime's model agrees with it.
+
+    Downstream of an expensive operator a cheap one is lost in the noise of the differences: a batch of 2 MB after maps
+    of 20 ms seems to cost nothing, but alone downstream of a cache it is all that is left.
+    """
+    counted = operator.cpu_seconds
+    return cost.cpu.low == 0 and cost.waiting.low == 0 and counted is not None and 0 < counted <= cost.cpu.high
 
 
 def fusion_notes(pipeline: Pipeline) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.measure import epochs
@@ -63,3 +63,13 @@ def test_measured_overheads_are_finite_and_not_negative() -> None:
         assert 0 <= seconds < math.inf
     assert 0 < found.crowded_speed <= 1
     assert epochs.measure_overheads(2, seconds=0.5, rounds=1) is found
+
+
+def test_taking_an_element_of_many_components_costs_more() -> None:
+    one = tf.TensorSpec([None, 8])
+    epochs.measure_next(one)  # the first window of a process is slower
+    seconds = [epochs.measure_next(spec) for spec in (one, {str(index): one for index in range(30)})]
+    assert seconds[0] is not None and seconds[1] is not None and 0 < seconds[0] < seconds[1]
+    ragged = epochs.measure_next((tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.string)))
+    assert ragged is not None and ragged > 0
+    assert epochs.measure_next(tf.OptionalSpec(one)) is None

@@ -321,6 +321,9 @@ def test_cpu_time_is_limited_by_wall_time_without_waiting_times() -> None:
     assert 1e6 * predict(words.pipeline, whole, 2).seconds == pytest.approx(65)  # without overheads of the machine
     known = replace(whole, overheads=Overheads(next_seconds=10e-6))
     assert 1e6 * predict(words.pipeline, known, 2).seconds == pytest.approx(55)  # 100 us, and 10 us of the consumer
+    differences = tuple(replace(one, wall_seconds=1e-6, waiting_seconds=0.0) for one in known.operators[:1])
+    other = replace(known, operators=(*differences, *known.operators[1:]))  # the sums are then those of the operators
+    assert 1e6 * predict(words.pipeline, other, 2).seconds == pytest.approx(70)  # all 130 us
 
 
 def test_function_on_batches_has_its_measured_cost() -> None:
