@@ -292,6 +292,21 @@ def test_calls_of_short_functions_cost_more(function: float, parallel: float, fu
     assert 1e6 * apart.seconds == pytest.approx(10 * (function + parallel) / 2)
 
 
+def test_shuffle_costs_by_the_bytes_that_maps_upstream_write_into_its_buffer() -> None:
+    text = (
+        "range cpu=0us bytes=8 | map random cpu=50us bytes=3200 | shuffle 4096 cpu=11us bytes=3200 | batch 100 cpu=0us"
+    )
+    words = parse(text)
+    moved = apply_edits(words.pipeline, [Move("n2", "n0")])  # 8 of 3,200 bytes
+    cached = apply_edits(words.pipeline, [Insert("n1", "cache", "cache@n1", {"filename": ""})])
+    seconds = [
+        1e6 * predict(one, words.profile, 2, defaults_on=False).seconds / 100 for one in (words.pipeline, moved, cached)
+    ]
+    assert seconds == pytest.approx([50 + 11, 50 + 1 + 10 * 8 / 3200, 1 + 1])  # a cache passes elements on in 1 us
+    written = parse(text.replace("| shuffle", "| cache cpu=0us | shuffle"))  # the shuffle was measured downstream of it
+    assert 1e6 * predict(written.pipeline, written.profile, 2, defaults_on=False).seconds / 100 == pytest.approx(11)
+
+
 def test_busy_cores_are_slower() -> None:
     text = "range cpu=0us | map 2 random cpu=1ms"
     assert 1e3 * with_overheads(text, crowded_speed=0.8).seconds == pytest.approx(0.5 / 0.8)
