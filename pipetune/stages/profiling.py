@@ -153,6 +153,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
         input_seconds=input_seconds,
         wait_share=share,
         bound_cpu_seconds=stall.bound_cpu_seconds or None,
+        real_cpu_seconds=stall.real_cpu_seconds or None,
     )
 
 
