@@ -177,6 +177,7 @@ class ConsumerProfile:
     wait_share: Interval | None = None  # share of a step spent waiting for input
     why: str = ""  # why a figure is missing
     bound_cpu_seconds: float | None = None  # CPU time of the process per step with one cached batch
+    real_cpu_seconds: float | None = None  # CPU time of the process per real step
 
     @property
     def model_seconds(self) -> float | None:

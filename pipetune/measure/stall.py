@@ -34,6 +34,7 @@ class Stall:
     steps: int  # per window
     ratios: tuple[float, ...] = field(default=())  # bound over real, pair by pair
     bound_cpu_seconds: float = 0.0  # of the process, per step on the repeated batch
+    real_cpu_seconds: float = 0.0  # of the process, per real step
 
 
 def measure_stall(
@@ -92,6 +93,7 @@ def measure_stall(
         steps=count,
         ratios=tuple(b / r for b, r in zip(bound_seconds, real_seconds, strict=True)),
         bound_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in bounds),
+        real_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in reals),
     )
 
 

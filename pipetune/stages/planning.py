@@ -13,7 +13,7 @@ from pipetune.core.profile import Diagnosis, Profile, Verdict
 from pipetune.core.results import Prediction, Rate, Trial
 from pipetune.core.storage import description, tfds_reads
 from pipetune.core.time_plan import ELEMENT_COUNT, RUNTIME_OVERHEADS
-from pipetune.measure.epochs import measure_overheads
+from pipetune.measure.epochs import measure_next, measure_overheads
 from pipetune.measure.variant_costs import (
     measure_batch_costs,
     measure_cut_costs,
@@ -68,6 +68,8 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         study.journal.report_progress("measuring the overhead of the tf.data runtime")
         seconds = study.time_plan.seconds_for(RUNTIME_OVERHEADS)
         overheads = measure_overheads(study.cores, seconds=seconds)
+        if (taking := measure_next(source.dataset.element_spec)) is not None:
+            overheads = replace(overheads, next_seconds=taking)
         on_batch = measure_batch_costs(source, annotated)
         shares = measure_variant_shares(source, annotated)
         shrinking = measure_shrinking_shares(source, annotated)
@@ -152,6 +154,9 @@ def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, prediction:
     """Returns what training could gain at most with a plan of which this is predicted; None if unknown.
 
     A step cannot be shorter than without any wait, nor than what input and model take of all processors they share.
+    That is what a step takes as written, with the difference that the plan makes: its CPU time was measured in the same
+    windows as its length, so that processors that were slower then are so in both. Or, if less, the sum of input and
+    model alone. Both may contain threads that look for work while they are idle.
     """
     share, consumer = diagnosis.wait_share, profile.consumer
     if share is None:
@@ -160,7 +165,11 @@ def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, prediction:
     per_example = prediction.cpu_seconds_per_example
     if not study.runner.shares_processors or per_example is None or not consumer.real_seconds:
         return limit
-    busy = per_example * profile.examples_per_element + (consumer.bound_cpu_seconds or 0.0)
+    planned = per_example * profile.examples_per_element
+    busy = planned + (consumer.bound_cpu_seconds or 0.0)
+    original = _predict(study, profile, Plan("defaults")).cpu_seconds_per_example
+    if consumer.real_cpu_seconds is not None and original is not None:
+        busy = min(busy, consumer.real_cpu_seconds + planned - original * profile.examples_per_element)
     return min(limit, max(1.0, consumer.real_seconds * study.cores / busy)) if busy > 0 else limit
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.measure import epochs
@@ -41,11 +41,11 @@ def test_overheads_are_computed_from_differences() -> None:
     assert found.wake_seconds == pytest.approx(20 * US)
     assert found.buffer_seconds == pytest.approx(0.7 * US)
     assert found.interleave_seconds == pytest.approx(4 * US)
-    assert [cost.function_seconds for cost in found.calls] == pytest.approx([20 * US, 60 * US])
-    assert [cost.parallel_seconds for cost in found.calls] == pytest.approx([40 * US, 24 * US])
-    assert [cost.fused_seconds for cost in found.calls] == pytest.approx([24 * US, 16 * US])
-    assert [cost.extra_seconds(fused=False)[1] for cost in found.calls] == pytest.approx([10 * US, 24 * US])
-    assert [cost.extra_seconds(fused=True)[1] for cost in found.calls] == pytest.approx([6 * US, 0])
+    assert [cost.function_seconds for cost in found.calls] == pytest.approx([20 * US, 60 * US, 460 * US])
+    assert [cost.parallel_seconds for cost in found.calls] == pytest.approx([40 * US, 24 * US, 24 * US])
+    assert [cost.fused_seconds for cost in found.calls] == pytest.approx([24 * US, 16 * US, 16 * US])
+    assert [cost.extra_seconds(fused=False)[1] for cost in found.calls] == pytest.approx([10 * US, 24 * US, 24 * US])
+    assert [cost.extra_seconds(fused=True)[1] for cost in found.calls] == pytest.approx([6 * US, 0, 0])
     assert found.crowded_speed == pytest.approx(1 / 1.1)
     assert found.spin_seconds == pytest.approx(40 * US)
     assert epochs._from(cpu, wall, 1).crowded_speed == 1
@@ -63,3 +63,13 @@ def test_measured_overheads_are_finite_and_not_negative() -> None:
         assert 0 <= seconds < math.inf
     assert 0 < found.crowded_speed <= 1
     assert epochs.measure_overheads(2, seconds=0.5, rounds=1) is found
+
+
+def test_taking_an_element_of_many_components_costs_more() -> None:
+    one = tf.TensorSpec([None, 8])
+    epochs.measure_next(one)  # the first window of a process is slower
+    seconds = [epochs.measure_next(spec) for spec in (one, {str(index): one for index in range(30)})]
+    assert seconds[0] is not None and seconds[1] is not None and 0 < seconds[0] < seconds[1]
+    ragged = epochs.measure_next((tf.RaggedTensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.string)))
+    assert ragged is not None and ragged > 0
+    assert epochs.measure_next(tf.OptionalSpec(one)) is None

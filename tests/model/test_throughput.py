@@ -257,8 +257,13 @@ def test_parallel_interleave_has_no_call_overhead_and_one_consuming_thread() -> 
     assert (1e6 * ideal.seconds, ideal.bound) == (pytest.approx(262.5), Bound.CORES)
     assert with_overheads(rows.format("4 "), cores=4, calls=CALLS).seconds == ideal.seconds
     found = with_overheads(rows.format("4 "), cores=4, calls=CALLS, interleave_seconds=4e-6)
-    assert (1e6 * found.seconds, found.nodes) == (pytest.approx(450), ("n2",))  # for any number of readers
+    assert (1e6 * found.seconds, found.nodes) == (
+        pytest.approx(650),
+        ("n1",),
+    )  # 10 / 4 to read it, 4 to hand it on
     assert 1e6 * found.cpu_seconds == pytest.approx(1450)
+    costly = with_overheads(rows.format("4 ").replace("50us", "300us"), cores=4, interleave_seconds=4e-6)
+    assert (1e6 * costly.seconds, costly.nodes) == (pytest.approx(700), ("n2",))  # 4 to take it, and the batch
     serial = with_overheads(rows.format(""), cores=4, calls=CALLS, interleave_seconds=4e-6)
     assert 1e6 * serial.seconds == pytest.approx(1050)
 
@@ -292,6 +297,21 @@ def test_calls_of_short_functions_cost_more(function: float, parallel: float, fu
     assert 1e6 * apart.seconds == pytest.approx(10 * (function + parallel) / 2)
 
 
+def test_shuffle_costs_by_the_bytes_that_maps_upstream_write_into_its_buffer() -> None:
+    text = (
+        "range cpu=0us bytes=8 | map random cpu=50us bytes=3200 | shuffle 4096 cpu=11us bytes=3200 | batch 100 cpu=0us"
+    )
+    words = parse(text)
+    moved = apply_edits(words.pipeline, [Move("n2", "n0")])  # 8 of 3,200 bytes
+    cached = apply_edits(words.pipeline, [Insert("n1", "cache", "cache@n1", {"filename": ""})])
+    seconds = [
+        1e6 * predict(one, words.profile, 2, defaults_on=False).seconds / 100 for one in (words.pipeline, moved, cached)
+    ]
+    assert seconds == pytest.approx([50 + 11, 50 + 1 + 10 * 8 / 3200, 1 + 1])  # a cache passes elements on in 1 us
+    written = parse(text.replace("| shuffle", "| cache cpu=0us | shuffle"))  # the shuffle was measured downstream of it
+    assert 1e6 * predict(written.pipeline, written.profile, 2, defaults_on=False).seconds / 100 == pytest.approx(11)
+
+
 def test_busy_cores_are_slower() -> None:
     text = "range cpu=0us | map 2 random cpu=1ms"
     assert 1e3 * with_overheads(text, crowded_speed=0.8).seconds == pytest.approx(0.5 / 0.8)
@@ -321,6 +341,9 @@ def test_cpu_time_is_limited_by_wall_time_without_waiting_times() -> None:
     assert 1e6 * predict(words.pipeline, whole, 2).seconds == pytest.approx(65)  # without overheads of the machine
     known = replace(whole, overheads=Overheads(next_seconds=10e-6))
     assert 1e6 * predict(words.pipeline, known, 2).seconds == pytest.approx(55)  # 100 us, and 10 us of the consumer
+    differences = tuple(replace(one, wall_seconds=1e-6, waiting_seconds=0.0) for one in known.operators[:1])
+    other = replace(known, operators=(*differences, *known.operators[1:]))  # the sums are then those of the operators
+    assert 1e6 * predict(words.pipeline, other, 2).seconds == pytest.approx(70)  # all 130 us
 
 
 def test_function_on_batches_has_its_measured_cost() -> None:

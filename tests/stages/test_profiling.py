@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from pipetune.core.profile import CostSource
 from pipetune.core.results import Interval
-from pipetune.stages.profiling import _limited
+from pipetune.measure.differencing import DifferencingResult
+from pipetune.measure.prefix_differences import Cost
+from pipetune.stages.profiling import _limited, with_differences
+from pipetune.testing.words import parse
 
 pytestmark = pytest.mark.tensorflow
 
@@ -25,3 +29,30 @@ def test_input_wait_is_limited_by_time_of_input_alone(
     found = _limited(Interval(*measured, 8, "t"), most=most)
     assert (found.median, found.low, found.high) == bounded
     assert ("times what the input takes alone" in found.method) is (bounded != measured)
+
+
+def _cost(cpu: tuple[float, float, float], waiting: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> Cost:
+    wall = tuple(one + other for one, other in zip(cpu, waiting, strict=True))
+    return Cost(*(Interval(*values, 8, "t") for values in (cpu, wall, waiting)))
+
+
+@pytest.mark.parametrize(
+    ("node", "cost", "seconds", "source"),
+    [
+        # 0 to 500 us of 20 ms: the 90 us of the runtime's model are in it
+        ("n2", _cost((0.0, 0.0, 500e-6)), 90e-6, CostSource.RUNTIME_MODEL),
+        ("n2", _cost((80e-6, 60e-6, 100e-6)), 80e-6, CostSource.PREFIX_DIFFERENCING),
+        ("n2", _cost((0.0, 0.0, 0.0)), 90e-6, CostSource.RUNTIME_MODEL),  # less than nothing: noise
+        # what a function takes besides its kernels the model only shares out
+        ("n1", _cost((0.0, 0.0, 50e-6)), 0.0, CostSource.PREFIX_DIFFERENCING),
+        ("n1", _cost((0.0, 0.0, 900e-6)), 600e-6, CostSource.RUNTIME_MODEL),
+        # it waits, which the model takes for work
+        ("n2", _cost((0.0, 0.0, 500e-6), (2e-3, 1.9e-3, 2.1e-3)), 0.0, CostSource.PREFIX_DIFFERENCING),
+    ],
+)
+def test_cost_lost_in_the_noise_of_differences_is_that_of_the_runtime(
+    node: str, cost: Cost, seconds: float, source: CostSource
+) -> None:
+    words = parse("range cpu=1us | map cpu=600us | batch 32 cpu=90us")
+    found = with_differences(words.profile, words.pipeline, DifferencingResult({node: cost}, {}, 8)).operator(node)
+    assert found is not None and found.cpu_seconds == pytest.approx(seconds) and found.cost_source is source
