@@ -49,7 +49,7 @@ def _rewrite(node: Node) -> Rewrite:
     return Rewrite(
         rule=NAME,
         node=node.id,
-        safety=Safety.EXACT,
+        safety=Safety.STATISTICAL if draws_random_numbers(node) else Safety.EXACT,
         edits=(ReplaceFunction(node.id, FunctionVariant.BRANCHING, node.function.branching.digest),),
         summary=f"Compute only the array that {describe_operator(node)} selects: tf.cond instead of tf.where.",
         group=f"{NAME}@{node.id}",
@@ -69,8 +69,9 @@ RULE = Rule(
         "a twentieth of the function's cost."
     ),
     safety=(
-        "EXACT: every value, every random draw and every rejected element stays the same, because random draws and "
-        "ops that may reject an element do not move into a branch."
+        "EXACT: every value and every rejected element stays the same, because ops that may reject an element do not "
+        "move into a branch. STATISTICAL where the function draws random numbers: no draw moves, and the comparison "
+        "finds every draw the same, but a change of a function that draws is never called EXACT."
     ),
     propose=propose,
 )
