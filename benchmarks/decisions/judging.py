@@ -2,11 +2,13 @@
 
 A script is analyzed in a copy of its folder, as users do, if need be beside processes that now and then take a core.
 Its patch is applied to the copy, and the stopwatch times the copy against the original. Each judged run is saved at
-once; runs that are there are not made again.
+once; runs that are there are not made again. A patch that an earlier run of the case had is not timed again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import platform
@@ -214,12 +216,42 @@ def answer_run(case: Case, run: Run, out: Path, say: Say) -> Answer:
             return Answer(session, seconds)
         unproven = () if outcome_of(session).value == known.PROVEN else ("--unproven",)
         _run((*COMMAND, "apply", *unproven, str(out)), log=out / "command.log")
-        original = copy_script(case.path, Path(name, "original"))
-        ratios: tuple[float, ...] = ()
-        for attempt in range(_ATTEMPTS):
-            if len(ratios) < known.JUDGING_PAIRS:
-                ratios += _timing(case, original, script, pairs=_PAIRS, seed=run.seed + attempt, say=say).quiet
-        return Answer(session, seconds, ratios)
+        pairs = PairsOfPatch(out, case.name, script.parent)
+        if len(pairs.ratios) < known.JUDGING_PAIRS:
+            original = copy_script(case.path, Path(name, "original"))
+            for attempt in range(_ATTEMPTS):
+                if len(pairs.ratios) < known.JUDGING_PAIRS:
+                    seed = run.seed + attempt
+                    pairs.add(_timing(case, original, script, pairs=_PAIRS, seed=seed, say=say).quiet)
+        pairs.save()
+        return Answer(session, seconds, pairs.ratios)
+
+
+class PairsOfPatch:
+    """Quiet pairs of a patched script, kept beside the session: another run with the same patch needs none of its own.
+
+    Args:
+        out: the folder of the run's session, beside those of other runs of the case.
+        case: its name.
+        patched: the folder of the patched script.
+    """
+
+    def __init__(self, out: Path, case: str, patched: Path):
+        self._path = out / "pairs.json"
+        digest = hashlib.sha256()
+        for path in sorted(patched.rglob("*.py")):
+            digest.update(f"{path.relative_to(patched)}\0".encode() + path.read_bytes() + b"\0")
+        self._digest = digest.hexdigest()
+        saved = [json.loads(path.read_text(encoding="utf-8")) for path in out.parent.glob(f"{case}-[0-9]*/pairs.json")]
+        same = (tuple(one["ratios"]) for one in saved if one["digest"] == self._digest)
+        self.ratios: tuple[float, ...] = max(same, key=len, default=())
+
+    def add(self, ratios: tuple[float, ...]) -> None:
+        self.ratios += ratios
+
+    def save(self) -> None:
+        text = json.dumps({"digest": self._digest, "ratios": self.ratios})
+        self._path.write_text(text, encoding="utf-8")
 
 
 def measure_gains(names: tuple[str, ...], *, say: Say) -> None:

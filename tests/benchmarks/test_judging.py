@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.decisions import cases, judging
 from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
-from benchmarks.decisions.judging import Answer, Say, bench_decisions, copy_script, judge
+from benchmarks.decisions.judging import Answer, PairsOfPatch, Say, bench_decisions, copy_script, judge
 from benchmarks.decisions.stopwatch import TimedPair, Timing
 from pipetune.core.machine import CpuLoad
 from pipetune.core.results import RunFailed
@@ -187,3 +187,20 @@ def test_the_command_starts_the_program_of_the_clone(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "no case called 'speed'" in done.stderr and "photos" in done.stderr
+
+
+def test_pairs_of_the_same_patch_are_used_again(tmp_path: Path) -> None:
+    patched = tmp_path / "patched"
+    patched.mkdir()
+    script = patched / "train.py"
+    script.write_text("patched = 1\n")
+    for name in ("one-0-0", "one-1-1", "one_more-0-0"):
+        (tmp_path / name).mkdir()
+    first = PairsOfPatch(tmp_path / "one-0-0", "one", patched)
+    assert first.ratios == ()
+    first.add((1.5, 1.6))
+    first.save()
+    assert PairsOfPatch(tmp_path / "one-1-1", "one", patched).ratios == (1.5, 1.6)
+    assert PairsOfPatch(tmp_path / "one_more-0-0", "one_more", patched).ratios == ()
+    script.write_text("patched = 2\n")
+    assert PairsOfPatch(tmp_path / "one-1-1", "one", patched).ratios == ()
