@@ -81,19 +81,21 @@ def on_batches(words: str) -> BatchedCall:
 
 
 def cut(words: str) -> FunctionSplit:
-    """Returns what `draws:2k`, `end:2k+Exp` or `end:no` stands for."""
+    """Returns what `draws:2k`, `draws:2k+DecodeJpeg`, `end:2k+Exp` or `end:no` stands for."""
     where, _, rest = words.partition(":")
     kind = SplitPosition.BEFORE_DRAWS if where == "draws" else SplitPosition.BEFORE_ELEMENTWISE_OPS
     if rest == "no":
         return FunctionSplit(kind, why_not="what its first part gives has no fixed shape")
-    held, _, inexact = rest.partition("+")
+    held, *operations = rest.split("+")
+    draws = kind is SplitPosition.BEFORE_DRAWS
     return FunctionSplit(
         kind,
         position=3,
         element_bytes=size(held),
         head="head",
         tail="tail",
-        inexact=tuple(filter(None, inexact.split("+"))),
+        head_operations=tuple(operations) if draws else (),
+        inexact=() if draws else tuple(operations),
         handed=1,
         components=1,
     )
