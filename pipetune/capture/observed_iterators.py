@@ -152,19 +152,20 @@ _MOST_LINKS = 200  # datasets visited in search of the last ones derived from a 
 def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> list[live.LivePipeline]:
     """Returns the pipelines of live datasets that share a call site with `source`, without those in `known`.
 
-    Each pipeline is read from the last dataset that was derived from the shared one.
+    Each pipeline is read from the last dataset that was derived from the shared one. What is derived from a known
+    pipeline itself is none: a strategy divides the batches of the dataset that `fit` receives by datasets of its own.
     """
     read = {id(one) for pipeline in (source, *known) for one in pipeline.datasets.values()}
     sites = {site for one in source.datasets.values() if (site := call_sites.site_of(one)) is not None}
     recorded = call_sites.live_datasets()
     readers: dict[int, list[Any]] = defaultdict(list)
     for one in recorded:
-        for above in tensorflow_private.inputs(one):
+        for above in tensorflow_private.inputs(one) if id(one) not in read else ():
             readers[id(above)].append(one)
     last: dict[int, Any] = {}
     for one in recorded:
         if id(one) not in read and call_sites.site_of(one) in sites:
-            last |= {id(end): end for end in _final_datasets(one, readers) if id(end) not in read}
+            last |= {id(end): end for end in _final_datasets(one, readers)}
     return [live.read(one, name=_name(one)) for one in last.values()]
 
 

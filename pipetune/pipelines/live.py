@@ -292,7 +292,7 @@ def _merge(facts: list[FunctionFacts]) -> FunctionFacts | None:
         operations=tuple(sorted({kind for fact in facts for kind in fact.operations})),
         size=sum(fact.size for fact in facts),
         random=any(fact.random for fact in facts),
-        seeded=all(fact.seeded for fact in facts if fact.random),
+        seeded=any(fact.seeded for fact in facts) and all(fact.seeded for fact in facts if fact.random),
         random_python=any(fact.random_python for fact in facts),
         python=any(fact.python for fact in facts),
         reads_variables=tuple(sorted({name for fact in facts for name in fact.reads_variables})),

@@ -368,3 +368,12 @@ def test_chain_of_300_operators_is_read() -> None:
     for _ in range(300):
         dataset = dataset.skip(0)
     assert len(read(dataset).nodes) == 301
+
+
+def test_functions_that_draw_nothing_have_no_seed() -> None:
+    """The three functions of `group_by_window`: one of them that counted as seeded would fix the whole script."""
+    grouped = live.read(
+        tf.data.Dataset.range(9).group_by_window(lambda x: x % 2, lambda _, window: window.batch(4), 4)
+    ).pipeline
+    function = grouped.output.function
+    assert function is not None and not function.random and not function.seeded

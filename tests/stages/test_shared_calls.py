@@ -14,6 +14,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.consumption import Consumption, NoConsumer
+from pipetune.capture.observed_iterators import siblings
 from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
@@ -118,6 +119,21 @@ def test_unconsumed_dataset_is_checked_while_alive() -> None:
     assert calls.may_change(ON_BATCHES), (calls.notes, calls.pipelines)
     assert not shared(more=draws).may_change(ON_BATCHES)
     assert not shared(more=affine, gone=True).may_change(ON_BATCHES)
+
+
+def test_what_a_strategy_derives_from_a_dataset_is_no_other_dataset(tmp_path: Path) -> None:
+    """The reader's own datasets, which it makes in the call that created it, are no others either."""
+    path = str(tmp_path / "data.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(b"x")
+    call_sites.clear()
+    gc.collect()
+    with call_sites.Recorder():
+        dataset = tf.data.TFRecordDataset([path]).batch(2)
+        divided = dataset.map(lambda row: row).prefetch(2)
+    found = siblings(live.read(dataset), [])
+    assert not [one.pipeline for one in found if one.dataset is divided]
+    assert all("batch" not in [node.op for node in one.pipeline] for one in found)
 
 
 def test_cache_is_not_added_to_shared_call() -> None:
