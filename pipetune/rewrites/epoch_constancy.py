@@ -11,7 +11,6 @@ from pipetune.rewrites.legality import (
     POSITIONAL,
     describe_state,
     draws_random_numbers,
-    has_assertions,
     inner_operator_facts,
     is_order_required,
     is_unknown,
@@ -77,11 +76,6 @@ def _own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
         (_is_endless(node), Constancy.DIFFERENT, "it repeats endlessly: the cache would never be complete"),
         (node.op == "repeat", Constancy.DIFFERENT, "it repeats: the cache would hold every epoch again"),
         (node.op == "snapshot", Constancy.DIFFERENT, "it already stores its elements"),
-        (
-            has_assertions(node),
-            Constancy.DIFFERENT,
-            "it rejects elements, and from the second epoch on would reject none",
-        ),
         (
             may_batch_unequal_batches(node, context),
             Constancy.DIFFERENT,

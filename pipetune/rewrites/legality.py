@@ -139,14 +139,6 @@ def overtaking_safety(batch: Node, *, order_required: bool) -> Safety:
     return Safety.STATISTICAL if batch.argument("drop_remainder") else Safety.REORDERS
 
 
-_ASSERTIONS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
-
-
-def has_assertions(node: Node) -> bool:
-    """Whether the function of `node` contains assertions, which raise an error for invalid elements."""
-    return node.function is not None and not _ASSERTIONS.isdisjoint(node.function.operations)
-
-
 def is_unknown(node: Node) -> bool:
     """Whether nothing is known about the operator, so that the worst is assumed."""
     return operator_facts(node.op) is CAUTIOUS
