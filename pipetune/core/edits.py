@@ -185,10 +185,10 @@ class SplitFunction:
         part = FunctionFacts(
             name=node.function.name,
             digest=cut.head,
-            operations=cut.head_operations or node.function.operations,
+            operations=node.function.operations,
             size=node.function.size,
             reads_files=node.function.reads_files,
-            can_raise=node.function.can_raise and cut.head_can_raise,
+            can_raise=node.function.can_raise,
             form=FunctionVariant.HEAD,
             part_of=node.id,
             cut=cut,
@@ -205,16 +205,7 @@ class SplitFunction:
         )
         each = cut.kind is SplitPosition.BEFORE_ELEMENTWISE_OPS
         form = FunctionVariant.TAIL_ON_BATCHES if each else FunctionVariant.TAIL
-        whole = node.function
-        part = replace(
-            part,
-            digest=cut.tail,
-            operations=whole.operations,
-            can_raise=whole.can_raise,
-            form=form,
-            random=whole.random,
-            seeded=whole.seeded,
-        )
+        part = replace(part, digest=cut.tail, form=form, random=node.function.random, seeded=node.function.seeded)
         tail = replace(node, inputs=(head.id,), function=part)
         nodes = ((head, tail) if old.id == node.id else (old,) for old in pipeline.nodes)
         return replace(pipeline, nodes=tuple(one for some in nodes for one in some))

@@ -121,8 +121,6 @@ class FunctionSplit:
     element_bytes: float | None = None  # size of these values; None if unknown
     head: str = ""  # digest of the first part
     tail: str = ""  # digest of the second part
-    head_operations: tuple[str, ...] = ()  # ops of the first part; (): unknown, assumed to be those of the whole
-    head_can_raise: bool = True  # as in `FunctionFacts`, of the first part
     inexact: tuple[str, ...] = ()  # ops of the second part, as in `BatchedCall`
     zero_signs: bool = False
     statement: int | None = None  # first statement of the second part; None: the split is inside a statement

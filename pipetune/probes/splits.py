@@ -150,15 +150,12 @@ def _describe_cut(
             expected_spec = original.batch(size, drop_remainder=drops).element_spec
     if tail.element_spec != expected_spec:
         raise CannotSplit("its static shapes would be lost")
-    first = functions.read_facts(head._map_func)
     return FunctionSplit(
         kind,
         position=position,
         spec=str(head.element_spec),
         element_bytes=_element_bytes(head, sampled=not _python_upstream(source.pipeline, node)),
-        head=first.digest,
-        head_operations=first.operations,
-        head_can_raise=first.can_raise,
+        head=functions.read_facts(head._map_func).digest,
         tail=functions.read_facts(tail._map_func).digest,
         inexact=lifted.inexact,
         zero_signs=lifted.zero_signs,

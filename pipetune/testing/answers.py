@@ -81,21 +81,19 @@ def on_batches(words: str) -> BatchedCall:
 
 
 def cut(words: str) -> FunctionSplit:
-    """Returns what `draws:2k`, `draws:2k+DecodeJpeg`, `end:2k+Exp` or `end:no` stands for."""
+    """Returns what `draws:2k`, `end:2k+Exp` or `end:no` stands for."""
     where, _, rest = words.partition(":")
     kind = SplitPosition.BEFORE_DRAWS if where == "draws" else SplitPosition.BEFORE_ELEMENTWISE_OPS
     if rest == "no":
         return FunctionSplit(kind, why_not="what its first part gives has no fixed shape")
-    held, *operations = rest.split("+")
-    draws = kind is SplitPosition.BEFORE_DRAWS
+    held, _, inexact = rest.partition("+")
     return FunctionSplit(
         kind,
         position=3,
         element_bytes=size(held),
         head="head",
         tail="tail",
-        head_operations=tuple(operations) if draws else (),
-        inexact=() if draws else tuple(operations),
+        inexact=tuple(filter(None, inexact.split("+"))),
         handed=1,
         components=1,
     )

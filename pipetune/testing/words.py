@@ -29,10 +29,10 @@ The notation::
   `spec=x`: the element_spec after an operator (by default the same for all operators).
 - `crop=yes`: the function could decode only what it crops; `crop=no`: it needs the whole image.
 - `branch=yes`: the function could compute only the arrays that it selects; `branch=no`: it needs both.
-- `cuts=draws:2k`: the function can be split before its random draws (`cuts=draws:2k+Assert`: the op before them is an
-  Assert); `cuts=end:2k`: it can be split before elementwise ops at its end (`cuts=end:2k+Exp`: one of them is Exp); 2k
-  bytes are passed on there; `cuts=draws:no`, `cuts=end:no`: it cannot. `head=80%` is the measured share of the first
-  part in the cost, `saves=3us` what the second part saves per element when it runs after the batch.
+- `cuts=draws:2k`: the function can be split before its random draws; `cuts=end:2k`: it can be split before elementwise
+  ops at its end; 2k bytes are passed on there (`cuts=end:2k+Exp`: one of these ops is Exp); `cuts=draws:no`,
+  `cuts=end:no`: it cannot. `head=80%` is the measured share of the first part in the cost, `saves=3us` what the second
+  part saves per element when it runs after the batch.
 - `spread`: the kernels of an operator were measured to use several threads at once. `padding=0.4:9+17:0.1`: 40 % of its
   batches is padding, and 10 % would be with buckets that begin at the lengths 9 and 17; `padding=0.4:no`: its batches
   cannot be built by length.

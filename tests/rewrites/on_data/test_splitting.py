@@ -123,15 +123,6 @@ def _cached(node: str, cut: FunctionSplit) -> list[Edit]:
     return [split, Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})]
 
 
-def test_assertions_belong_to_the_part_that_makes_them() -> None:
-    """`random_crop` asserts that its image is large enough; what is computed before it may be cached all the same."""
-    source, cut = found(images().map(_unseeded).batch(4))
-    assert cut is not None and source.pipeline["n1"].function is not None
-    assert source.pipeline["n1"].function.can_raise
-    assert not cut.head_can_raise and "ResizeBilinear" in cut.head_operations
-    assert not {"Assert", "RandomUniformInt"} & {*cut.head_operations}
-
-
 def test_seeded_draws_are_kept() -> None:
     source, cut = found(images().map(_seeded))
     assert cut is not None
