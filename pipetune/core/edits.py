@@ -15,7 +15,6 @@ from pipetune.core.functions import (
     FunctionVariant,
     RowGathering,
     RowWindows,
-    SplitPosition,
 )
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline, Value
@@ -203,9 +202,13 @@ class SplitFunction:
             spec=cut.spec,
             element_bytes=cut.element_bytes,
         )
-        each = cut.kind is SplitPosition.BEFORE_ELEMENTWISE_OPS
-        form = FunctionVariant.TAIL_ON_BATCHES if each else FunctionVariant.TAIL
-        part = replace(part, digest=cut.tail, form=form, random=node.function.random, seeded=node.function.seeded)
+        part = replace(
+            part,
+            digest=cut.tail,
+            form=FunctionVariant.TAIL,
+            random=node.function.random,
+            seeded=node.function.seeded,
+        )
         tail = replace(node, inputs=(head.id,), function=part)
         nodes = ((head, tail) if old.id == node.id else (old,) for old in pipeline.nodes)
         return replace(pipeline, nodes=tuple(one for some in nodes for one in some))

@@ -20,13 +20,11 @@ class FunctionVariant(enum.StrEnum):
     BRANCHING = "computing only what it selects"  # `tf.cond` instead of `tf.where`
     HEAD = "its first part alone"  # of a function that was split in two
     TAIL = "its second part alone"
-    TAIL_ON_BATCHES = "its second part alone, on batches"
 
 
 _ON_BATCHES = frozenset(
-    {FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED, FunctionVariant.PARSING, FunctionVariant.GATHERING,
-     FunctionVariant.TAIL_ON_BATCHES}
-)  # fmt: skip
+    {FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED, FunctionVariant.PARSING, FunctionVariant.GATHERING}
+)
 
 
 EDITED_GRAPHS = (FunctionVariant.DECODE_AND_CROP, FunctionVariant.BRANCHING)
@@ -106,7 +104,6 @@ class SplitPosition(enum.StrEnum):
     """Where a function is split in two."""
 
     BEFORE_DRAWS = "in front of its first random draw"
-    BEFORE_ELEMENTWISE_OPS = "in front of ops that treat every number by itself"  # up to its end
     AFTER_PARSING = "behind what takes its text apart"  # `tf.vectorized_map` has no converter for these ops
 
 
@@ -121,8 +118,6 @@ class FunctionSplit:
     element_bytes: float | None = None  # size of these values; None if unknown
     head: str = ""  # digest of the first part
     tail: str = ""  # digest of the second part
-    inexact: tuple[str, ...] = ()  # ops of the second part, as in `BatchedCall`
-    zero_signs: bool = False
     statement: int | None = None  # first statement of the second part; None: the split is inside a statement
     handed: int = 0  # number of tensors passed between the parts
     taken: tuple[int, ...] = ()  # indices of the input components that are passed through unchanged
@@ -178,7 +173,7 @@ class FunctionFacts:
     on_inputs: tuple[PredicatePushdown, ...] | None = None  # of a predicate: one per upstream map, the nearest first
     fused: MapFusion | None = None  # of the last of consecutive maps; None: not probed
     cropping: CropDecoding | None = None  # None: not probed, or it decodes no JPEG
-    cuts: tuple[FunctionSplit, ...] | None = None  # at most one per kind; None: not probed
+    before_draws: FunctionSplit | None = None  # its split before the first random draw; None: not probed
     branching: Branching | None = None  # None: not probed, or it selects no large arrays
     shrinking: ScaledDecoding | None = None  # None: not probed, or it decodes no JPEG
     form: FunctionVariant = FunctionVariant.AS_TRACED

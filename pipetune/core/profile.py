@@ -59,12 +59,6 @@ class PaddingShares:
         return 1 - (1 - self.share) / (1 - self.bucketed_share) if self.bucketed_share < 1 else 0.0
 
 
-def split_costs(profile: Profile | None, node_id: str, kind: str) -> SplitCosts | None:
-    """Returns the measured costs of an operator's function split in this way; None if they were not measured."""
-    measured = profile.operator(node_id) if profile is not None else None
-    return measured.cuts.get(kind) if measured is not None and measured.cuts else None
-
-
 def part_costs(node_id: str, part: FunctionFacts, profile: Profile) -> OperatorProfile | None:
     """Returns the cost of an operator that calls a part of a function; None if it was not measured."""
     whole = profile.operator(part.part_of)
@@ -72,13 +66,10 @@ def part_costs(node_id: str, part: FunctionFacts, profile: Profile) -> OperatorP
         # Both parts were timed together on a batch: all of the time is attributed to the second.
         seconds = whole.on_batch_seconds if node_id == part.part_of else 0.0
         return OperatorProfile(node_id, whole.stage, on_batch_seconds=seconds)
-    costs = split_costs(profile, part.part_of, part.cut.kind) if part.cut is not None else None
-    if whole is None or costs is None:
+    if whole is None or whole.head_share is None:
         return None
-    if part.form is FunctionVariant.TAIL_ON_BATCHES:
-        return OperatorProfile(node_id, whole.stage, on_batch_seconds=costs.on_batch_seconds)
     is_head = part.form is FunctionVariant.HEAD
-    share = costs.head_share if is_head else max(0.0, 1 - costs.head_share)
+    share = whole.head_share if is_head else max(0.0, 1 - whole.head_share)
     return OperatorProfile(
         node_id,
         whole.stage,
@@ -123,15 +114,6 @@ class CostSource(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class SplitCosts:
-    """Costs of the two parts of a function at a possible split."""
-
-    head_share: float  # share of the function's cost in its first part
-    on_batch_seconds: float | None = None  # of the second part, per call on a batch
-    saved_seconds: float | None = None  # CPU time per element saved by running the second part after the batch
-
-
-@dataclass(frozen=True)
 class OperatorProfile:
     """Cost of one operator alone (without its inputs), per output element.
 
@@ -160,7 +142,7 @@ class OperatorProfile:
     on_batch_seconds: float | None = None  # per batch, if its function can be called on one or its rows gathered
     variant_shares: Mapping[str, float] | None = None  # share of its cost that remains, by `FunctionVariant`
     shrinking_share: float | None = None  # share of its cost that remains when decoding at a smaller scale
-    cuts: Mapping[str, SplitCosts] | None = None  # by `SplitPosition`; None: not measured
+    head_share: float | None = None  # of its function's cost, what precedes the first random draw; None: not measured
     several_threads: bool = False  # a kernel of it uses several threads; only from differencing
     padding: PaddingShares | None = None  # in its batches; None: sizes do not vary, or not examined
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function creates; "": its own

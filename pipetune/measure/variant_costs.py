@@ -12,9 +12,8 @@ from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, ReplaceSource, apply_edits
-from pipetune.core.functions import FunctionSplit, SplitPosition
+from pipetune.core.functions import FunctionSplit
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import SplitCosts
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, map_functions
 from pipetune.pipelines.function_splitting import SplittableFunction
@@ -195,69 +194,40 @@ def _share(source: live.LivePipeline, node: Node, make_variant: Callable[[Any], 
 
 
 _SPLIT_ELEMENTS = 64  # kept in memory and reused
-_BATCHES = 2  # batches of elements kept, at least
 
 
-def measure_cut_costs(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, Mapping[str, SplitCosts]]:
-    """Returns the costs of every possible cut, by node id and kind of cut; cuts that failed are left out.
+def measure_head_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
+    """Returns the share of a function's CPU time that precedes its first random draw, by node id.
+
+    Functions that fail, or take too little time to measure, are left out.
 
     Args:
         source: the live pipeline.
         annotated: the pipeline of `source`, annotated by `annotate_splits`.
     """
-    found: dict[str, dict[str, SplitCosts]] = {}
+    found: dict[str, float] = {}
     for node in annotated:
-        for cut in (node.function.cuts or ()) if node.function is not None else ():
-            if cut.why_not:
-                continue
-            try:
-                with windows.as_run_failed():
-                    costs = _costs(source, annotated, node, cut)
-            except RunFailed:
-                continue  # a trial that runs it will report the reason
-            if costs is not None:
-                found.setdefault(node.id, {})[cut.kind.value] = costs
+        split = node.function.before_draws if node.function is not None else None
+        if split is None or split.why_not:
+            continue
+        try:
+            with windows.as_run_failed():
+                share = _head_share(source, node, split)
+        except RunFailed:
+            continue  # a trial that runs it will report the reason
+        if share is not None:
+            found[node.id] = share
     return found
 
 
-def _costs(source: live.LivePipeline, annotated: Pipeline, node: Node, cut: FunctionSplit) -> SplitCosts | None:
+def _head_share(source: live.LivePipeline, node: Node, split: FunctionSplit) -> float | None:
     above, traced = source.datasets[node.inputs[0]], source.datasets[node.id]._map_func
-    whole = SplittableFunction(traced)
-    head = whole.head(cut.position)
-    if cut.kind is SplitPosition.BEFORE_DRAWS:
-        both = (traced, head)
-        rounds, _ = alternating_cpu_seconds(above, _SPLIT_ELEMENTS, lambda plain: [_mapped(plain, one) for one in both])
-        share = _head_share(rounds)
-        return None if share is None else SplitCosts(share)
-    batch = downstream_batch(annotated, node)
-    size = batch.argument("batch_size") if batch is not None else None
-    if batch is None or not isinstance(size, int):
-        return None
-    drops = bool(batch.argument("drop_remainder"))
-    tail, _ = whole.tail_on_batches(cut.position, size if drops else None)
-
-    def forms(plain: Any) -> list[Any]:
-        as_now, first = _mapped(plain, traced), _mapped(plain, head)
-        batches = first.batch(size, drop_remainder=drops)
-        return [as_now, first, as_now.batch(size, drop_remainder=drops), batches, _mapped(batches, tail)]
-
-    rounds, count = alternating_cpu_seconds(above, max(_SPLIT_ELEMENTS, _BATCHES * size), forms)
-    share = _head_share([one[:3] for one in rounds])
-    if share is None or not count:
-        return None
-    return SplitCosts(
-        share,
-        on_batch_seconds=max(0.0, statistics.median((one[5] - one[4]) * size / count for one in rounds)),
-        saved_seconds=statistics.median((one[3] - one[5]) / count for one in rounds),
-    )
+    both = (traced, SplittableFunction(traced).head(split.position))
+    rounds, _ = alternating_cpu_seconds(above, _SPLIT_ELEMENTS, lambda plain: [_mapped(plain, one) for one in both])
+    shares = [(part - nothing) / (whole - nothing) for nothing, whole, part in rounds if whole > nothing]
+    return min(1.0, max(0.0, statistics.median(shares))) if shares else None
 
 
 def _mapped(dataset: Any, traced: Any) -> Any:
     with tensorflow_private.reusing_traced_functions():
         return dataset.map(traced, synchronous=True)
-
-
-def _head_share(rounds: list[tuple[float, ...]]) -> float | None:
-    """Returns the median share of CPU time in the first part; None if the function takes too little time to measure."""
-    shares = [(part - nothing) / (whole - nothing) for nothing, whole, part in rounds if whole > nothing]
-    return min(1.0, max(0.0, statistics.median(shares))) if shares else None

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines.lifting import BatchProperties, is_elementwise, prove_rows
+from pipetune.pipelines.lifting import BatchProperties, prove_rows
 from pipetune.pipelines.terms import CannotProve
 
 
@@ -189,7 +189,9 @@ class SplittableFunction:
 
     def tail(self, position: int) -> Any:
         """Returns the second part as a traced function from `passed_tensors` to the results of the whole."""
-        return tensorflow_private.with_function(self.traced, self._tail(position))
+        handed = self.passed_tensors(position)
+        rest = rebuild_function(self.graph, self._tail_ops(position), self.graph.outputs, arguments=handed)
+        return tensorflow_private.with_function(self.traced, rest)
 
     def head_on_batches(self, position: int, rows: int | None) -> tuple[Any, BatchProperties]:
         """Returns the first part for whole batches, and the numerical properties of its rows.
@@ -213,39 +215,12 @@ class SplittableFunction:
             self.graph, self._part(self.ops[:position], leave=given), self.passed_tensors(position), leading_axes=rows
         )
 
-    def _tail(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
-        handed = self.passed_tensors(position)
-        return rebuild_function(
-            self.graph, self._tail_ops(position), self.graph.outputs, arguments=handed, leading_axes=rows
-        )
-
     def tail_function(self, position: int) -> Callable[..., Any]:
         """Returns the second part as a Python function with one argument for each of `passed_tensors`."""
         body = function_body(
             self.graph, self._tail_ops(position), self.graph.outputs, argument_tensors=self.passed_tensors(position)
         )
         return lambda *handed: tf.nest.pack_sequence_as(self.traced.output_structure, body(*handed))
-
-    def tail_on_batches(self, position: int, rows: int | None) -> tuple[Any, BatchProperties]:
-        """Returns the second part for whole batches, and the numerical properties of its rows.
-
-        Args:
-            rows: rows per batch, the first axis of every argument and result; None if it varies.
-
-        Raises:
-            CannotSplit: it is not proven to compute for each row what it computes for an element.
-        """
-        if not all(id(tensor.op) in self.varying_ops for tensor in self.graph.outputs):
-            raise CannotSplit("its result does not depend on the element and would be produced only once per batch")
-        if not all(tensor.shape.is_fully_defined() for tensor in self.passed_tensors(position)):
-            raise CannotSplit("the output of its first part has no fixed shape")
-        batched = self._tail(position, rows=(rows,))
-        gives = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec([rows, *spec.shape], spec.dtype), self.traced.output_structure
-        )
-        return tensorflow_private.with_function(self.traced, batched, output_spec=gives), _prove_rows(
-            self._tail(position), batched
-        )
 
     def _tail_ops(self, position: int) -> Any:
         above = {id(op) for op in self.ops[:position] if id(op) in self.varying_ops}
@@ -317,11 +292,3 @@ def _functions(node: Any) -> Iterator[str]:
         if value.WhichOneof("value") == "func":
             yield value.func.name
         yield from (function.name for function in value.list.func)
-
-
-def elementwise_end(whole: SplittableFunction) -> int:
-    """Returns the first index from which all ops that depend on the element treat every value independently."""
-    place = len(whole.ops)
-    while place and (id(whole.ops[place - 1]) not in whole.varying_ops or is_elementwise(whole.ops[place - 1])):
-        place -= 1
-    return place

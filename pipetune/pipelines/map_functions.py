@@ -182,7 +182,6 @@ def _part(function: FunctionFacts, original: Any, above: Any) -> Any:
         return whole.tail(function.cut.position)
     if function.form is FunctionVariant.VECTORIZED:
         return build_variant(whole.tail_function(function.cut.position), function.form, above.element_spec)
+    assert function.form is FunctionVariant.ON_BATCHES
     rows = tf.nest.flatten(above.element_spec)[0].shape[0]
-    if function.form is FunctionVariant.ON_BATCHES:
-        return whole.head_on_batches(function.cut.position, rows)[0]
-    return whole.tail_on_batches(function.cut.position, rows)[0]
+    return whole.head_on_batches(function.cut.position, rows)[0]

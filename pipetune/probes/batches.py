@@ -182,8 +182,6 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
         element_bytes=live.element_bytes(list(specs)),
         head=parts[0].digest,
         tail=parts[1].digest,
-        inexact=inexact,
-        zero_signs=zero_signs,
         statement=statement,
         handed=len(specs),
         taken=whole.passed_components(position),

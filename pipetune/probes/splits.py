@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +17,10 @@ from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.function_splitting import (
     CannotSplit,
     SplittableFunction,
-    elementwise_end,
     first_random_op,
     statement_indices,
 )
 from pipetune.pipelines.gathering import flat_map_windows, gather_from
-from pipetune.pipelines.lifting import BatchProperties
 from pipetune.probes.batches import downstream_batch, reaches_unjoined
 
 _SAMPLED = 48  # elements whose size is measured
@@ -32,58 +29,39 @@ _BYTES = 64e6  # of the sample, by judgement: bounds the memory it takes
 
 
 def annotate_splits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` with its functions annotated with where they could be split in two.
+    """Returns `pipeline` with its functions that draw annotated with how they are split before the first draw.
 
     Args:
-        pipeline: that of `source`, already annotated with what its functions do on batches.
+        pipeline: that of `source`.
     """
     facts = {
-        node.id: replace(node.function, cuts=tuple(probe(source, pipeline, node)))
+        node.id: replace(node.function, before_draws=_probe(source, node))
         for node in pipeline
-        if node.op == "map" and node.inputs and node.function is not None and _has_only_random_state(node.function)
+        if node.op == "map" and node.inputs and node.function is not None and _only_draws(node.function)
     }
     return pipeline.with_functions(facts)
 
 
-def _has_only_random_state(function: FunctionFacts) -> bool:
-    """Whether the function keeps no state other than that of the random ops in its graph."""
-    return replace(function, random=False).stateless and not function.random_python
+def _only_draws(function: FunctionFacts) -> bool:
+    """Whether the function draws random numbers, and keeps no state other than that of the ops that do."""
+    return function.random and replace(function, random=False).stateless and not function.random_python
 
 
-def probe(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterator[FunctionSplit]:
-    """Yields the cuts of the function of `node` that a rule may use, or why there is none where one is expected."""
-    assert node.function is not None
-    batch = downstream_batch(pipeline, node)
-    answer = node.function.on_batches
-    if node.function.random:
-        yield _try_cut(SplitPosition.BEFORE_DRAWS, source, node)
-    elif batch is not None and answer is not None and answer.why_not:  # otherwise all of it can run after the batch
-        found = _try_cut(SplitPosition.BEFORE_ELEMENTWISE_OPS, source, node, batch=batch)
-        if found.why_not != _NO_ELEMENTWISE_END:
-            yield found
-
-
-_NO_ELEMENTWISE_END = "it does not end in elementwise ops"
-
-
-def _try_cut(kind: SplitPosition, source: live.LivePipeline, node: Node, *, batch: Node | None = None) -> FunctionSplit:
-    original = source.datasets[node.id]
+def _probe(source: live.LivePipeline, node: Node) -> FunctionSplit:
+    kind = SplitPosition.BEFORE_DRAWS
     try:
-        whole = SplittableFunction(original._map_func)
-        placed = _place_before_draws(whole) if batch is None else _place_before_elementwise_end(whole)
-        return _describe_cut(kind, source, node, whole, placed, batch=batch)
+        return _split_before_draws(source, node, SplittableFunction(source.datasets[node.id]._map_func))
     except CannotSplit as reason:
         return FunctionSplit(kind, why_not=str(reason))
     except Exception as error:  # the graph cannot be rebuilt, or a user's function fails on its elements
         return FunctionSplit(kind, why_not=f"its graph cannot be split ({type(error).__name__})")
 
 
-CutPlace = tuple[int, int | None]
-"""A cut: the number of ops before it, and the index of the statement that begins there (None inside a statement)."""
+def _place_before_draws(whole: SplittableFunction) -> tuple[int, int | None]:
+    """Returns the number of ops before the cut, and the index of the statement that begins there.
 
-
-def _place_before_draws(whole: SplittableFunction) -> CutPlace:
-    """Places the cut before the statement that first draws, or before that op if earlier statements do no work.
+    The cut is before the statement that first draws, or (then the index is None) before that op if earlier statements
+    do no work.
 
     Raises:
         CannotSplit: no op of the graph draws, or nothing is computed before the first that does.
@@ -99,66 +77,21 @@ def _place_before_draws(whole: SplittableFunction) -> CutPlace:
     return place, None
 
 
-def _place_before_elementwise_end(whole: SplittableFunction) -> CutPlace:
-    """Places the cut where the fewest bytes are passed on; ties go to a place between statements, then to the first.
-
-    Raises:
-        CannotSplit: the function does not end in elementwise ops, has no others, or passes on tensors of unknown size.
-    """
-    first = elementwise_end(whole)
-    if not whole.working_ops(whole.ops[first:]):
-        raise CannotSplit(_NO_ELEMENTWISE_END)
-    if not whole.working_ops(whole.ops[:first]):
-        raise CannotSplit("all of its ops are elementwise")
-    statements = statement_indices(tensorflow_private.python_function(whole.traced), whole.ops)
-    found: list[tuple[float, bool, int]] = []
-    for place in range(first, len(whole.ops)):
-        starts = statements is not None and place > 0 and statements[place] > statements[place - 1]
-        if not whole.working_ops(whole.ops[place:]) or not (starts or id(whole.ops[place]) in whole.varying_ops):
-            continue
-        size = live.element_bytes([tf.TensorSpec(one.shape, one.dtype) for one in whole.passed_tensors(place)])
-        if size is None:
-            raise CannotSplit("the output size of its first part is not fixed")
-        found.append((size, not starts, place))
-    _, inside, place = min(found)
-    return place, None if inside or statements is None else statements[place]
-
-
-def _describe_cut(
-    kind: SplitPosition,
-    source: live.LivePipeline,
-    node: Node,
-    whole: SplittableFunction,
-    placed: CutPlace,
-    *,
-    batch: Node | None,
-) -> FunctionSplit:
-    position, statement = placed
+def _split_before_draws(source: live.LivePipeline, node: Node, whole: SplittableFunction) -> FunctionSplit:
+    position, statement = _place_before_draws(whole)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    lifted = BatchProperties()
     with tensorflow_private.reusing_traced_functions():
         head = above.map(whole.head(position))
-        if batch is None:
-            tail = head.map(whole.tail(position))
-            expected_spec = original.element_spec
-        else:
-            size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
-            batches = head.batch(size, drop_remainder=drops)
-            rows = size if drops and isinstance(size, int) else None
-            function, lifted = whole.tail_on_batches(position, rows)
-            tail = batches.map(function)
-            expected_spec = original.batch(size, drop_remainder=drops).element_spec
-    if tail.element_spec != expected_spec:
+        tail = head.map(whole.tail(position))
+    if tail.element_spec != original.element_spec:
         raise CannotSplit("its static shapes would be lost")
     return FunctionSplit(
-        kind,
+        SplitPosition.BEFORE_DRAWS,
         position=position,
         spec=str(head.element_spec),
         element_bytes=_element_bytes(head, sampled=not _python_upstream(source.pipeline, node)),
         head=functions.read_facts(head._map_func).digest,
         tail=functions.read_facts(tail._map_func).digest,
-        inexact=lifted.inexact,
-        zero_signs=lifted.zero_signs,
         statement=statement,
         handed=len(whole.passed_tensors(position)),
         taken=whole.passed_components(position),

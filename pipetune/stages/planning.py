@@ -16,7 +16,7 @@ from pipetune.core.time_plan import ELEMENT_COUNT, RUNTIME_OVERHEADS
 from pipetune.measure.epochs import measure_next, measure_overheads
 from pipetune.measure.variant_costs import (
     measure_batch_costs,
-    measure_cut_costs,
+    measure_head_shares,
     measure_shrinking_shares,
     measure_variant_shares,
 )
@@ -73,14 +73,14 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         on_batch = measure_batch_costs(source, annotated)
         shares = measure_variant_shares(source, annotated)
         shrinking = measure_shrinking_shares(source, annotated)
-        cuts = measure_cut_costs(source, annotated)
+        heads = measure_head_shares(source, annotated)
     operators = tuple(
         replace(
             one,
             on_batch_seconds=on_batch.get(one.node),
             variant_shares=shares.get(one.node),
             shrinking_share=shrinking.get(one.node),
-            cuts=cuts.get(one.node),
+            head_share=heads.get(one.node),
         )
         for one in profile.operators
     )

@@ -80,20 +80,16 @@ def on_batches(words: str) -> BatchedCall:
     return BatchedCall(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
 
 
-def cut(words: str) -> FunctionSplit:
-    """Returns what `draws:2k`, `end:2k+Exp` or `end:no` stands for."""
-    where, _, rest = words.partition(":")
-    kind = SplitPosition.BEFORE_DRAWS if where == "draws" else SplitPosition.BEFORE_ELEMENTWISE_OPS
-    if rest == "no":
-        return FunctionSplit(kind, why_not="what its first part gives has no fixed shape")
-    held, _, inexact = rest.partition("+")
+def before_draws(words: str) -> FunctionSplit:
+    """Returns what `draws=2k` or `draws=no` stands for."""
+    if words == "no":
+        return FunctionSplit(SplitPosition.BEFORE_DRAWS, why_not="what its first part gives has no fixed shape")
     return FunctionSplit(
-        kind,
+        SplitPosition.BEFORE_DRAWS,
         position=3,
-        element_bytes=size(held),
+        element_bytes=size(words),
         head="head",
         tail="tail",
-        inexact=tuple(filter(None, inexact.split("+"))),
         handed=1,
         components=1,
     )
@@ -150,7 +146,7 @@ PROBE_SETTERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
     "branch": lambda function, words: replace(function, branching=branching(words)),
     "calls": lambda function, words: replace(function, operations=tuple(words.split("+"))),
     "crop": lambda function, words: replace(function, cropping=cropping(words)),
-    "cuts": lambda function, words: replace(function, cuts=(cut(words),)),
+    "draws": lambda function, words: replace(function, before_draws=before_draws(words)),
     "early": lambda function, words: replace(function, on_inputs=on_inputs(words)),
     "fused": lambda function, words: replace(function, fused=fused(words)),
     "passes": lambda function, words: replace(function, hands_on=tuple(map(int, words.split("+")))),

@@ -29,10 +29,8 @@ The notation::
   `spec=x`: the element_spec after an operator (by default the same for all operators).
 - `crop=yes`: the function could decode only what it crops; `crop=no`: it needs the whole image.
 - `branch=yes`: the function could compute only the arrays that it selects; `branch=no`: it needs both.
-- `cuts=draws:2k`: the function can be split before its random draws; `cuts=end:2k`: it can be split before elementwise
-  ops at its end; 2k bytes are passed on there (`cuts=end:2k+Exp`: one of these ops is Exp); `cuts=draws:no`,
-  `cuts=end:no`: it cannot. `head=80%` is the measured share of the first part in the cost, `saves=3us` what the second
-  part saves per element when it runs after the batch.
+- `draws=2k`: the function can be split before its random draws, where 2k bytes are passed on; `draws=no`: it cannot.
+  `head=80%` is the measured share of the first part in the cost.
 - `spread`: the kernels of an operator were measured to use several threads at once. `padding=0.4:9+17:0.1`: 40 % of its
   batches is padding, and 10 % would be with buckets that begin at the lengths 9 and 17; `padding=0.4:no`: its batches
   cannot be built by length.
@@ -52,7 +50,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.functions import FunctionFacts, RowGathering
 from pipetune.core.operators import OPERATORS, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, SourceLocation, Value
-from pipetune.core.profile import ConsumerProfile, OperatorProfile, PaddingShares, Profile, SplitCosts, Stage
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, PaddingShares, Profile, Stage
 from pipetune.testing.answers import (
     FLAGS,
     PROBE_SETTERS,
@@ -128,7 +126,6 @@ class _ParsedStage:
     gathering: RowGathering | None = None
     spec: str = ""
     head_share: float | None = None
-    saved_seconds: float | None = None
     several_threads: bool = False
     padding: PaddingShares | None = None
 
@@ -247,7 +244,6 @@ _OPERATOR_SETTERS: Mapping[str, Callable[[_ParsedStage, str], None]] = {
     "head": _setter("head_share", lambda text: float(text.removesuffix("%")) / 100),
     "inner": _setter("inner", lambda text: tuple(text.split("+"))),
     "padding": _setter("padding", padding),
-    "saves": _setter("saved_seconds", seconds),
     "shared": _setter("shared", int),
     "spec": _setter("spec", str),
     "spread": _setter("several_threads", lambda text: True),
@@ -276,17 +272,10 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
             waiting_seconds=stages[node.id].waits,
             visits=visits[node.id],
             bytes_out=stages[node.id].size_bytes,
-            cuts=_cut_costs(node, stages[node.id]),
+            head_share=stages[node.id].head_share,
             several_threads=stages[node.id].several_threads,
             padding=stages[node.id].padding,
         )
         for node in pipeline
     )
     return Profile(operators=operators, consumer=ConsumerProfile(kind="none", why="a pipeline from words"))
-
-
-def _cut_costs(node: Node, stage: _ParsedStage) -> dict[str, SplitCosts] | None:
-    cuts = node.function.cuts if node.function is not None else None
-    if stage.head_share is None or not cuts:
-        return None
-    return {cut.kind.value: SplitCosts(stage.head_share, 0.0, stage.saved_seconds) for cut in cuts}

@@ -22,7 +22,7 @@ from pipetune.core.edits import (
 from pipetune.core.functions import FunctionSplit, FunctionVariant, SplitPosition
 from pipetune.core.machine import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.profile import Profile, SplitCosts, with_part_costs
+from pipetune.core.profile import Profile, with_part_costs
 from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
 from pipetune.model.memory import element_bytes
 from pipetune.model.throughput import (
@@ -404,7 +404,7 @@ def test_decode_and_crop_has_its_measured_share_of_cost() -> None:
 
 
 def test_parts_of_split_function_have_their_shares_of_cost() -> None:
-    words = parse("range cpu=0us | map random cuts=draws:1k head=75% cpu=800us | batch 2 cpu=40us")
+    words = parse("range cpu=0us | map random draws=1k head=75% cpu=800us | batch 2 cpu=40us")
     cut = FunctionSplit(SplitPosition.BEFORE_DRAWS, element_bytes=1e3)
     split = SplitFunction("n1", cut)
     apart = apply_edits(words.pipeline, [split])
@@ -414,7 +414,7 @@ def test_parts_of_split_function_have_their_shares_of_cost() -> None:
     priced = with_part_costs(words.profile, apart)
     parts = [priced.operator(name) for name in ("head@n1", "n1")]
     assert [one.cpu_seconds for one in parts if one is not None] == pytest.approx([600e-6, 200e-6])
-    bare = replace(words.profile, operators=tuple(replace(one, cuts=None) for one in words.profile.operators))
+    bare = replace(words.profile, operators=tuple(replace(one, head_share=None) for one in words.profile.operators))
     assert "the cost of map was not measured" in predict_examples(apart, bare, 1).why
 
 
@@ -431,16 +431,6 @@ def test_both_parts_on_batches_have_their_measured_total_cost() -> None:
     profile = replace(words.profile, operators=tuple(timed))
     assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(40 + 100)
     assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
-
-
-def test_second_part_on_batches_has_its_measured_cost() -> None:
-    words = parse("range cpu=0us | map cuts=end:1k head=75% cpu=800us | batch 2 cpu=40us")
-    assert words.pipeline["n1"].function is not None and words.pipeline["n1"].function.cuts
-    edited = apply_edits(words.pipeline, [SplitFunction("n1", words.pipeline["n1"].function.cuts[0]), Move("n1", "n2")])
-    costs = {SplitPosition.BEFORE_ELEMENTWISE_OPS.value: SplitCosts(0.75, on_batch_seconds=100e-6)}
-    operators = tuple(replace(one, cuts=costs) if one.node == "n1" else one for one in words.profile.operators)
-    profile = replace(words.profile, operators=operators)
-    assert 1e6 * predict(edited, profile, 1, defaults_on=False).seconds == pytest.approx(2 * 600 + 40 + 100)
 
 
 def test_python_operators_give_fallback_rate_but_no_prediction() -> None:

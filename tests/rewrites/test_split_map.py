@@ -16,8 +16,7 @@ from tests.rewrites.outline import outlines
 
 NAME = "split-map"
 _SOURCE = "TFRecordDataset elements=100 bytes=1k"
-_DRAWS = "map random cpu=10ms cuts=draws:2k head=90%"
-_END = "map cpu=10ms bytes=1k cuts=end:1k head=80% saves=4ms"
+_DRAWS = "map random cpu=10ms draws=2k head=90%"
 
 SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     # It was not probed, or there is nothing to split.
@@ -28,7 +27,7 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     (f"{_SOURCE} | filter random", {}, None),
     (f"{_SOURCE} | flat_map random", {}, None),
     # The part before the draws cannot be split off.
-    (f"{_SOURCE} | map random cuts=draws:no", {}, "has no fixed shape"),
+    (f"{_SOURCE} | map random draws=no", {}, "has no fixed shape"),
     (f"{_SOURCE} | {_DRAWS} python", {}, "runs Python"),
     (f"{_SOURCE} | {_DRAWS} python_random variable=state", {}, "reads the variable state"),
     (f"{_SOURCE} | {_DRAWS} variable=w", {"trained_variables": frozenset()}, "reads the variable w"),
@@ -55,34 +54,9 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     (f"{_SOURCE} | {_DRAWS} | batch 4", {"memory_limit_bytes": 150e3}, "more than the memory limit"),
     # It costs too little, or was not measured.
     (f"{_SOURCE} | {_DRAWS}", {"profiled": False}, "unknown"),
-    (f"{_SOURCE} | map random cuts=draws:2k", {}, "unknown"),
-    (f"{_SOURCE} | map random cpu=10ms cuts=draws:2k head=5%", {}, "less than a tenth"),
-    (f"{_SOURCE} | map random cpu=1ms cuts=draws:2k head=90% | map cpu=20ms", {}, "less than a tenth"),
-    # The tail cannot run after a batch, or nothing is gained.
-    (f"{_SOURCE} | {_END}", {}, None),
-    (f"{_SOURCE} | {_END} | batch 1", {}, None),
-    (f"{_SOURCE} | {_END} | padded_batch 4", {}, None),
-    (f"{_SOURCE} | {_END} | ragged_batch 4", {}, None),
-    (f"{_SOURCE} | {_END} | window 4", {}, None),
-    (f"{_SOURCE} | {_END} | map random | batch 4", {}, None),
-    (f"{_SOURCE} | {_END} | filter | batch 4", {}, None),
-    (f"{_SOURCE} | {_END} | enumerate | batch 4", {}, None),
-    (f"{_SOURCE} | {_END} | with_options | batch 4", {}, None),
-    (f"a = {_SOURCE} | {_END}; b = a | batch 2; c = a | batch 3; zip b c", {}, None),
-    (f"{_SOURCE} | map cuts=end:no bytes=1k | batch 4", {}, "has no fixed shape"),
-    (f"{_SOURCE} | {_END} random | batch 4", {}, "draws random numbers"),
-    (f"{_SOURCE} | {_END} seeded | batch 4", {}, "draws random numbers"),
-    (f"{_SOURCE} | {_END} python | batch 4", {}, "runs Python"),
-    (f"{_SOURCE} | {_END} variable=w | batch 4", {}, "reads the variable w"),
-    (f"{_SOURCE} | {_END} table | batch 4", {}, "table"),
-    (f"{_SOURCE} | {_END} | batch 4 | ignore_errors", {}, "ignore_errors"),
-    (f"{_SOURCE} | {_END} | cache | batch 4", {}, "in every epoch"),
-    (f"{_SOURCE} | {_END} | cache kept | batch 4", {}, "a file"),
-    (f"{_SOURCE} | map cpu=10ms bytes=1k cuts=end:1k head=80% saves=10us | batch 4", {}, "too little"),
-    (f"{_SOURCE} | map cpu=10ms bytes=1k cuts=end:1k head=80% saves=0us | batch 4", {}, "save none"),
-    (f"{_SOURCE} | map cpu=10ms bytes=1k cuts=end:1k | batch 4", {}, "not measured"),
-    # An element that is smaller at the split is left to late-cast.
-    (f"{_SOURCE} | map cpu=10ms bytes=4k cuts=end:1k head=80% saves=4ms | batch 4", {}, None),
+    (f"{_SOURCE} | map random draws=2k", {}, "unknown"),
+    (f"{_SOURCE} | map random cpu=10ms draws=2k head=5%", {}, "less than a tenth"),
+    (f"{_SOURCE} | map random cpu=1ms draws=2k head=90% | map cpu=20ms", {}, "less than a tenth"),
 ]
 
 
@@ -94,7 +68,6 @@ def test_no_proposal(words: str, fields: dict[str, Any], why: str | None) -> Non
 
 
 _CUT = "n1 cut in front of its first random draw"
-_CUT_END = "n1 cut in front of ops that treat every number by itself"
 
 FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_SOURCE} | {_DRAWS} | batch 4", {}, [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
@@ -105,13 +78,6 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_SOURCE} | {_DRAWS} asserts | batch 4", {}, [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | shuffle 9 | {_DRAWS} | batch 4", {},
      ["STATISTICAL n2 cut in front of its first random draw n1>head@n2 cache(filename=)>head@n2"]),
-    (f"{_SOURCE} | {_END} | batch 4", {}, [f"EXACT {_CUT_END} n1>n2"]),
-    (f"{_SOURCE} | {_END} | shuffle 9 | repeat | batch 4 drop_remainder=True | prefetch", {},
-     [f"EXACT {_CUT_END} n1>n4"]),
-    (f"{_SOURCE} | {_END} 2 deterministic=False | batch 4", {}, [f"REORDERS {_CUT_END} n1>n2"]),
-    (f"{_SOURCE} | {_END} 2 deterministic=False | batch 4 drop_remainder=True", {}, [f"EXACT {_CUT_END} n1>n2"]),
-    (f"{_SOURCE} | map cpu=10ms bytes=1k cuts=end:1k+Exp head=80% saves=4ms | batch 4", {},
-     [f"APPROXIMATE {_CUT_END} n1>n2"]),
 ]  # fmt: skip
 
 
@@ -162,7 +128,7 @@ def test_parts_use_the_parallelism_of_other_rewrites() -> None:
 
 
 def test_conflicts_with_other_rewrites_of_the_map() -> None:
-    described = context(f"{_SOURCE} | map rows=exact cuts=draws:2k crop=yes random calls=DecodeJpeg cpu=1ms head=90%")
+    described = context(f"{_SOURCE} | map rows=exact draws=2k crop=yes random calls=DecodeJpeg cpu=1ms head=90%")
     (split,) = proposals(find_rule(NAME), described)[0]
     (crop,) = proposals(find_rule("decode-and-crop"), described)[0]
     assert "split in two" in find_conflict(described, [crop, split])

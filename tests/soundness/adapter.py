@@ -19,7 +19,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import EDITED_GRAPHS
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
-from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, SplitCosts, Stage, Verdict
+from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, RunFailed, TunedValue
 from pipetune.equality.compare import compare
 from pipetune.pipelines import call_sites, live
@@ -252,8 +252,6 @@ def _profile(pipeline: Pipeline, counts: dict[str, int]) -> Profile:
             visits[above] = visits.get(above, 0.0) + visits.get(node.id, 0.0) * ratio
     operators = []
     for node in pipeline:
-        cuts = node.function.cuts if node.function is not None else None
-        costs = {cut.kind.value: SplitCosts(0.5, 1e-6, 5e-4) for cut in cuts or () if not cut.why_not}
         operators.append(
             OperatorProfile(
                 node=node.id,
@@ -265,7 +263,7 @@ def _profile(pipeline: Pipeline, counts: dict[str, int]) -> Profile:
                 on_batch_seconds=1e-4,
                 variant_shares=dict.fromkeys(EDITED_GRAPHS, 0.1),
                 shrinking_share=0.1,
-                cuts=costs or None,
+                head_share=0.5,
             )
         )
     return Profile(operators=tuple(operators), consumer=ConsumerProfile(kind="none", why="made up"), cardinality=counts)

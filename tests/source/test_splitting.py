@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.core.edits import Insert, Move, Plan, Rewrite, Safety, SplitFunction
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.source.emit import Emission, emit
 from tests.source.recorder import record, shape
@@ -51,19 +51,15 @@ GOLDEN: list[tuple[str, str, str, dict[str, object]]] = [
 ]
 
 
-def emitted(
-    tmp_path, text: str, *, read: str = "sample.py", behind: bool = False, **cut: object
-) -> tuple[str, Emission]:
+def emitted(tmp_path, text: str, *, read: str = "sample.py", **cut: object) -> tuple[str, Emission]:
     path = tmp_path / read
     path.write_bytes(text.encode())
     pipeline = record(path).pipeline()
     node = next(one for one in pipeline if one.op == "map")
-    batch = next((one.id for one in pipeline if one.op == "batch"), "")
     given = {"statement": 1, "handed": 1, "components": 1, **cut}
-    kind = SplitPosition.BEFORE_ELEMENTWISE_OPS if behind else SplitPosition.BEFORE_DRAWS
-    split = SplitFunction(node.id, FunctionSplit(kind, position=3, head="h", tail="t", **given))
+    split = SplitFunction(node.id, FunctionSplit(SplitPosition.BEFORE_DRAWS, position=3, head="h", tail="t", **given))
     cache = Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})
-    rewrite = Rewrite("split-map", node.id, Safety.STATISTICAL, (split, Move(node.id, batch) if behind else cache), "")
+    rewrite = Rewrite("split-map", node.id, Safety.STATISTICAL, (split, cache), "")
     emission = emit(pipeline, Plan("p", (rewrite,)))
     return emission.files.get(str(path), (text, text))[1], emission
 
@@ -76,44 +72,29 @@ def test_patch_matches_expected_text(tmp_path, name, before, after, cut, newline
     assert new.replace(newline, "\n") == HEAD + after + CUT_TAIL
 
 
-CHAINS: list[tuple[str, str, str, bool]] = [
+CHAINS: list[tuple[str, str, str]] = [
     (
         "links on lines of their own, comments",
         "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment)  # random\n    .batch(4)\n)\ntrain(ds)\n",
         "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment_head)\n    .cache()\n    .map(augment_tail)  # random\n    .batch(4)\n)\ntrain(ds)\n",
-        False,
     ),
     (
         "statements",
         "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
         "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache()\nds = ds.map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
-        False,
-    ),
-    (
-        "behind the batch, in a chain",
-        "ds = (\n    tf.data.Dataset.range(3)\n    .map(augment, num_parallel_calls=2)\n    .shuffle(9)\n    .batch(4)\n    .prefetch(1)\n)\ntrain(ds)\n",
-        "ds = (\n    tf.data.Dataset.range(3)\n    .map(augment_head, num_parallel_calls=2)\n    .shuffle(9)\n    .batch(4)\n    .map(augment_tail, num_parallel_calls=2)\n    .prefetch(1)\n)\ntrain(ds)\n",
-        True,
-    ),
-    (
-        "behind the batch, in another statement",
-        "ds = tf.data.Dataset.range(3)\nds = ds.map(augment)\nds = ds.shuffle(9)\nds = ds.batch(4)\nds = ds.prefetch(1)\ntrain(ds)\n",
-        "ds = tf.data.Dataset.range(3)\nds = ds.map(augment_head)\nds = ds.shuffle(9)\nds = ds.batch(4)\nds = ds.map(augment_tail)\nds = ds.prefetch(1)\ntrain(ds)\n",
-        True,
     ),
     (
         "in a function that holds the other",
         f"def make():\n    def augment(image):\n    {IMAGE}    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment).batch(4)\n\n\ntrain(make())\n",
         f"def make():\n    def augment_head(image):\n    {IMAGE}        return image\n\n    def augment_tail(image):\n    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment_head).cache().map(augment_tail).batch(4)\n\n\ntrain(make())\n",
-        False,
     ),
 ]
 
 
-@pytest.mark.parametrize(("name", "before", "after", "behind"), CHAINS, ids=[case[0] for case in CHAINS])
-def test_call_chains_match_expected_text(tmp_path, name, before, after, behind):
+@pytest.mark.parametrize(("name", "before", "after"), CHAINS, ids=[case[0] for case in CHAINS])
+def test_call_chains_match_expected_text(tmp_path, name, before, after):
     parts = ["", ""] if "def augment" in before else [GOLDEN[0][1] + "\n\n", GOLDEN[0][2] + "\n\n"]
-    new, emission = emitted(tmp_path, HEAD + parts[0] + before, behind=behind)
+    new, emission = emitted(tmp_path, HEAD + parts[0] + before)
     assert [rejection.why for rejection in emission.not_covered] == []
     assert new == HEAD + parts[1] + after
     maps = [given for op, given in shape(record(tmp_path / "sample.py", new).pipeline()) if op == "map"]

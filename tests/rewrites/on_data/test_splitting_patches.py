@@ -10,7 +10,6 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.core.edits import Insert, Move, Rewrite, Safety, SplitFunction
-from pipetune.core.functions import SplitPosition
 from tests.pipelines.test_recorder import Sample
 from tests.rewrites.on_data.patching import check_patch
 from tests.rewrites.on_data.test_splitting import found
@@ -41,26 +40,6 @@ CASES: dict[str, tuple[str, str, Safety]] = {
         "    .map(augment_head)\n    .cache()\n    .map(augment_tail)\n",
         Safety.STATISTICAL,
     ),
-    "before a cast": (
-        """
-        import tensorflow as tf
-
-        IMAGES = [tf.io.encode_png(tf.fill([6, 5, 3], tf.cast(number, tf.uint8))).numpy() for number in range(15)]
-
-        def prepare(data, size):
-            image = tf.io.decode_png(data, channels=3)
-            image = tf.reshape(image, [6, 5, 3])
-            return tf.cast(image, tf.float32) / 255.0, size
-
-        ds = tf.data.Dataset.from_tensor_slices((IMAGES, list(range(15))))
-        ds = ds.map(prepare, num_parallel_calls=2)
-        ds = ds.shuffle(5, seed=1)
-        ds = ds.batch(4)
-        ds = ds.prefetch(1)
-        """,
-        "ds = ds.map(prepare_head, num_parallel_calls=2)\n",
-        Safety.EXACT,
-    ),
 }
 
 
@@ -72,9 +51,8 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
     source, cut = found(sample.run().ds)
     assert cut is not None and not cut.why_not, cut
     split = SplitFunction("n1", cut)
-    batch = next(node.id for node in source.pipeline if node.op == "batch")
     behind = Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})
-    edits = (split, behind if cut.kind is SplitPosition.BEFORE_DRAWS else Move("n1", batch))
+    edits = (split, behind)
     rewrite = Rewrite("split-map", "n1", safety, edits, "x.")
     check_patch(sample, source, rewrite, expected=expected, elements=15)
 
