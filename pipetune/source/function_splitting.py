@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import keyword
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -23,6 +25,7 @@ from pipetune.source.statements import (
     is_self_assignment,
     last_line_end,
     statement_of,
+    unused_name,
     variable_names,
     variable_nodes,
 )
@@ -122,16 +125,31 @@ def _too_long(tree: SyntaxTree, statement: Statement) -> bool:
     return first == last and own > max(MIN_LINE_WIDTH, *lengths)
 
 
-def live_variables(
-    function: cst.FunctionDef, block: Sequence[cst.BaseStatement], cut: FunctionSplit
-) -> tuple[str, ...]:
-    """Returns the variables that statements behind the cut read, and that statements before it or the caller bind.
+@dataclass(frozen=True)
+class PassedValue:
+    """What the first part returns and the second part receives: a variable, or a field of a dict."""
+
+    name: str  # of the second part's parameter
+    expression: str  # that the first part returns
+    reads: tuple[cst.Subscript, ...] = ()  # of the field, in the second part; its parameter takes their place
+
+
+def passed_values(
+    tree: SyntaxTree, function: cst.FunctionDef, block: Sequence[cst.BaseStatement], cut: FunctionSplit
+) -> tuple[PassedValue, ...]:
+    """Returns what statements behind the cut read, and statements before it or the caller bind.
+
+    Of a dict of which they read only some fields (`example["label"]`), these are passed on, and not all that a record
+    holds.
 
     Args:
+        tree: the syntax tree of the file.
+        function: the function that is split.
         block: the statements of the function's body.
+        cut: where it is split.
 
     Raises:
-        CannotExpress: they may not correspond one to one to the tensors that the plan passes between the parts.
+        CannotExpress: the values may not correspond one to one to the tensors that the plan passes between the parts.
     """
     assert cut.statement is not None
     name = function.name.value
@@ -154,13 +172,43 @@ def live_variables(
     if tuple(parameters.index(one) for one in given) != cut.taken:
         raise CannotExpress(f"The second part of {name} reads other parameters than those that the plan passes on.")
     made = [one for one in bound if one in alive]
-    if len(made) + len(given) != cut.handed:
-        raise CannotExpress(
-            f"At the split of {name}, {len(made) + len(given)} variables are live, but the plan passes {cut.handed} "
-            "tensors on."
-        )
     order = [one for one in parameters if one in given or one in made]
-    return (*order, *(one for one in made if one not in order))
+    order += [one for one in made if one not in order]
+    values = tuple(value for one in order for value in _values_of(tree, one, below if one in made else ()))
+    if len(values) != cut.handed:
+        raise CannotExpress(
+            f"At the split of {name}, {len(values)} variables are live, but the plan passes {cut.handed} tensors on."
+        )
+    return values
+
+
+def _values_of(tree: SyntaxTree, variable: str, lines: Sequence[cst.BaseStatement]) -> list[PassedValue]:
+    """Returns the fields of a dict that the statements read, or the variable if they do anything else with it."""
+    whole = [PassedValue(variable, variable)]
+    reads: dict[str, list[cst.Subscript]] = {}
+    if any(variable in bound_names(line) for line in lines):
+        return whole
+    for node in (node for line in lines for node in variable_nodes(line) if node.value == variable):
+        read = tree.parent(node)
+        match read:
+            case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index(value=cst.SimpleString() as text))]):
+                key = text.evaluated_value
+            case _:
+                return whole
+        if read.value is not node or not isinstance(key, str):
+            return whole
+        reads.setdefault(key, []).append(read)
+    return [
+        PassedValue(_parameter_name(tree, variable, key), tree.text(found[0]), tuple(found))
+        for key, found in reads.items()
+    ] or whole
+
+
+def _parameter_name(tree: SyntaxTree, variable: str, key: str) -> str:
+    """Returns a name for a field that occurs nowhere in the file: its key, if that can be a name."""
+    words = re.sub(r"\W+", "_", key).strip("_")
+    candidates = [words] if words.isidentifier() and not keyword.iskeyword(words) else []
+    return unused_name(tree, *candidates, f"{variable}_{words}" if words else f"{variable}_field")
 
 
 def _assigned_names(line: cst.BaseStatement) -> list[str]:
@@ -230,14 +278,14 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
         raise CannotExpress("One call makes several maps.")
     argument, function = _map_function(tree, call)
     block = _body_statements(function, edit.cut)
-    handed = live_variables(function, block, edit.cut)
+    passed = passed_values(tree, function, block, edit.cut)
     name = function.name.value
     head, tail = _part_names(tree, name)
     keep_original = keep_original or _has_other_uses(draft, tree, file, function)
     assert edit.cut.statement is not None
     splices = [
         _part_definitions(
-            tree, function, block, edit.cut.statement, names=(head, tail), passed=handed, kept=keep_original
+            tree, function, block, edit.cut.statement, names=(head, tail), passed=passed, kept=keep_original
         ),
         Splice(tree.start(argument.value), tree.end(argument.value), tail.encode()),
     ]
@@ -318,7 +366,7 @@ def _part_definitions(
     place: int,
     *,
     names: tuple[str, str],
-    passed: tuple[str, ...],
+    passed: tuple[PassedValue, ...],
     kept: bool,
 ) -> Splice:
     """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
@@ -329,9 +377,15 @@ def _part_definitions(
         raise CannotExpress(f"The def of {function.name.value}, or its first statement, shares a line with other code.")
     newline = newline_of(code, start)
     cut_at, end = (last_line_end(tree, block[at]) for at in (place - 1, -1))
-    values = ", ".join(passed).encode()
+    parameters = ", ".join(one.name for one in passed).encode()
+    values = ", ".join(one.expression for one in passed).encode()
+    reads = sorted((tree.start(read), tree.end(read), one.name) for one in passed for read in one.reads)
+    rest, done = b"", cut_at
+    for begins, ends, parameter in reads:
+        rest, done = rest + code[done:begins] + parameter.encode(), ends
+    rest += code[done:end]
     head = b"def " + names[0].encode() + _signature_source(tree, function) + code[first:cut_at]
-    tail = b"def " + names[1].encode() + b"(" + values + b"):" + newline + _BLANK_LINES.sub(b"", code[cut_at:end])
+    tail = b"def " + names[1].encode() + b"(" + parameters + b"):" + newline + _BLANK_LINES.sub(b"", rest)
     gap = newline * (2 if indentation else 3) + indentation
     both = head + newline + inner + b"return " + values + gap + tail
     return Splice(end, end, gap + both) if kept else Splice(start, end, both)

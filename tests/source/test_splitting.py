@@ -43,6 +43,12 @@ GOLDEN: list[tuple[str, str, str, dict[str, object]]] = [
         {},
     ),
     (
+        "fields of a dict",
+        f'def augment(record):\n    example = parse(record)\n    image = resize(example["image"])\n{FLIP}    weight = example["image/weight"] * example["image/weight"]\n    return image * weight, example["label"]\n',
+        f'def augment_head(record):\n    example = parse(record)\n    image = resize(example["image"])\n    return example["image/weight"], example["label"], image\n\n\ndef augment_tail(image_weight, label, image):\n{FLIP}    weight = image_weight * image_weight\n    return image * weight, label\n',
+        {"statement": 2, "handed": 3},
+    ),
+    (
         "what the second part binds before it reads it is not handed on",
         f"def augment(image):\n    size = tf.shape(image)\n{IMAGE}    size = tf.random.uniform([])\n    return image * size\n",
         f"def augment_head(image):\n    size = tf.shape(image)\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n    size = tf.random.uniform([])\n    return image * size\n",
@@ -121,6 +127,8 @@ REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("a list of numbers", f"def augment(image):\n    size = [5, 5, 3]\n{IMAGE}    return f(image, size)\n", {"statement": 2, "handed": 2}, "Python value"),
     ("a lambda inside", "def augment(image):\n    half = lambda x: x / 2\n    return half(image)\n", {"taken": (0,)}, "Python value"),
     ("more variables than tensors", "def augment(image):\n    a = f(image)\n    b = a\n    return a + b\n", {"statement": 2}, "2 variables are live"),
+    ("a dict that is read as a whole", 'def augment(image):\n    both = f(image)\n    return both["a"], g(both)\n', {"handed": 2}, "1 variables are live"),
+    ("a dict that is changed", 'def augment(image):\n    both = f(image)\n    both["a"] = g(1)\n    return both["a"], both["b"]\n', {"handed": 2}, "variables are live"),
     ("fewer variables than tensors", "def augment(image):\n    both = f(image)\n    return g(both)\n", {"handed": 2}, "1 variables are live"),
     ("other parameters are read", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 2}, "reads other parameters"),
     ("a parameter of several components", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 3, "taken": (1,)}, "not correspond one to one to the components"),
