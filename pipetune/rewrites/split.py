@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.core.edits import Insert, NoProposal, Rewrite, Safety, SplitFunction, apply_edits
+from pipetune.core.edits import Insert, Move, NoProposal, Rewrite, Safety, SplitFunction, apply_edits
 from pipetune.core.functions import FunctionSplit
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import with_part_costs
 from pipetune.rewrites.cache import position_after
-from pipetune.rewrites.cache_places import CachePosition, available_cache_bytes, describe_memory_saving
+from pipetune.rewrites.cache_places import (
+    CachePosition,
+    MovedShuffle,
+    available_cache_bytes,
+    describe_memory_saving,
+)
 from pipetune.rewrites.legality import (
     describe_external_dependency,
     describe_operator,
@@ -18,6 +23,7 @@ from pipetune.rewrites.legality import (
     requests_parallelism,
 )
 from pipetune.rewrites.pricing import format_bytes, seconds_per_output
+from pipetune.rewrites.reorder import UpstreamMove, shuffle_move_class, upstream_moves
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "split-map"
@@ -81,7 +87,28 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
             f"the part before its random draws takes {measured.head_share:.0%} of its time, less than a tenth of "
             "the input's CPU time: too little to justify the additional code"
         )
-    return _rewrite(node, split, place, share=measured.head_share)
+    shuffle = place.moved_shuffle or _downstream_shuffle(split_context, node, split.head)
+    return _rewrite(node, split, place, shuffle, share=measured.head_share)
+
+
+def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedShuffle | None:
+    """Returns the shuffle downstream of the second part to move upstream of it; None if there is none that may.
+
+    Its buffer then holds cached elements, which take no more memory there, and the first batch of an epoch no longer
+    waits until the second part has been computed for the whole buffer.
+
+    Args:
+        context: that of the split pipeline.
+        tail: the map that calls the second part.
+        head: id of the map that calls the first part.
+    """
+    shuffle = next((node for node in context.pipeline.downstream(tail.id) if node.op == "shuffle"), None)
+    if shuffle is None:
+        return None
+    for step in upstream_moves(context, shuffle):
+        if isinstance(step, UpstreamMove) and step.passed.id == tail.id:
+            return MovedShuffle(Move(shuffle.id, head), *shuffle_move_class(shuffle, context, step))
+    return None
 
 
 def _input_cpu_seconds(context: RuleContext) -> float | None:
@@ -93,15 +120,17 @@ def _input_cpu_seconds(context: RuleContext) -> float | None:
     return sum((one.cpu_seconds or 0.0) * (one.visits or 0.0) for one in context.profile.operators) or None
 
 
-def _rewrite(node: Node, split: SplitFunction, place: CachePosition, *, share: float) -> Rewrite:
-    paid, below = describe_memory_saving(place), place.moved_shuffle
+def _rewrite(
+    node: Node, split: SplitFunction, place: CachePosition, shuffle: MovedShuffle | None, *, share: float
+) -> Rewrite:
+    paid = describe_memory_saving(place)
     return Rewrite(
         rule=NAME,
         node=node.id,
-        safety=Safety.STATISTICAL,
+        safety=max(Safety.STATISTICAL, shuffle.safety if shuffle else Safety.EXACT),
         edits=(
             split,
-            *([below.move] if below else []),
+            *([shuffle.move] if shuffle else []),
             Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""}),
         ),
         summary=(
@@ -112,7 +141,7 @@ def _rewrite(node: Node, split: SplitFunction, place: CachePosition, *, share: f
         group="cache",  # two caches on one path hold the same data twice
         notes=(
             *([paid] if paid else ()),
-            *(below.notes if below else ()),
+            *(shuffle.notes if shuffle else ()),
             (
                 "The number and order of random draws stay the same; an op without a seed of its own may get a "
                 "different one."
@@ -129,7 +158,8 @@ RULE = Rule(
         "Everything before the first op that draws random numbers depends on the element alone, and is cached if "
         "`cache` allows that: nothing upstream may differ between epochs, including the order, and the data must be "
         "read to its end more than once and fit in memory at a known price. The cached part must account for at least "
-        "a tenth of the input's CPU time. Never a function with Python, variables, mutable tables or side effects; "
+        "a tenth of the input's CPU time. A shuffle downstream of the map moves in front of the second part, as "
+        "`shuffle-small` moves it. Never a function with Python, variables, mutable tables or side effects; "
         "never inside a branch or a loop. At run time the graph is split; in source, a plain function is split between "
         "two statements, and its local variables are passed on. If the two splits differ, the rewrite stays in the "
         "plan and says why."

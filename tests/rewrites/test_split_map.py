@@ -72,7 +72,12 @@ _CUT = "n1 cut in front of its first random draw"
 FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_SOURCE} | {_DRAWS} | batch 4", {}, [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | {_DRAWS} seeded AUTOTUNE | shuffle 9 | repeat", {},
-     [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
+     [f"STATISTICAL {_CUT} n2>head@n1 cache(filename=)>head@n1"]),
+    (f"{_SOURCE} | {_DRAWS} | prefetch 2 | map | shuffle 9 | batch 4", {},
+     [f"STATISTICAL {_CUT} n4>head@n1 cache(filename=)>head@n1"]),
+    # A shuffle stays behind what it must not pass.
+    (f"{_SOURCE} | {_DRAWS} | batch 4 | shuffle 9", {}, [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
+    (f"{_SOURCE} | {_DRAWS} | map python | shuffle 9", {}, [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | {_DRAWS} raises reads_file | batch 4", {"epochs": 2, "randomness_fixed": True},
      [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | {_DRAWS} asserts | batch 4", {}, [f"STATISTICAL {_CUT} cache(filename=)>head@n1"]),

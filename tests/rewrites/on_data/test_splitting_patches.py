@@ -70,3 +70,15 @@ def test_upstream_shuffle_moves_downstream_of_the_cache(tmp_path: Path) -> None:
     rewrite = Rewrite("split-map", "n2", Safety.STATISTICAL, (split, Move("n1", split.head), cached), "x.")
     expected = "    .map(augment_head)\n    .cache()\n    .shuffle(5, seed=1)\n    .map(augment_tail)\n"
     check_patch(sample, source, rewrite, expected=expected, elements=15)
+
+
+def test_downstream_shuffle_moves_upstream_of_the_second_part(tmp_path: Path) -> None:
+    """Its buffer then holds what is cached."""
+    sample = Sample(tmp_path, "\n\n" + CASES["before random draws"][0])
+    source, cut = found(sample.run().ds)
+    assert cut is not None and not cut.why_not, cut
+    split = SplitFunction("n1", cut)
+    cached = Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})
+    rewrite = Rewrite("split-map", "n1", Safety.STATISTICAL, (split, Move("n2", split.head), cached), "x.")
+    expected = "    .map(augment_head)\n    .cache()\n    .shuffle(5, seed=1)\n    .map(augment_tail)\n"
+    check_patch(sample, source, rewrite, expected=expected, elements=15)
