@@ -1,6 +1,6 @@
 """Two logical devices train as replicas of a `MirroredStrategy`, on rows that are parsed one by one.
 
-Right: rows are parsed a batch at a time, and each replica receives what it received.
+Right: rows are parsed once, and each replica receives what it received.
 """
 
 from pathlib import Path
