@@ -250,8 +250,7 @@ class PairsOfPatch:
         self.ratios += ratios
 
     def save(self) -> None:
-        text = json.dumps({"digest": self._digest, "ratios": self.ratios})
-        self._path.write_text(text, encoding="utf-8")
+        files.write_json(self._path, {"digest": self._digest, "ratios": self.ratios})
 
 
 def measure_gains(names: tuple[str, ...], *, say: Say) -> None:

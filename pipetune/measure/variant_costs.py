@@ -12,7 +12,6 @@ from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, ReplaceSource, apply_edits
-from pipetune.core.functions import FunctionSplit
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, map_functions
@@ -193,9 +192,6 @@ def _share(source: live.LivePipeline, node: Node, make_variant: Callable[[Any], 
     return statistics.median(shares) if shares else None
 
 
-_SPLIT_ELEMENTS = 64  # kept in memory and reused
-
-
 def measure_head_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
     """Returns the share of a function's CPU time that precedes its first random draw, by node id.
 
@@ -205,29 +201,13 @@ def measure_head_shares(source: live.LivePipeline, annotated: Pipeline) -> Mappi
         source: the live pipeline.
         annotated: the pipeline of `source`, annotated by `annotate_splits`.
     """
-    found: dict[str, float] = {}
+    found: dict[str, float | None] = {}
     for node in annotated:
         split = node.function.before_draws if node.function is not None else None
-        if split is None or split.why_not:
-            continue
-        try:
-            with windows.as_run_failed():
-                share = _head_share(source, node, split)
-        except RunFailed:
-            continue  # a trial that runs it will report the reason
-        if share is not None:
-            found[node.id] = share
-    return found
+        if split is not None and not split.why_not:
+            found[node.id] = _share(source, node, functools.partial(_head, position=split.position))
+    return {name: min(1.0, share) for name, share in found.items() if share is not None}
 
 
-def _head_share(source: live.LivePipeline, node: Node, split: FunctionSplit) -> float | None:
-    above, traced = source.datasets[node.inputs[0]], source.datasets[node.id]._map_func
-    both = (traced, SplittableFunction(traced).head(split.position))
-    rounds, _ = alternating_cpu_seconds(above, _SPLIT_ELEMENTS, lambda plain: [_mapped(plain, one) for one in both])
-    shares = [(part - nothing) / (whole - nothing) for nothing, whole, part in rounds if whole > nothing]
-    return min(1.0, max(0.0, statistics.median(shares))) if shares else None
-
-
-def _mapped(dataset: Any, traced: Any) -> Any:
-    with tensorflow_private.reusing_traced_functions():
-        return dataset.map(traced, synchronous=True)
+def _head(traced: Any, *, position: int) -> Any:
+    return SplittableFunction(traced).head(position)

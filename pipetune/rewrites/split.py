@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipetune.core.edits import Insert, Move, NoProposal, Rewrite, Safety, SplitFunction, apply_edits
 from pipetune.core.functions import FunctionSplit
 from pipetune.core.pipeline import Node
-from pipetune.core.profile import with_part_costs
+from pipetune.core.profile import Profile, with_part_costs
 from pipetune.rewrites.cache import position_after
 from pipetune.rewrites.cache_places import (
     CachePosition,
@@ -47,8 +47,6 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 def _split_obstacle(node: Node, cut: FunctionSplit, context: RuleContext) -> str:
     """Returns why the part of the function before its random draws cannot be split off; "" if it can."""
-    if node.function is None:
-        return "nothing is known about it"
     outside = describe_external_dependency(node)
     if outside:
         return f"it {outside}"
@@ -81,7 +79,7 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
     if place.size_bytes > available_cache_bytes(context):
         size = format_bytes(place.size_bytes)
         return f"a cache of the part before its random draws would take {size}, more than the memory limit leaves"
-    own, whole = seconds_per_output(split_context, split.head), _input_cpu_seconds(context)
+    own, whole = seconds_per_output(split_context, split.head), _input_cpu_seconds(context.profile)
     if own is None or not whole or own < MIN_SAVED_SHARE * whole:
         return (
             f"the part before its random draws takes {measured.head_share:.0%} of its time, less than a tenth of "
@@ -111,13 +109,10 @@ def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedShu
     return None
 
 
-def _input_cpu_seconds(context: RuleContext) -> float | None:
-    """Returns the CPU seconds of the whole input per output element; None if not measured."""
-    if context.profile is None:
-        return None
-    if context.profile.input_cpu_seconds:
-        return context.profile.input_cpu_seconds
-    return sum((one.cpu_seconds or 0.0) * (one.visits or 0.0) for one in context.profile.operators) or None
+def _input_cpu_seconds(profile: Profile) -> float:
+    """Returns the CPU seconds of the whole input per output element; 0 if not measured."""
+    operators = sum((one.cpu_seconds or 0.0) * (one.visits or 0.0) for one in profile.operators)
+    return profile.input_cpu_seconds or operators
 
 
 def _rewrite(

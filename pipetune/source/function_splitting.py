@@ -179,6 +179,8 @@ def passed_values(
         raise CannotExpress(
             f"At the split of {name}, {len(values)} variables are live, but the plan passes {cut.handed} tensors on."
         )
+    if len({one.name for one in values}) < len(values):
+        raise CannotExpress(f"At the split of {name}, two values would be passed on by one name.")
     return values
 
 

@@ -128,6 +128,7 @@ REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("a lambda inside", "def augment(image):\n    half = lambda x: x / 2\n    return half(image)\n", {"taken": (0,)}, "Python value"),
     ("more variables than tensors", "def augment(image):\n    a = f(image)\n    b = a\n    return a + b\n", {"statement": 2}, "2 variables are live"),
     ("a dict that is read as a whole", 'def augment(image):\n    both = f(image)\n    return both["a"], g(both)\n', {"handed": 2}, "1 variables are live"),
+    ("fields that would have one name", 'def augment(image):\n    both = f(image)\n    return both["a/b"], both["a_b"]\n', {"handed": 2}, "by one name"),
     ("a dict that is changed", 'def augment(image):\n    both = f(image)\n    both["a"] = g(1)\n    return both["a"], both["b"]\n', {"handed": 2}, "variables are live"),
     ("fewer variables than tensors", "def augment(image):\n    both = f(image)\n    return g(both)\n", {"handed": 2}, "1 variables are live"),
     ("other parameters are read", f"def augment(image, label):\n{IMAGE}    return image, label\n", {"handed": 2, "components": 2}, "reads other parameters"),

@@ -20,12 +20,15 @@ def load_training_image(path, label):
     return image / 127.5 - 1.0, label
 
 
-def main():
+def make_dataset():
     paths = sorted(DATA.glob("*/*.jpg"))
     labels = [int(path.parent.name == "flower") for path in paths]
     dataset = tf.data.Dataset.from_tensor_slices(([str(path) for path in paths], labels))
     dataset = dataset.map(load_training_image, num_parallel_calls=tf.data.AUTOTUNE)
-    dataset = dataset.shuffle(len(paths)).batch(16).prefetch(tf.data.AUTOTUNE)
+    return dataset.shuffle(len(paths)).batch(16).prefetch(tf.data.AUTOTUNE)
+
+
+def main():
     model = keras.Sequential(
         [
             keras.Input([PIXELS, PIXELS, 3]),
@@ -35,7 +38,7 @@ def main():
         ]
     )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.fit(dataset, epochs=20, verbose=2)
+    model.fit(make_dataset(), epochs=20, verbose=2)
 
 
 if __name__ == "__main__":
