@@ -80,6 +80,12 @@ class Journal:
         self._trying: str | None = None
         self._current = 0
 
+    def go_on_with(self, session: Session, time_plan: TimePlan) -> None:
+        """Goes on with the session of another process, whose main dataset is studied here."""
+        main = session.main_dataset
+        self.session, self.time_plan = session, time_plan
+        self._current = next(index for index, one in enumerate(session.datasets) if one is main)
+
     def select_dataset(self, index: int, time_plan: TimePlan) -> None:
         """Selects the dataset with this index, whose result `update_dataset` then updates, and its own time plan."""
         self._current, self.time_plan = index, time_plan

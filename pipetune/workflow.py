@@ -38,7 +38,9 @@ def analyze(study: Study) -> Session:
     journal = study.journal
     journal.update(machine=study.machine, datasets=study.subject.results())
     try:
-        write_distributed_form(study, find_and_prove(study))
+        plan = find_and_prove(study)
+        if not study.awaits_verification:
+            write_distributed_form(study, plan)
         if study.settings.dataset == "all":
             analyze_other_datasets(study)
         return journal.update(status="done", complete=True)
@@ -65,22 +67,36 @@ def find_and_prove(study: Study) -> Plan | None:
         read_tensorflow_optimizations(study)
         profile = time_device_copy(study, measure_files(study, profile))
         plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
-        study.time_plan.decide(verifies=plan is not None and study.patch_is_verified)
-        profile = study.runner.profile or profile
-        if not study.tunes_validation or not tried:
-            measure_dataset_costs(study, profile)
-        tuned = tune_validation(study, plan)
+        tune_validation(study, plan)
         study.time_plan.end_validation()
-        study.time_plan.decide(verifies=tuned or (plan is not None and study.patch_is_verified))
-        inform(study, profile, diagnosis, plan)
+        if not study.awaits_verification:
+            study.time_plan.decide()
+            inform(study, study.runner.profile or profile, diagnosis, plan)
         return plan
     finally:
         study.store_load()
         study.runner.close()
 
 
+def inform_after_verification(study: Study, plan: Plan | None) -> None:
+    """Does what `analyze` leaves undone where a patch has to be verified first.
+
+    Args:
+        study: in a new process that holds the script at its first step. Its journal goes on with the session.
+        plan: the plan that was proven; None if none was.
+    """
+    result = study.journal.result
+    assert result.profile is not None and result.diagnosis is not None
+    study.runner.profile = result.profile
+    study.time_plan.decide()
+    inform(study, result.profile, result.diagnosis, plan)
+    write_distributed_form(study, plan)
+
+
 def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
     """Measures what decides nothing, most of it in the time that is left, and stores it in the session."""
+    if study.journal.result.cost is None:  # where validation is tuned, they decide that, and are known
+        measure_dataset_costs(study, profile)
     compare_inputs(study)
     profile = watch_memory(study, profile)
     measure_epochs(study, profile)

@@ -14,7 +14,7 @@ from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed, Window
-from pipetune.core.session import PatchResult
+from pipetune.core.session import PatchResult, Session
 
 _CHUNK = 1 << 16  # bytes per `recv`, chosen by judgement: smaller chunks only mean more calls for a large message
 _SEND_SECONDS = 60.0  # data fits into the socket buffer at once, unless the peer has stopped reading
@@ -183,6 +183,19 @@ class WritePatch:
 
 
 @dataclass(frozen=True)
+class Inform:
+    """Do what was left undone until the patch was verified; the reply has the session with it.
+
+    Args:
+        plan: the plan that was proven; None if none was.
+        spent_seconds: of the budget.
+    """
+
+    plan: Plan | None
+    spent_seconds: float
+
+
+@dataclass(frozen=True)
 class NoMoreRequests:
     """No more requests follow; the process may exit."""
 
@@ -195,6 +208,7 @@ StepRequest = (
     | MeasureTraining
     | MeasurePass
     | WritePatch
+    | Inform
     | NoMoreRequests
 )
 
@@ -212,6 +226,7 @@ class StepReply:
     validation_checked: str = ""  # first reply only: how the validation data was compared with its plan, in words
     failed: tuple[str, ...] = ()  # keys of the rewrites that `why` is about; empty: unknown which
     patch: PatchResult | None = None  # if one was requested
+    session: Session | None = None  # the reply to `Inform`
 
 
 class RequestLink:

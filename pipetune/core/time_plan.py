@@ -58,9 +58,6 @@ pairs of windows, the fewest that a verification takes, need some 10 s; what the
 GRACE = 0.05
 """Share of the budget by which a part may end later, to finish a look that was begun: half a look is time lost."""
 
-INFORMATION_BEFORE_PATCH = 3.0
-"""Of 60 seconds: what may be measured for information while a proven plan waits to be verified."""
-
 INFORMATION_WITH_PATCH = 6.0
 """Of 60 seconds: what may be measured for information in the processes of the patch, once it is proven."""
 
@@ -139,7 +136,6 @@ class TimePlan:
         self._decides = decides
         self.scale = _QUICK if quick else 1.0  # of the usual time of a measurement
         self._information_ends = 0.0  # nothing only informs before the decision
-        self._before_patch: float | None = None  # when that ends if a plan is to be verified
         self._last = seconds
         self._search_ends = seconds
         self._reserved = 0.0  # seconds by which the search ends earlier
@@ -206,22 +202,10 @@ class TimePlan:
         left = min(self.usual_seconds(measurement), self.left(measurement.part))
         return max(self.scale * measurement.least, left)
 
-    def decide(self, *, verifies: bool) -> None:
-        """The search has decided: what is left is for what informs, except for what a verification needs.
-
-        Args:
-            verifies: whether there is a plan to verify. What informs then delays the patch, and is kept short, however
-                often this is called.
-        """
-        if self._reserved:
-            return  # validation comes first
-        if not verifies:
+    def decide(self) -> None:
+        """All is decided, and no patch waits to be verified: what is left is for what informs."""
+        if not self._reserved:  # else validation comes first
             self._information_ends = self.seconds
-            return
-        if self._before_patch is None:
-            short = self.spent() + self._of_sixty(INFORMATION_BEFORE_PATCH)
-            self._before_patch = min(short, self.ends(Part.ABLATION))
-        self._information_ends = self._before_patch
 
     def seconds_with_patch(self) -> float:
         """Returns what may be measured for information in the processes of a proven patch, in seconds."""

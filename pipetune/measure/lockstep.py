@@ -12,6 +12,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import (
     ConnectionLost,
+    Inform,
     LockstepTeam,
     MeasureInput,
     MeasurePass,
@@ -26,7 +27,7 @@ from pipetune.core.lockstep import (
 )
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import RunFailed, Window
-from pipetune.core.session import PatchResult
+from pipetune.core.session import PatchResult, Session
 from pipetune.measure.epochs import pass_seconds
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines.live import LivePipeline
@@ -127,6 +128,7 @@ class VerifiedScript:
         baselines: Mapping[str, Plan],
         *,
         patch: Callable[[tuple[str, ...]], PatchResult] | None = None,
+        inform: Callable[[Inform], Session] | None = None,
         validation: Any = None,
     ) -> None:
         """Takes the objects that execute the requests.
@@ -135,9 +137,10 @@ class VerifiedScript:
             runner: measures the pipeline.
             baselines: plans that can be measured in place of the pipeline, by name.
             patch: writes the patch of the rewrites with these keys; None if no patch can be written.
+            inform: measures what only informs and returns the session with it; None if that cannot be done.
             validation: the validation data that the script has built; None if its passes are not measured.
         """
-        self._validation = validation
+        self._validation, self._inform = validation, inform
         self._runner, self._baselines, self._patch, self._plan = runner, baselines, patch, _AS_WRITTEN
 
     def serve(self, link: RequestLink, first: StepReply) -> None:
@@ -160,6 +163,8 @@ class VerifiedScript:
                 return StepReply(window=Window(elements, elements, seconds, 0.0, 0.0))
             case WritePatch(rewrites=rewrites) if self._patch is not None:
                 return StepReply(patch=self._patch(rewrites))
+            case Inform() if self._inform is not None:
+                return StepReply(session=self._inform(order))
         return StepReply(why="A script under verification does not support this order.")
 
 

@@ -54,7 +54,8 @@ def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchR
         state.notes.append(f"The search ended early: {str(problem).rstrip('.')}.")
     if state.chosen is None:
         _find_candidate(state)
-    state.budget.decide(verifies=state.chosen is not None)
+    if state.chosen is None:  # otherwise the plan is verified first
+        state.budget.decide()
     offers = measure_offers(state)
     if state.chosen is None:  # otherwise they are measured beside the proven plan
         measure_baselines(state)

@@ -16,7 +16,7 @@ from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.study import Study
 from pipetune.timing import windows
 
-# By judgement, for each of the other datasets and for all of them: this is told before the patch is verified.
+# By judgement, for each of the other datasets and for all of them: where validation is tuned, this delays the patch.
 _OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5
 _VALIDATION_SHARE = 0.05  # of an epoch of training and validation, from which on its input is worth tuning
 

@@ -27,7 +27,7 @@ from pipetune.stages.study import Study
 from pipetune.timing.windows import host_part
 
 _DIGESTS = 32  # elements whose digests the patched source must reproduce
-_DIGEST_SECONDS = 2.0  # by judgement: less leaves fewer digests of slow input to compare, more delays the patch, twice
+_DIGEST_SECONDS = 1.0  # by judgement: less leaves few digests of slow input to compare, more delays the patch, twice
 _WORKERS = 2  # of the hypothetical job that runs the unchanged script
 _MOST_BYTES = 64 * 2**20  # of files that are read for it, several times
 

@@ -144,6 +144,12 @@ class Study:
         return annotation.annotate(self.subject.source)
 
     @property
+    def awaits_verification(self) -> bool:
+        """Whether the session has a patch that will be verified: whatever decides nothing is measured after that."""
+        patch = self.journal.session.patch_to_verify
+        return self.patch_is_verified and patch is not None and bool(patch.diff)
+
+    @property
     def tunes_validation(self) -> bool:
         """Whether validation is studied if its input takes much of an epoch: the script trains on it in one process."""
         settings, use = self.settings, self.subject.use

@@ -34,6 +34,10 @@ from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
 
 _SCRIPT_FAILED = 3  # exit code
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
+_NOT_INFORMED = (
+    "Epochs, growth of memory and the other datasets were not measured, and no distributed form was written: the "
+    "script would have had to be run once more."
+)
 
 
 def analyze(request: AnalysisRequest, *, screen: Screen) -> AnalysisResult:
@@ -197,14 +201,15 @@ class _Run:
             on_progress=self._show_verification_progress,
         )
         verifying = time.monotonic() - begun - found.start_seconds - found.seconds_after_proof
+        informed = found.informed or replace(self._session, notes=(*self._session.notes, _NOT_INFORMED))
         seconds = {
-            **self._session.seconds,
+            **informed.seconds,
             "verification_starts": round(found.start_seconds, 3),
             "verification": round(verifying, 3),
             "after_proof": round(found.seconds_after_proof, 3),
             "budget": round(self._session.seconds.get("budget", 0.0) + verifying, 3),
         }
-        self._session = replace(self._session, seconds=seconds)
+        self._session = replace(informed, seconds=seconds)
         if found.interrupted_worker is not None:
             self._session = with_ending(self._session, found.interrupted_worker)
         if found.interrupted_worker is None or found.verified:

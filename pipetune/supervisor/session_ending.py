@@ -229,10 +229,7 @@ def without_patch(session: Session, why: str, *, verified: bool | None = False) 
     training = session.training
     if training is not None:
         training = replace(training, speedup=None, speedup_over_autotune=None, tuned_step_ms=None, why=why)
-    form = session.distributed
-    if form is not None and form.module and not stays:
-        form = replace(form, advice=(*form.advice, "It contains rewrites because of which the patch was withheld."))
-    session = replace(session, patch=patch, training=training, distributed=form)
+    session = replace(session, patch=patch, training=training)
     changes: dict[str, Any] = {} if stays else {"plan": None, "tuned": None, "predicted": None, "what_if": ()}
     return _with_dataset(
         session,

@@ -19,6 +19,7 @@ from pipetune.core import session_file
 from pipetune.core.edits import Plan
 from pipetune.core.lockstep import (
     ConnectionLost,
+    Inform,
     MeasureInput,
     MeasurePass,
     MeasureTraining,
@@ -34,7 +35,7 @@ from pipetune.core.messages import Job, Message
 from pipetune.core.results import Interval, Outcome, Rate, RunFailed, Trial, Window
 from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
-from pipetune.core.time_plan import VALIDATION_PAIRS, Part, TimePlan
+from pipetune.core.time_plan import SLOW_START_SECONDS, VALIDATION_PAIRS, Part, TimePlan
 from pipetune.search.confirmation import AUTOTUNE, Confirmation, confirm
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 from pipetune.supervisor.local_cluster import RunningWorkers
@@ -85,6 +86,7 @@ class Verification:
     rate: Rate | None = None  # of the same, in the first window
     start_seconds: float = 0.0  # until the processes had reached their first training steps, in total
     seconds_after_proof: float = 0.0  # for measurements that only inform
+    informed: Session | None = None  # the session with these measurements; None if they could not be taken
     interrupted_worker: WorkerState | None = None  # set if the user interrupted
     patch: PatchResult | None = None  # the remaining patch, if failed rewrites were removed from it
     validation: ValidationProof | None = None  # of the part for validation; None: the patch has none
@@ -153,6 +155,18 @@ class HeldScript:
             ScriptEnded: the process ended, or had to be ended.
         """
         return self._request(WritePatch(rewrites)).patch
+
+    def inform(self, plan: Plan | None, *, spent_seconds: float) -> Session | None:
+        """Returns the session with what only informs, and the distributed form; None if that could not be measured.
+
+        Args:
+            plan: the plan that was proven; None if none was.
+            spent_seconds: of the budget.
+
+        Raises:
+            ScriptEnded: the process ended, or had to be ended.
+        """
+        return self._request(Inform(plan, spent_seconds)).session
 
     def release(self) -> None:
         """Lets the process exit, so that it releases its resources.
@@ -241,9 +255,10 @@ def verify(
     """
     race = _ScriptPair(session, starter, settings, on_progress)
     try:
-        found = race.verify_in_parallel() if in_parallel else race.verify_in_sequence()
-        if in_parallel and race.may_have_interfered(found):
-            on_progress("measuring again, one process at a time")
+        found = race.verify_in_parallel() if in_parallel else None
+        if found is None:
+            if in_parallel:
+                on_progress("measuring again, one process at a time")
             found = race.verify_in_sequence()
         if found.verified and race.runs_validation and not found.validation_confirmed:
             # What was run is not what is shipped.
@@ -279,6 +294,7 @@ class _ScriptPair:
         dataset = session.main_dataset
         assert dataset is not None
         self._starter, self._settings, self._on_progress = starter, settings, on_progress
+        self._complete_session = session
         self._use_session(session)
         self._profile, self._pipeline = dataset.profile, dataset.pipeline
         self._held_scripts: dict[bool, HeldScript] = {}  # keyed by whether it is patched
@@ -288,6 +304,7 @@ class _ScriptPair:
         self._pass_problem = ""
         self._stack = contextlib.ExitStack()
         self._dropped: ValidationProof | None = None  # why the part for validation was left out
+        self._begun = time.monotonic()
         self._proven_at: float | None = None  # `time.monotonic` seconds
         self.patch: PatchResult | None = None  # the remaining patch, if rewrites were removed
         self.start_seconds = 0.0
@@ -307,6 +324,12 @@ class _ScriptPair:
     def _has_training_patch(self) -> bool:
         """Whether the patch changes the training data, and not validation alone."""
         return self._session.patch is not None and bool(self._session.patch.diff)
+
+    @property
+    def _writes_distributed_form(self) -> bool:
+        """Whether a distributed form is asked for, or the script trains under a strategy."""
+        dataset, kind = self._session.main_dataset, self._settings.distribute
+        return dataset is not None and dataset.handover is not None if kind is None else kind != "none"
 
     # -- the interface for `confirm`
 
@@ -334,26 +357,48 @@ class _ScriptPair:
 
     # -- processes
 
-    def verify_in_parallel(self) -> Verification:
-        """Verifies with both processes at the same time.
+    def verify_in_parallel(self) -> Verification | None:
+        """Verifies with both processes at the same time; returns None if they may have interfered.
 
         They import in parallel; the second runs the user's script once the first is held. Rewrites that fail are
         removed from the patch, and the remaining patch is run again.
         """
         with self._starter.files() as undo, self._starter.held_script(patched=False, undo=undo) as original:
-            for _ in range(_ROUNDS):
-                with self._starter.held_script(patched=True, compare=True, undo=undo) as patched:
-                    answer = self._begin(patched, patched=True)
-                    if not answer.why and (self._session.validation is None or not answer.validation_why):
-                        why = "" if False in self._held_scripts else self._begin(original, patched=False).why
-                        return Verification(why) if why else self._confirm()
-                if self._session.validation is not None:
-                    self._drop_validation(answer.validation_why or answer.why)
-                    if not self._has_training_patch:
-                        break
-                elif not self._remove_failed_rewrites(answer, original):
+            found = self._verify_beside(original, undo)
+            return None if self._may_have_interfered(found) else self._informed(found, original)
+
+    def _verify_beside(self, original: HeldScript, undo: str) -> Verification:
+        for _ in range(_ROUNDS):
+            with self._starter.held_script(patched=True, compare=True, undo=undo) as patched:
+                answer = self._begin(patched, patched=True)
+                if not answer.why and (self._session.validation is None or not answer.validation_why):
+                    why = "" if False in self._held_scripts else self._begin(original, patched=False).why
+                    return Verification(why) if why else self._confirm()
+            if self._session.validation is not None:
+                self._drop_validation(answer.validation_why or answer.why)
+                if not self._has_training_patch:
                     break
-            return Verification(answer.why, validation=self._dropped)
+            elif not self._remove_failed_rewrites(answer, original):
+                break
+        return Verification(answer.why, validation=self._dropped)
+
+    def _informed(self, found: Verification, original: HeldScript) -> Verification:
+        """Returns the result with what only informs, measured in the process of the original script."""
+        if found.interrupted_worker is not None:
+            return found
+        if False not in self._held_scripts and self._begin(original, patched=False).why:
+            return found
+        self._on_progress("measuring epochs and memory of the original input")
+        session_file.save(self._complete_session, Path(self._starter.job.session))  # no part of it was left out
+        stays = found.verified or not self._covers_plan
+        begun = time.monotonic()
+        spent = self._session.seconds.get("budget", 0.0) + begun - self._begun - self.start_seconds
+        try:
+            informed = original.inform(self._session.plan if stays else None, spent_seconds=spent)
+        except ScriptEnded as stopped:
+            return replace(found, interrupted_worker=_worker_if_interrupted(stopped))
+        after = found.seconds_after_proof + time.monotonic() - begun
+        return replace(found, informed=informed, seconds_after_proof=after)
 
     def _drop_validation(self, why: str) -> None:
         """Goes on with the patch for training alone, if there is one."""
@@ -386,7 +431,12 @@ class _ScriptPair:
         """Verifies with one process at a time, each freshly started."""
         self._passes, self._pass_problem = {False: [], True: []}, ""
         with self._stack:
-            return self._confirm(visit=self._switch_process)
+            found = self._confirm(visit=self._switch_process)
+        if self._session.seconds.get("capture", 0.0) >= SLOW_START_SECONDS and not self._writes_distributed_form:
+            return found
+        self._held_scripts.pop(False, None)
+        with self._starter.files() as undo, self._starter.held_script(patched=False, undo=undo) as original:
+            return self._informed(found, original)
 
     def check_without_validation(self) -> str:
         """Runs the patch for training alone to the first training step; returns why it is not as planned, or ''."""
@@ -397,7 +447,7 @@ class _ScriptPair:
         ):
             return self._begin(patched, patched=True).why
 
-    def may_have_interfered(self, found: Verification) -> bool:
+    def _may_have_interfered(self, found: Verification) -> bool:
         """Whether both ran at the same time and no gain was measured: they may have interfered.
 
         False if the user interrupted.

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipetune import workflow
 from pipetune.capture import consumption, hooks, loop_consumer
 from pipetune.core import session_file
 from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
-from pipetune.core.lockstep import RequestLink, RunToFirstStep, StepReply
+from pipetune.core.lockstep import Inform, RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
@@ -85,6 +86,11 @@ def _execute_orders(
         plan = session.plan or Plan("")
         return make_patch(study, Plan(plan.name, tuple(one for one in plan.rewrites if one.key in keys)))
 
+    def inform(order: Inform) -> Session:
+        journal.go_on_with(session_file.load(job.session), TimePlan.of(job.settings, spent=order.spent_seconds))
+        workflow.inform_after_verification(study, order.plan)
+        return journal.session
+
     journal = Journal(Session(VERSION, session.command), TimePlan.of(job.settings), NullListener())
     with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen, measured=session) as study:
         first = _check_built_pipeline(study, session, job)
@@ -94,6 +100,7 @@ def _execute_orders(
             study.runner,
             baselines_of(study),
             patch=None if job.patched else patch_of,
+            inform=None if job.patched else inform,
             validation=validation.dataset if validation is not None else None,
         )
         held.serve(link, first)

@@ -9,7 +9,6 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import (
     COMPARISON,
     EPOCHS,
-    INFORMATION_BEFORE_PATCH,
     OF_SIXTY,
     STALL,
     VALIDATION_RESERVE,
@@ -68,39 +67,8 @@ def test_nothing_informs_before_the_decision_and_afterwards_what_is_left_is_for_
     budget, clock = plan()
     clock.advance(25)
     assert budget.left(Part.INFORMATION) == 0
-    budget.decide(verifies=False)
+    budget.decide()
     assert budget.left(Part.INFORMATION) == pytest.approx(35)
-
-
-def test_what_informs_hardly_delays_a_patch_and_takes_nothing_from_its_verification() -> None:
-    budget, clock = plan()
-    clock.advance(25)
-    budget.decide(verifies=True)
-    assert budget.left(Part.INFORMATION) == pytest.approx(INFORMATION_BEFORE_PATCH)
-    clock.advance(2)
-    budget.decide(verifies=True)
-    assert budget.left(Part.INFORMATION) == pytest.approx(INFORMATION_BEFORE_PATCH - 2)
-    assert budget.left(Part.VERIFICATION) == pytest.approx(33)
-    clock.advance(12)
-    assert budget.left(Part.INFORMATION) == 0
-    budget.decide(verifies=False)  # it was proven here: no process has to verify it
-    assert budget.left(Part.INFORMATION) == pytest.approx(21)
-
-
-def test_what_informs_in_the_last_seconds_takes_nothing_from_the_verification() -> None:
-    budget, clock = plan()
-    clock.advance(39)
-    budget.decide(verifies=True)
-    assert budget.left(Part.INFORMATION) == pytest.approx(3)
-    assert budget.left(Part.VERIFICATION) == pytest.approx(21)
-
-
-def test_a_plan_for_validation_alone_is_not_delayed_either() -> None:
-    budget, clock = plan()
-    clock.advance(25)
-    budget.decide(verifies=False)
-    budget.decide(verifies=True)
-    assert budget.left(Part.INFORMATION) == pytest.approx(INFORMATION_BEFORE_PATCH)
 
 
 def test_validation_takes_from_the_search_and_from_what_informs_not_from_the_verification() -> None:
@@ -110,13 +78,13 @@ def test_validation_takes_from_the_search_and_from_what_informs_not_from_the_ver
     assert ends == pytest.approx([10, 20, 38 - VALIDATION_RESERVE, 50 - VALIDATION_RESERVE])
     assert budget.ends(Part.VERIFICATION) == pytest.approx(60)
     clock.advance(37)
-    budget.decide(verifies=True)
+    budget.decide()
     assert budget.left(Part.INFORMATION) == 0
     assert budget.seconds_for_validation(verifies=True) == pytest.approx(60 + 3 - 37 - OF_SIXTY[Part.VERIFICATION])
     clock.advance(2)
     budget.end_validation()
-    budget.decide(verifies=True)
-    assert budget.left(Part.INFORMATION) == pytest.approx(3)
+    budget.decide()
+    assert budget.left(Part.INFORMATION) == pytest.approx(21)
 
 
 def test_validation_has_a_share_of_the_time_that_is_left() -> None:
@@ -132,7 +100,7 @@ def test_the_analysis_ends_soon_after_a_no() -> None:
     budget, clock = plan()
     clock.advance(8)
     budget.end_within(5)
-    budget.decide(verifies=False)
+    budget.decide()
     assert budget.left(Part.INFORMATION) == budget.left(Part.VERIFICATION) == pytest.approx(5)
 
 

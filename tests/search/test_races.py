@@ -225,7 +225,7 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
     candidates = [
         *rewrites(["best", "idle", "slow", "wrong", "broken", "large", "against"]),
         rewrite("best-too", group="best"),
-        rewrite("offered", safety=Safety.REORDERS, group="offer"),
+        rewrite("offered", safety=Safety.REORDERS, group="offer"),  # no gain is expected of it
     ]
     made = runner(
         gains | {"best-too@n1": 1.0},
@@ -251,6 +251,7 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
         "large": RejectionReason.REFUSED,
         "against": RejectionReason.EXCLUDED,
         "best-too": RejectionReason.NOT_EXPECTED,
+        "offered": RejectionReason.NEEDS_CONSENT,
     }
     assert not any("not tried" in rejection.why for rejection in found.rejections)
 

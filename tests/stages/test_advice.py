@@ -34,7 +34,7 @@ def trained(**settings: Any) -> tuple[Study, Any]:
     one.subject = replace(one.subject, consumer=consumer)
     one.settings = replace(one.settings, **{"budget_seconds": 60.0, **settings})
     one.journal.time_plan = TimePlan.of(one.settings)
-    one.time_plan.decide(verifies=False)
+    one.time_plan.decide()
     return one, model
 
 

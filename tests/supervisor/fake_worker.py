@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from pipetune.core.lockstep import (
+    Inform,
     MeasurePass,
     MeasureTraining,
     NoMoreRequests,
@@ -52,6 +53,12 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValu
 EARLY = replace(session(), trials=(), patch=None, training=None, complete=False, status="running")
 PART = replace(session(), patch=replace(session().patch, verified=None, process_mib=1000.0))  # type: ignore[type-var]
 DONE = replace(PART, patch=replace(PART.patch, covered=(WINDOW.key, PARALLEL.key)))  # type: ignore[type-var]
+
+
+def informed(before: Session, order: Inform) -> Session:
+    """A session with what was measured for information, which tells the plan it is about."""
+    about = order.plan.name if order.plan is not None else "no plan"
+    return replace(before, notes=(*before.notes, f"Informed of {about} after {order.spent_seconds > 0}"))
 
 
 class Scenarios:
@@ -131,6 +138,10 @@ class Scenarios:
             if isinstance(order, WritePatch):
                 assert not self.job.patched and DONE.patch is not None
                 link.send_reply(StepReply(patch=replace(DONE.patch, diff="smaller", covered=order.rewrites)))
+                continue
+            if isinstance(order, Inform):
+                assert not self.job.patched
+                link.send_reply(StepReply(session=informed(load(self.job.session), order)))
                 continue
             if isinstance(order, MeasurePass):
                 assert order.elements == 11

@@ -59,11 +59,11 @@ def test_each_worker_has_its_own_task_log_and_process_group(tmp_path: Path) -> N
     addresses = []
     for worker in range(3):
         measured, *verified = told(out, worker)
-        assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 4], "six do not fit"
+        assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 5], "six do not fit"
         assert measured["config"]["task"] == {"type": "worker", "index": worker}
         assert measured["group"] == measured["pid"]
         addresses.append(measured["config"]["cluster"]["worker"])
-        assert (out / f"worker-{worker}.log").read_text().count(f"worker {worker} prints this") == 5
+        assert (out / f"worker-{worker}.log").read_text().count(f"worker {worker} prints this") == 6
     assert addresses[0] == addresses[1] == addresses[2] and len(set(addresses[0])) == 3
     assert not (out / "script.log").exists()
 

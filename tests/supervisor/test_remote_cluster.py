@@ -76,11 +76,11 @@ def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
     assert other["detail"] == f"Done, controlled by the first task; the results are in {tmp_path / 'out'}."
     for index in (0, 1):
         measured, *verified = told(tmp_path, index)
-        assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 4], "one cluster is there"
+        assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 5], "one cluster is there"
         assert measured["config"] == json.loads(worker_tf_config(ADDRESSES, index)), "as it was found"
     assert not (tmp_path / "out" / ".meeting.json").exists()
     assert sorted(path.name for path in (tmp_path / "out" / "worker-1").iterdir()) == ["latest", "runs", "script.log"]
-    assert (tmp_path / "out" / "worker-1" / "script.log").read_text().count("worker 1 prints this") == 5
+    assert (tmp_path / "out" / "worker-1" / "script.log").read_text().count("worker 1 prints this") == 6
 
 
 @pytest.mark.sample(1)
