@@ -68,6 +68,7 @@ class Timing:
 
     pairs: tuple[TimedPair, ...]
     starts_counted: bool  # whether the start of an epoch is part of the ratios
+    start_share: float = 0.0  # the largest share of a step that is the start of an epoch, in either script
 
     @property
     def quiet(self) -> tuple[float, ...]:
@@ -119,7 +120,7 @@ def time_scripts(
         RunFailed: a script ended, or took no training step in time.
     """
     draw = random.Random(seed)
-    original, changed = _Measurements(), _Measurements()
+    original, changed = both = _Measurements(), _Measurements()
     for start in range(starts):
         with _process(first, window_seconds, original) as one, _process(second, window_seconds, changed) as other:
             for process in (one, other):
@@ -133,6 +134,7 @@ def time_scripts(
     counted = bool(epochs) and min(len(original.starts), len(changed.starts)) >= _FEWEST_STARTS
     wait = statistics.fmean(original.waits + changed.waits) if counted else 0.0
     epoch = statistics.median(epochs) if counted else math.inf
+    start_share = max(one.start_seconds(epoch, wait) / statistics.median(one.step_seconds(epoch, wait)) for one in both)
     return Timing(
         tuple(
             TimedPair(slow / fast, max(left.other_cores, right.other_cores))
@@ -145,6 +147,7 @@ def time_scripts(
             )
         ),
         counted,
+        start_share,
     )
 
 
@@ -171,9 +174,13 @@ class _Measurements:
         """
         return [start - min(self.starts) for start in self.starts]
 
+    def start_seconds(self, epoch: float, wait: float) -> float:
+        """Returns the share of each step in the start of its epoch, in seconds."""
+        return (min(self.starts) + wait) / epoch if math.isfinite(epoch) else 0.0
+
     def step_seconds(self, epoch: float, wait: float) -> Iterator[float]:
         """Yields the time per step of each window, the start of an epoch shared out among the epoch's steps."""
-        start = (min(self.starts) + wait) / epoch if math.isfinite(epoch) else 0.0
+        start = self.start_seconds(epoch, wait)
         for window in self.windows:
             yield window.step_seconds + start
 

@@ -38,7 +38,7 @@ from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import lockstep, observation
 from pipetune.worker.resumption import resumed_session
 
-_MEMORY_WINDOW_SECONDS = 1.0  # window in which the memory of the input alone is measured
+_MEMORY_WINDOW_SECONDS = 0.5  # window in which the memory of the input alone is measured, by judgement: more delays
 _BEGIN_TIMEOUT_SECONDS = 3600.0  # limit for the order to begin: another script may run to its first step before
 
 

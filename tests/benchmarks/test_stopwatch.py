@@ -56,7 +56,7 @@ def test_ratio_is_the_time_per_step_with_its_share_of_the_epochs_start(tmp_path:
     timing = time_scripts(script(tmp_path, "4.0"), script(tmp_path, "1.0"), pairs=5, starts=2)
     # 10 steps and 0.5 s to begin an epoch of 10 steps: 0.4 + 0.05 and 0.1 + 0.05 seconds a step
     assert timing.ratios == pytest.approx([3.0] * 5)
-    assert timing.starts_counted
+    assert timing.starts_counted and timing.start_share == pytest.approx(0.05 / 0.15)
 
 
 @pytest.mark.usefixtures("fake")
