@@ -188,6 +188,10 @@ class TensorFlowRunner:
             CannotReplay: the edited pipeline cannot be built.
         """
         with self.measuring():
+            strategy = self._distributed_input
+            division = tuple(replica_check(strategy, self._dataset(plan))) if strategy is not None else ()
+            if not all(check.equal for check in division):  # known without any element
+                return Comparison(plan.safety, division, elements=0, epochs=0)
             found = compare.compare(
                 self.source,
                 _without_device_copies(self.edited(plan), self.source.pipeline),
@@ -195,9 +199,7 @@ class TensorFlowRunner:
                 seed=self._seed,
                 time_limit_seconds=self._compare_seconds,
             )
-            if self._distributed_input is None or not found.equal:
-                return found
-            return replace(found, checks=(*found.checks, *replica_check(self._distributed_input, self._dataset(plan))))
+            return replace(found, checks=(*found.checks, *division)) if found.equal else found
 
     def predicted_bytes(self, plan: Plan) -> float:
         """Returns the predicted peak memory of the pipeline with `plan` applied, in bytes; 0 before profiling."""

@@ -147,6 +147,7 @@ def decide(
     part: Part,
     error: float = TOTAL_ERROR,
     earlier: Sequence[float] = (),
+    expects_large_gain: bool = False,
 ) -> tuple[Trial, ...]:
     """Measures `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
 
@@ -165,6 +166,7 @@ def decide(
         part: the part of the budget whose end ends the race.
         error: chance that any of these plans is accepted wrongly.
         earlier: ratios of a race that this one goes on with, of one plan; looks are taken after as many new pairs.
+        expects_large_gain: whether `LARGE_GAIN` is expected of one of them: the first look is then taken earlier.
 
     Returns:
         What became of each plan, in the order given.
@@ -173,14 +175,14 @@ def decide(
         RunFailed: the base cannot be measured.
     """
     arms, as_before = [Arm(plan, unit, earlier=tuple(earlier)) for plan in plans], Arm(base, unit)
-    spent = 0.0
+    spent, looks = 0.0, (FEWEST_PAIRS if expects_large_gain else LOOKS[0], *LOOKS[1:])
 
     def proven() -> bool:
         return any(arm.outcome is Outcome.ACCEPTED for arm in arms)
 
     def is_over(rounds: int) -> bool:
         nonlocal spent
-        if rounds in LOOKS:
+        if rounds in looks:
             share = error * rounds / LOOKS[-1] - spent
             spent += share
             _look(arms, as_before, error=share)

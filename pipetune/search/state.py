@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 
@@ -17,7 +18,7 @@ from pipetune.search.evidence import WORTH, Expected, Gains, MostGain
 from pipetune.search.meter import Meter
 from pipetune.search.race import decide
 from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
-from pipetune.search.statistics import ACCEPT_ABOVE, FIRST_RACE, TOTAL_ERROR, USUAL_PAIRS
+from pipetune.search.statistics import ACCEPT_ABOVE, FIRST_RACE, LARGE_GAIN, TOTAL_ERROR, USUAL_PAIRS
 
 HEADROOM = 1.5
 """How many times as fast as the step the input must be where another processor takes the step; by judgement: while the
@@ -177,6 +178,7 @@ class SearchState:
             part=part,
             error=share,
             earlier=earlier,
+            expects_large_gain=any(self._expected(plan) >= math.log(LARGE_GAIN) for plan in plans),
         )
         self.note(*trials)
         for trial in trials:
@@ -185,6 +187,10 @@ class SearchState:
             if trial.outcome in (Outcome.FAILED, Outcome.REFUSED) and len(trial.plan.rewrites) == 1:
                 self.left_out[trial.plan.rewrites[0].key] = REASONS[trial.outcome], trial.why
         return trials
+
+    def _expected(self, plan: Plan) -> float:
+        """Returns the log of what a plan gains over the best so far, if anything."""
+        return (self.gains.of(plan, self.chosen) if self.chosen else self.gains.told(plan)).expected
 
     def note(self, *trials: Trial) -> None:
         """Keeps finished trials, and tells the listener of them."""

@@ -1,4 +1,4 @@
-"""Decisions happen after 4, 6, 8, 16 and 32 rounds, and when the time is up."""
+"""Decisions happen after 4 (or 3), 6, 8, 16 and 32 rounds, and when the time is up."""
 
 from __future__ import annotations
 
@@ -23,10 +23,18 @@ def plan(name: str) -> Plan:
     return Plan("tuned", (rewrite(name),))
 
 
-def decided(made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0) -> tuple[Trial, ...]:
-    meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock))
-    plans = [plan(name) for name in names]
-    return decide(plans, BASE, meter, draw=random.Random(seed), unit="input", part=Part.VERIFICATION)
+def decided(
+    made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0, expects_large_gain: bool = False
+) -> tuple[Trial, ...]:
+    return decide(
+        [plan(name) for name in names],
+        BASE,
+        Meter(made, made.clock, budget=TimePlan(seconds, made.clock)),
+        draw=random.Random(seed),
+        unit="input",
+        part=Part.VERIFICATION,
+        expects_large_gain=expects_large_gain,
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,18 @@ def test_what_is_clear_is_decided_at_the_first_look(gain: float, spread: float, 
     (trial,) = decided(runner({"a@n1": gain}, noise=Noise(spread=spread)), "a")
     assert trial.outcome is outcome and len(trial.ratios) == 4
     assert trial.gain is not None and (trial.gain.low > 1.03) is (outcome is Outcome.ACCEPTED)
+
+
+def test_an_expected_large_gain_is_proven_by_three_pairs_and_a_smaller_one_later() -> None:
+    lengths: dict[float, Counter[int]] = {3.0: Counter(), 1.5: Counter()}
+    for gain, seen in lengths.items():
+        for seed in range(20):
+            made = runner({"a@n1": gain}, noise=Noise(spread=0.05, seed=seed))
+            (trial,) = decided(made, "a", seed=seed, expects_large_gain=True)
+            assert trial.outcome is Outcome.ACCEPTED
+            seen[len(trial.ratios)] += 1
+    assert lengths[3.0][3] >= 16 and set(lengths[3.0]) <= {3, 6}
+    assert lengths[1.5][6] >= 5 and 4 not in lengths[1.5]
 
 
 class WithLoad(FakeRunner):

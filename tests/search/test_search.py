@@ -213,7 +213,7 @@ def test_the_search_ends_where_training_hardly_waits_with_the_plan(
         ] == "with the plan, training hardly waits for the input"
     races = [key for unit, key in made.windows if key == "a@n1+b@n1" and unit == ("training" if shares else "input")]
     assert "a@n1+b@n1" in raced
-    assert len(races) == 4 if ends else len(races) > 4
+    assert len(races) == 3 if ends else len(races) > 3
 
 
 def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
