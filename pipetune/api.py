@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.core import session_file
+from pipetune.core.command import Command
 from pipetune.core.plan_file import PlanFile, load_plan, plan_file, save_plan
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings, consents_of
@@ -217,11 +218,7 @@ def _study(
     )
     use = consumption.Consumption(dataset, "dataset", "training", "pipetune.tune")
     here = replace(machine.read_machine(), believed=detect_resources())
-    command: dict[str, object] = {
-        "api": "tune",
-        "seed": settings.seed,
-        "date": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
+    command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
     session = Session(VERSION, command=command, machine=here, notes=(changed,) if kept else ())
     journal = Journal(session, TimePlan.of(settings), listener)
     source = live.read(dataset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipetune.core.command import Command
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import Interval, Outcome, Trial
@@ -31,7 +32,7 @@ class Heard(NullListener):
 def journal() -> tuple[Journal, Heard]:
     heard = Heard()
     datasets = (DatasetResult(Pipeline(()), "training"), DatasetResult(Pipeline(()), "validation"))
-    return Journal(Session("1", {}, datasets=datasets), TimePlan.of(Settings()), heard), heard
+    return Journal(Session("1", Command(), datasets=datasets), TimePlan.of(Settings()), heard), heard
 
 
 def test_seconds_of_failed_phase_are_stored() -> None:
@@ -83,7 +84,7 @@ def test_plan_without_measured_gain_is_not_reported_as_best() -> None:
             shown.append(best)
 
     shown: list[str] = []
-    kept = Journal(Session("1", {}), TimePlan.of(Settings()), Best())
+    kept = Journal(Session("1", Command()), TimePlan.of(Settings()), Best())
     plan = Plan("plan")
     kept.notify("best", plan=plan, gain=None)
     kept.report_progress("measuring")

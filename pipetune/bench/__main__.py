@@ -13,6 +13,7 @@ from pipetune.bench.finding import find_figure
 from pipetune.bench.keeping import Kept
 from pipetune.core.accuracy import AccuracyFigure
 from pipetune.core.codec import encode
+from pipetune.core.command import Command
 from pipetune.core.messages import (
     AnalysisFailed,
     FigureMeasured,
@@ -50,7 +51,7 @@ def _tell_machine(writer: MessageWriter) -> None:
     writer.send(Progress(PHASE, "starting TensorFlow"))
     from pipetune.measure.machine import read_machine
 
-    writer.send(SessionSaved(Session(VERSION, command={"mode": "bench"}, machine=read_machine())))
+    writer.send(SessionSaved(Session(VERSION, Command(), machine=read_machine())))
 
 
 def _measure(name: str, job: Job, writer: MessageWriter) -> int:

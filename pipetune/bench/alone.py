@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipetune.capture import consumption
+from pipetune.core.command import Command
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
@@ -21,6 +22,6 @@ def study_of(dataset: Any) -> Study:
     settings = Settings(force=True)
     use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
     subject = Subject(live.read(dataset), consumption.NoConsumer("The input is measured alone."), use)
-    journal = Journal(Session(VERSION, command={}), TimePlan.of(settings), NullListener())
+    journal = Journal(Session(VERSION, Command()), TimePlan.of(settings), NullListener())
     journal.update(datasets=subject.results())
     return Study(subject, settings, here, journal)

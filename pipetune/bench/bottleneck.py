@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pipetune.bench import Say
 from pipetune.core import files
 from pipetune.core.accuracy import Claim
+from pipetune.core.command import Command
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Cause, Diagnosis
 from pipetune.core.session import Session
@@ -96,7 +97,7 @@ def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
     subject = Subject(source, case.consumer(), Consumption(source.dataset, "dataset", "training", "pipetune bench"))
     here = machine.read_machine()
     journal = Journal(
-        Session(VERSION, command={}, machine=here, datasets=subject.results()), TimePlan.of(settings), NullListener()
+        Session(VERSION, Command(), machine=here, datasets=subject.results()), TimePlan.of(settings), NullListener()
     )
     study = Study(subject, settings, here, journal)
     try:

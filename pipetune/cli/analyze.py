@@ -258,7 +258,6 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
         PipetuneError: the session has nothing to go on with, its script is not there any more, or other options than
             those that may differ were given.
     """
-    from pipetune.core.codec import decode
     from pipetune.core.session_file import load
     from pipetune.core.settings import Settings
     from pipetune.supervisor.monitoring import Timeouts
@@ -281,7 +280,7 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
     path = Path(arguments.resume)
     session = load(path)
     command = session.command
-    if command.get("confidential"):
+    if command.confidential:
         raise PipetuneError("A confidential session cannot go on: it does not name its script.", exit_code=2)
     if session.candidate is None:
         raise PipetuneError(
@@ -289,19 +288,17 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
             hint="Analyze the script again, with a larger --budget if time was too short.",
             exit_code=2,
         )
-    words = command.get("arguments")
     target = Target(
-        script=str(command.get("script") or ""),
-        module=str(command.get("module") or ""),
-        arguments=tuple(str(word) for word in words) if isinstance(words, list | tuple) else (),
-        directory=str(command.get("directory") or os.getcwd()),
+        script=command.script,
+        module=command.module,
+        arguments=command.arguments,
+        directory=command.directory or os.getcwd(),
     )
     if target.script:
         script_target(target.script, target.arguments)  # raises if it is not there any more
     elif not target.module:
         raise PipetuneError("The session is not of a script: only `pipetune analyze` can go on.", exit_code=2)
-    settings = decode(Settings, command.get("options"))
-    settings = replace(settings, budget_seconds=arguments.budget or settings.budget_seconds)
+    settings = replace(command.options, budget_seconds=arguments.budget or command.options.budget_seconds)
     return AnalysisRequest(
         target=target,
         settings=settings,
@@ -311,7 +308,7 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
         limits=Timeouts.for_analysis(longest_seconds=settings.budget_seconds, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
         resumed=str((path / SESSION_FILE if path.is_dir() else path).resolve()),
-        resumptions=session.resumptions + 1,
+        resumptions=command.resumed + 1,
     )
 
 

@@ -64,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
     session, folder = load(path), results_folder_of(path)
     if named is None:
         _print_default_session(path.parent, session)
-    if session.command.get("confidential"):
+    if session.command.confidential:
         name = CANDIDATE_PATCH if arguments.unproven else "tuned.patch"
         raise PipetuneError(
             "The session is confidential and holds no patch.",
@@ -107,7 +107,7 @@ def _print_default_session(folder: Path, session: Session) -> None:
     from pipetune.report.places import script_words, shell
     from pipetune.report.words import clean
 
-    script, date = shell(*script_words(session)), session.command.get("date")
+    script, date = shell(*script_words(session)), session.command.date
     about = ", ".join(filter(None, (script, clean(date) if date else "")))
     print(f"pipetune: {folder}{f' ({about})' if about else ''}", file=sys.stderr)
 

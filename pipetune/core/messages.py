@@ -19,6 +19,7 @@ from pipetune.core.accuracy import AccuracyFigure
 from pipetune.core.benchmarks import WorkloadResult
 from pipetune.core.cluster import LockstepRole
 from pipetune.core.codec import decode, decode_union, encode
+from pipetune.core.command import Command
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
@@ -35,6 +36,16 @@ class Mode(enum.StrEnum):
     RUN = "run"  # run the script with a plan applied
     DOCTOR = "doctor"  # the same, and check it for problems
     BENCH = "bench"  # measure the figures or workloads in `Job.arguments`; results go to `Job.out`
+
+
+@dataclass(frozen=True)
+class WorkloadJob:
+    """What the processes that measure a workload beside its rivals are given."""
+
+    examples: str = ""  # the folder of the workloads
+    label: str = ""  # the workload, and how many there are, in words
+    started: float = 0.0  # of all workloads, in `time.monotonic` seconds
+    plan_without_cache: str = ""  # path of the plan.json of an analysis that left caches out; "": there is none
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,8 @@ class Job:
     skipped_plans: tuple[str, ...] = ()  # keys of plans that crashed a worker before: recorded as failed, not tried
     skip_reason: str = ""  # how the worker that ran them ended: "killed by signal 9 (out of memory?)"
     attempt: int = 1  # 2 after a restart
-    command: Mapping[str, object] = field(default_factory=dict)  # for `Session.command`
+    command: Command = field(default_factory=Command)  # for `Session.command`
+    workload: WorkloadJob = field(default_factory=WorkloadJob)  # "bench": what a workload is measured with
     lockstep_role: LockstepRole | None = None  # among the processes that train in lockstep; None: trains alone
 
 

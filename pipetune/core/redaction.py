@@ -13,19 +13,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pipetune.core.codec import Json, decode, encode
+from pipetune.core.command import Command
 from pipetune.core.session import PatchResult, Session
 
 WITHHELD = "withheld"
 _PATH_KEYS = frozenset({"file", "files", "directory", "out"})
-_PUBLIC_COMMAND_KEYS = frozenset(
-    {"options", "seed", "date", "confidential", "budget_seconds", "allow", "device", "step_time_seconds"}
-    | {"distribute", "mode"}
-)
 _PUBLIC_KEYS = frozenset(  # keys whose values come from pipetune or TensorFlow, never from the user
     {"op", "id", "node", "rule", "inputs", "after", "outcome", "kind", "unit", "role", "verdict", "stage"}
     | {"safety", "needs", "consent", "method", "type", "digest", "operations", "inner", "status", "code"}
     | {"devices", "device", "processor", "system", "bottleneck", "sequential_segments", "version"}
-    | {"cause", "cause_node"}
+    | {"cause", "cause_node", "allow", "without"}
 )
 _PATH_IN_TEXT = re.compile(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[^\s/'\",;:()<>]+){2,}/?")
 _MIN_SECRET_LENGTH = 3  # hiding a shorter argument ("3") would remove digits from figures
@@ -41,10 +38,10 @@ def redact(session: Session) -> Session:
 
 
 def _without_source(session: Session) -> Session:
-    command = {name: value for name, value in session.command.items() if name in _PUBLIC_COMMAND_KEYS}
+    command = session.command
     return replace(
         session,
-        command={**command, "confidential": True},
+        command=Command(options=command.options, date=command.date, confidential=True),
         datasets=tuple(
             replace(
                 one,
@@ -65,9 +62,8 @@ def _without_text(patch: PatchResult | None) -> PatchResult | None:
 def _secrets(session: Session) -> Iterator[str]:
     """Yields every path, script argument and text argument of an operator in the session."""
     command = session.command
-    arguments = command.get("arguments")
-    words = [str(word) for word in arguments] if isinstance(arguments, list | tuple) else []
-    paths = [str(command.get(key) or "") for key in ("script", "module", "directory", "out")]
+    words = list(command.arguments)
+    paths = [command.script, command.module, command.directory, command.out]
     paths += [finding.file or "" for finding in (*session.findings, *session.advice)]
     candidate = session.candidate
     for patch in (session.patch, session.patch_to_verify, candidate.patch if candidate else None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from pipetune.core.command import Command
 from pipetune.core.distribution import Coverage, InputDistribution, InputSkew, ModuleCheck, OriginalSharding
 from pipetune.core.edits import NoProposal, Plan, Rewrite
 from pipetune.core.machine import CpuLoad, Machine
@@ -205,16 +206,12 @@ class DistributedResult:
     stored: StoredPrefix | None = None  # alternative to a service; None: there is none
 
 
-RESUMED = "resumed"
-"""Key of `Session.command`: how often sessions went on with the race of the first one."""
-
-
 @dataclass(frozen=True)
 class Session:
     """One run of pipetune on one script (or one dataset)."""
 
     version: str
-    command: dict[str, object]  # script, arguments, options, seed, date
+    command: Command
     machine: Machine | None = None
     datasets: tuple[DatasetResult, ...] = ()
     trials: tuple[Trial, ...] = ()
@@ -257,12 +254,6 @@ class Session:
         """The unproven plan of the main dataset; None if there is none, or one is proven."""
         dataset = self.main_dataset
         return dataset.candidate if dataset else None
-
-    @property
-    def resumptions(self) -> int:
-        """How often sessions went on with the race of the first one, this session counted."""
-        found = self.command.get(RESUMED, 0)
-        return found if isinstance(found, int) else 0
 
     @property
     def plan(self) -> Plan | None:

@@ -86,9 +86,8 @@ def _sentence(session: Session, tried: int, tally: tuple[tuple[str, int, str], .
     if not tried:
         return "No trial was run."
     parts = words.joined([f"{number} {outcome}" for outcome, number, _ in tally])
-    seed = session.command.get("seed")
-    with_seed = f" The order of the pairs was drawn with seed {words.clean(seed)}." if seed is not None else ""
-    return f"{words.count(tried, 'trial')}: {parts}.{with_seed}"
+    with_seed = f"The order of the pairs was drawn with seed {session.command.options.seed}."
+    return f"{words.count(tried, 'trial')}: {parts}. {with_seed}"
 
 
 def _row(trial: Trial, pipelines: tuple[Pipeline, ...], places: Places) -> TrialRow:

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from posixpath import join
 
 from pipetune.core.session import Session, SessionOutcome, outcome_of
-from pipetune.core.settings import Settings
 from pipetune.report.places import analyze_words, results_folder, script_words, shell
 from pipetune.report.values import Fact
-
-DEFAULT_BUDGET = Settings().budget_seconds
 
 
 @dataclass(frozen=True)
@@ -88,8 +85,4 @@ def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
 
 def _more(session: Session) -> str:
     """Seconds: three times what it had, which narrows an interval to about three fifths."""
-    options = session.command.get("options")
-    given = session.command.get("budget_seconds")
-    if given is None and isinstance(options, dict):
-        given = options.get("budget_seconds")
-    return f"{3 * (given if isinstance(given, int | float) else DEFAULT_BUDGET):.0f}"
+    return f"{3 * session.command.options.budget_seconds:.0f}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.session import Session
+from pipetune.core.settings import Settings
 from pipetune.core.summary import location_of
 from pipetune.report.words import clean, sentence
 
@@ -66,59 +67,43 @@ class Places:
 def places_of(session: Session) -> Places:
     """The folder the command ran in, else the script's, is what names are relative to."""
     command = session.command
-    base = str(command.get("directory") or "")
-    if not base:
-        base = os.path.dirname(str(command.get("script") or ""))
-    return Places(base=base if os.path.isabs(base) else "", confidential=bool(command.get("confidential")))
+    base = command.directory or os.path.dirname(command.script)
+    return Places(base=base if os.path.isabs(base) else "", confidential=command.confidential)
 
 
 def script_words(session: Session) -> tuple[str, ...]:
     """What was run, as command-line words: ("train.py", "--epochs", "3") or ("-m", "package.train")."""
     command = session.command
-    if command.get("confidential"):
+    if command.confidential:
         return ()
-    arguments = command.get("arguments")
-    rest = [str(word) for word in arguments] if isinstance(arguments, list | tuple) else []
-    if module := command.get("module"):
-        return ("-m", str(module), *rest)
-    if script := command.get("script"):
-        return (places_of(session).file(str(script)), *rest)
+    if command.module:
+        return ("-m", command.module, *command.arguments)
+    if command.script:
+        return (places_of(session).file(command.script), *command.arguments)
     return ()
 
 
 def analyze_words(session: Session) -> tuple[str, ...]:
     """What to type in front of a script to analyse it again: with what it was given, but for how long it may take."""
-    options = session.command.get("options")
-    given = options if isinstance(options, dict) else {}
+    given, usual = session.command.options, Settings()
     words = ["pipetune", "analyze"]
-    for name, usual in _NUMBERED.items():
-        number = given.get(name)
-        if isinstance(number, int) and number > usual:
-            words += [_option(name), str(number)]
-    for name in ("distribute", "dataset", "device"):
-        if (value := given.get(name)) and value != "auto":
-            words += [_option(name), str(value)]
-    if step := given.get("step_time_seconds"):
-        words += ["--step-time", f"{1000 * float(step):g}"]
-    for name in ("allow", "without"):
-        if several := given.get(name):
-            words += [_option(name), ",".join(sorted(map(str, several)))]
-    return tuple(words + ["--cold"] * bool(given.get("cold")))
-
-
-_NUMBERED = {"workers": 1, "parameter_servers": 0, "steps": 0, "memory_limit_bytes": 0}  # left out up to this number
-
-
-def _option(name: str) -> str:
-    return f"--{name.removesuffix('_bytes').replace('_', '-')}"
+    for name in ("workers", "parameter_servers", "steps", "memory_limit_bytes", "distribute", "dataset", "device"):
+        value = getattr(given, name)
+        if value != getattr(usual, name):
+            words += [f"--{name.removesuffix('_bytes').replace('_', '-')}", str(value)]
+    if given.step_time_seconds:
+        words += ["--step-time", f"{1000 * given.step_time_seconds:g}"]
+    if given.allow:
+        words += ["--allow", ",".join(sorted(given.allow))]
+    if given.without:
+        words += ["--without", ",".join(sorted(given.without))]
+    return tuple(words + ["--cold"] * given.cold)
 
 
 def results_folder(session: Session) -> str:
     """Where `analyze` wrote its files, as typed from the folder it ran in; empty where not known."""
     command = session.command
-    options = command.get("options")
-    out = command.get("out") or (options.get("out") if isinstance(options, dict) else "")
-    return "" if command.get("confidential") else places_of(session).file(str(out or ""))
+    return "" if command.confidential else places_of(session).file(command.out or command.options.out)
 
 
 def shell(*parts: str) -> str:

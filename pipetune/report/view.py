@@ -101,11 +101,11 @@ def make_view(session: Session) -> View:
     """Compute all of it; a missing part of the session shows as missing, with the reason."""
     places = places_of(session)
     run = script_words(session)
-    confidential = bool(session.command.get("confidential"))
+    confidential = session.command.confidential
     return View(
         title=WITHHELD if confidential else _title(run),
         command=WITHHELD if confidential else _command(run),
-        date=words.clean(session.command.get("date") or ""),
+        date=words.clean(session.command.date),
         version=words.clean(session.version),
         status=words.clean(session.status),
         confidential=confidential,

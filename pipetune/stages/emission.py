@@ -67,7 +67,7 @@ def patch_of(study: Study, emission: Emission, plan: Plan) -> PatchResult:
     return PatchResult(
         diff=unified_diff(
             emission,
-            root=str(session.command.get("directory") or os.getcwd()),
+            root=session.command.directory or os.getcwd(),
             header=patch_header(study.machine, version=session.version),
         ),
         files=emission.paths,
@@ -122,7 +122,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
             tuned,
             kind=choice.kind,
             out_file=os.path.join(settings.out, "distributed.py"),
-            script=str(journal.session.command.get("script") or "the script"),
+            script=journal.session.command.script or "the script",
             service=lambda packing: service_need(
                 journal.result, study.machine, step_seconds=settings.step_time_seconds, compression_ratio=packing
             ),

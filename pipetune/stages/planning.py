@@ -147,7 +147,7 @@ def _race_to_resume(study: Study) -> EarlierRace | None:
     before = study.resumed
     if before is None or not study.journal.studies_training:
         return None
-    return earlier_race(before.candidate, before.trials, resumptions=before.resumptions)
+    return earlier_race(before.candidate, before.trials, resumptions=before.command.resumed)
 
 
 def _most_gain(study: Study, profile: Profile, diagnosis: Diagnosis, prediction: Prediction) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -11,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipetune.core import files, session_file
-from pipetune.core.codec import encode
+from pipetune.core.command import Command
 from pipetune.core.messages import Job, LogLine, Message, Mode, SessionSaved
-from pipetune.core.session import RESUMED, Session
+from pipetune.core.session import Session
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
@@ -88,7 +89,7 @@ class _Run:
         self._interrupts = interrupts
         self._private = private / session_file.SESSION_FILE  # never redacted; deleted at the end
         self._started = time.monotonic()
-        self._session = Session(version=VERSION, command=self._command())
+        self._session = Session(version=VERSION, command=self._command)
         self._files = UserFiles(screen, request.results.folder)
 
     def analyze(self) -> AnalysisResult:
@@ -242,7 +243,7 @@ class _Run:
             self._session = with_input_skew(self._session, self._request.results.root, place, self._interrupts)
 
     def _save_session(self, session: Session) -> None:
-        self._session = replace(session, command={**self._command(), **session.command})
+        self._session = replace(session, command=self._command)
         self._request.results.save(self._session)
 
     def _run_worker(self, job: Job, keep: Callable[[Session], None]) -> WorkerState:
@@ -272,18 +273,18 @@ class _Run:
         return local_workers(job, workers=workers, logs=logs, command=command)
 
     def _job(self, mode: Mode) -> Job:
-        return replace(make_job(self._request, mode), command=self._command(), verified_separately=self._can_verify)
+        return replace(make_job(self._request, mode), command=self._command, verified_separately=self._can_verify)
 
-    def _command(self) -> dict[str, object]:
+    @functools.cached_property
+    def _command(self) -> Command:
         target, settings = self._request.target, self._request.settings
-        named = {"script": target.script} if target.script else {"module": target.module}
-        return {
-            **named,
-            "arguments": list(target.arguments),
-            "directory": target.directory,
-            "out": self._request.results.folder_from(target.directory),
-            "options": encode(settings),
-            "seed": settings.seed,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            **({RESUMED: self._request.resumptions} if self._request.resumed else {}),
-        }
+        return Command(
+            script=target.script,
+            module=target.module,
+            arguments=target.arguments,
+            directory=target.directory,
+            out=self._request.results.folder_from(target.directory),
+            options=settings,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            resumed=self._request.resumptions,
+        )

@@ -17,7 +17,17 @@ from pipetune.core.accuracy import Accuracy, AccuracyFigure
 from pipetune.core.benchmarks import FOLDER, Benchmarks, WorkloadResult, choose_workloads, find_workloads
 from pipetune.core.errors import PipetuneError
 from pipetune.core.files import write_text
-from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress, SessionSaved, WorkloadMeasured
+from pipetune.core.messages import (
+    FigureMeasured,
+    Job,
+    LogLine,
+    Message,
+    Mode,
+    Progress,
+    SessionSaved,
+    WorkloadJob,
+    WorkloadMeasured,
+)
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
 from pipetune.report import accuracy as accuracy_report
@@ -229,7 +239,7 @@ def bench_rivals(
     if not workloads:
         _write_comparison(known, request)
         return known, 0
-    job = replace(request.job(workloads), command={"examples": str(request.examples)})
+    job = replace(request.job(workloads), workload=WorkloadJob(examples=str(request.examples)))
 
     def receive(message: Message) -> None:
         nonlocal known

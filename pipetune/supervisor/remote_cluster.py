@@ -15,6 +15,7 @@ from typing import Any, cast
 from pipetune.core import session_file
 from pipetune.core.cluster import ClusterTask, LockstepRole
 from pipetune.core.codec import decode_union, encode
+from pipetune.core.command import Command
 from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection
@@ -529,10 +530,10 @@ def _run_agent(
     over = follower.run()
     if over.exit_code:
         hint = f"Partial results are in {where}; the output of the script on this machine is in {request.results.log}."
-        session = Session(VERSION, command={}, status="failed", status_detail=over.why)
+        session = Session(VERSION, Command(), status="failed", status_detail=over.why)
         return AnalysisResult(
             session, over.exit_code, request.results, failure=AnalysisFailed(over.why, hint, over.exit_code)
         )
     detail = f"Done, controlled by the first task; the results are in {where}."
     screen.say(detail)
-    return AnalysisResult(Session(VERSION, command={}, status="done", status_detail=detail), 0, request.results)
+    return AnalysisResult(Session(VERSION, Command(), status="done", status_detail=detail), 0, request.results)

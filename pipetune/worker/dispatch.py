@@ -8,6 +8,7 @@ from dataclasses import replace
 from pipetune import workflow
 from pipetune.capture import consumption, hooks
 from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS
+from pipetune.core.command import Command
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import (
     Job,
@@ -56,7 +57,7 @@ def run_job(job: Job, writer: MessageWriter) -> int:
             return script.run_with_plan(job, writer)
         case Mode.DOCTOR:
             found = replace(machine.read_machine(job.settings.device), believed=detect_resources())
-            session = Session(VERSION, command={"mode": job.mode.value}, machine=found)
+            session = Session(VERSION, Command(), machine=found)
             writer.send(SessionSaved(session))
             return 0
         case Mode.SERVE:
@@ -79,7 +80,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         writer.send(WorkerStarted(START_MESSAGE))
     started = time.monotonic()
     journal = Journal(
-        Session(VERSION, command=dict(job.command), machine=found), TimePlan.of(job.settings), PipeListener(writer)
+        Session(VERSION, command=job.command, machine=found), TimePlan.of(job.settings), PipeListener(writer)
     )
 
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:

@@ -12,6 +12,7 @@ from pipetune.capture.hooks import Patches
 from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer
 from pipetune.core import file_events, undo
 from pipetune.core.cluster import LockstepRole
+from pipetune.core.command import Command
 from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam, RequestLink
@@ -116,7 +117,7 @@ def run_as_agent(job: Job, writer: MessageWriter) -> int:
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
         source = replay.read(use.dataset, name=use.name)
         here = machine.read_machine(job.settings.device)
-        journal = Journal(Session(VERSION, command={}), TimePlan.of(job.settings), NullListener())
+        journal = Journal(Session(VERSION, Command()), TimePlan.of(job.settings), NullListener())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, LocalConsumer) else None
         with shortened_pauses():  # as in the chief, which would wait for the collection here after each window

@@ -13,6 +13,7 @@ from pipetune.cli import apply, doctor
 from pipetune.cli.main import main
 from pipetune.core import session_file
 from pipetune.core.codec import encode
+from pipetune.core.command import Command
 from pipetune.core.profile import Finding, Verdict
 from pipetune.core.redaction import redact
 from pipetune.core.results import Interval, Outcome, Trial
@@ -282,7 +283,7 @@ def test_compare_cautions_about_other_machines_and_pipelines(
 
 
 def test_compare_of_sessions_without_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = Session("0.1.0", {})
+    empty = Session("0.1.0", Command())
     assert "Neither session measured anything." in compare(tmp_path, capsys, empty, empty)
 
 
@@ -319,7 +320,7 @@ def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         verified=True,
     )
     here = replace(MACHINE, cores_affinity=len(os.sched_getaffinity(0)))
-    command = {"script": str(script), "directory": str(tmp_path), "date": "2026-03-01T14:15:00+00:00"}
+    command = Command(str(script), directory=str(tmp_path), date="2026-03-01T14:15:00+00:00")
     run(replace(session(), patch=patch, machine=here, command=command))
     return script
 
@@ -508,8 +509,8 @@ def test_resumed_request_is_that_of_the_session(unproven: Path, monkeypatch: pyt
 
     monkeypatch.setattr("pipetune.supervisor.analysis.analyze", analyze)
     one = session_file.load("reports/train")
-    options = encode(Settings(seed=7, budget_seconds=40.0))
-    session_file.save(replace(one, command={**one.command, "options": options}), "reports/train/session.json")
+    command = replace(one.command, options=Settings(seed=7, budget_seconds=40.0))
+    session_file.save(replace(one, command=command), "reports/train/session.json")
     assert main(["analyze", "--resume", "reports/train", "--quiet"]) == 0
     assert main(["analyze", "--resume", "reports/train", "--budget", "90", "--quiet"]) == 0
     first, second = asked
@@ -571,7 +572,7 @@ def test_apply_of_a_confidential_session_names_the_patch_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = session()
-    path = saved(tmp_path, replace(one, command={**one.command, "confidential": True}))
+    path = saved(tmp_path, replace(one, command=replace(one.command, confidential=True)))
     assert main(["apply", path]) == 2
     assert "tuned.patch" in capsys.readouterr().err
 

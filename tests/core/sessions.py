@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pipetune.core.command import Command
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
 from pipetune.core.edits import (
     Consent,
@@ -198,14 +199,12 @@ def session(
     )
     return Session(
         version="0.1.0",
-        command={
-            "script": SCRIPT,
-            "arguments": ["--token", "hunter2-token"],
-            "directory": "/home/ada/secret project",
-            "options": {"budget": 60.0},
-            "seed": 0,
-            "date": "2026-01-01T00:00:00+00:00",
-        },
+        command=Command(
+            SCRIPT,
+            arguments=("--token", "hunter2-token"),
+            directory="/home/ada/secret project",
+            date="2026-01-01T00:00:00+00:00",
+        ),
         machine=MACHINE,
         datasets=(dataset, DatasetResult(pipeline().rename("validation"), "validation")),
         trials=(Trial(plan, Outcome.ACCEPTED, "faster", interval(1.5), ratios=(1.4, 1.6), seconds=9.0),),

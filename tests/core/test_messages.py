@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipetune.core.accuracy import AccuracyFigure, Claim
+from pipetune.core.command import Command
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import (
     ActionSuppressed,
@@ -114,6 +115,6 @@ def test_pipe_is_not_inherited_by_child_processes() -> None:
 
 
 def test_job_round_trip(tmp_path: Path) -> None:
-    job = Job(Mode.ANALYZE, 7, Settings(seed=3), script="/train.py", command={"arguments": ["--epochs", "3"]})
+    job = Job(Mode.ANALYZE, 7, Settings(seed=3), script="/train.py", command=Command(arguments=("--epochs", "3")))
     write_job(job, tmp_path / "job.json")
     assert read_job(tmp_path / "job.json") == job

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from pipetune.core import plan_file, session_file
+from pipetune.core.command import Command
 from pipetune.core.edits import Plan, SetArgument
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.files import write_text
@@ -46,7 +47,7 @@ def test_session_json_starts_with_documented_keys_and_validates(tmp_path: Path) 
 
 
 def test_session_without_measurements_validates(tmp_path: Path) -> None:
-    data = written(tmp_path, Session(version="0.1.0", command={}, status="no-dataset"))
+    data = written(tmp_path, Session("0.1.0", Command(), status="no-dataset"))
     jsonschema.validate(data, schema("session"))
 
 
@@ -142,7 +143,7 @@ def test_plan_json_starts_with_documented_keys_and_validates(tmp_path: Path) -> 
 
 
 def test_no_plan_without_a_pipeline() -> None:
-    assert plan_file.plan_file(Session(version="0.1.0", command={})) is None
+    assert plan_file.plan_file(Session("0.1.0", Command())) is None
 
 
 def test_plan_contains_second_tuned_dataset(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pipetune.core import session_file
 from pipetune.core.codec import encode
+from pipetune.core.command import Command
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionFacts
@@ -79,7 +80,7 @@ def big_session() -> Session:
         rejected=tuple(Rejection(one.rule, one.node, "adds nothing to the plan", gain) for one in rewrites),
         tuned=Pipeline(tuple(tuned)),
     )
-    return Session("0.1.0", {}, MACHINE, (dataset,), tuple(trials))
+    return Session("0.1.0", Command(), MACHINE, (dataset,), tuple(trials))
 
 
 def test_session_of_hundreds_of_operators_stays_under_one_megabyte(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from pipetune.core.command import Command
 from pipetune.core.distribution import OriginalSharding
+from pipetune.core.edits import Consent
 from pipetune.core.profile import Finding
 from pipetune.core.redaction import WITHHELD, redact
 from pipetune.core.session import Session
 from pipetune.core.session_file import session_data
+from pipetune.core.settings import Settings
 from pipetune.core.summary import summary
 from tests.core.sessions import PARALLEL, SCRIPT, WINDOW, session
 
@@ -92,7 +95,7 @@ def test_only_profiled_datasets_are_listed() -> None:
 
 
 def test_summary_of_empty_session_has_null_values() -> None:
-    data = summary(Session(version="0.1.0", command={}))
+    data = summary(Session("0.1.0", Command()))
     assert data["verdict"] == "undetermined"
     assert data["training"] is None and data["input_wait"] is None and data["patch"] is None
 
@@ -121,7 +124,7 @@ def test_redacted_session_keeps_measurements() -> None:
     assert after["datasets"][0]["file"] == WITHHELD
     assert redact(session()).datasets[0].pipeline["n3"].argument("batch_size") == 32
     assert redact(session()).machine == session().machine
-    assert redact(session()).command["confidential"] is True
+    assert redact(session()).command.confidential is True
 
 
 def test_gains_match_rewrites_in_redacted_session() -> None:
@@ -130,9 +133,10 @@ def test_gains_match_rewrites_in_redacted_session() -> None:
     assert {rewrite.key for rewrite in dataset.plan.rewrites} == set(dataset.gains) == {WINDOW.key, PARALLEL.key}
 
 
-@pytest.mark.parametrize("word", ["training", "EXACT", "accepted", "map", "file", "prefetch", "n3", "cpu"])
+@pytest.mark.parametrize("word", ["training", "EXACT", "accepted", "map", "file", "prefetch", "n3", "cpu", "reorder"])
 def test_script_argument_equal_to_own_term_is_harmless_in_redaction(word: str) -> None:
-    named = replace(session(), command={**session().command, "arguments": [word]})
+    options = Settings(allow=frozenset({Consent.REORDER}))
+    named = replace(session(), command=replace(session().command, arguments=(word,), options=options))
     clean = redact(named)
     assert clean.datasets[0].role == "training"
     assert [node.op for node in clean.datasets[0].pipeline] == [node.op for node in session().datasets[0].pipeline]

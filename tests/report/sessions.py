@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pipetune.core.command import Command
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
 from pipetune.core.edits import Consent, Insert, NoProposal, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
@@ -33,6 +34,7 @@ from pipetune.core.session import (
     Session,
     TrainingResult,
 )
+from pipetune.core.settings import Settings
 from pipetune.supervisor.session_ending import without_patch
 
 SCRIPT = "/home/ada/photos/train.py"
@@ -56,14 +58,13 @@ MACHINE = Machine(
     quota_cores=2.0,
 )
 
-COMMAND: dict[str, object] = {
-    "script": SCRIPT,
-    "arguments": ["--epochs", "3"],
-    "directory": "/home/ada/photos",
-    "options": {"budget_seconds": 60.0, "out": "/home/ada/photos/reports/train"},
-    "seed": 0,
-    "date": "2026-03-14T09:26:53Z",
-}
+COMMAND = Command(
+    SCRIPT,
+    arguments=("--epochs", "3"),
+    directory="/home/ada/photos",
+    options=Settings(out="/home/ada/photos/reports/train"),
+    date="2026-03-14T09:26:53Z",
+)
 
 
 def place(line: int, method: str, *, file: str = INPUT) -> SourceLocation:
@@ -566,7 +567,7 @@ def busy() -> Session:
     training = TrainingResult(defaults_step_ms=210.4, bound_step_ms=208.1, why="no plan was tried")
     return replace(
         session,
-        command={**COMMAND, "options": {"out": "/home/ada/photos/reports/busy"}},
+        command=replace(COMMAND, options=Settings(out="/home/ada/photos/reports/busy")),
         trials=(),
         training=training,
         seconds={"capture": 8.0, "profile": 6.0, "verdict": 14.0, "total": 14.6},
@@ -674,7 +675,7 @@ def input_only() -> Session:
 
 def bare() -> Session:
     """What `pipetune.tune` could leave when everything is missing."""
-    return Session(version="0.1.0", command={})
+    return Session("0.1.0", Command())
 
 
 def confidential() -> Session:
@@ -748,12 +749,7 @@ def hostile() -> Session:
     machine = replace(MACHINE, processor=script, system=closing, devices=HOSTILE)
     return replace(
         base,
-        command={
-            **COMMAND,
-            "script": f"/home/ada/{script}.py",
-            "directory": "/home/ada",
-            "arguments": list(HOSTILE),
-        },
+        command=replace(COMMAND, script=f"/home/ada/{script}.py", directory="/home/ada", arguments=HOSTILE),
         datasets=(hostile_result, replace(base.datasets[1], role=script, consumer=long)),
         trials=trials,
         machine=machine,

@@ -162,7 +162,7 @@ def test_hostile_names_are_shown_as_they_are_written():
 
 def test_confidential_sessions_show_nothing_of_the_users():
     """Neither as it is saved, nor where a session that says it is confidential still holds everything."""
-    said = replace(samples.distributed(), command={**samples.COMMAND, "confidential": True})
+    said = replace(samples.distributed(), command=replace(samples.COMMAND, confidential=True))
     for session in (samples.confidential(), said):
         text = html(session)
         for secret in ("train.py", "photo_input.py", "/home/ada", "--epochs", "tf.data.Dataset.list_files"):

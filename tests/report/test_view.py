@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.command import Command
 from pipetune.core.distribution import ModuleCheck
-from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOption, SplitFunction
+from pipetune.core.edits import Consent, Insert, Move, Plan, Remove, SetArgument, SetOption, SplitFunction
 from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
@@ -209,7 +210,7 @@ def test_an_operator_the_runtime_does_not_show_has_no_invented_cost():
 
 def test_a_dataset_without_a_profile_lists_its_operators():
     result = DatasetResult(samples.photo_pipeline(), "training", diagnosis=Diagnosis(Verdict.UNDETERMINED, "x"))
-    main = make_view(Session("0", {}, datasets=(result,))).main
+    main = make_view(Session("0", Command(), datasets=(result,))).main
     assert main.operators.rows[0].title == "list_files"
     assert main.operators.why == "this dataset was not profiled"
     assert main.timeline.why == "the consumer was not profiled"
@@ -478,12 +479,16 @@ def test_next_steps():
         ({"distribute": "service", "device": "auto", "dataset": None}, " --distribute service", "script.log"),
         ({"step_time_seconds": 0.0085, "cold": True}, " --step-time 8.5 --cold", "script.log"),
         ({"memory_limit_bytes": 1 << 30, "steps": 40}, " --steps 40 --memory-limit 1073741824", "script.log"),
-        ({"allow": ["statistical"], "without": ["b", "a"]}, " --allow statistical --without a,b", "script.log"),
+        (
+            {"allow": frozenset({Consent.STATISTICAL}), "without": frozenset("ab")},
+            " --allow statistical --without a,b",
+            "script.log",
+        ),
     ],
 )
 def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: str, log: str) -> None:
     session = samples.photos()
-    again = replace(session, command={**session.command, "options": {**session.command["options"], **options}})
+    again = replace(session, command=replace(session.command, options=replace(session.command.options, **options)))
     assert any(step.label.startswith(f"pipetune analyze{words} --allow") for step in make_view(again).next_steps)
     failed = make_view(replace(again, status="failed")).next_steps
     assert any(step.label.startswith("less ") and step.label.endswith(f"/{log}") for step in failed)
@@ -511,7 +516,7 @@ def test_sentences_name_files_as_the_tables_do():
 
 
 def test_a_module_is_called_as_one():
-    session = replace(samples.photos(), command={"module": "photos.train", "arguments": ["-v"]})
+    session = replace(samples.photos(), command=Command(module="photos.train", arguments=("-v",)))
     view = make_view(session)
     assert view.title == "photos.train"
     assert view.command == "pipetune analyze -m photos.train -v"
@@ -519,7 +524,7 @@ def test_a_module_is_called_as_one():
 
 def test_names_outside_the_folder_stay_whole():
     session = samples.photos()
-    view = make_view(replace(session, command={**samples.COMMAND, "directory": "/somewhere/else"}))
+    view = make_view(replace(session, command=replace(samples.COMMAND, directory="/somewhere/else")))
     assert view.main.operators.rows[0].where == f"{samples.INPUT}:21"
 
 
@@ -534,7 +539,7 @@ def test_two_studied_datasets_are_both_shown():
 
 def test_an_empty_pipeline_does_not_break_the_view():
     result = DatasetResult(Pipeline(()), "training", diagnosis=Diagnosis(Verdict.UNDETERMINED, ""))
-    view = make_view(Session("0", {}, datasets=(result,), training=TrainingResult()))
+    view = make_view(Session("0", Command(), datasets=(result,), training=TrainingResult()))
     assert view.main.where == ""
 
 

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench.injected import waiting
 from pipetune.capture.consumption import Consumption, NoConsumer
+from pipetune.core.command import Command
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
@@ -34,7 +35,9 @@ def study_of(dataset: Any, *others: tuple[Any, Consumption], quick: bool = True)
     use = Consumption(dataset, "train", "training", "Model.fit")
     made = Subject(live.read(dataset, name="train"), NoConsumer("alone"), use, tuple(subject(*one) for one in others))
     settings, here = Settings(trials=False, quick=quick), machine.read_machine()
-    journal = Journal(Session("", {}, machine=here, datasets=made.results()), TimePlan.of(settings), NullListener())
+    journal = Journal(
+        Session("", Command(), machine=here, datasets=made.results()), TimePlan.of(settings), NullListener()
+    )
     return Study(made, settings, here, journal)
 
 

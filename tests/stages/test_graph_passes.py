@@ -11,6 +11,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.consumption import Consumption, NoConsumer
+from pipetune.core.command import Command
 from pipetune.core.edits import SetArgument, SetOption
 from pipetune.core.machine import DetectedResources, Machine
 from pipetune.core.pipeline import AUTOTUNE
@@ -47,7 +48,7 @@ def study(dataset: Any, *, machine: Machine = MACHINE, failed: dict[str, str] | 
         subject,
         settings,
         machine,
-        Journal(Session("0", {}), TimePlan.of(settings), NullListener()),
+        Journal(Session("0", Command()), TimePlan.of(settings), NullListener()),
         failed=failed or {},
     )
     made.journal.update(datasets=subject.results())

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.capture.observed_iterators import siblings
+from pipetune.core.command import Command
 from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
@@ -85,7 +86,7 @@ def shared(
     subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
     settings = Settings(budget_seconds=10.0)
     return SharedCallTrials(
-        Study(subject, settings, MACHINE, Journal(Session("0", {}), TimePlan.of(settings), NullListener()))
+        Study(subject, settings, MACHINE, Journal(Session("0", Command()), TimePlan.of(settings), NullListener()))
     )
 
 

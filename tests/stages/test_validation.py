@@ -11,6 +11,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import Consumption
+from pipetune.core.command import Command
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, Profile
@@ -144,7 +145,7 @@ def test_changes_of_shared_calls_that_keep_all_elements_are_inherited() -> None:
     plan = Plan("tuned", (shared, cache, own))
     result = DatasetResult(validation, "validation")
     patch = PatchResult(covered=tuple(one.key for one in plan.rewrites))
-    session = Session("0", {}, datasets=(DatasetResult(training, "training", plan=plan), result), patch=patch)
+    session = Session("0", Command(), datasets=(DatasetResult(training, "training", plan=plan), result), patch=patch)
     assert [one.rule for one in inherited_by(session, result).rewrites] == ["parallel-map"]
     both = replace(session, patch=replace(patch, shared=(cache.key,)))
     assert [one.rule for one in inherited_by(both, result).rewrites] == ["parallel-map", "cache"]

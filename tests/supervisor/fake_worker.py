@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from pipetune.core.command import Command
 from pipetune.core.lockstep import (
     Inform,
     MeasurePass,
@@ -238,7 +239,7 @@ class Scenarios:
 
     def no_dataset(self) -> None:
         self.start()
-        self.send(SessionSaved(Session("0.1.0", {}, status="no-dataset", status_detail="Nothing was consumed.")))
+        self.send(SessionSaved(Session("0.1.0", Command(), status="no-dataset", status_detail="Nothing was consumed.")))
         self.send(WorkerFinished(4))
 
     def script_exits_with_an_error(self) -> None:

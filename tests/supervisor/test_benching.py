@@ -24,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from pipetune.core.accuracy import Claim, AccuracyFigure
 from pipetune.core.messages import *
+from pipetune.core.command import Command
 from pipetune.core.session import Session
 from tests.core.sessions import MACHINE
 from tests.core.test_accuracy import CLAIM, VALUES
@@ -32,7 +33,7 @@ send = MessageWriter(job.message_descriptor).send
 assert job.mode is Mode.BENCH
 with open(os.path.join(job.out, "asked"), "a") as stream:
     stream.write(" ".join(job.arguments) + "\\n")
-send(SessionSaved(Session("0.1.0", {{}}, machine=MACHINE)))
+send(SessionSaved(Session("0.1.0", Command(), machine=MACHINE)))
 dies_after = int(os.environ.get("DIES_AFTER", 9))
 for position, name in enumerate(job.arguments):
     if position == dies_after:

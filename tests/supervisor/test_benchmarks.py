@@ -25,7 +25,7 @@ from tests.core.invented_benchmarks import result
 from tests.core.sessions import MACHINE
 job = read_job(Path(sys.argv[1]))
 send = MessageWriter(job.message_descriptor).send
-assert job.mode is Mode.BENCH and Path(job.command["examples"]).name == "examples"
+assert job.mode is Mode.BENCH and Path(job.workload.examples).name == "examples"
 with open(os.path.join(job.out, "asked"), "a") as stream:
     stream.write(" ".join(job.arguments) + "\\n")
 dies_after = int(os.environ.get("DIES_AFTER", 9))

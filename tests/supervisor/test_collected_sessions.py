@@ -10,6 +10,7 @@ import pytest
 
 from pipetune.core import session_file
 from pipetune.core.cluster import ClusterTask
+from pipetune.core.command import Command
 from pipetune.core.distribution import WorkerInput
 from pipetune.core.session import Session
 from pipetune.supervisor.monitoring import Interrupts
@@ -61,7 +62,7 @@ def test_rounds_of_worker_input_are_parts_of_its_window() -> None:
 
 
 def test_task_without_measurement_has_a_reason() -> None:
-    failed = Session("0", {}, status="failed", status_detail="The script raised an exception: ValueError")
+    failed = Session("0", Command(), status="failed", status_detail="The script raised an exception: ValueError")
     assert worker_input(1, failed) == WorkerInput(1, why="The script raised an exception: ValueError")
 
 

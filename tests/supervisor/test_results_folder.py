@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from pipetune.core import session_file
+from pipetune.core.command import Command
 from pipetune.core.session import Session
+from pipetune.core.settings import Settings
 from pipetune.supervisor import results_folder
 from pipetune.supervisor.results_folder import Results, ResultsFolder, default_results_folder, results_folder_of
 from pipetune.supervisor.target import Target, module_target
@@ -19,8 +21,8 @@ from tests.core.sessions import session
 FILES = {"distributed.py", "plan.json", "report.html", "script.log", "session.json", "tuned.patch"}
 
 
-def command(number: int) -> dict[str, object]:
-    return {**session().command, "seed": number}
+def command(number: int) -> Command:
+    return replace(session().command, options=Settings(seed=number))
 
 
 def measured(number: int, *, status: str = "done") -> Session:
@@ -35,7 +37,7 @@ def run(out: Path, number: int, *, status: str = "done") -> Results:
 
 
 def shown(out: Path) -> object:
-    return session_file.load(out).command["seed"]
+    return session_file.load(out).command.options.seed
 
 
 def names(out: Path) -> set[str]:
@@ -63,7 +65,7 @@ def test_folder_shows_last_finished_run_and_each_run_keeps_its_files(tmp_path: P
     second = run(out, 2)
     assert names(out) == FILES and shown(out) == 2
     assert (out / "session.json").is_symlink() is links
-    assert [session_file.load(one.folder).command["seed"] for one in (first, second)] == [1, 2]
+    assert [session_file.load(one.folder).command.options.seed for one in (first, second)] == [1, 2]
     assert (first.folder / "serve.py").exists()
 
 
@@ -91,7 +93,7 @@ def test_concurrent_runs_have_different_folders(tmp_path: Path) -> None:
     second.write_all(measured(2))
     first.write_all(measured(1))
     assert shown(out) == 1, "the last that finished"
-    assert [session_file.load(one.folder).command["seed"] for one in (first, second)] == [1, 2]
+    assert [session_file.load(one.folder).command.options.seed for one in (first, second)] == [1, 2]
 
 
 def test_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
     def read() -> None:
         while not over.is_set():
             latest = (out / "latest").resolve()  # readers of several files resolve it first
-            pair = session_file.load(latest).command["seed"], (latest / "tuned.patch").read_text()
+            pair = session_file.load(latest).command.options.seed, (latest / "tuned.patch").read_text()
             alone = shown(out)
             if str(pair[0]) != pair[1] or alone not in (1, 2):
                 mixed.append(pair)
@@ -218,9 +220,9 @@ def test_modules_and_scripts_get_different_folders(project: Path) -> None:
 
 
 def test_folder_of_earlier_release_belongs_to_script_in_its_session(project: Path) -> None:
-    mine = replace(session(), command={"script": str(project / "a/train.py")})
+    mine = replace(session(), command=Command(script=str(project / "a/train.py")))
     session_file.save(mine, "reports/train/session.json")
-    session_file.save(replace(session(), command={"confidential": True}), "reports/test/session.json")
+    session_file.save(replace(session(), command=Command(confidential=True)), "reports/test/session.json")
     assert chosen("b/train.py") == "reports/b-train"
     assert chosen("a/train.py") == "reports/train"
     assert chosen("a/test.py") == "reports/a-test", "whose that is nobody can tell"

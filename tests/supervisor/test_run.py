@@ -22,6 +22,7 @@ import os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from pipetune.core.messages import *
+from pipetune.core.command import Command
 from pipetune.core.session import Session
 from tests.core.sessions import MACHINE
 job = read_job(Path(sys.argv[1]))
@@ -30,7 +31,7 @@ what = os.environ["FAKE"]
 if what == "machine":
     print("TensorFlow chatters")
     assert job.mode is Mode.DOCTOR and job.settings.device == "cpu"
-    send(SessionSaved(Session("0.1.0", {{}}, machine=MACHINE)))
+    send(SessionSaved(Session("0.1.0", Command(), machine=MACHINE)))
 elif what == "absent":
     send(AnalysisFailed("There is no GPU.", "Leave --device out.", 5))
     send(WorkerFinished(5))

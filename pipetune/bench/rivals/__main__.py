@@ -33,7 +33,7 @@ def main() -> int:
     writer = MessageWriter(job.message_descriptor)
     code = 0
     try:
-        job = replace(job, command={**job.command, "started": time.monotonic()})
+        job = replace(job, workload=replace(job.workload, started=time.monotonic()))
         code = _measure_all(job, writer)
     except Exception as error:
         writer.send(AnalysisFailed(f"{type(error).__name__}: {error}", traceback.format_exc()))
@@ -52,7 +52,7 @@ def _measure_all(job: Job, writer: MessageWriter) -> int:
             writer.send(LogLine(f"No time was left in the short form for {left}: run it again to go on."))
             break
         label = f"{name} ({number + 1} of {len(job.arguments)})"
-        own = replace(job, command={**job.command, "label": label})
+        own = replace(job, workload=replace(job.workload, label=label))
         code = max(code, _measure(workload_of(job, name), own, writer))
         longest = max(longest, time.monotonic() - started)
     return code

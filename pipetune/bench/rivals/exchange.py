@@ -22,9 +22,6 @@ Value = TypeVar("Value")
 
 MEASURED_FILE = "measured.json"
 
-BARE_PLAN = "plan_without_cache"
-"""In the command of a job: the plan.json of an analysis that left caches out; "" where there is none."""
-
 
 def peak_file(rival: str) -> str:
     """The name of the file that holds the peak of a rival."""
@@ -56,13 +53,12 @@ class Peak:
 
 def workload_of(job: Job, name: str) -> Workload:
     """The workload of that name in the folder of examples that the job is about."""
-    return find_workloads(Path(str(job.command["examples"])))[name]
+    return find_workloads(Path(job.workload.examples))[name]
 
 
 def teller(job: Job, writer: MessageWriter) -> Say:
     """Says what is being done with the workload of the job, and how long all of the run took so far."""
-    label = str(job.command["label"])
-    started = float(str(job.command["started"]))
+    label, started = job.workload.label, job.workload.started
 
     def say(doing: str) -> None:
         writer.send(Progress("bench", f"{label}: {doing}", elapsed_seconds=time.monotonic() - started))

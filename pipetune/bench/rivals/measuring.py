@@ -11,7 +11,7 @@ from pipetune.bench.alone import study_of
 from pipetune.bench.examples import expert_dataset, training_dataset
 from pipetune.bench.rivals.caches import source_bytes
 from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
-from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, hand_over, teller, workload_of
+from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, hand_over, teller, workload_of
 from pipetune.bench.rivals.expert import fill_own_caches, with_expert
 from pipetune.bench.rivals.judging import judge
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, take_windows
@@ -50,7 +50,7 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
     pipeline = study.subject.source.pipeline
     file = load_plan(job.plan)
     file.check(pipeline)
-    path = str(job.command.get(BARE_PLAN, ""))
+    path = job.workload.plan_without_cache
     bare = load_plan(path).plan if path else None
     with contextlib.ExitStack() as stack:
         stack.enter_context(shortened_pauses())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipetune.bench import Say
 from pipetune.bench.rivals.caches import added_caches
-from pipetune.bench.rivals.exchange import BARE_PLAN, MEASURED_FILE, Measured, Peak, peak_file, take
+from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, Peak, peak_file, take
 from pipetune.bench.rivals.joining import joined
 from pipetune.bench.rivals.preparing import Analysis, analyse, make_data, run
 from pipetune.core import files
@@ -39,7 +39,7 @@ def measured_workload(workload: Workload, folder: Path, job: Job, say: Say) -> t
         arguments=(workload.name,),
         out=str(folder),
         plan=str(folder / PLAN_FILE),
-        command={**job.command, BARE_PLAN: str(folder / "without-cache" / PLAN_FILE) if bare else ""},
+        workload=replace(job.workload, plan_without_cache=str(folder / "without-cache" / PLAN_FILE) if bare else ""),
     )
     measured_file = folder / MEASURED_FILE
     measured_file.unlink(missing_ok=True)

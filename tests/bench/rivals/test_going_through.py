@@ -24,6 +24,7 @@ from pipetune.core.messages import (
     Mode,
     Progress,
     WorkerFinished,
+    WorkloadJob,
     WorkloadMeasured,
     from_line,
     write_job,
@@ -56,7 +57,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bo
         Settings(quick=quick),
         arguments=names,
         out=str(tmp_path),
-        command={"examples": str(tmp_path / "examples")},
+        workload=WorkloadJob(examples=str(tmp_path / "examples")),
     )
     write_job(job, tmp_path / "job.json")
     monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "job.json")])

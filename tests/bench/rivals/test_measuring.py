@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from pipetune.bench.examples import training_dataset
 from pipetune.bench.rivals import measuring, peaks
-from pipetune.bench.rivals.exchange import BARE_PLAN, Measured, hand_over, take
+from pipetune.bench.rivals.exchange import Measured, hand_over, take
 from pipetune.bench.rivals.preparing import run
 from pipetune.bench.rivals.rounds import Length
 from pipetune.core.benchmarks import EXPERT, FOLDER, PIPETUNE, RIVALS, Workload, find_workloads
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
-from pipetune.core.messages import Job, Mode
+from pipetune.core.messages import Job, Mode, WorkloadJob
 from pipetune.core.plan_file import PlanFile, save_plan
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
@@ -81,7 +81,10 @@ def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch
     ahead = Rewrite("prefetch", "n3", Safety.EXACT, (Insert("n3", "prefetch", "ahead", {"buffer_size": 2}),), "")
     bare = job_for(tmp_path, Plan("dataset", (ahead,))).plan
     Path(bare).rename(tmp_path / "bare.json")
-    job = replace(job_for(tmp_path, Plan("dataset", (CACHE,))), command={BARE_PLAN: str(tmp_path / "bare.json")})
+    job = replace(
+        job_for(tmp_path, Plan("dataset", (CACHE,))),
+        workload=WorkloadJob(plan_without_cache=str(tmp_path / "bare.json")),
+    )
     found = measuring.measure_workload(small, job, said.append)
     assert found.failed == {}
     assert list(found.rivals) == list(RIVALS)
