@@ -181,7 +181,9 @@ def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path)
     subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
     settings = Settings(budget_seconds=10.0)
     journal = Journal(
-        Session("0", {"directory": str(tmp_path)}, datasets=subject.results()), TimePlan.of(settings), NullListener()
+        Session("0", Command(directory=str(tmp_path)), datasets=subject.results()),
+        TimePlan.of(settings),
+        NullListener(),
     )
     study = Study(subject, settings, MACHINE, journal)
     edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
