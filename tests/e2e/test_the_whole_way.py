@@ -56,6 +56,15 @@ def test_plan_is_proven_and_its_patch_verified(done: Done) -> None:
 
 
 @pytest.mark.run("tuned")
+def test_what_only_informs_is_measured_after_the_patch(done: Done) -> None:
+    """In the process of the original script, which knows the session: of the same dataset, with the proven plan."""
+    dataset, seconds = done.session["datasets"][0], done.session["seconds"]
+    assert dataset["cost"]["element_wall_seconds"] > 0 and dataset["what_if"]
+    assert dataset["plan"] and seconds["after_proof"] > 0
+    assert not any("would have had to be run once more" in note for note in done.session["notes"])
+
+
+@pytest.mark.run("tuned")
 def test_files_written_by_the_loop_are_removed_in_every_measuring_process(done: Done) -> None:
     """Also during verification, when two processes take windows in turn and write the same file."""
     assert done.summary["side_effects"]["files_removed"] > 0
