@@ -11,7 +11,7 @@ from pipetune.core.settings import Settings
 class Command:
     """What a session is about. A dataset that was passed to `pipetune.tune` has neither script nor module."""
 
-    script: str = ""  # the path, as it was given
+    script: str = ""  # its absolute path
     module: str = ""  # the name, as after `python -m`
     arguments: tuple[str, ...] = ()  # of the script
     directory: str = ""  # the folder in which it ran

@@ -202,7 +202,8 @@ class _Run:
             on_progress=self._show_verification_progress,
         )
         verifying = time.monotonic() - begun - found.start_seconds - found.seconds_after_proof
-        informed = found.informed or replace(self._session, notes=(*self._session.notes, _NOT_INFORMED))
+        notes = () if found.interrupted_worker is not None else (_NOT_INFORMED,)
+        informed = found.informed or replace(self._session, notes=(*self._session.notes, *notes))
         seconds = {
             **informed.seconds,
             "verification_starts": round(found.start_seconds, 3),
@@ -213,7 +214,7 @@ class _Run:
         self._session = replace(informed, seconds=seconds)
         if found.interrupted_worker is not None:
             self._session = with_ending(self._session, found.interrupted_worker)
-        if found.interrupted_worker is None or found.verified:
+        if found.interrupted_worker is None or found.verified or found.decided:
             self._session = with_verification(self._session, found)
         else:
             self._session = interrupted_before_proof(self._session)

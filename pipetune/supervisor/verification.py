@@ -88,6 +88,7 @@ class Verification:
     seconds_after_proof: float = 0.0  # for measurements that only inform
     informed: Session | None = None  # the session with these measurements; None if they could not be taken
     interrupted_worker: WorkerState | None = None  # set if the user interrupted
+    decided: bool = False  # the user interrupted when only what informs was left
     patch: PatchResult | None = None  # the remaining patch, if failed rewrites were removed from it
     validation: ValidationProof | None = None  # of the part for validation; None: the patch has none
 
@@ -396,7 +397,7 @@ class _ScriptPair:
         try:
             informed = original.inform(self._session.plan if stays else None, spent_seconds=spent)
         except ScriptEnded as stopped:
-            return replace(found, interrupted_worker=_worker_if_interrupted(stopped))
+            return replace(found, interrupted_worker=_worker_if_interrupted(stopped), decided=True)
         after = found.seconds_after_proof + time.monotonic() - begun
         return replace(found, informed=informed, seconds_after_proof=after)
 
@@ -432,7 +433,8 @@ class _ScriptPair:
         self._passes, self._pass_problem = {False: [], True: []}, ""
         with self._stack:
             found = self._confirm(visit=self._switch_process)
-        if self._session.seconds.get("capture", 0.0) >= SLOW_START_SECONDS and not self._writes_distributed_form:
+        slow = self._session.seconds.get("capture", 0.0) >= SLOW_START_SECONDS
+        if found.interrupted_worker is not None or (slow and not self._writes_distributed_form):
             return found
         self._held_scripts.pop(False, None)
         with self._starter.files() as undo, self._starter.held_script(patched=False, undo=undo) as original:

@@ -159,6 +159,15 @@ def test_ctrl_c_after_decisive_pairs_keeps_verified_patch(tmp_path: Path) -> Non
     assert analysis.session.training is not None and analysis.session.training.speedup is not None
 
 
+def test_ctrl_c_while_it_informs_changes_no_decision(tmp_path: Path) -> None:
+    """A patch that was measured to be slower is no candidate because the user did not wait for the rest."""
+    analysis, _, out = run(tmp_path, "patch_is_slower", "ctrl-c while it informs")
+    assert (analysis.exit_code, analysis.session.status) == (130, "interrupted")
+    assert is_withheld(analysis, out).startswith("It is slower: 0.54 times as fast")
+    assert analysis.session.candidate is None
+    assert not [note for note in analysis.session.notes if "once more" in note or "Informed" in note]
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("condition", "starts"),
