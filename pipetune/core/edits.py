@@ -60,7 +60,10 @@ class Remove:
     node: str
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
-        return _take_out(pipeline, self.node)[0]
+        rest, node = _take_out(pipeline, self.node)
+        if node.function is not None and node.function.first:
+            raise PipetuneError(f"Operator {node.id} ({node.op}) calls the functions of other maps, which would be lost.")
+        return rest
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,13 @@ class Branching(ProbeResult):
     """Whether a function could compute only the arrays that it selects (`pipelines/array_selections.py`)."""
 
 
+@dataclass(frozen=True)
+class Padding(ProbeResult):
+    """Whether a function only fills components up to fixed sizes, as a batch could (`pipelines/padding.py`)."""
+
+    shapes: str = ""  # of the components behind it, as source text in the structure of the elements
+
+
 class SplitPosition(enum.StrEnum):
     """Where a function is split in two."""
 
@@ -175,6 +182,7 @@ class FunctionFacts:
     cropping: CropDecoding | None = None  # None: not probed, or it decodes no JPEG
     before_draws: FunctionSplit | None = None  # its split before the first random draw; None: not probed
     branching: Branching | None = None  # None: not probed, or it selects no large arrays
+    padding: Padding | None = None  # None: not probed, or it pads nothing
     shrinking: ScaledDecoding | None = None  # None: not probed, or it decodes no JPEG
     form: FunctionVariant = FunctionVariant.AS_TRACED
     first: tuple[str, ...] = ()  # ids of operators whose functions it calls before its own

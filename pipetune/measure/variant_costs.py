@@ -12,6 +12,7 @@ from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, ReplaceSource, apply_edits
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, map_functions
@@ -144,20 +145,39 @@ _SHARE_ELEMENTS = 64  # kept in memory and reused
 
 
 def measure_variant_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, Mapping[str, float]]:
-    """Returns the share of CPU time that remains if a map's graph is edited, by node id and variant.
+    """Returns the share of CPU time that remains if a map's graph is edited, or maps become one, by node and variant.
 
     Args:
         source: the live pipeline.
-        annotated: the pipeline of `source`, annotated by `annotate_crops` and `annotate_branches`.
+        annotated: the pipeline of `source`, annotated by `annotate_crops`, `annotate_branches` and `annotate_fusions`.
     """
     found: dict[str, dict[str, float]] = {}
     for node in annotated:
+        shares = {FunctionVariant.FUSED: _fused_share(source, node)}
         for form, edit in map_functions.GRAPH_EDITS.items():
             answer = node.function.edited_graph(form) if node.function is not None else None
-            share = _share(source, node, edit) if answer is not None and not answer.why_not else None
-            if share is not None:
-                found.setdefault(node.id, {})[form.value] = share
+            shares[form] = _share(source, node, edit) if answer is not None and not answer.why_not else None
+        known = {form.value: share for form, share in shares.items() if share is not None}
+        if known:
+            found[node.id] = known
     return found
+
+
+def _fused_share(source: live.LivePipeline, node: Node) -> float | None:
+    """Returns the share that remains of the cost of consecutive maps, called as one in the last of them."""
+    fused = node.function.fused if node.function is not None else None
+    if fused is None or fused.why_not:
+        return None
+    names = (*fused.first, node.id)
+
+    def forms(plain: Any) -> list[Any]:
+        with tensorflow_private.reusing_traced_functions():
+            apart = plain
+            for name in names:
+                apart = apart.map(source.datasets[name]._map_func, synchronous=True)
+        return [apart, plain.map(map_functions.compose_maps(source, names), synchronous=True)]
+
+    return _remaining_share(source.datasets[source.pipeline[names[0]].inputs[0]], forms)
 
 
 def measure_shrinking_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
@@ -176,16 +196,21 @@ def measure_shrinking_shares(source: live.LivePipeline, annotated: Pipeline) -> 
 
 
 def _share(source: live.LivePipeline, node: Node, make_variant: Callable[[Any], Any]) -> float | None:
-    """Returns the median share over the rounds; None if the function fails, or takes too little time to measure."""
+    """Returns the share of a function that a variant of it takes; None if it fails, or takes too little time."""
     traced = source.datasets[node.id]._map_func
 
     def forms(plain: Any) -> list[Any]:
         with tensorflow_private.reusing_traced_functions():
             return [plain.map(one, synchronous=True) for one in (traced, make_variant(traced))]
 
+    return _remaining_share(source.datasets[node.inputs[0]], forms)
+
+
+def _remaining_share(dataset: Any, forms: Callable[[Any], list[Any]]) -> float | None:
+    """Returns the median share, over the rounds, that the second form takes of the CPU time of the first."""
     try:
         with windows.as_run_failed():
-            rounds, _ = alternating_cpu_seconds(source.datasets[node.inputs[0]], _SHARE_ELEMENTS, forms)
+            rounds, _ = alternating_cpu_seconds(dataset, _SHARE_ELEMENTS, forms)
     except RunFailed:
         return None  # a trial that runs it will report the reason
     shares = [max(0.0, after - nothing) / (before - nothing) for nothing, before, after in rounds if before > nothing]

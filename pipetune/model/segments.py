@@ -160,10 +160,11 @@ def split_into_segments(
         if node.id in outside:
             threads[node.id] = _Thread()
             continue
-        work = _sum_work(
+        parts = (
             _work(one, operator_cost(one, pipeline, profile), count, overheads.spin_seconds, working)
             for one in _with_fused_operators(node)
         )
+        work = _sum_work(parts, _fused_share(node, profile))
         fuses = on and _map_fuses(node, pipeline)
         each = work.seconds / count if count else 0.0
         beyond, busy = overheads.extra_call_seconds(each, fused=fuses)
@@ -268,13 +269,21 @@ def _shuffled_share(node: Node, measured: OperatorProfile, pipeline: Pipeline, p
 def _with_fused_operators(node: Node) -> tuple[Node, ...]:
     """The operator, and the operators whose functions were fused into its own, as they were measured."""
     first = node.function.first if node.function is not None else ()
-    return (node, *(replace(node, id=name, function=None) for name in first))
+    measured_alone = replace(node, function=None) if first else node
+    return (measured_alone, *(replace(node, id=name, function=None) for name in first))
 
 
-def _sum_work(work: Iterable[Work]) -> Work:
-    """Adds up the work of operators that were fused; the sum is attributed to the first of them."""
+def _fused_share(node: Node, profile: Profile) -> float:
+    """Returns the measured share that remains of the cost of operators whose functions are called as one."""
+    share = remaining_cost_share(node, profile.operator(node.id)) if node.function and node.function.first else None
+    return 1.0 if share is None else min(1.0, share)
+
+
+def _sum_work(work: Iterable[Work], share: float) -> Work:
+    """Adds up the work of operators that were fused, of which `share` remains; it is attributed to the first of them."""
     parts = tuple(work)
-    return Work(parts[0].node, sum(part.seconds for part in parts), sum(part.cpu_seconds for part in parts))
+    seconds, cpu_seconds = sum(part.seconds for part in parts), sum(part.cpu_seconds for part in parts)
+    return Work(parts[0].node, share * seconds, share * cpu_seconds)
 
 
 def _work(node: Node, measured: OperatorProfile | None, count: float, spin_seconds: float, working: float) -> Work:

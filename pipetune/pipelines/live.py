@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.distribution import string_literal
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
@@ -122,6 +123,8 @@ def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
     if kind.op in READERS:
         found.setdefault("num_parallel_reads", _parallel_reads(dataset))
         found["files"] = _name_count(dataset._filenames)
+    if kind.op == "padded_batch":
+        found["padded_shapes"] = shapes_text(dataset.element_spec, dataset._padded_shapes)
     if kind.op == "shuffle":
         seeds = (to_json_value(dataset._seed), to_json_value(dataset._seed2))
         found["seed"] = None if seeds == (0, 0) else f"{seeds[0]},{seeds[1]}"
@@ -139,6 +142,30 @@ def _parallel_reads(reader: Any) -> Value:
     made = reader._impl
     calls = getattr(made, "_num_parallel_calls", None)  # of the interleave that a reader with AUTOTUNE wraps
     return to_json_value(calls if calls is not None else getattr(made, "_cycle_length", None))
+
+
+def shapes_text(spec: Any, shapes: Any) -> str | None:
+    """Returns one shape per component of an element as source text: `{"tokens": [256], "length": []}`.
+
+    Args:
+        spec: an element spec, for its structure.
+        shapes: shapes in that structure, as `Dataset.padded_batch` keeps or takes them; a size of -1 becomes None.
+
+    Returns:
+        None if elements contain anything but tensors, dicts and tuples.
+    """
+    if isinstance(spec, tf.TensorSpec):
+        sizes = to_json_value(shapes)  # None in graph mode, where no value is known
+        return repr([None if size == -1 else size for size in sizes]) if isinstance(sizes, tuple) else None
+    if isinstance(spec, dict):
+        items = {key: shapes_text(part, shapes[key]) for key, part in sorted(spec.items())}
+        known = [f"{string_literal(key) if isinstance(key, str) else repr(key)}: {text}" for key, text in items.items()]
+        return "{" + ", ".join(known) + "}" if None not in items.values() else None
+    if isinstance(spec, tuple) and not hasattr(spec, "_fields"):
+        parts = [shapes_text(part, shape) for part, shape in zip(spec, shapes, strict=True)]
+        one = "," if len(parts) == 1 else ""
+        return f"({', '.join(filter(None, parts))}{one})" if None not in parts else None
+    return None
 
 
 def to_json_value(value: Any) -> Value:

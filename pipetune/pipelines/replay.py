@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,10 +81,11 @@ def _batch(node: Node, _original: Any, above: list[Any]) -> Any:
 
 
 def _padded_batch(node: Node, original: Any, above: list[Any]) -> Any:
+    padded = original if live.kind_of(original).op == node.op else None  # else an edit made it of a batch
     return above[0].padded_batch(
         node.argument("batch_size"),
-        padded_shapes=original._padded_shapes,
-        padding_values=original._padding_values,
+        padded_shapes=padded._padded_shapes if padded else ast.literal_eval(str(node.argument("padded_shapes"))),
+        padding_values=padded._padding_values if padded else None,
         drop_remainder=bool(node.argument("drop_remainder")),
     )
 

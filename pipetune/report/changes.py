@@ -185,7 +185,7 @@ def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
             return f"{operator_name(node, *pipelines)}: cut its function in two {words.clean(cut.kind)}"
         case ReplaceOperator(node=node, op=op, arguments=arguments):
             call = f"{words.clean(op)}({argument_list(arguments)})"
-            return f"{operator_name(node, *pipelines)}: call {call} in its place, with its function"
+            return f"{operator_name(node, *pipelines)}: call {call} in its place"
         case SetOption(name=name, value=value):
             return f"options: {argument_words(name, value)}"
 

@@ -174,11 +174,11 @@ def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule
         summary=summary.format(maps=maps, size=batch.argument("batch_size")),
         group=batch_first_group(batch),
         notes=made.notes,
-        predicted_bytes=_added_buffer_bytes(batch, moved[-1], context),
+        predicted_bytes=added_buffer_bytes(batch, moved[-1], context),
     )
 
 
-def _added_buffer_bytes(batch: Node, top: Node, context: RuleContext) -> float:
+def added_buffer_bytes(batch: Node, top: Node, context: RuleContext) -> float:
     """Returns the bytes added in shuffle buffers after the most upstream moved map: they then hold its input."""
     now = bytes_per_element(context, top.inputs[0])
     more = 0.0

@@ -207,9 +207,9 @@ def _short_windows(rewrites: Sequence[Rewrite], state: SearchState) -> list[Show
 def next_race(state: SearchState) -> tuple[str, list[Plan]]:
     """Returns the plans to race next against the best so far; none where no gain is expected.
 
-    Always the one rewrite more that is expected to add most and yields the same data, whose key comes with it. In the
-    first race also all that is worth joining to it; should that not be the same data, it is the one rewrite alone at
-    once. Where nothing else is left, AUTOTUNE everywhere.
+    The one rewrite more that is expected to add most and yields the same data, whose key comes with it. In the first
+    race also all that is worth joining to it, and that instead where the time does not suffice for both; should it not
+    be the same data, it is the one rewrite alone at once. Where nothing else is left, AUTOTUNE everywhere.
     """
     first = not state.races
     for strongest in waiting(state):
@@ -225,8 +225,8 @@ def next_race(state: SearchState) -> tuple[str, list[Plan]]:
         if not state.gate.equal(single):
             state.gate.blame(strongest, single)
             continue
-        if len(joined.rewrites) > len(single.rewrites) and state.affords_race(2) and state.gate.equal(joined):
-            return strongest.key, [single, joined]
+        if len(joined.rewrites) > len(single.rewrites) and state.gate.equal(joined):
+            return strongest.key, [single, joined] if state.affords_race(2) else [joined]
         return strongest.key, [single]
     return _autotune_everywhere(state)
 

@@ -38,6 +38,7 @@ from pipetune.source.function_variants import fuse, gets_components, use_parse_e
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
 from pipetune.source.map_functions import replace_operator, restrict_to_choice
 from pipetune.source.own_branch import move_into_own_branch
+from pipetune.source.padded_batches import write_padded_shapes
 from pipetune.source.relocation import relocated, tracking
 from pipetune.source.shared_calls import (
     Callers,
@@ -368,13 +369,25 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls)
             return gather_rows(draft, edit, spec=current[node].element_spec, window=window)
         case ReplaceOperator(node=node):
             refuse_inside_library(current, node)
-            return replace_operator(draft, edit)
+            return replace_operator(draft, edit, _new_arguments(draft, edit, current))
         case SetOption(name=name, value=value) if current.options.get(name) == value:
             return draft  # already set by another rewrite, or by the script
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_append(tree, call, current, current.output.id)
             return set_option(draft, output=current.output.id, name=name, value=value)
+
+
+def _new_arguments(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> dict[str, str]:
+    """Returns the arguments that the operator did not have, as source text."""
+    position = draft.lookup_position(edit.node)
+    new: dict[str, str] = {}
+    for name, value in edit.arguments.items():
+        if name == "padded_shapes":
+            new[name] = write_padded_shapes(draft, edit, current)
+        elif value is not None and current[edit.node].arguments.get(name) != value:
+            new[name] = write_value(*position, value, op=edit.op, name=name)
+    return new
 
 
 def _gets_components(node: str, current: Pipeline, captured: Pipeline) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -11,7 +11,7 @@ from libcst.metadata import ClassScope
 
 from pipetune.core.edits import ReplaceOperator
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import method_arguments, set_argument, write_value
+from pipetune.source.call_arguments import method_arguments, parameters, set_argument
 from pipetune.source.chain import link_of
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.side_effects import contains_call
@@ -311,12 +311,15 @@ def _candidate_names(function_name: str) -> Sequence[str]:
     return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]
 
 
-def replace_operator(draft: Draft, edit: ReplaceOperator) -> Draft:
+def replace_operator(draft: Draft, edit: ReplaceOperator, arguments: Mapping[str, str]) -> Draft:
     """Returns the draft in which the call of `edit.node` names another method; other arguments stay as they are.
 
+    Args:
+        arguments: those that are set anew, as source text.
+
     Raises:
-        CannotExpress: the call is not a method of a dataset or makes other operators too, or starred arguments may
-            already give an argument of the edit.
+        CannotExpress: the call is not a method of a dataset or makes other operators too, or it has arguments that the
+            other method does not have, or starred ones, which may already give an argument of the edit.
     """
     tree, call = draft.find(edit.node)
     link_of(tree, call)
@@ -324,14 +327,33 @@ def replace_operator(draft: Draft, edit: ReplaceOperator) -> Draft:
         raise CannotExpress("The same call also makes other operators.")
     assert isinstance(call.func, cst.Attribute)
     file, method = draft.sites[edit.node].file, call.func.attr
-    draft = draft.splice(file, [Splice(tree.start(method), tree.end(method), edit.op.encode())])
-    for name, value in edit.arguments.items():
-        if value is None:
-            continue
+    named = _name_arguments(tree, call, parameters(method.value) or (), parameters(edit.op) or ())
+    draft = draft.splice(file, [Splice(tree.start(method), tree.end(method), edit.op.encode()), *named])
+    for name, text in arguments.items():
         tree, call = draft.find(edit.node)
-        text = write_value(*draft.lookup_position(edit.node), value, op=edit.op, name=name)
         draft = draft.splice(file, set_argument(tree, call, op=edit.op, name=name, text=text))
     return draft
+
+
+def _name_arguments(
+    tree: SyntaxTree, call: cst.Call, before: tuple[str, ...], now: tuple[str, ...]
+) -> Iterator[Splice]:
+    """Yields the changes that pass arguments by name which another method has at another position.
+
+    Raises:
+        CannotExpress: the other method does not have an argument.
+    """
+    by_name = False
+    for position, argument in enumerate(method_arguments(tree, call)):
+        if argument.star:
+            continue
+        name = argument.keyword.value if argument.keyword is not None else "".join(before[position : position + 1])
+        if name not in (*now, "name"):
+            raise CannotExpress(f"The call passes the argument {name!r}, which the method that replaces it has not.")
+        by_name = by_name or now[position : position + 1] != (name,)
+        if argument.keyword is None and by_name:
+            start = tree.start(argument)
+            yield Splice(start, start, f"{name}=".encode())
 
 
 MapFunction = cst.FunctionDef | cst.BaseExpression

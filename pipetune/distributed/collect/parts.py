@@ -81,10 +81,12 @@ def _extra(node: Node, dataset: Any) -> dict[str, str]:
     if node.op == "zip":
         return {"datasets": _placeholders(dataset._datasets)}
     if node.op == "padded_batch":
-        shapes = tf.nest.map_structure(lambda shape: _shape(shape), dataset._padded_shapes)
-        padding = dataset._padding_values
+        shapes = node.argument("padded_shapes")
+        if shapes is None:
+            raise CannotExpress(f"{node.title} of elements that are not tensors, dicts or tuples cannot be written.")
+        padding = getattr(dataset, "_padding_values", ())  # of a batch that an edit makes a padded one: zeros
         found_padding = {} if _all_zero(padding) else {"padding_values": python_literals.literal(padding)}
-        return {"padded_shapes": _shape_text(dataset.element_spec, shapes), **found_padding}
+        return {"padded_shapes": str(shapes), **found_padding}
     return {}
 
 
@@ -107,22 +109,6 @@ def _placeholders(structure: Any) -> str:
 
 def _key(key: Any) -> str:
     return string_literal(key) if isinstance(key, str) else repr(key)
-
-
-def _shape(shape: Any) -> tuple[int | None, ...]:
-    return tuple(None if size == -1 else int(size) for size in np.asarray(shape).tolist())
-
-
-def _shape_text(spec: Any, shapes: Any) -> str:
-    """Returns the source text of the shapes, in the structure of the elements."""
-    if isinstance(spec, tf.TensorSpec):
-        return repr(list(shapes))
-    if isinstance(spec, dict):
-        return "{" + ", ".join(f"{_key(key)}: {_shape_text(spec[key], shapes[key])}" for key in spec) + "}"
-    if isinstance(spec, tuple) and not hasattr(spec, "_fields"):
-        parts = [_shape_text(part, shape) for part, shape in zip(spec, shapes, strict=True)]
-        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-    raise CannotExpress(f"padded_batch of a {type(spec).__name__} has no known distributed form.")
 
 
 def _all_zero(padding: Any) -> bool:

@@ -1,0 +1,61 @@
+"""Probes whether functions only pad elements, which a padded batch could do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tensorflow as tf
+
+from pipetune.core.functions import Padding
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.pipelines import live
+from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.padding import require_padding
+from pipetune.pipelines.terms import CannotProve
+from pipetune.probes.batches import downstream_batch
+
+_PADS = frozenset({"Pad", "PadV2"})
+_CHECKS_VALUES = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
+
+
+def annotate_padding(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its functions that pad annotated with whether they do nothing else.
+
+    Args:
+        pipeline: that of `source`, with or without other annotations.
+    """
+    facts = {}
+    for node in pipeline:
+        batch = downstream_batch(pipeline, node)
+        if node.op == "map" and node.function is not None and batch is not None and _PADS & {*node.function.operations}:
+            facts[node.id] = replace(node.function, padding=probe_padding(source, node, batch))
+    return pipeline.with_functions(facts)
+
+
+@unknown_on_error(Padding)
+def probe_padding(source: live.LivePipeline, node: Node, batch: Node) -> Padding:
+    """Returns to what shapes the map `node` pads elements that `batch` collects, or why it does more than that."""
+    given, padded = source.datasets[node.inputs[0]], source.datasets[node.id]
+    if node.function is None or not node.function.stateless or _CHECKS_VALUES & {*node.function.operations}:
+        return Padding("its function has state or checks values")
+    if tf.nest.map_structure(lambda _: 0, given.element_spec) != tf.nest.map_structure(lambda _: 0, padded.element_spec):
+        return Padding("its function gives elements of another structure")
+    if given.element_spec == padded.element_spec or not all(map(_is_tensor, tf.nest.flatten(given.element_spec))):
+        return Padding("it gets components that have fixed sizes already, or are no plain tensors")
+    try:
+        require_padding(padded._map_func.function)
+    except CannotProve as reason:
+        return Padding(f"its function {reason}")
+    fixed = tf.nest.map_structure(lambda part: part.shape.as_list(), padded.element_spec)
+    shapes = live.shapes_text(padded.element_spec, fixed)
+    if shapes is None:
+        return Padding("its elements are no tensors, dicts or tuples")
+    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
+    batched = given.padded_batch(size, padded_shapes=fixed, drop_remainder=drops)
+    if batched.element_spec != padded.batch(size, drop_remainder=drops).element_spec:
+        return Padding("a padded batch would have other shapes")
+    return Padding(shapes=shapes)
+
+
+def _is_tensor(spec: object) -> bool:
+    return isinstance(spec, tf.TensorSpec)

@@ -1,0 +1,91 @@
+"""Writes `padded_batch` in place of `batch`, with the sizes that a map pads to under the names that it has for them."""
+
+from __future__ import annotations
+
+import ast
+
+import libcst as cst
+from libcst.metadata import Assignment, GlobalScope
+
+from pipetune.core.edits import ReplaceOperator
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline
+from pipetune.source.draft import Draft
+from pipetune.source.map_functions import functions_behind_map
+from pipetune.source.source_files import line_start, newline_of
+from pipetune.source.statements import variable_nodes
+from pipetune.source.syntax_tree import SyntaxTree
+
+
+def write_padded_shapes(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> str:
+    """Returns the shapes of a padded batch as source text at the call of the batch that it replaces.
+
+    A size is written as a name if the padding function of the nearest map upstream reads a global variable of the file
+    that is only ever this number.
+    """
+    text = str(edit.arguments["padded_shapes"])
+    node = current[edit.node]
+    above = next((one for one in reversed(current.upstream(node.id)) if one.op == "map"), None)
+    names = _names_of_sizes(draft, above.id, edit.node) if above is not None else {}
+    tree, call = draft.find(edit.node)
+    quote = '"' if tree.code.count(b'"') > tree.code.count(b"'") else "'"
+    shapes = ast.literal_eval(text)
+    in_one_line = _write(shapes, names, quote=quote)
+    line = line_start(tree.code, tree.end(call) - 1)
+    if not isinstance(shapes, dict) or tree.end(call) - line + len(in_one_line) <= _LINE_LENGTH:
+        return in_one_line
+    ahead = tree.code[line:].decode()
+    indentation = ahead[: len(ahead) - len(ahead.lstrip())]
+    inner = indentation + tree.indentation_unit.decode()
+    items = [f"{inner}{_key(key, quote)}: {_write(part, names, quote=quote)}," for key, part in shapes.items()]
+    return newline_of(tree.code, line).decode().join(["{", *items, indentation + "}"])
+
+
+_LINE_LENGTH = 100
+
+
+def _names_of_sizes(draft: Draft, node: str, batch: str) -> dict[int, str]:
+    """Returns the names that the function of the map `node` has for numbers, where the call of `batch` knows them."""
+    tree, call = draft.find(batch)
+    try:
+        draft, file, _, functions = functions_behind_map(draft, node)
+    except CannotExpress:
+        return {}
+    found: dict[int, set[str]] = {}
+    for function in functions if file == draft.sites[batch].file else ():
+        for name in variable_nodes(function.body):
+            value = _constant(tree, name, call)
+            if value is not None:
+                found.setdefault(value, set()).add(name.value)
+    return {value: name for value, names in found.items() if len(names) == 1 for name in names}
+
+
+def _constant(tree: SyntaxTree, name: cst.Name, call: cst.Call) -> int | None:
+    """Returns the number of a global variable that is assigned once, in front of a call that reads the same by it."""
+    assignment, scope = tree.only_assignment(name), tree.scope(call)
+    if scope is None or not isinstance(assignment, Assignment) or not isinstance(assignment.scope, GlobalScope):
+        return None
+    value = tree.assigned_value(assignment)
+    if not isinstance(value, cst.Integer) or tree.end(value) > tree.start(call):
+        return None
+    return value.evaluated_value if list(scope[name.value]) == [assignment] else None
+
+
+def _write(shapes: object, names: dict[int, str], *, quote: str) -> str:
+    """Returns shapes in the structure of an element (dicts and tuples of lists of sizes) as source text."""
+    match shapes:
+        case dict():
+            items = (f"{_key(key, quote)}: {_write(part, names, quote=quote)}" for key, part in shapes.items())
+            return "{" + ", ".join(items) + "}"
+        case tuple():
+            parts = [_write(part, names, quote=quote) for part in shapes]
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        case list():
+            return "[" + ", ".join(names.get(size, str(size)) for size in shapes) + "]"
+    raise CannotExpress(f"pipetune cannot write the padded shapes {shapes!r}.")
+
+
+def _key(key: object, quote: str) -> str:
+    text = repr(key)
+    plain = isinstance(key, str) and text == f"'{key}'" and '"' not in key
+    return f"{quote}{key}{quote}" if plain else text
