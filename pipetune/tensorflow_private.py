@@ -29,6 +29,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
 from tensorflow.python.lib.io import _pywrap_file_io
+from tensorflow.python.ops import script_ops
 from tensorflow.python.ops.parallel_for import pfor
 
 DatasetV2 = dataset_ops.DatasetV2
@@ -152,6 +153,17 @@ def _closed_over(function: Any) -> Iterator[Any]:
 def python_function(traced: Any) -> Any:
     """Returns the Python function from which a dataset's function was traced."""
     return traced._func
+
+
+def eager_function(token: str) -> Any:
+    """Returns the Python function that a `tf.py_function` op with this token calls; None if it is gone."""
+    found = getattr(script_ops._py_funcs.get(token), "_func", None)  # AutoGraph's wrapper of the function
+    return getattr(found, "__wrapped__", None)
+
+
+def register_python_function(function: Callable[..., Any]) -> str:
+    """Returns the token by which a `PyFunc` op calls a function of arrays, for as long as the caller keeps it."""
+    return str(script_ops._py_funcs.insert(function))
 
 
 def with_function(traced: Any, concrete: Any, *, output_spec: Any = None) -> Any:

@@ -18,6 +18,7 @@ class FunctionVariant(enum.StrEnum):
     FUSED = "on what the functions of the maps above give"  # it calls the functions of the upstream maps itself
     DECODE_AND_CROP = "decoding only what it crops"  # decodes the crop window of a JPEG instead of the whole image
     BRANCHING = "computing only what it selects"  # `tf.cond` instead of `tf.where`
+    ARRAYS = "with arrays instead of eager tensors"  # `tf.numpy_function` instead of `tf.py_function`
     HEAD = "its first part alone"  # of a function that was split in two
     TAIL = "its second part alone"
 
@@ -27,7 +28,7 @@ _ON_BATCHES = frozenset(
 )
 
 
-EDITED_GRAPHS = (FunctionVariant.DECODE_AND_CROP, FunctionVariant.BRANCHING)
+EDITED_GRAPHS = (FunctionVariant.DECODE_AND_CROP, FunctionVariant.BRANCHING, FunctionVariant.ARRAYS)
 """Variants that replace ops of the traced function; a patch writes them in other ops than a plan runs."""
 
 
@@ -107,6 +108,11 @@ class Padding(ProbeResult):
     shapes: str = ""  # of the components behind it, as source text in the structure of the elements
 
 
+@dataclass(frozen=True)
+class PythonArrays(ProbeResult):
+    """Whether the Python code of a function could get arrays, not eager tensors (`pipelines/python_functions.py`)."""
+
+
 class SplitPosition(enum.StrEnum):
     """Where a function is split in two."""
 
@@ -181,6 +187,7 @@ class FunctionFacts:
     fused: MapFusion | None = None  # of the last of consecutive maps; None: not probed
     cropping: CropDecoding | None = None  # None: not probed, or it decodes no JPEG
     before_draws: FunctionSplit | None = None  # its split before the first random draw; None: not probed
+    arrays: PythonArrays | None = None  # None: not probed, or it calls no `tf.py_function`
     branching: Branching | None = None  # None: not probed, or it selects no large arrays
     padding: Padding | None = None  # None: not probed, or it pads nothing
     shrinking: ScaledDecoding | None = None  # None: not probed, or it decodes no JPEG
@@ -196,7 +203,12 @@ class FunctionFacts:
 
     def edited_graph(self, form: FunctionVariant) -> ProbeResult | None:
         """Returns whether the function has one of the variants `EDITED_GRAPHS`; None if that was not probed."""
-        return self.cropping if form is FunctionVariant.DECODE_AND_CROP else self.branching
+        known = {
+            FunctionVariant.DECODE_AND_CROP: self.cropping,
+            FunctionVariant.BRANCHING: self.branching,
+            FunctionVariant.ARRAYS: self.arrays,
+        }
+        return known[form]
 
     @property
     def stateless(self) -> bool:

@@ -18,6 +18,7 @@ from pipetune.pipelines.array_selections import select_by_branch
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.lifting import output_terms
 from pipetune.pipelines.terms import CannotProve, Term
+from pipetune.pipelines.python_functions import call_with_arrays
 from pipetune.pipelines.window_decoding import decode_only_window
 
 
@@ -168,6 +169,7 @@ def _function_variant(function: FunctionFacts | None, original: Any, above: Any)
 GRAPH_EDITS: Mapping[FunctionVariant, Callable[[Any], Any]] = {
     FunctionVariant.DECODE_AND_CROP: decode_only_window,
     FunctionVariant.BRANCHING: select_by_branch,
+    FunctionVariant.ARRAYS: call_with_arrays,
 }
 """Functions that return a traced function in one of the variants `EDITED_GRAPHS`."""
 

@@ -40,8 +40,8 @@ def probe_padding(source: live.LivePipeline, node: Node, batch: Node) -> Padding
         return Padding("its function has state or checks values")
     if tf.nest.map_structure(lambda _: 0, given.element_spec) != tf.nest.map_structure(lambda _: 0, padded.element_spec):
         return Padding("its function gives elements of another structure")
-    if given.element_spec == padded.element_spec or not all(map(_is_tensor, tf.nest.flatten(given.element_spec))):
-        return Padding("it gets components that have fixed sizes already, or are no plain tensors")
+    if not all(map(_is_tensor, tf.nest.flatten(given.element_spec))):
+        return Padding("it gets components that are no plain tensors")
     try:
         require_padding(padded._map_func.function)
     except CannotProve as reason:

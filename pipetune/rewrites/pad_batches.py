@@ -13,7 +13,7 @@ from pipetune.rewrites.batch_first import (
     batch_first_group,
     plain_batches,
 )
-from pipetune.rewrites.legality import describe_operator
+from pipetune.rewrites.legality import describe_external_dependency, describe_operator, is_stateless
 from pipetune.rewrites.reorder import upstream_chain
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -49,6 +49,8 @@ def _obstacle(node: Node, batch: Node, context: RuleContext) -> str:
     """Returns why the batch cannot pad in place of the map; "" if it can."""
     if node.function is None or node.function.form is not FunctionVariant.AS_TRACED:
         return "its function has already been replaced by another variant"
+    if not is_stateless(node):
+        return f"its function {describe_external_dependency(node) or 'draws random numbers'}"
     if batch.argument("num_parallel_calls") is not None:
         return f"{describe_operator(batch)} has parallel calls, which padded_batch has not"
     if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):

@@ -39,6 +39,7 @@ from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is
 from pipetune.source.map_functions import replace_operator, restrict_to_choice
 from pipetune.source.own_branch import move_into_own_branch
 from pipetune.source.padded_batches import write_padded_shapes
+from pipetune.source.python_functions import call_with_arrays
 from pipetune.source.relocation import relocated, tracking
 from pipetune.source.shared_calls import (
     Callers,
@@ -351,6 +352,8 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls)
                 raise CannotExpress("The function would change for the other datasets, too.")
             if form is FunctionVariant.DECODE_AND_CROP:
                 return decode_windows(draft, node)
+            if form is FunctionVariant.ARRAYS:
+                return call_with_arrays(draft, node)
             function = captured[node].function
             return select_by_branch(draft, node, function.selections if function is not None else ())
         case SplitFunction(node=node):

@@ -14,6 +14,7 @@ from pipetune.core.functions import (
     FunctionSplit,
     FunctionVariant,
     MapFusion,
+    Padding,
     PredicatePushdown,
     RowGathering,
     RowWindows,
@@ -135,6 +136,11 @@ def branching(words: str) -> Branching:
     return Branching(digest="branched") if words == "yes" else Branching("their shapes may differ")
 
 
+def pads(words: str) -> Padding:
+    """Returns what `pads=256` (elements become that long) or `pads=no` stands for."""
+    return Padding("its function does more than pad") if words == "no" else Padding(shapes=f"[{words}]")
+
+
 def fused(words: str, *, why_not: str = "") -> MapFusion:
     """Returns what `fused=n1+n2` or `unfused=n1` stands for."""
     return MapFusion(first=tuple(words.split("+")), why_not=why_not, digest="fused")
@@ -149,6 +155,7 @@ PROBE_SETTERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
     "draws": lambda function, words: replace(function, before_draws=before_draws(words)),
     "early": lambda function, words: replace(function, on_inputs=on_inputs(words)),
     "fused": lambda function, words: replace(function, fused=fused(words)),
+    "pads": lambda function, words: replace(function, padding=pads(words)),
     "passes": lambda function, words: replace(function, hands_on=tuple(map(int, words.split("+")))),
     "rows": lambda function, words: replace(function, on_batches=on_batches(words)),
     "shrink": lambda function, words: replace(function, shrinking=shrinking(words)),

@@ -300,6 +300,7 @@ def _may_be_equivalent(actual: Node, expected: Node) -> bool:
 _NEW_OPS = {
     FunctionVariant.DECODE_AND_CROP: frozenset({"DecodeAndCropJpeg"}),
     FunctionVariant.BRANCHING: frozenset({"If", "StatelessIf"}),
+    FunctionVariant.ARRAYS: frozenset({"PyFunc"}),
 }
 """Ops, one of which the patch must have brought into a function."""
 

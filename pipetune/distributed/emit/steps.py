@@ -20,6 +20,7 @@ _LONG = 90
 _LEFT_OUT = {
     FunctionVariant.DECODE_AND_CROP: "decodes whole images",
     FunctionVariant.BRANCHING: "computes both sides of tf.where",
+    FunctionVariant.ARRAYS: "calls tf.py_function",
 }
 """What a function does in a module that names it, in variants that only the patch of its source has."""
 

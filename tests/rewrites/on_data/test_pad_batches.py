@@ -1,0 +1,262 @@
+"""Which functions only pad, that a padded batch gives the same, and what the patch looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
+
+from pipetune.core.edits import Rewrite, apply_edits
+from pipetune.core.functions import Padding
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+from pipetune.probes.padding import annotate_padding
+from pipetune.rewrites.pad_batches import propose
+from pipetune.rewrites.rule import RuleContext
+from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_patch
+
+Function = Callable[..., Any]
+
+
+def sequences(count: int = 11) -> Any:
+    """Yields 0 to 4 numbers."""
+    return tf.data.Dataset.range(count).map(lambda number: tf.range(number % 5) + 1)
+
+
+def matrices() -> Any:
+    return tf.data.Dataset.range(11).map(lambda number: tf.ones([number % 5, 3]) * tf.cast(number, tf.float32))
+
+
+def pairs() -> Any:
+    return sequences().map(lambda x: ({"tokens": x, "one": tf.constant([7, 8])}, tf.reduce_sum(x)))
+
+
+def _to_six(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x, tf.int64)]]), [6])
+
+
+def _rows_to_six(x: Any) -> Any:
+    padded = tf.pad(x, [[0, 6 - tf.shape(x)[0]], [0, 0]])
+    padded.set_shape([6, 3])
+    return padded
+
+
+def _rows_and_columns(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.shape(x)[0]], [0, 2]], constant_values=0.0), [6, 5])
+
+
+def _one_of_three(features: Any, label: Any) -> Any:
+    x = features["tokens"]
+    padded = tf.ensure_shape(tf.pad(x, [[0, 6 - len(x)]]), [6])
+    return {"one": tf.identity(features["one"]), "tokens": padded}, label
+
+
+@tf.function
+def _in_a_function(x: Any) -> Any:
+    return _rows_to_six(x)
+
+
+PADS: dict[str, tuple[Function, Function, str]] = {
+    "numbers": (sequences, lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]]), [6]), "[6]"),
+    "numbers, sizes of 64 bits": (sequences, _to_six, "[6]"),
+    "rows": (matrices, _rows_to_six, "[6, 3]"),
+    "rows, and columns by a fixed number": (matrices, _rows_and_columns, "[6, 5]"),
+    "rows, in a tf.function": (matrices, _in_a_function, "[6, 3]"),
+    "one component of three": (pairs, _one_of_three, '({"one": [2], "tokens": [6]}, [])'),
+}
+
+
+def _in_front(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x, [[6 - tf.size(x), 0]]), [6])
+
+
+def _by_ones(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]], constant_values=1), [6])
+
+
+def _checked_before(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(tf.ensure_shape(x, [4]), [[0, 2]]), [6])
+
+
+def _by_a_fixed_number(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x, [[0, 2]]), [6])
+
+
+def _one_too_many(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x, [[0, 7 - tf.size(x)]]), [6])
+
+
+def _size_of_the_columns(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.shape(x)[1]], [0, 0]]), [6, 3])
+
+
+def _cut(x: Any) -> Any:
+    x = x[:3]
+    return tf.ensure_shape(tf.pad(x, [[0, 3 - tf.size(x)]]), [3])
+
+
+def _asserted(x: Any) -> Any:
+    tf.debugging.assert_less(tf.size(x), 5)
+    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]]), [6])
+
+
+def _mirrored(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(tf.ensure_shape(x, [4]), [[0, 2]], mode="REFLECT"), [6])
+
+
+def _no_fixed_shape(x: Any) -> Any:
+    return tf.pad(x, [[0, 6 - tf.size(x)]])
+
+
+def _random(x: Any) -> Any:
+    return tf.ensure_shape(tf.pad(x + tf.random.uniform([], 0, 9, tf.int64), [[0, 6 - tf.size(x)]]), [6])
+
+
+def _swapped(features: Any, label: Any) -> Any:
+    return {"one": features["one"], "tokens": tf.pad(features["one"], [[0, 4]])}, label
+
+
+def _other_structure(features: Any, label: Any) -> Any:
+    return tf.ensure_shape(tf.pad(features["tokens"], [[0, 6 - len(features["tokens"])]]), [6]), label
+
+
+def _only_checked(features: Any, label: Any) -> Any:
+    tokens = tf.ensure_shape(features["tokens"], [4])
+    return {"one": tf.pad(features["one"], [[0, 1]]), "tokens": tokens}, label
+
+
+DOES_MORE: dict[str, tuple[Function, Function, str]] = {
+    "in front": (sequences, _in_front, "in front of the values"),
+    "by ones": (sequences, _by_ones, "with another value than zero"),
+    "a size is checked before": (sequences, _checked_before, "does more than pad"),
+    "by a fixed number, so that only one size is accepted": (sequences, _by_a_fixed_number, "does not fill up"),
+    "to another size than the one that is checked": (sequences, _one_too_many, "does not fill up"),
+    "by the size of another axis": (matrices, _size_of_the_columns, "does not fill up"),
+    "what is too long is cut": (sequences, _cut, "does more than pad"),
+    "an assertion": (sequences, _asserted, "checks values"),
+    "mirrored": (sequences, _mirrored, ""),
+    "without a fixed shape": (sequences, _no_fixed_shape, "a fixed shape"),
+    "noise": (sequences, _random, "has state"),
+    "another component": (pairs, _swapped, "does more than pad"),
+    "another structure": (pairs, _other_structure, "another structure"),
+    "a component that is checked and not padded": (pairs, _only_checked, "does not fill up"),
+}
+
+
+def _found(dataset: Any) -> tuple[live.LivePipeline, Padding | None, list[Rewrite]]:
+    source = live.read(dataset)
+    pipeline = annotate_padding(source, source.pipeline)
+    maps = [node.function.padding for node in pipeline if node.op == "map" and node.function is not None]
+    rewrites = [one for one in propose(RuleContext(pipeline)) if isinstance(one, Rewrite)]
+    return live.LivePipeline(pipeline, source.datasets), maps[-1], rewrites
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", DOES_MORE)
+def test_functions_that_do_more_are_left_alone(name: str) -> None:
+    elements, function, why = DOES_MORE[name]
+    _, padding, rewrites = _found(elements().map(function).batch(4))
+    assert rewrites == []
+    assert padding is None if not why else padding is not None and why in padding.why_not
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", PADS)
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_padded_batch_gives_the_same(name: str, drops: bool) -> None:
+    elements, function, shapes = PADS[name]
+    dataset = elements().map(function, num_parallel_calls=2).shuffle(5, seed=3).repeat(2).batch(4, drop_remainder=drops)
+    source, padding, rewrites = _found(dataset)
+    assert padding == Padding(shapes=shapes)
+    (rewrite,) = rewrites
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert replay(source, edited).element_spec == dataset.element_spec
+    proof = compare(source, edited, rewrite.safety, elements=22)
+    assert proof.proven and proof.equal, proof.checks
+
+
+def test_what_is_too_long_is_an_error_before_and_after() -> None:
+    source, _, (rewrite,) = _found(sequences().map(lambda x: tf.ensure_shape(tf.pad(x, [[0, 3 - tf.size(x)]]), [3])).batch(4))
+    for pipeline in (source.pipeline, apply_edits(source.pipeline, rewrite.edits)):
+        with pytest.raises(tf.errors.OpError):
+            list(replay(source, pipeline))
+
+
+PATCHES: dict[str, tuple[str, str]] = {
+    "the name that the function has for the size": (
+        """
+        import tensorflow as tf
+        from tests.rewrites.on_data.test_pad_batches import sequences
+
+        LONGEST = 6
+        ROWS = 6
+
+        def pad(x):
+            return tf.ensure_shape(tf.pad(x, [[0, LONGEST - tf.size(x)]]), [LONGEST])
+
+        ds = sequences().map(pad, num_parallel_calls=2).shuffle(5, seed=1).batch(ROWS, True)
+        """,
+        "ds = sequences().shuffle(5, seed=1).padded_batch(ROWS, drop_remainder=True, padded_shapes=[LONGEST])\n",
+    ),
+    "a number, where it has several names or none": (
+        """
+        import tensorflow as tf
+        from tests.rewrites.on_data.test_pad_batches import pairs
+
+        FIRST, SIZE = 0, 6
+        SIZE = 6
+
+        def pad(features, label):
+            x = features["tokens"]
+            return {"one": features["one"], "tokens": tf.ensure_shape(tf.pad(x, [[FIRST, SIZE - len(x)]]), [SIZE])}, label
+
+        ds = (
+            pairs()
+            .map(pad)
+            .batch(
+                batch_size=4,
+                drop_remainder=True,
+            )
+        )
+        """,
+        '''\
+            .padded_batch(
+                batch_size=4,
+                drop_remainder=True,
+                padded_shapes=({"one": [2], "tokens": [6]}, []),
+            )
+''',
+    ),
+    "a long dict, one line for each component": (
+        """
+        import tensorflow as tf
+        from tests.rewrites.on_data.test_pad_batches import sequences
+
+        ds = sequences().map(lambda x: {"the numbers of a sequence, from one on": x, "the same numbers once more": x})
+        ds = ds.map(lambda of: {name: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]]), [6]) for name, x in of.items()})
+        ds = ds.batch(4)
+        """,
+        """\
+        ds = ds.padded_batch(4, padded_shapes={
+            "the numbers of a sequence, from one on": [6],
+            "the same numbers once more": [6],
+        })
+""",
+    ),
+}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", PATCHES)
+def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
+    text, expected = PATCHES[name]
+    sample = Sample(tmp_path, text)
+    source, _, (rewrite,) = _found(sample.run().ds)
+    check_patch(sample, source, rewrite, expected=expected.replace("\n        ", "\n").removeprefix("        "), elements=11)
