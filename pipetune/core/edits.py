@@ -62,7 +62,9 @@ class Remove:
     def apply(self, pipeline: Pipeline) -> Pipeline:
         rest, node = _take_out(pipeline, self.node)
         if node.function is not None and node.function.first:
-            raise PipetuneError(f"Operator {node.id} ({node.op}) calls the functions of other maps, which would be lost.")
+            raise PipetuneError(
+                f"Operator {node.id} ({node.op}) calls the functions of other maps, which would be lost."
+            )
         return rest
 
 

@@ -280,7 +280,7 @@ def _fused_share(node: Node, profile: Profile) -> float:
 
 
 def _sum_work(work: Iterable[Work], share: float) -> Work:
-    """Adds up the work of operators that were fused, of which `share` remains; it is attributed to the first of them."""
+    """Adds up the work of operators that were fused, of which `share` remains, and attributes it to the first."""
     parts = tuple(work)
     seconds, cpu_seconds = sum(part.seconds for part in parts), sum(part.cpu_seconds for part in parts)
     return Work(parts[0].node, share * seconds, share * cpu_seconds)

@@ -17,8 +17,8 @@ from pipetune.pipelines import function_splitting, functions, gathering, live
 from pipetune.pipelines.array_selections import select_by_branch
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.lifting import output_terms
-from pipetune.pipelines.terms import CannotProve, Term
 from pipetune.pipelines.python_functions import call_with_arrays
+from pipetune.pipelines.terms import CannotProve, Term
 from pipetune.pipelines.window_decoding import decode_only_window
 
 

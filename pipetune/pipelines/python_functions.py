@@ -1,7 +1,7 @@
 """Python code that a function calls with eager tensors (`tf.py_function`), called with NumPy arrays instead.
 
-Each value passed to `tf.py_function` becomes an eager tensor, and each result is converted by eager ops. `tf.numpy_function`
-passes arrays. Code that does nothing with its arguments but to call `.numpy()` on them gets the same values from both.
+Each value passed to `tf.py_function` becomes an eager tensor, and each result is converted by eager ops;
+`tf.numpy_function` passes arrays. Code that only calls `.numpy()` on its arguments gets the same values from both.
 """
 
 from __future__ import annotations
@@ -109,16 +109,24 @@ def require_arrays(function: Any) -> None:
 def _definition(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
     """Returns the syntax tree of a function's definition."""
     code = function.__code__
+    written = tensorflow_private.autograph_origin(code.co_filename, code.co_firstlineno)
+    file, line = written[:2] if written is not None else (code.co_filename, code.co_firstlineno)
+    lines = {line}
     try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+        tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError as error:
         raise TensorsNeeded("its Python code cannot be read") from error
+    if written is not None:  # AutoGraph knows statements, which may have several lines
+        around = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line]
+        around = [node for node in around if line <= (node.end_lineno or node.lineno)]
+        lines |= {*range(around[-1].lineno, (around[-1].end_lineno or line) + 1)} if around else set()
+    names = list(code.co_varnames[: code.co_argcount])
     found = [
         node
         for node in ast.walk(tree)
-        if (isinstance(node, ast.FunctionDef) and node.name == code.co_name or isinstance(node, ast.Lambda))
-        and isinstance(node, ast.Lambda) == (code.co_name == "<lambda>")
-        and node.lineno == code.co_firstlineno
+        if isinstance(node, ast.FunctionDef | ast.Lambda)
+        and node.lineno in lines
+        and [one.arg for one in (*node.args.posonlyargs, *node.args.args)] == names
     ]
     if len(found) != 1:
         raise TensorsNeeded("its Python code cannot be read")
@@ -126,11 +134,11 @@ def _definition(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
 
 
 def _require_array(name: str, body: Sequence[ast.stmt]) -> None:
-    """Raises if a statement reads a parameter in another way than by `.numpy()`, before it is bound to something else."""
+    """Raises if a parameter is read in another way than by `.numpy()`, before it is bound to something else."""
     for statement in body:
         bound = isinstance(statement, ast.Assign) and [ast.unparse(one) for one in statement.targets] == [name]
         nodes = list(ast.walk(statement.value if bound and isinstance(statement, ast.Assign) else statement))
-        as_array = {id(node.func.value) for node in nodes if _is_numpy_call(node)}
+        as_array = set(map(id, filter(None, map(_made_an_array, nodes))))
         if any(isinstance(node, ast.Name) and node.id == name and id(node) not in as_array for node in nodes):
             raise TensorsNeeded(f"its Python code needs {name} as a tensor")
         if any(isinstance(node, ast.arg) and node.arg == name for node in nodes):
@@ -139,11 +147,12 @@ def _require_array(name: str, body: Sequence[ast.stmt]) -> None:
             return
 
 
-def _is_numpy_call(node: ast.AST) -> bool:
+def _made_an_array(node: ast.AST) -> ast.Name | None:
+    """Returns `x` of a call `x.numpy()`; None for any other node."""
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="numpy"), args=[], keywords=[]):
-            return True
-    return False
+        case ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="numpy"), args=[], keywords=[]):
+            return name
+    return None
 
 
 def _values_read(function: FunctionType, body: Sequence[ast.stmt]) -> Iterator[Any]:

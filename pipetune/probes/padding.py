@@ -38,7 +38,9 @@ def probe_padding(source: live.LivePipeline, node: Node, batch: Node) -> Padding
     given, padded = source.datasets[node.inputs[0]], source.datasets[node.id]
     if node.function is None or not node.function.stateless or _CHECKS_VALUES & {*node.function.operations}:
         return Padding("its function has state or checks values")
-    if tf.nest.map_structure(lambda _: 0, given.element_spec) != tf.nest.map_structure(lambda _: 0, padded.element_spec):
+    if tf.nest.map_structure(lambda _: 0, given.element_spec) != tf.nest.map_structure(
+        lambda _: 0, padded.element_spec
+    ):
         return Padding("its function gives elements of another structure")
     if not all(map(_is_tensor, tf.nest.flatten(given.element_spec))):
         return Padding("it gets components that are no plain tensors")

@@ -10,7 +10,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import arguments_by_name, module_text, tensorflow_text
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
-from pipetune.source.statements import removal_splice, statement_of, variable_nodes
+from pipetune.source.statements import removal_splice, statement_of
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import definition_of
 from pipetune.source.window_decoding import add_functions, outermost
@@ -101,5 +101,5 @@ def _helper(tree: SyntaxTree, call: cst.Call) -> str:
     text = _TEXT.replace("tf.", tensorflow).replace(f"as {tensorflow}py_function", "as tf.py_function")
     if numpy is not None:
         return text.replace("np.", f"{numpy}.")
-    first, second = "tensors.\"\"\"\n", "    import numpy as np\n\n"
+    first, second = 'tensors."""\n', "    import numpy as np\n\n"
     return text.replace(first, first + second)

@@ -59,7 +59,7 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         rewritten = {proposal.node for proposal in branches if isinstance(proposal, Rewrite)}
         found += layers_in_maps(pipeline, profile)
         found += selections_in_maps(pipeline, profile, rewritten=rewritten)
-        found += python_calls_in_maps(pipeline, profile)
+        found += python_calls_in_maps(study.annotated_pipeline, profile)
         found += suggest_generator_alternatives(RuleContext(study.subject.source.pipeline, profile=profile))
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)

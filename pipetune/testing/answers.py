@@ -16,6 +16,7 @@ from pipetune.core.functions import (
     MapFusion,
     Padding,
     PredicatePushdown,
+    PythonArrays,
     RowGathering,
     RowWindows,
     ScaledDecoding,
@@ -136,6 +137,11 @@ def branching(words: str) -> Branching:
     return Branching(digest="branched") if words == "yes" else Branching("their shapes may differ")
 
 
+def arrays(words: str) -> PythonArrays:
+    """Returns what `arrays=yes` or `arrays=no` stands for."""
+    return PythonArrays(digest="arrays") if words == "yes" else PythonArrays("its Python code needs x as a tensor")
+
+
 def pads(words: str) -> Padding:
     """Returns what `pads=256` (elements become that long) or `pads=no` stands for."""
     return Padding("its function does more than pad") if words == "no" else Padding(shapes=f"[{words}]")
@@ -149,6 +155,7 @@ def fused(words: str, *, why_not: str = "") -> MapFusion:
 _NOT_FUSIBLE = "called in one, their functions do something else"
 
 PROBE_SETTERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
+    "arrays": lambda function, words: replace(function, arrays=arrays(words)),
     "branch": lambda function, words: replace(function, branching=branching(words)),
     "calls": lambda function, words: replace(function, operations=tuple(words.split("+"))),
     "crop": lambda function, words: replace(function, cropping=cropping(words)),

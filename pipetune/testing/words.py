@@ -27,6 +27,7 @@ The notation::
   function; `unfused=n1`: it does not.
 - `passes=0+1`: a function passes these components of its input through unchanged (-1: a component that it computes);
   `spec=x`: the element_spec after an operator (by default the same for all operators).
+- `arrays=yes`: the Python code that the function calls could get arrays; `arrays=no`: it needs eager tensors.
 - `pads=256`: the function only fills elements up to that length; `pads=no`: it also does something else.
 - `crop=yes`: the function could decode only what it crops; `crop=no`: it needs the whole image.
 - `branch=yes`: the function could compute only the arrays that it selects; `branch=no`: it needs both.

@@ -61,7 +61,10 @@ FIRES: list[tuple[str, list[str]]] = [
     (f"range 9 | {_PADS} | batch 2", [f"EXACT n2 {_AS_BATCH}False) -n1"]),
     (f"range 9 | {_PADS} raises 4 | batch 2", [f"EXACT n2 {_AS_BATCH}False) -n1"]),
     (f"range 9 | map random | {_PADS} | shuffle 5 | repeat | batch 2", [f"EXACT n5 {_AS_BATCH}False) -n2"]),
-    (f"range 9 | {_PADS} | take 5 | skip 1 | prefetch 2 | batch 2 drop_remainder=True", [f"EXACT n5 {_AS_BATCH}True) -n1"]),
+    (
+        f"range 9 | {_PADS} | take 5 | skip 1 | prefetch 2 | batch 2 drop_remainder=True",
+        [f"EXACT n5 {_AS_BATCH}True) -n1"],
+    ),
     (f"range 9 | {_PADS} AUTOTUNE deterministic=False | shard 2 | batch 2", [f"EXACT n3 {_AS_BATCH}False) -n1"]),
 ]
 

@@ -183,7 +183,9 @@ def test_a_padded_batch_gives_the_same(name: str, drops: bool) -> None:
 
 
 def test_what_is_too_long_is_an_error_before_and_after() -> None:
-    source, _, (rewrite,) = _found(sequences().map(lambda x: tf.ensure_shape(tf.pad(x, [[0, 3 - tf.size(x)]]), [3])).batch(4))
+    source, _, (rewrite,) = _found(
+        sequences().map(lambda x: tf.ensure_shape(tf.pad(x, [[0, 3 - tf.size(x)]]), [3])).batch(4)
+    )
     for pipeline in (source.pipeline, apply_edits(source.pipeline, rewrite.edits)):
         with pytest.raises(tf.errors.OpError):
             list(replay(source, pipeline))
@@ -215,7 +217,8 @@ PATCHES: dict[str, tuple[str, str]] = {
 
         def pad(features, label):
             x = features["tokens"]
-            return {"one": features["one"], "tokens": tf.ensure_shape(tf.pad(x, [[FIRST, SIZE - len(x)]]), [SIZE])}, label
+            tokens = tf.ensure_shape(tf.pad(x, [[FIRST, SIZE - len(x)]]), [SIZE])
+            return {"one": features["one"], "tokens": tokens}, label
 
         ds = (
             pairs()
@@ -226,13 +229,13 @@ PATCHES: dict[str, tuple[str, str]] = {
             )
         )
         """,
-        '''\
+        """\
             .padded_batch(
                 batch_size=4,
                 drop_remainder=True,
                 padded_shapes=({"one": [2], "tokens": [6]}, []),
             )
-''',
+""",
     ),
     "a long dict, one line for each component": (
         """
@@ -259,4 +262,6 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
     text, expected = PATCHES[name]
     sample = Sample(tmp_path, text)
     source, _, (rewrite,) = _found(sample.run().ds)
-    check_patch(sample, source, rewrite, expected=expected.replace("\n        ", "\n").removeprefix("        "), elements=11)
+    check_patch(
+        sample, source, rewrite, expected=expected.replace("\n        ", "\n").removeprefix("        "), elements=11
+    )

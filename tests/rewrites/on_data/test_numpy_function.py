@@ -1,0 +1,296 @@
+"""Which Python code could get arrays, that it then gives the same, and what the patch looks like."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
+
+from pipetune.core.edits import Plan, Rewrite, apply_edits
+from pipetune.core.functions import PythonArrays
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+from pipetune.probes.python_arrays import annotate_python
+from pipetune.rewrites.numpy_function import propose
+from pipetune.rewrites.rule import RuleContext
+from pipetune.source.emit import emit
+from pipetune.worker.verification import first_difference
+from tests.pipelines.test_recorder import Sample
+
+Function = Callable[..., Any]
+
+
+def lines() -> Any:
+    return tf.data.Dataset.range(11).map(lambda number: tf.strings.join(["é", tf.strings.as_string(number), " b"]))
+
+
+def vectors() -> Any:
+    return tf.data.Dataset.range(11).map(lambda number: tf.range(number % 4) * 3)
+
+
+def _split(line: Any) -> Any:
+    first, second = line.numpy().decode().split()
+    return [first + "ü", second], len(first)
+
+
+def _bound_anew(line: Any) -> Any:
+    line = line.numpy()
+    words = [line.upper(), line]
+    return words, len(line.decode())
+
+
+def _several(vector: Any, line: Any) -> Any:
+    values = vector.numpy()
+    values += 1  # its own copy
+    return [float(one) / 2 for one in values], bool(line.numpy()) and bool(values.size)
+
+
+class _Encoder:
+    def __init__(self) -> None:
+        self.codes = {chr(code): code for code in range(256)}
+
+    def encode(self, line: Any) -> Any:
+        return [self.codes[letter] for letter in line.numpy().decode()], 1
+
+
+def _strings(python: Function) -> Function:
+    return lambda line: tf.py_function(python, [line], [tf.string, tf.int32])
+
+
+def _with_vector(line: Any) -> Any:
+    vector = tf.range(tf.strings.length(line) % 3)
+    return tf.py_function(_several, [vector, line], (tf.float32, tf.bool))
+
+
+def _twice(vector: Any) -> Any:
+    least = tf.py_function(func=lambda x: min(x.numpy(), default=np.int64(7)), inp=[vector], Tout=tf.int64)
+    return least, tf.py_function(
+        lambda x: x.numpy()[::-1],
+        [vector],
+        tf.int64,
+    )
+
+
+CASES: dict[str, tuple[Function, Function]] = {
+    "strings and numbers": (lines, _strings(_split)),
+    "a parameter that is bound anew": (lines, _strings(_bound_anew)),
+    "several arguments; floats and a bool": (lines, _with_vector),
+    "a method": (lines, lambda line: tf.py_function(_Encoder().encode, [line], (tf.int32, tf.int64))),
+    "two lambdas": (vectors, _twice),
+}
+
+
+def _as_tensor(x: Any) -> Any:
+    return x + 1
+
+
+def _handed_on(x: Any) -> Any:
+    return np.asarray(x)
+
+
+def _rebound_in_a_branch(x: Any) -> Any:
+    if len(x.numpy()):
+        x = x.numpy()
+    return x
+
+
+def _with_tensorflow(x: Any) -> Any:
+    return tf.reverse(x.numpy(), [0])
+
+
+def _imports_tensorflow(x: Any) -> Any:
+    import tensorflow
+
+    return tensorflow.reverse(x.numpy(), [0])
+
+
+_CONSTANT = tf.constant(3)
+
+
+def _with_a_constant(x: Any) -> Any:
+    return x.numpy() + _CONSTANT.numpy()
+
+
+def _starred(*x: Any) -> Any:
+    return x[0].numpy()
+
+
+def _with_default(x: Any, more: int = 1) -> Any:
+    return x.numpy() + more
+
+
+def _shadowed(x: Any) -> Any:
+    return [(lambda x: x)(one) for one in x.numpy()]
+
+
+def _plain(x: Any) -> Any:
+    return x.numpy()
+
+
+def _in_a_branch(vector: Any) -> Any:
+    return tf.cond(tf.size(vector) > 1, lambda: tf.py_function(_plain, [vector], tf.int64), lambda: tf.identity(vector))
+
+
+def _call(python: Function) -> Function:
+    return lambda vector: tf.py_function(python, [vector], tf.int64)
+
+
+NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
+    "arithmetic": (_call(_as_tensor), "needs x as a tensor"),
+    "handed on": (_call(_handed_on), "needs x as a tensor"),
+    "bound anew in a branch": (_call(_rebound_in_a_branch), "needs x as a tensor"),
+    "TensorFlow": (_call(_with_tensorflow), "calls TensorFlow"),
+    "TensorFlow, imported there": (_call(_imports_tensorflow), "calls TensorFlow"),
+    "a tensor of the module": (_call(_with_a_constant), "calls TensorFlow"),
+    "starred": (_call(_starred), "starred or have defaults"),
+    "with a default": (_call(_with_default), "starred or have defaults"),
+    "another meaning in a lambda": (_call(_shadowed), "needs x as a tensor"),
+    "of a library": (_call(np.asarray), "no plain function"),
+    "a partial": (_call(functools.partial(_with_default, more=2)), "no plain function"),
+    "in a branch": (_in_a_branch, "inside a branch"),
+}
+
+
+def _found(dataset: Any) -> tuple[live.LivePipeline, PythonArrays | None, list[Rewrite]]:
+    source = live.read(dataset)
+    pipeline = annotate_python(source, source.pipeline)
+    (known,) = [
+        node.function.arrays for node in pipeline if node.op == "map" and node.function and node.function.python
+    ]
+    rewrites = [one for one in propose(RuleContext(pipeline)) if isinstance(one, Rewrite)]
+    return live.LivePipeline(pipeline, source.datasets), known, rewrites
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", NEEDS_TENSORS)
+def test_code_that_needs_tensors_is_left_alone(name: str) -> None:
+    function, why = NEEDS_TENSORS[name]
+    _, known, rewrites = _found(vectors().map(function))
+    assert rewrites == [] and known is not None and why in known.why_not
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", CASES)
+def test_arrays_give_the_same(name: str) -> None:
+    elements, function = CASES[name]
+    dataset = elements().map(function, num_parallel_calls=2).shuffle(5, seed=3).repeat(2)
+    source, known, rewrites = _found(dataset)
+    assert known is not None and known.why_not == ""
+    (rewrite,) = rewrites
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    again = replay(source, edited)
+    del dataset
+    assert again.element_spec == source.dataset.element_spec and len(list(again)) == 22
+    proof = compare(source, edited, rewrite.safety, elements=22)
+    assert proof.proven and proof.equal, proof.checks
+
+
+def test_argument_is_a_copy() -> None:
+    """As that of `.numpy()`: what a cache holds stays as it is."""
+
+    def change(x: Any) -> Any:
+        values = x.numpy()
+        values += 1
+        return values
+
+    dataset = tf.data.Dataset.from_tensors([1, 2]).cache().repeat(3)
+    source, _, (rewrite,) = _found(dataset.map(lambda x: tf.py_function(change, [x], tf.int32)))
+    made = replay(source, apply_edits(source.pipeline, rewrite.edits))
+    assert [one.numpy().tolist() for one in made] == [[2, 3]] * 3
+
+
+PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "a function; NumPy under a name": (
+        """
+        import numpy
+        import tensorflow as tf
+        from tests.rewrites.on_data.test_numpy_function import lines
+
+        def python(line, number):
+            line = line.numpy()
+            words = line.decode().split()
+            return words, number.numpy() + len(words)
+
+        def prepare(line):
+            words, number = tf.py_function(python, inp=[line, 3], Tout=[tf.string, tf.int64])
+            words.set_shape([2])
+            return words, number
+
+        ds = lines().map(prepare, num_parallel_calls=2)
+        """,
+        (
+            "def python(line, number):\n    words = line.decode().split()\n    return words, number + len(words)\n",
+            "words, number = numpy_call(python, inp=[line, 3], Tout=[tf.string, tf.int64])",
+            "isinstance(value, numpy.ndarray)",
+        ),
+    ),
+    "lambdas, without NumPy": (
+        """
+        import tensorflow
+        from tests.rewrites.on_data.test_numpy_function import vectors
+
+        ds = vectors().map(
+            lambda vector: tensorflow.py_function(lambda x: x.numpy()[::-1], [vector], tensorflow.int64)
+        )
+        """,
+        (
+            "lambda vector: numpy_call(lambda x: x[::-1], [vector], tensorflow.int64)",
+            "    import numpy as np\n\n    kinds = [tensorflow.as_dtype(kind)",
+        ),
+    ),
+}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", PATCHES)
+def test_patched_source_gives_the_elements_of_the_plan(name: str, tmp_path: Path) -> None:
+    text, expected = PATCHES[name]
+    sample = Sample(tmp_path, text)
+    source, _, (rewrite,) = _found(sample.run().ds)
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    assert emission.not_covered == ()
+    _, new = emission.files[str(sample.file)]
+    assert all(part in new for part in expected), new
+
+    wanted = replay(source, apply_edits(source.pipeline, rewrite.edits))
+    sample.file.write_text(new)
+    linecache.clearcache()
+    patched = live.read(sample.run().ds)
+    assert first_difference(patched.pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
+    for one, other in zip(patched.dataset, wanted, strict=True):
+        tf.nest.map_structure(lambda a, b: np.testing.assert_array_equal(a, b, strict=True), one, other)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("tf.py_function(of['python'], [vector], tf.int64)", "not visible in the call"),
+        ("other(vector)", "used in 2 places"),
+    ],
+)
+def test_what_cannot_be_written(call: str, why: str, tmp_path: Path) -> None:
+    text = f"""
+    import tensorflow as tf
+    from tests.rewrites.on_data.test_numpy_function import vectors
+
+    def python(x):
+        return x.numpy()
+
+    def other(vector):
+        return tf.py_function(python, [vector], tf.int64)
+
+    of = {{"python": python}}
+    ds = vectors().map(lambda vector: {call})
+    """
+    source, _, (rewrite,) = _found(Sample(tmp_path, text).run().ds)
+    (left,) = emit(source.pipeline, Plan("tuned", (rewrite,))).not_covered
+    assert why in left.why
