@@ -89,6 +89,7 @@ class Hooks:
         *,
         target_dataset: str | None = None,
         lockstep: bool = False,
+        training_loop: int | None = None,
         on_iteration: Callable[[Any], None] = lambda _dataset: None,
         stop: Callable[[], NoReturn] = raise_script_stopped,
     ) -> None:
@@ -98,6 +99,7 @@ class Hooks:
             on_training: called when training begins.
             target_dataset: name of the dataset to treat as training data for any consumer; None: decide by use.
             lockstep: every process that trains with this one runs under pipetune, and takes the same steps.
+            training_loop: which of the script's loops was found to train when it ran before, as `Consumption.loop`.
             on_iteration: called with a dataset before the script iterates it in Python, which may be training.
             stop: called when a thread of the script must not continue; does not return.
         """
@@ -106,6 +108,7 @@ class Hooks:
         self._context = threading.local()
         self.target_dataset = target_dataset
         self.lockstep = lockstep
+        self._training_loop, self._loops = training_loop, 0
         self.patches = Patches()
         self.uses: list[Consumption] = []
         self.loop: loop_consumer.LoopConsumer | None = None
@@ -225,6 +228,7 @@ class Hooks:
             return iterator
         use = self.record_use(dataset, "preview", "iter")
         making.charge(use)
+        use.loop, self._loops = self._loops, self._loops + 1
         iterator.__class__ = kind
         iterator._pipetune_hooks, iterator._pipetune_use, iterator._pipetune_dataset = self, use, dataset
         iterator._pipetune_distributed_input = handed
@@ -235,14 +239,15 @@ class Hooks:
         """Looks whether a Python loop trains, and begins training if it does.
 
         A loop over the dataset that the user has asked for counts as training without being looked at. So does one of
-        several processes in lockstep: all must decide at the same element.
+        several processes in lockstep, as all must decide at the same element, and one that was found to train before.
 
         Returns:
             How many elements the loop shall have taken when this is called again.
         """
         if self.training_begun:
             return math.inf
-        if self.target_dataset is None and not self.lockstep:
+        known = self._training_loop is not None and use.loop == self._training_loop
+        if self.target_dataset is None and not self.lockstep and not known:
             frame, _ = call_sites.user_frame(sys._getframe(1))
             if use.signs is None:
                 use.signs = TrainingSigns(frame)

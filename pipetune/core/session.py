@@ -127,6 +127,7 @@ class DatasetResult:
     consumed_elements: int = 0
     file: str = ""  # where it is consumed
     line: int = 0
+    loop: int | None = None  # which of the script's loops over datasets consumes it, from 0; None: no loop
     profile: Profile | None = None
     diagnosis: Diagnosis | None = None
     rates: dict[str, Rate] = field(default_factory=dict)  # "off", "defaults", "autotune", "tuned"

@@ -83,6 +83,7 @@ class Subject:
                 consumed_elements=use.elements,
                 file=use.file,
                 line=use.line,
+                loop=use.loop,
                 handover=job_processes.handover_of(use),
             )
             for source, use in ((self.source, self.use), *self.other_datasets)

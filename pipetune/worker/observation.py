@@ -42,18 +42,28 @@ SCRIPT_FAILED = 3  # exit code: the script failed
 class ObservedRun:
     """One run of the script: calls `work` with its training pipeline, on whichever thread that requires."""
 
-    def __init__(self, job: Job, writer: MessageWriter, work: Work, conclude: Conclude = lambda code, _: code) -> None:
+    def __init__(
+        self,
+        job: Job,
+        writer: MessageWriter,
+        work: Work,
+        conclude: Conclude = lambda code, _: code,
+        *,
+        training_loop: int | None = None,
+    ) -> None:
         """Prepares the run; nothing of the script runs yet.
 
         Args:
             work: called where training begins.
             conclude: called when all is over, as the process may exit right after.
+            training_loop: which of the script's loops was found to train when it ran before; None if none was.
         """
         self._job, self._writer, self._work, self._conclude = job, writer, work, conclude
         self._hooks = hooks.Hooks(
             self._on_training,
             target_dataset=_requested_dataset(job),
             lockstep=job.lockstep_role is not None,
+            training_loop=training_loop,
             on_iteration=self._on_loop,
             stop=self._block_forever,
         )

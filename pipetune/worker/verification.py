@@ -68,7 +68,7 @@ def verify(job: Job, writer: MessageWriter) -> int:
             return 0
         writer.send(Progress("verification", "running the script"))
         work = functools.partial(_execute_orders, job, writer, session, link)
-        return observation.ObservedRun(job, writer, work).run()
+        return observation.ObservedRun(job, writer, work, training_loop=session.main_dataset.loop).run()
 
 
 def _execute_orders(

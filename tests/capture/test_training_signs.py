@@ -20,7 +20,9 @@ from pipetune.capture.training_signs import FIRST_ELEMENTS, UNCERTAIN_ELEMENTS
 from pipetune.pipelines import call_sites
 
 
-def begun(script: Callable[[Any], None], *, count: int = 1000, wanted: str | None = None) -> tuple[int, str] | None:
+def begun(
+    script: Callable[[Any], None], *, count: int = 1000, wanted: str | None = None, loop: int | None = None
+) -> tuple[int, str] | None:
     """The element at which a loop over `count` elements is taken for training, and the sign; None if it is not."""
     found: list[tuple[int, str]] = []
 
@@ -28,7 +30,7 @@ def begun(script: Callable[[Any], None], *, count: int = 1000, wanted: str | Non
         found.append((use.elements, use.training_sign))
         raise consumption.ScriptStopped
 
-    with call_sites.Recorder(), hooks.Hooks(on_training, target_dataset=wanted):
+    with call_sites.Recorder(), hooks.Hooks(on_training, target_dataset=wanted, training_loop=loop):
         dataset = tf.data.Dataset.range(count)
         with contextlib.suppress(consumption.ScriptStopped):
             script(dataset)
@@ -89,6 +91,15 @@ def test_loop_without_a_sign_is_taken_after_many_elements_and_some_time(monkeypa
 
 def test_loop_over_the_requested_dataset_is_not_questioned() -> None:
     assert begun(printing, wanted="dataset") == (FIRST_ELEMENTS, "")
+
+
+@pytest.mark.parametrize(("loop", "expected"), [(0, None), (1, (FIRST_ELEMENTS, "")), (2, None)])
+def test_loop_that_trained_before_is_not_questioned(loop: int, expected: tuple[int, str] | None) -> None:
+    def script(dataset: Any) -> None:
+        printing(dataset.take(FIRST_ELEMENTS - 1))
+        printing(dataset)
+
+    assert begun(script, loop=loop) == expected
 
 
 def test_printing_loop_leaves_training_to_the_loop_after_it() -> None:
