@@ -19,7 +19,7 @@ from pipetune.core.session import DistributedResult
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Known, Standalone
 from pipetune.distributed.writing import distribute
-from pipetune.rewrites import batch_first, gather
+from pipetune.rewrites import batch_first, gather, numpy_function, pad_batches
 from pipetune.rewrites.rule import RuleContext
 
 tf = pytest.importorskip("tensorflow")
@@ -29,6 +29,8 @@ from pipetune.distributed.collect import parts
 from pipetune.distributed.verify import counting, coverage
 from pipetune.pipelines import live
 from pipetune.probes import batches, splits
+from pipetune.probes.padding import annotate_padding
+from pipetune.probes.python_arrays import annotate_python
 from tests.distributed.emitted_scripts import run
 
 HELPERS = """
@@ -397,6 +399,42 @@ def test_function_on_batches_gets_the_arguments_of_the_script(tmp_path: Path) ->
     tuned = apply_edits(source.pipeline, rewrite.edits)
     result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
     assert "tf.vectorized_map(lambda row: less(*row), batch)" in result.module, result.notes
+
+
+def test_batch_that_pads_and_python_code_with_arrays(tmp_path: Path) -> None:
+    """The module has the padded batch of the plan; only the patch calls `tf.numpy_function`."""
+    namespace = run_script(
+        tmp_path / "train.py",
+        """
+        import tensorflow as tf
+
+        def python(x):
+            return x.numpy() + 1
+
+        def numbers(x):
+            return {"row": tf.range(tf.ensure_shape(tf.py_function(python, [x], tf.int64), []) % 5), "number": x}
+
+        def pad(x):
+            return {**x, "row": tf.ensure_shape(tf.pad(x["row"], [[0, 6 - tf.size(x["row"])]]), [6])}
+
+        rows = tf.data.Dataset.range(30).map(numbers)
+        ds = rows.map(pad).batch(4)
+        """,
+    )
+    source = live.read(namespace["ds"])
+    told = annotate_python(source, annotate_padding(source, source.pipeline))
+    rewrites = [
+        one
+        for rule in (numpy_function.RULE, pad_batches.RULE)
+        for one in rule.propose(RuleContext(told))
+        if isinstance(one, Rewrite)
+    ]
+    assert len(rewrites) == 2
+    tuned = apply_edits(source.pipeline, [edit for rewrite in rewrites for edit in rewrite.edits])
+    result = distribute(source, tuned, kind="multiworker", out_file=tmp_path / "module.py")
+    assert 'padded_shapes={"number": [], "row": [6]}' in result.module, result.notes
+    assert "pad)" not in result.module and any("tf.py_function here" in note for note in result.notes)
+    assert result.checks and all((row.missing, row.duplicated) == (0, 0) for row in result.checks)
 
 
 def test_small_arrays_are_written_as_literals(tmp_path: Path) -> None:
