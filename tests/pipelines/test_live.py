@@ -65,7 +65,7 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         {"batch_size": 2, "drop_remainder": True, "num_parallel_calls": 2, "deterministic": True},
     ),
     "padded_batch": (lambda: source().padded_batch(2, []), "padded_batch",
-                     {"batch_size": 2, "drop_remainder": False}),
+                     {"batch_size": 2, "padded_shapes": "[]", "drop_remainder": False}),
     "unbatch": (lambda: source().batch(2).unbatch(), "unbatch", {}),
     "shuffle": (
         lambda: source().shuffle(4, seed=3, reshuffle_each_iteration=False),

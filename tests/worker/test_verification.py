@@ -110,7 +110,7 @@ def test_script_runs_after_request(
     seen: list[str] = []
 
     class Observation:
-        def __init__(self, *_given: object) -> None:
+        def __init__(self, *_given: object, training_loop: int | None) -> None:
             pass
 
         def run(self) -> int:
