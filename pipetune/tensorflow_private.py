@@ -109,10 +109,10 @@ def op_is_vectorizable(op_type: str) -> bool:
     return known is None or op_type in known
 
 
-def called_graph(op: Any) -> Any:
-    """Returns the graph of the function that a `PartitionedCall` calls; None if TensorFlow does not keep it."""
+def called_graph(op: Any, attribute: str = "f") -> Any:
+    """Returns the graph of the function that an attribute of an op names; None if TensorFlow does not keep it."""
     try:
-        return op.graph._get_function(op.get_attr("f").name).graph
+        return op.graph._get_function(op.get_attr(attribute).name).graph
     except AttributeError:  # the function was imported with a graph, not traced in this process
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -105,7 +105,9 @@ class ReplaceFunction:
         if node.function is None:
             raise PipetuneError(f"Operator {node.id} ({node.op}) has no function to replace.")
         _check_fusable(pipeline, node, self.first)
-        function = replace(node.function, form=self.form, digest=self.digest, first=self.first)
+        called = [one.function for one in map(pipeline.__getitem__, self.first) if one.function is not None]
+        function = _with_calls(node.function, called)
+        function = replace(function, form=self.form, digest=self.digest, first=self.first)
         return _substitute(pipeline, replace(node, function=function))
 
 
@@ -368,6 +370,19 @@ def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
     for edit in edits:
         pipeline = edit.apply(pipeline)
     return pipeline
+
+
+def _with_calls(function: FunctionFacts, called: Sequence[FunctionFacts]) -> FunctionFacts:
+    """Returns the facts of a function that also calls others, none of which has more state than random draws."""
+    parts = (function, *called)
+    return replace(
+        function,
+        operations=tuple(sorted({name for part in parts for name in part.operations})),
+        random=any(part.random for part in parts),
+        seeded=any(part.random for part in parts) and all(part.seeded for part in parts if part.random),
+        reads_files=any(part.reads_files for part in parts),
+        can_raise=any(part.can_raise for part in parts),
+    )
 
 
 def _check_fusable(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:

@@ -211,9 +211,19 @@ class FunctionFacts:
         return known[form]
 
     @property
+    def has_edited_graph(self) -> bool:
+        """Whether the function has one of the variants `EDITED_GRAPHS`, as far as that was probed."""
+        return any(known is not None and not known.why_not for known in map(self.edited_graph, EDITED_GRAPHS))
+
+    @property
     def stateless(self) -> bool:
         """Whether the result of a call depends only on its arguments and the call has no side effects."""
         return not (self.random or self.reads_variables or self.may_change_state)
+
+    @property
+    def only_draws(self) -> bool:
+        """Whether the result of a call depends only on its arguments and random draws, without other side effects."""
+        return not (self.random_python or self.reads_variables or self.may_change_state)
 
     @property
     def may_change_state(self) -> bool:

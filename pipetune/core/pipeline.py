@@ -210,16 +210,24 @@ class Pipeline:
 _ARGUMENTS = ("num_parallel_calls", "deterministic", "synchronous", "use_unbounded_threadpool")
 
 
-def consecutive_maps(pipeline: Pipeline) -> Iterator[tuple[Node, ...]]:
+def consecutive_maps(pipeline: Pipeline, *, drawing: bool = False) -> Iterator[tuple[Node, ...]]:
     """Yields every longest sequence of two or more stateless maps with equal arguments, most upstream map first.
 
-    No map in it except the last has another consumer.
+    No map in it except the last has another consumer. A function whose graph could be edited (`has_edited_graph`) is in
+    none: it would have to be called as it is.
+
+    Args:
+        drawing: whether functions may also draw random numbers; every sequence then begins with one that does.
     """
     runs: dict[str, tuple[Node, ...]] = {}
     for node in pipeline:
-        if node.op != "map" or len(node.inputs) != 1 or node.function is None or not node.function.stateless:
+        function = node.function
+        if node.op != "map" or len(node.inputs) != 1 or function is None:
             continue
         above = runs.get(node.inputs[0], ())
+        fits = function.only_draws and (above or function.random) if drawing else function.stateless
+        if not fits or function.has_edited_graph:
+            continue
         joins = above and len(pipeline.consumers(above[-1].id)) == 1 and _same_arguments(above[-1], node)
         if joins:
             del runs[above[-1].id]

@@ -237,6 +237,7 @@ class PinningOptions:
 
     seed: int = 0
     constant_draws: bool = False  # replace every draw by a constant
+    counted_draws: bool = False  # a draw's seeds depend on how many of its kind precede it, not on its function
     free_op: int | None = None  # with `constant_draws`: index of the one random op that keeps its draws
     infinite_repeat_count: int = 1  # repetitions of a repeat without end
     epochs: int | None = None  # count for repeats of three and more; a repeat is appended if there is none
@@ -368,6 +369,10 @@ class _GraphPinner:
     def _draw(self, node: Any, body: Any, key: str) -> None:
         number = len(self.random_ops)
         self.random_ops.append(node.op)
+        if self.pins.counted_draws:
+            key = " ".join([node.op, *_dtype_attributes(node)])
+            self._key_counts[key] += 1
+            key = f"{key}#{self._key_counts[key]}"
         if "seed" in node.attr and "seed2" in node.attr:
             node.attr["seed"].i, node.attr["seed2"].i = self._seeds(key)
         if self.pins.constant_draws and number != self.pins.free_op and not replace_by_constant(node, body):

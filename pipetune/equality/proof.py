@@ -126,6 +126,9 @@ class EqualityProof:
         self._calls_on_batches = any(
             node.function is not None and node.function.called_on_batches for node in runs.sides[1].pipeline
         )
+        # Functions that are called as one make the same draws in the same order, but in another function.
+        merged = any(node.function is not None and node.function.first for node in runs.sides[1].pipeline)
+        self._pins = PinningOptions(seed, counted_draws=merged)
         self._random_ops: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._reproducible = True
         self.elements = 0
@@ -144,12 +147,12 @@ class EqualityProof:
         if any(check.equal is False for check in invented):
             return invented
         if self._runs.safety == Safety.EXACT:
-            return [*invented, *self._pinned_checks(PinningOptions(self._seed), until=0.95)]
+            return [*invented, *self._pinned_checks(self._pins, until=0.95)]
         return [*invented, *self._relaxed_checks()]
 
     def _relaxed_checks(self) -> list[EqualityCheck]:
         """Runs the checks of a safety class under which draws, order or last bits may differ."""
-        checks = self._pinned_checks(PinningOptions(self._seed), until=0.6)
+        checks = self._pinned_checks(self._pins, until=0.6)
         if not self._reproducible:
             return [*checks, self._randomness()]
         if not any(check.equal is False for check in checks) or not any(self._random_ops):
@@ -268,7 +271,7 @@ class EqualityProof:
     def _generated_difference(self) -> EqualityCheck | None:
         """Returns the failed or unfinished check on generated elements; None if the runs agree."""
         graphs = self._runs.graphs()
-        pins = PinningOptions(self._seed, epochs=1)
+        pins = replace(self._pins, epochs=1)
         if self._runs.safety != Safety.EXACT and self._runs.pin(graphs[0], pins).random_ops:
             pins = replace(pins, constant_draws=True)
         first, second = self._draw(graphs, pins, until=self._runs.elapsed + _GENERATED_RUN_SHARE)

@@ -11,7 +11,7 @@ before an op for batches and `Squeeze` after it make a stack of one row, which `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,13 +83,20 @@ def rounding_properties(results: Sequence[Term]) -> BatchProperties:
     return BatchProperties(tuple(sorted(inexact)), zero_signs=any(map(_zero_sign_varies, terms)))
 
 
-def output_terms(function: Any, given: Sequence[Term] | None = None) -> list[Term]:
+def output_terms(
+    function: Any, given: Sequence[Term] | None = None, *, draws: Iterator[int] | None = None
+) -> list[Term]:
     """Returns the flat outputs of a traced function as terms over `given`, or over its own inputs.
+
+    Args:
+        function: a concrete function.
+        given: terms of its flat inputs; None for terms by their indices.
+        draws: as in `terms_of`.
 
     Raises:
         CannotProve: terms cannot express them.
     """
-    results = terms_of(function, input_terms(function) if given is None else given, apply_op)
+    results = terms_of(function, input_terms(function) if given is None else given, apply_op, draws=draws)
     return [unwrap_rows(term) for term in results]
 
 

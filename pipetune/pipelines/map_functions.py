@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import tensorflow as tf
@@ -71,13 +71,19 @@ def _parse_example_in_place() -> Iterator[None]:
 
 
 def annotate_fusions(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` with the most downstream map of every run annotated with what the fused function would be."""
-    facts = {
-        lowest.id: replace(lowest.function, fused=_probe(source, run))
-        for run in consecutive_maps(pipeline)
-        if (lowest := run[-1]).function is not None
-    }
-    return pipeline.with_functions(facts)
+    """Returns `pipeline` with the most downstream map of every run annotated with what the fused function would be.
+
+    Where a run with random functions ends with one of stateless functions, it is annotated only if it can be fused.
+    """
+    found = {run[-1].id: _probe(source, run) for run in consecutive_maps(pipeline)}
+    for run in consecutive_maps(pipeline, drawing=True):
+        fused = _probe(source, run)
+        if not fused.why_not or run[-1].id not in found:
+            found[run[-1].id] = fused
+    functions = {name: pipeline[name].function for name in found}
+    return pipeline.with_functions(
+        {name: replace(function, fused=found[name]) for name, function in functions.items() if function is not None}
+    )
 
 
 def compose_maps(source: live.LivePipeline, node_ids: tuple[str, ...]) -> Any:
@@ -107,13 +113,15 @@ def _probe_fusion(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion
         return MapFusion(first=first, why_not="composed into one, their functions return different shapes or dtypes")
     facts = functions.read_facts(mapped._map_func)
     checks = any(node.function is not None and node.function.can_raise for node in run)
-    if not facts.stateless or facts.can_raise != checks:
+    drawing = any(node.function is not None and node.function.random for node in run)
+    if not facts.only_draws or facts.random != drawing or facts.can_raise != checks:
         return MapFusion(first=first, why_not="composed into one, their functions have state or check other values")
     try:
         terms: list[Term] | None = None
+        draws = count()
         for name in names:
-            terms = output_terms(source.datasets[name]._map_func.function, terms)
-        if terms != output_terms(mapped._map_func.function):
+            terms = output_terms(source.datasets[name]._map_func.function, terms, draws=draws)
+        if terms != output_terms(mapped._map_func.function, draws=count()):
             return MapFusion(first=first, why_not="composed into one, their functions compute something different")
     except CannotProve as reason:
         return MapFusion(first=first, why_not=f"one of their functions {reason}")

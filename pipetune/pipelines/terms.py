@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -134,13 +134,15 @@ ApplyOp = Callable[[Call], list[Term]]
 """A function that computes the terms of an op's results."""
 
 
-def terms_of(function: Any, given: Sequence[Term], apply: ApplyOp) -> list[Term]:
+def terms_of(function: Any, given: Sequence[Term], apply: ApplyOp, *, draws: Iterator[int] | None = None) -> list[Term]:
     """Returns the terms of all flat outputs of a traced function, in order.
 
     Args:
         function: a concrete function.
         given: terms of its flat inputs, without captures.
         apply: computes the terms of an op's results from those of its inputs.
+        draws: numbers for the random draws of a function, in the order in which it makes them. With them, a branch is a
+            term too; it must not draw.
 
     Raises:
         CannotProve: it branches or loops, or reads something that no term can express.
@@ -149,7 +151,7 @@ def terms_of(function: Any, given: Sequence[Term], apply: ApplyOp) -> list[Term]
     captured = [_captured(outer, inner) for outer, inner in graph.captures]
     if len(given) + len(captured) != len(graph.inputs):
         raise CannotProve("has inputs that cannot be identified")
-    return _terms(graph, [*given, *captured], apply)
+    return _terms(graph, [*given, *captured], apply, draws)
 
 
 def _captured(outer: Any, inner: Any) -> Term:
@@ -166,11 +168,12 @@ def _captured(outer: Any, inner: Any) -> Term:
 _SMALL_BYTES = 1_000_000  # by judgement: larger tensors cost time to copy and compare, and count by their identity
 
 
-def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp) -> list[Term]:
+def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp, draws: Iterator[int] | None) -> list[Term]:
     """Returns the terms of the outputs of a graph from those of its inputs; functions that it calls are inlined."""
     known = {id(tensor): term for tensor, term in zip(graph.inputs, given, strict=True)}
     needed = _needed(graph)
     for op in graph.get_operations():
+        draw = next(draws) if draws is not None and _is_draw(op) else None
         if id(op) not in needed or all(id(tensor) in known for tensor in op.outputs):
             continue
         inputs = [known[id(tensor)] for tensor in op.inputs]
@@ -180,7 +183,12 @@ def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp) -> list[Term]:
             called = tensorflow_private.called_graph(op)
             if called is None or len(called.inputs) != len(inputs):
                 raise CannotProve(f"calls other functions ({op.type})")
-            results = _terms(called, inputs, apply)
+            results = _terms(called, inputs, apply, draws)
+        elif op.type in _BRANCHES and draws is not None:
+            results = _either(op, inputs, apply)
+        elif draw is not None:
+            call = _call(op, inputs)
+            results = replace(call, attributes=(*call.attributes, ("draw", draw))).results()
         else:
             results = apply(_call(op, inputs))
         known.update({id(tensor): term for tensor, term in zip(op.outputs, results, strict=True)})
@@ -188,6 +196,28 @@ def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp) -> list[Term]:
 
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+_BRANCHES = frozenset({"If", "StatelessIf"})
+
+
+def _either(op: Any, inputs: Sequence[Term], apply: ApplyOp) -> list[Term]:
+    """Returns the terms of the results of a branch: the condition, and what either side returns."""
+    sides = []
+    for name in ("then_branch", "else_branch"):
+        graph = tensorflow_private.called_graph(op, name)
+        if graph is None or len(graph.inputs) != len(inputs) - 1 or any(map(_is_draw, needed_ops(graph))):
+            raise CannotProve(f"calls other functions ({op.type})")
+        sides.append(_terms(graph, inputs[1:], apply, None))
+    return [
+        Term("If", (inputs[0], one, other), dtype=tensor.dtype, shape=static_shape(tensor))
+        for tensor, one, other in zip(op.outputs, *sides, strict=True)
+    ]
+
+
+def _is_draw(op: Any) -> bool:
+    """Whether an op draws random numbers, by seeds in its attributes, that differ from call to call."""
+    return tensorflow_private.op_has_seed(op.type) and tensorflow_private.op_is_stateful(op.type)
 
 
 def needed_ops(graph: Any) -> Iterator[Any]:

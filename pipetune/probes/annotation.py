@@ -15,9 +15,9 @@ from pipetune.probes.splits import annotate_gathers, annotate_splits
 _ANNOTATIONS = (  # whether a function can be split depends on what it does on batches
     annotate_batches,
     annotate_predicates,
-    annotate_fusions,
     annotate_branches,
     annotate_crops,
+    annotate_fusions,  # never of a function whose graph could be edited
     annotate_scales,
     annotate_padding,
     annotate_python,

@@ -275,10 +275,13 @@ MAP_FUSION = "map-fusion"
 
 def propose_map_fusion(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields, for every run of consecutive maps, the rewrite as one map, or why it is not proposed."""
-    for run in consecutive_maps(context.pipeline):
+    runs = [*consecutive_maps(context.pipeline), *consecutive_maps(context.pipeline, drawing=True)]
+    above = [(run[-1].id, tuple(node.id for node in run[:-1])) for run in runs]
+    for run, (_, first) in zip(runs, above, strict=True):
         lowest = run[-1]
         known = lowest.function.fused if lowest.function is not None else None
-        first = tuple(node.id for node in run[:-1])
+        if known is not None and known.first != first and (lowest.id, known.first) in above:
+            continue  # of two runs that end there, the other one was examined last
         if known is None or known.first != first:
             why = "it is unknown what their functions would compute as one"
         else:
@@ -292,11 +295,15 @@ def propose_map_fusion(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 def _fusion_rewrite(run: tuple[Node, ...], digest: str, context: RuleContext) -> Rewrite:
     lowest, first = run[-1], tuple(node.id for node in run[:-1])
     calls = lowest.argument("num_parallel_calls")
-    fixed = isinstance(calls, int) and calls > 0
+    notes = []
+    if isinstance(calls, int) and calls > 0:
+        notes.append(f"Each map had {calls} parallel calls of its own; the merged map has {calls} in total.")
+    if drawing := any(map(draws_random_numbers, run)):
+        notes.append("The functions make the same random draws in the same order, but an element gets other numbers.")
     return Rewrite(
         rule=MAP_FUSION,
         node=lowest.id,
-        safety=Safety.EXACT,
+        safety=Safety.STATISTICAL if drawing else Safety.EXACT,
         edits=(
             ReplaceFunction(lowest.id, FunctionVariant.FUSED, digest, first),
             *(Remove(name) for name in reversed(first)),
@@ -305,9 +312,7 @@ def _fusion_rewrite(run: tuple[Node, ...], digest: str, context: RuleContext) ->
             f"Call the functions of {_names(run)} in one map: an element is passed on once instead of {len(run)} times."
         ),
         group=f"{MAP_FUSION}@{lowest.id}",
-        notes=(f"Each map had {calls} parallel calls of its own; the merged map has {calls} in total.",)
-        if fixed
-        else (),
+        notes=tuple(notes),
     )
 
 
@@ -320,10 +325,14 @@ MAP_FUSION_RULE = Rule(
     summary="Merges consecutive maps into one.",
     legality=(
         "Only maps with nothing in between and no other consumer, with the same parallel calls and the same "
-        "order, whose functions depend on their element alone: no Python, random numbers, variables, mutable "
-        "tables or side effects. The functions are traced together as one, which must be shown to compute the "
-        "same as the separate functions."
+        "order, whose functions depend on their element and on random draws alone: no Python, variables, mutable "
+        "tables or side effects. Maps in front of the first random one are merged by themselves, so that a cache can "
+        "follow them. The functions are traced together as one, which must be shown to compute the same as the "
+        "separate functions, with the same draws in the same order."
     ),
-    safety="EXACT: the same calls on the same elements.",
+    safety=(
+        "EXACT: the same calls on the same elements. STATISTICAL where a function draws random numbers: the draws are "
+        "of the same distributions, but an element gets other numbers."
+    ),
     propose=propose_map_fusion,
 )

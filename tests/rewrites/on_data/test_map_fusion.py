@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,12 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from tensorflow.python.eager import context
+
 from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits
 from pipetune.core.functions import MapFusion
 from pipetune.equality.compare import compare, compare_datasets
-from pipetune.pipelines import live, map_functions
+from pipetune.pipelines import lifting, live, map_functions
 from pipetune.rewrites import batch_first
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import emit
@@ -34,6 +37,10 @@ class Point(NamedTuple):
 
 def images() -> Any:
     return tf.data.Dataset.from_tensor_slices((_IMAGES, _LABELS))
+
+
+def _plus_a_number(x: Any) -> Any:
+    return x + int(_DRAW.integers(1_000_000))
 
 
 def scale(image: Any, label: Any) -> Any:
@@ -78,15 +85,13 @@ RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: tf.data.Dataset.range(30).map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y),
         ["range", "map"],
     ),
-    "below a random function": (
-        lambda: (
-            images()
-            .map(lambda image, label: (tf.image.random_flip_left_right(image), label))
-            .map(scale)
-            .map(named)
-            .batch(4)
-        ),
+    "above a random function": (
+        lambda: images().map(scale).map(named).map(lambda one: one["image"] * tf.random.uniform([])).batch(4),
         ["from_tensor_slices", "map", "map", "batch"],
+    ),
+    "a branch": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: tf.cond(x > 3, lambda: x, lambda: -x)).map(lambda x: x + 1),
+        ["range", "map"],
     ),
     "a captured tensor": (
         lambda: tf.data.Dataset.range(30).map(lambda i: tf.gather(_TABLE, i % 5)).map(lambda x: x - _TABLE[0]).batch(7),
@@ -122,9 +127,41 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "something different",
     ),
-    "a branch": (
-        lambda: tf.data.Dataset.range(30).map(lambda x: tf.cond(x > 3, lambda: x, lambda: -x)).map(lambda x: x + 1),
+    "a branch that differs": (
+        lambda: (
+            tf.data.Dataset.range(30)
+            .map(lambda x: (x, 3))
+            .map(lambda x, n: tf.cond(x > 3, lambda: x * 3 if isinstance(n, int) else x * 2, lambda: x))
+        ),
+        "something different",
+    ),
+    "a branch in a branch": (
+        lambda: (
+            tf.data.Dataset.range(30)
+            .map(lambda x: tf.cond(x > 3, lambda: tf.cond(x > 5, lambda: x, lambda: -x), lambda: -x))
+            .map(lambda x: x + 1)
+        ),
         "calls other functions",
+    ),
+    "a loop": (
+        lambda: (
+            tf.data.Dataset.range(30)
+            .map(lambda x: tf.while_loop(lambda i: i < 9, lambda i: (i + 2,), (x,))[0])
+            .map(lambda x: x + 1)
+        ),
+        "calls other functions",
+    ),
+    "a draw in a branch": (
+        lambda: (
+            tf.data.Dataset.range(30)
+            .map(lambda x: tf.cond(x > 3, lambda: tf.random.uniform([]), lambda: 0.0))
+            .map(lambda x: x + 1)
+        ),
+        "calls other functions",
+    ),
+    "a number of NumPy's, drawn when the function is traced": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64)).map(_plus_a_number),
+        "something different",
     ),
 }
 
@@ -147,9 +184,61 @@ def test_function_with_a_late_bound_value_is_refused() -> None:
     assert proposed(dataset)[1] == []
 
 
-def test_random_function_is_not_probed() -> None:
-    dataset = images().map(lambda image, label: (tf.image.random_flip_left_right(image), label)).map(scale)
-    assert answer(dataset) is None
+def _flipped(image: Any, label: Any) -> Any:
+    return tf.image.random_flip_left_right(image), label
+
+
+def _noisy(image: Any, label: Any) -> Any:
+    noise = tf.random.normal([4, 1])
+    return tf.image.random_contrast(image, 0.5, 1.5) + noise * tf.random.uniform([]), label
+
+
+RANDOM: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "random first": (
+        lambda: images().map(_flipped).map(scale).map(named).batch(4),
+        ["from_tensor_slices", "map", "batch"],
+    ),
+    "several, with several calls": (
+        lambda: images().shuffle(9).map(scale, 2).map(_flipped, 2).map(_noisy, 2).map(_noisy, 2).batch(4),
+        ["from_tensor_slices", "shuffle", "map", "map", "batch"],
+    ),
+    "op seeds": (
+        lambda: tf.data.Dataset.range(30).map(lambda x: (x, tf.random.uniform([], seed=3))).map(lambda x, y: y - 1.0),
+        ["range", "map"],
+    ),
+}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", RANDOM)
+def test_fused_random_maps_draw_from_the_same_distributions(name: str) -> None:
+    make, operators = RANDOM[name]
+    source, rewrites = proposed(make())
+    (rewrite,) = (one for one in rewrites if one.safety is Safety.STATISTICAL)
+    edited = apply_edits(source.pipeline, rewrite.edits)
+    assert [node.op for node in edited] == operators
+    fused = next(node.function for node in reversed(edited.nodes) if node.function is not None and node.function.first)
+    assert fused.random  # also where only a function that it calls draws: nothing may be cached behind it
+    proof = compare(source, edited, rewrite.safety, elements=30)
+    assert proof.proven and proof.equal, proof
+    assert not any("constant" in note for note in proof.notes)  # draw by draw, with real numbers
+
+
+def test_global_seed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seeds that TensorFlow derives from it differ from function to function."""
+    monkeypatch.setattr(context.context(), "_seed", None)  # restored at the end
+    tf.random.set_seed(5)
+    found = answer(images().map(scale).map(_noisy).map(_noisy))
+    assert found is not None and "something different" in found.why_not
+
+
+def test_draws_are_told_apart() -> None:
+    """Two draws of one kind are two values, whatever their attributes say."""
+    dataset = tf.data.Dataset.range(30).map(lambda x: (x, tf.random.uniform([]), tf.random.uniform([])))
+    one = dataset.map(lambda x, a, b: a - b)
+    terms = lifting.output_terms(dataset._map_func.function, draws=itertools.count())
+    assert terms[1] != terms[2]
+    assert answer(one) is not None and not answer(one).why_not
 
 
 def test_functions_in_reversed_order_are_rejected() -> None:
