@@ -267,7 +267,8 @@ def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_n
         raise CannotExpress(
             "The function of the map is created in the body of a class, whose variables functions cannot see."
         )
-    name = next(one for one in _candidate_names(function_name) if is_free(tree, value, one))
+    candidates = [*_names_in_words(value), *_candidate_names(function_name)]
+    name = next(one for one in candidates if is_free(tree, value, one))
     start = line_start(tree.code, tree.start(statement.small))
     indentation = tree.code[start : tree.start(statement.small)]
     newline = newline_of(tree.code, start)
@@ -300,6 +301,16 @@ def is_free(tree: SyntaxTree, place: cst.CSTNode, name: str) -> bool:
             if found is None or not list(found[name]):
                 return False  # an attribute, a keyword or a name that is bound nowhere: do not touch it
     return True
+
+
+def _names_in_words(value: cst.BaseExpression) -> Iterator[str]:
+    """Yields the name that the words of a plain call make: `both(tf.image.flip)` is called both_flip."""
+    if not isinstance(value, cst.Call) or any(one.keyword is not None or one.star for one in value.args):
+        return
+    parts = [value.func, *(one.value for one in value.args)]
+    words = [one.attr.value if isinstance(one, cst.Attribute) else getattr(one, "value", None) for one in parts]
+    if len(words) > 1 and all(isinstance(word, str) and word.isidentifier() for word in words):
+        yield "_".join(word.strip("_") for word in words if isinstance(word, str))
 
 
 def _candidate_names(function_name: str) -> Sequence[str]:

@@ -275,6 +275,23 @@ CASES: dict[str, tuple[str, str]] = {
         "    .map(lambda element: parts(join(*pair(element))), num_parallel_calls=2)\n"
         "    .batch(4)\n",
     ),
+    "functions that calls return, with random draws": (
+        """
+        import tensorflow as tf
+
+        def both(function):
+            return lambda x, y: (function(x), function(y))
+
+        def noisy(x):
+            return x + tf.random.uniform([])
+
+        ds = tf.data.Dataset.range(30).map(lambda x: (tf.cast(x, tf.float32), 1.0))
+        ds = ds.map(both(noisy))
+        ds = ds.map(both(tf.math.abs))
+        """,
+        "both_noisy = both(noisy)\nboth_abs = both(tf.math.abs)\n"
+        "ds = ds.map(lambda *element: both_abs(*both_noisy(*element)))\n",
+    ),
     "statement by statement": (
         """
         import tensorflow as tf
