@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -15,6 +15,7 @@ from pipetune.core.functions import (
     FunctionVariant,
     RowGathering,
     RowWindows,
+    with_effects_of,
 )
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline, Value
@@ -106,7 +107,7 @@ class ReplaceFunction:
             raise PipetuneError(f"Operator {node.id} ({node.op}) has no function to replace.")
         _check_fusable(pipeline, node, self.first)
         called = [one.function for one in map(pipeline.__getitem__, self.first) if one.function is not None]
-        function = _with_calls(node.function, called)
+        function = with_effects_of(node.function, called)
         function = replace(function, form=self.form, digest=self.digest, first=self.first)
         return _substitute(pipeline, replace(node, function=function))
 
@@ -370,19 +371,6 @@ def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
     for edit in edits:
         pipeline = edit.apply(pipeline)
     return pipeline
-
-
-def _with_calls(function: FunctionFacts, called: Sequence[FunctionFacts]) -> FunctionFacts:
-    """Returns the facts of a function that also calls others, none of which has more state than random draws."""
-    parts = (function, *called)
-    return replace(
-        function,
-        operations=tuple(sorted({name for part in parts for name in part.operations})),
-        random=any(part.random for part in parts),
-        seeded=any(part.random for part in parts) and all(part.seeded for part in parts if part.random),
-        reads_files=any(part.reads_files for part in parts),
-        can_raise=any(part.can_raise for part in parts),
-    )
 
 
 def _check_fusable(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 
 class FunctionVariant(enum.StrEnum):
@@ -229,3 +230,23 @@ class FunctionFacts:
     def may_change_state(self) -> bool:
         """Whether a call may change state of the script."""
         return bool(self.python or self.writes_variables or self.mutable_tables or self.side_effects)
+
+
+def with_effects_of(function: FunctionFacts, others: Iterable[FunctionFacts]) -> FunctionFacts:
+    """Returns the facts of a function with all that others do added: their ops, draws, state and errors."""
+    parts = (function, *others)
+    return replace(
+        function,
+        operations=tuple(sorted({kind for part in parts for kind in part.operations})),
+        size=sum(part.size for part in parts),
+        random=any(part.random for part in parts),
+        seeded=any(part.seeded for part in parts) and all(part.seeded for part in parts if part.random),
+        random_python=any(part.random_python for part in parts),
+        python=any(part.python for part in parts),
+        reads_variables=tuple(sorted({name for part in parts for name in part.reads_variables})),
+        writes_variables=any(part.writes_variables for part in parts),
+        mutable_tables=any(part.mutable_tables for part in parts),
+        side_effects=tuple(sorted({kind for part in parts for kind in part.side_effects})),
+        reads_files=any(part.reads_files for part in parts),
+        can_raise=any(part.can_raise for part in parts),
+    )

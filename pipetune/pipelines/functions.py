@@ -26,7 +26,7 @@ _WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariab
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 _TABLE_WRITES = frozenset({"LookupTableInsertV2", "LookupTableRemoveV2", "LookupTableImportV2"})
 _TABLE_READS = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})
-_CHECKS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "EnsureShape"})
+VALUE_CHECKS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "EnsureShape"})
 _FILE_READS = frozenset({"ReadFile", "WholeFileReaderV2", "MatchingFiles"})
 _NO_SIDE_EFFECT = frozenset(
     {"Placeholder", "StatefulPartitionedCall", "PartitionedCall", "If", "While", "StatelessIf", "StatelessWhile",
@@ -73,7 +73,7 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         or (any(kind in _TABLE_READS for kind in types) and _captures_mutable_table(concrete)),
         side_effects=tuple(kind for kind in types if _has_side_effect(kind)),
         reads_files=any(kind in _FILE_READS for kind in types),
-        can_raise=any(kind in _CHECKS for kind in types),
+        can_raise=any(kind in VALUE_CHECKS for kind in types),
         selections=array_selections(concrete.graph),
         hands_on=_passed_through(concrete),
     )
@@ -129,7 +129,7 @@ def _seeded(node: Any) -> bool:
 
 
 def _has_side_effect(kind: str) -> bool:
-    if kind in _NO_SIDE_EFFECT or kind in _CHECKS or kind in _PYTHON or kind in _GENERATOR_STATE:
+    if kind in _NO_SIDE_EFFECT or kind in VALUE_CHECKS or kind in _PYTHON or kind in _GENERATOR_STATE:
         return False
     if kind in _WRITES or kind in _READS or kind in _TABLE_READS or kind in _TABLE_WRITES:
         return False

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.distribution import string_literal
-from pipetune.core.functions import FunctionFacts
+from pipetune.core.functions import FunctionFacts, with_effects_of
 from pipetune.core.pipeline import SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
 from pipetune.pipelines.objects import live_objects
@@ -159,13 +159,18 @@ def shapes_text(spec: Any, shapes: Any) -> str | None:
         return repr([None if size == -1 else size for size in sizes]) if isinstance(sizes, tuple) else None
     if isinstance(spec, dict):
         items = {key: shapes_text(part, shapes[key]) for key, part in sorted(spec.items())}
-        known = [f"{string_literal(key) if isinstance(key, str) else repr(key)}: {text}" for key, text in items.items()]
-        return "{" + ", ".join(known) + "}" if None not in items.values() else None
+        known = ", ".join(f"{key_text(key)}: {text}" for key, text in items.items())
+        return "{" + known + "}" if None not in items.values() else None
     if isinstance(spec, tuple) and not hasattr(spec, "_fields"):
         parts = [shapes_text(part, shape) for part, shape in zip(spec, shapes, strict=True)]
         one = "," if len(parts) == 1 else ""
         return f"({', '.join(filter(None, parts))}{one})" if None not in parts else None
     return None
+
+
+def key_text(key: Any) -> str:
+    """Returns the key of a dict, or a plain value, as source text."""
+    return string_literal(key) if isinstance(key, str) else repr(key)
 
 
 def to_json_value(value: Any) -> Value:
@@ -313,22 +318,8 @@ def _merge(facts: list[FunctionFacts]) -> FunctionFacts | None:
     """Merges the facts of an operator with several functions: everything that any of them does."""
     if len(facts) < 2:
         return facts[0] if facts else None
-    return FunctionFacts(
-        name=facts[0].name,
-        digest="+".join(fact.digest for fact in facts),
-        operations=tuple(sorted({kind for fact in facts for kind in fact.operations})),
-        size=sum(fact.size for fact in facts),
-        random=any(fact.random for fact in facts),
-        seeded=any(fact.seeded for fact in facts) and all(fact.seeded for fact in facts if fact.random),
-        random_python=any(fact.random_python for fact in facts),
-        python=any(fact.python for fact in facts),
-        reads_variables=tuple(sorted({name for fact in facts for name in fact.reads_variables})),
-        writes_variables=any(fact.writes_variables for fact in facts),
-        mutable_tables=any(fact.mutable_tables for fact in facts),
-        side_effects=tuple(sorted({kind for fact in facts for kind in fact.side_effects})),
-        reads_files=any(fact.reads_files for fact in facts),
-        can_raise=any(fact.can_raise for fact in facts),
-    )
+    joined = FunctionFacts(name=facts[0].name, digest="+".join(fact.digest for fact in facts))
+    return with_effects_of(joined, facts)
 
 
 def _deterministic_interleaves(order: list[Any], dataset: Any) -> dict[int, Value]:

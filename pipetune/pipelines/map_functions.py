@@ -80,9 +80,12 @@ def annotate_fusions(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
         fused = _probe(source, run)
         if not fused.why_not or run[-1].id not in found:
             found[run[-1].id] = fused
-    functions = {name: pipeline[name].function for name in found}
     return pipeline.with_functions(
-        {name: replace(function, fused=found[name]) for name, function in functions.items() if function is not None}
+        {
+            name: replace(function, fused=fused)
+            for name, fused in found.items()
+            if (function := pipeline[name].function) is not None
+        }
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from pipetune.pipelines.window_decoding import (
     find_crop,
     find_resize,
 )
-from pipetune.probes.branching import ShapesLost, edited_digest
+from pipetune.probes.edited_graphs import ShapesLost, annotate_maps, edited_digest
 
 _SAMPLED = 48  # elements examined
 _MIN_SAMPLED = 8  # elements that must be read in time, unless the dataset has fewer
@@ -86,17 +86,8 @@ def _function_before_decode(traced: Any, contents: Any) -> Any:
 
 
 def annotate_crops(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode only a window.
-
-    Args:
-        pipeline: that of `source`, with or without other annotations.
-    """
-    facts = {
-        node.id: replace(node.function, cropping=probe_crop(source, node))
-        for node in pipeline
-        if node.op == "map" and node.inputs and node.function is not None and DECODER in node.function.operations
-    }
-    return pipeline.with_functions(facts)
+    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode only a window."""
+    return annotate_maps(source, pipeline, "cropping", probe_crop, lambda function: DECODER in function.operations)
 
 
 @unknown_on_error(CropDecoding)
@@ -120,17 +111,8 @@ _MAX_MEAN_DIFFERENCE = 0.1
 
 
 def annotate_scales(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode at a smaller scale.
-
-    Args:
-        pipeline: that of `source`, with or without other annotations.
-    """
-    facts = {
-        node.id: replace(node.function, shrinking=probe_scale(source, node))
-        for node in pipeline
-        if node.op == "map" and node.inputs and node.function is not None and DECODER in node.function.operations
-    }
-    return pipeline.with_functions(facts)
+    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode at a lower scale."""
+    return annotate_maps(source, pipeline, "shrinking", probe_scale, lambda function: DECODER in function.operations)
 
 
 @unknown_on_error(ScaledDecoding)

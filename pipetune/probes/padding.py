@@ -10,12 +10,13 @@ from pipetune.core.functions import Padding
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import live
 from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.functions import VALUE_CHECKS
 from pipetune.pipelines.padding import require_padding
 from pipetune.pipelines.terms import CannotProve
 from pipetune.probes.batches import downstream_batch
 
 _PADS = frozenset({"Pad", "PadV2"})
-_CHECKS_VALUES = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
+_OTHER_CHECKS = VALUE_CHECKS - {"EnsureShape"}  # a padded batch checks shapes
 
 
 def annotate_padding(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
@@ -36,13 +37,13 @@ def annotate_padding(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 def probe_padding(source: live.LivePipeline, node: Node, batch: Node) -> Padding:
     """Returns to what shapes the map `node` pads elements that `batch` collects, or why it does more than that."""
     given, padded = source.datasets[node.inputs[0]], source.datasets[node.id]
-    if node.function is None or not node.function.stateless or _CHECKS_VALUES & {*node.function.operations}:
+    if node.function is None or not node.function.stateless or _OTHER_CHECKS & {*node.function.operations}:
         return Padding("its function has state or checks values")
     if tf.nest.map_structure(lambda _: 0, given.element_spec) != tf.nest.map_structure(
         lambda _: 0, padded.element_spec
     ):
         return Padding("its function gives elements of another structure")
-    if not all(map(_is_tensor, tf.nest.flatten(given.element_spec))):
+    if not all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(given.element_spec)):
         return Padding("it gets components that are no plain tensors")
     try:
         require_padding(padded._map_func.function)
@@ -57,7 +58,3 @@ def probe_padding(source: live.LivePipeline, node: Node, batch: Node) -> Padding
     if batched.element_spec != padded.batch(size, drop_remainder=drops).element_spec:
         return Padding("a padded batch would have other shapes")
     return Padding(shapes=shapes)
-
-
-def _is_tensor(spec: object) -> bool:
-    return isinstance(spec, tf.TensorSpec)

@@ -9,7 +9,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
 from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
-from pipetune.rewrites.pricing import variant_share
+from pipetune.rewrites.pricing import small_saving
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "decode-and-crop"
@@ -32,11 +32,10 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if node.function.cropping is None and not _decodes_images(node):
             continue
         why = _obstacle(node, context)
-        share = variant_share(context, node.id, FunctionVariant.DECODE_AND_CROP)
+        saved = small_saving(context, node, FunctionVariant.DECODE_AND_CROP, least=MIN_SAVED_SHARE)
         if why:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} decodes whole images: {why}.")
-        elif share is not None and share > 1 - MIN_SAVED_SHARE:
-            saved = f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
+        elif saved:
             yield NoProposal(
                 NAME,
                 node.id,

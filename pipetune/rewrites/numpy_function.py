@@ -8,7 +8,7 @@ from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.legality import describe_operator
-from pipetune.rewrites.pricing import variant_share
+from pipetune.rewrites.pricing import small_saving
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "numpy-function"
@@ -24,11 +24,10 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         arrays = node.function.arrays if node.function is not None else None
         if node.op != "map" or arrays is None:
             continue
-        share = variant_share(context, node.id, FunctionVariant.ARRAYS)
+        saved = small_saving(context, node, FunctionVariant.ARRAYS, least=MIN_SAVED_SHARE)
         if arrays.why_not:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} calls tf.py_function: {arrays.why_not}.")
-        elif share is not None and share > 1 - MIN_SAVED_SHARE:
-            saved = f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
+        elif saved:
             yield NoProposal(NAME, node.id, f"tf.numpy_function in place of tf.py_function saves {saved}.")
         else:
             yield _rewrite(node, arrays.digest)

@@ -7,14 +7,8 @@ from collections.abc import Iterator
 from pipetune.core.edits import NoProposal, Remove, ReplaceOperator, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant, Padding
 from pipetune.core.pipeline import Node
-from pipetune.rewrites.batch_first import (
-    PASS_THROUGH_OPERATORS,
-    added_buffer_bytes,
-    batch_first_group,
-    plain_batches,
-)
+from pipetune.rewrites.batch_first import added_buffer_bytes, batch_first_group, plain_batches, upstream_maps
 from pipetune.rewrites.legality import describe_external_dependency, describe_operator, is_stateless
-from pipetune.rewrites.reorder import upstream_chain
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "pad-batches"
@@ -23,26 +17,16 @@ NAME = "pad-batches"
 def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields, for each batch of elements that the nearest map pads, the padded batch, or why there is none."""
     for batch in plain_batches(context.pipeline):
-        found = _padding_map(batch, context)
-        if found is None:
+        nearest = next(upstream_maps(batch, context), None)
+        padding = nearest.node.function.padding if nearest is not None and nearest.node.function is not None else None
+        if nearest is None or padding is None:
             continue
-        node, padding = found
+        node = nearest.node
         why = padding.why_not or _obstacle(node, batch, context)
         if why:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} pads each element: {why}.")
         else:
             yield _rewrite(node, batch, padding, context)
-
-
-def _padding_map(batch: Node, context: RuleContext) -> tuple[Node, Padding] | None:
-    """Returns the nearest map upstream of a batch and what is known of its padding; None if it pads nothing."""
-    for above in upstream_chain(context.pipeline, batch):
-        if above.op == "map":
-            padding = above.function.padding if above.function is not None else None
-            return (above, padding) if padding is not None else None
-        if above.op not in PASS_THROUGH_OPERATORS:
-            return None
-    return None
 
 
 def _obstacle(node: Node, batch: Node, context: RuleContext) -> str:

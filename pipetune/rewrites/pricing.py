@@ -13,6 +13,7 @@ from pipetune.core.edits import Insert, NoProposal, Rewrite, Safety, SetArgument
 from pipetune.core.element_counts import element_bytes, max_elements
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
+from pipetune.rewrites.legality import describe_operator
 from pipetune.rewrites.rule import Rule, RuleContext
 
 ASSUMED_AUTOTUNE_ELEMENTS = 8
@@ -75,6 +76,14 @@ def variant_share(context: RuleContext, node_id: str, form: FunctionVariant) -> 
     measured = context.profile.operator(node_id) if context.profile is not None else None
     shares = measured.variant_shares if measured is not None else None
     return shares.get(form) if shares is not None else None
+
+
+def small_saving(context: RuleContext, node: Node, form: FunctionVariant, *, least: float) -> str:
+    """Returns what a variant of the function of `node` saves, in words, if that is below the share `least`; else ""."""
+    share = variant_share(context, node.id, form)
+    if share is None or share <= 1 - least:
+        return ""
+    return f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
 
 
 def shuffle_buffer_elements(context: RuleContext, shuffle: Node) -> int:

@@ -8,7 +8,7 @@ from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
-from pipetune.rewrites.pricing import variant_share
+from pipetune.rewrites.pricing import small_saving
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "where-to-cond"
@@ -24,11 +24,10 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if node.op != "map" or node.function is None or node.function.branching is None:
             continue
         why = _obstacle(node)
-        share = variant_share(context, node.id, FunctionVariant.BRANCHING)
+        saved = small_saving(context, node, FunctionVariant.BRANCHING, least=MIN_SAVED_SHARE)
         if why:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} computes both sides of tf.where: {why}.")
-        elif share is not None and share > 1 - MIN_SAVED_SHARE:
-            saved = f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"
+        elif saved:
             yield NoProposal(NAME, node.id, f"tf.cond instead of tf.where saves {saved}: too little to be certain of.")
         else:
             yield _rewrite(node)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 import libcst as cst
 from libcst.metadata import Assignment, GlobalScope
 
 from pipetune.core.edits import ReplaceOperator
 from pipetune.core.errors import CannotExpress
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Pipeline, Value
+from pipetune.source.call_arguments import write_value
 from pipetune.source.draft import Draft
 from pipetune.source.map_functions import functions_behind_map
 from pipetune.source.source_files import line_start, newline_of
@@ -28,16 +30,19 @@ def write_padded_shapes(draft: Draft, edit: ReplaceOperator, current: Pipeline) 
     above = next((one for one in reversed(current.upstream(node.id)) if one.op == "map"), None)
     names = _names_of_sizes(draft, above.id, edit.node) if above is not None else {}
     tree, call = draft.find(edit.node)
-    quote = '"' if tree.code.count(b'"') > tree.code.count(b"'") else "'"
+
+    def key_text(key: Value) -> str:
+        return write_value(tree, call, key, op=edit.op, name="padded_shapes")
+
     shapes = ast.literal_eval(text)
-    in_one_line = _write(shapes, names, quote=quote)
+    in_one_line = _write(shapes, names, key_text)
     line = line_start(tree.code, tree.end(call) - 1)
     if not isinstance(shapes, dict) or tree.end(call) - line + len(in_one_line) <= _LINE_LENGTH:
         return in_one_line
     ahead = tree.code[line:].decode()
     indentation = ahead[: len(ahead) - len(ahead.lstrip())]
     inner = indentation + tree.indentation_unit.decode()
-    items = [f"{inner}{_key(key, quote)}: {_write(part, names, quote=quote)}," for key, part in shapes.items()]
+    items = [f"{inner}{key_text(key)}: {_write(part, names, key_text)}," for key, part in shapes.items()]
     return newline_of(tree.code, line).decode().join(["{", *items, indentation + "}"])
 
 
@@ -71,21 +76,15 @@ def _constant(tree: SyntaxTree, name: cst.Name, call: cst.Call) -> int | None:
     return value.evaluated_value if list(scope[name.value]) == [assignment] else None
 
 
-def _write(shapes: object, names: dict[int, str], *, quote: str) -> str:
+def _write(shapes: object, names: dict[int, str], key_text: Callable[[Value], str]) -> str:
     """Returns shapes in the structure of an element (dicts and tuples of lists of sizes) as source text."""
     match shapes:
         case dict():
-            items = (f"{_key(key, quote)}: {_write(part, names, quote=quote)}" for key, part in shapes.items())
+            items = (f"{key_text(key)}: {_write(part, names, key_text)}" for key, part in shapes.items())
             return "{" + ", ".join(items) + "}"
         case tuple():
-            parts = [_write(part, names, quote=quote) for part in shapes]
+            parts = [_write(part, names, key_text) for part in shapes]
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         case list():
             return "[" + ", ".join(names.get(size, str(size)) for size in shapes) + "]"
     raise CannotExpress(f"pipetune cannot write the padded shapes {shapes!r}.")
-
-
-def _key(key: object, quote: str) -> str:
-    text = repr(key)
-    plain = isinstance(key, str) and text == f"'{key}'" and '"' not in key
-    return f"{quote}{key}{quote}" if plain else text

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.distribution import FunctionSource, SourceText, StandaloneParts, string_literal
+from pipetune.core.distribution import FunctionSource, SourceText, StandaloneParts
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.collect import python_literals
@@ -92,7 +92,7 @@ def _extra(node: Node, dataset: Any) -> dict[str, str]:
 
 def _number(value: Any) -> str:
     plain = live.to_json_value(value)
-    return "tf.data.AUTOTUNE" if plain == -1 else _key(plain)
+    return "tf.data.AUTOTUNE" if plain == -1 else live.key_text(plain)
 
 
 def _placeholders(structure: Any) -> str:
@@ -100,15 +100,11 @@ def _placeholders(structure: Any) -> str:
     if isinstance(structure, tensorflow_private.DatasetV2):
         return "{}"
     if isinstance(structure, dict):
-        items = (f"{_key(key)}: {_placeholders(item)}" for key, item in structure.items())
+        items = (f"{live.key_text(key)}: {_placeholders(item)}" for key, item in structure.items())
         return "{{" + ", ".join(items) + "}}"
     if isinstance(structure, tuple) and not hasattr(structure, "_fields"):
         return f"({', '.join(map(_placeholders, structure))}{',' if len(structure) == 1 else ''})"
     raise CannotExpress(f"zip of a {type(structure).__name__} of datasets has no known distributed form.")
-
-
-def _key(key: Any) -> str:
-    return string_literal(key) if isinstance(key, str) else repr(key)
 
 
 def _all_zero(padding: Any) -> bool:

@@ -130,8 +130,11 @@ def check_same(made: live.LivePipeline, source: live.LivePipeline, tuned: Pipeli
     Raises:
         CannotExpress: a function has a different graph or different captured values, or the element specs differ.
     """
-    edited = [node for node in tuned if node.function is not None and node.function.form in EDITED_GRAPHS]
-    as_traced = {node.id: replace(node.function, form=FunctionVariant.AS_TRACED) for node in edited if node.function}
+    as_traced = {
+        node.id: replace(node.function, form=FunctionVariant.AS_TRACED)
+        for node in tuned
+        if node.function is not None and node.function.form in EDITED_GRAPHS
+    }
     built = replay_nodes(source, tuned.with_functions(as_traced))
     # As replayed, not as planned: with batches of another size, a function created by an edit has another graph.
     tuned_form = live.read(built[OUTPUT])
