@@ -187,10 +187,22 @@ def data_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
     return tf.function(function, autograph=False, experimental_attributes=attributes).get_concrete_function(*specs)
 
 
-def call_traced(traced: Any, element: Any) -> Any:
-    """Calls a dataset's traced function on an element and returns its result; for use inside another function."""
+def call_traced(traced: Any, element: Any, *, function: Callable[..., Any] | None = None) -> Any:
+    """Calls a dataset's traced function on an element and returns its result; for use inside another function.
+
+    Args:
+        traced: the traced function, a `StructuredFunctionWrapper`.
+        element: with the structure of its input.
+        function: called in place of the concrete function, on the same flat tensors.
+    """
     flat = structure.to_tensor_list(traced._input_structure, element)
-    return structure.from_compatible_tensor_list(traced.output_structure, traced.function(*flat))
+    return structure.from_compatible_tensor_list(traced.output_structure, (function or traced.function)(*flat))
+
+
+def as_input(traced: Any, arguments: tuple[Any, ...]) -> Any:
+    """Returns the element that a dataset makes of the arguments of its traced function, for `call_traced`."""
+    spec = traced._input_structure
+    return structure.normalize_element(arguments if type(spec) is tuple else arguments[0], element_signature=spec)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import (
+    EDITED_GRAPHS,
     FunctionFacts,
     FunctionSplit,
     FunctionVariant,
@@ -107,8 +108,9 @@ class ReplaceFunction:
             raise PipetuneError(f"Operator {node.id} ({node.op}) has no function to replace.")
         _check_fusable(pipeline, node, self.first)
         called = [one.function for one in map(pipeline.__getitem__, self.first) if one.function is not None]
+        forms = tuple(one.form for one in (*called, node.function)) if self.first else ()
         function = with_effects_of(node.function, called)
-        function = replace(function, form=self.form, digest=self.digest, first=self.first)
+        function = replace(function, form=self.form, digest=self.digest, first=self.first, called_forms=forms)
         return _substitute(pipeline, replace(node, function=function))
 
 
@@ -373,8 +375,14 @@ def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
     return pipeline
 
 
+_FUSABLE = (FunctionVariant.AS_TRACED, *EDITED_GRAPHS)
+
+
 def _check_fusable(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:
-    """Raises if functions cannot be fused: an earlier edit changed one of them or inserted an operator in between."""
+    """Raises if functions cannot be fused: an earlier edit changed how one is called, or what is between them.
+
+    A function whose graph was edited is called as the others are.
+    """
     run = [*(_find(pipeline, name) for name in first), node]
     if node.function is not None and node.function.first:
         raise PipetuneError(f"Operator {node.id} ({node.op}) already has other functions fused into it.")
@@ -382,7 +390,7 @@ def _check_fusable(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> No
         return
     if any(lower.inputs != (upper.id,) for upper, lower in pairwise(run)):
         raise PipetuneError(f"There is an operator between {node.id} ({node.op}) and the maps to be fused with it.")
-    if any(one.function is None or one.function.form is not FunctionVariant.AS_TRACED for one in run):
+    if any(one.function is None or one.function.form not in _FUSABLE for one in run):
         raise PipetuneError(f"A function to be fused into {node.id} ({node.op}) was already changed by another edit.")
 
 

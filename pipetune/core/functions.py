@@ -194,6 +194,7 @@ class FunctionFacts:
     shrinking: ScaledDecoding | None = None  # None: not probed, or it decodes no JPEG
     form: FunctionVariant = FunctionVariant.AS_TRACED
     first: tuple[str, ...] = ()  # ids of operators whose functions it calls before its own
+    called_forms: tuple[FunctionVariant, ...] = ()  # with `first`: the variants of these functions, then of its own
     part_of: str = ""  # id of the operator whose function was split, if this is a part of it
     cut: FunctionSplit | None = None  # the split that produced this part
 
@@ -212,9 +213,9 @@ class FunctionFacts:
         return known[form]
 
     @property
-    def has_edited_graph(self) -> bool:
-        """Whether the function has one of the variants `EDITED_GRAPHS`, as far as that was probed."""
-        return any(known is not None and not known.why_not for known in map(self.edited_graph, EDITED_GRAPHS))
+    def edited_forms(self) -> frozenset[FunctionVariant]:
+        """The variants `EDITED_GRAPHS` that an edit chose, for it or for a function that it calls."""
+        return frozenset((self.form, *self.called_forms)).intersection(EDITED_GRAPHS)
 
     @property
     def stateless(self) -> bool:

@@ -213,8 +213,7 @@ _ARGUMENTS = ("num_parallel_calls", "deterministic", "synchronous", "use_unbound
 def consecutive_maps(pipeline: Pipeline, *, drawing: bool = False) -> Iterator[tuple[Node, ...]]:
     """Yields every longest sequence of two or more stateless maps with equal arguments, most upstream map first.
 
-    No map in it except the last has another consumer. A function whose graph could be edited (`has_edited_graph`) is in
-    none: it would have to be called as it is.
+    No map in it except the last has another consumer.
 
     Args:
         drawing: whether functions may also draw random numbers; every sequence then begins with one that does.
@@ -226,7 +225,7 @@ def consecutive_maps(pipeline: Pipeline, *, drawing: bool = False) -> Iterator[t
             continue
         above = runs.get(node.inputs[0], ())
         fits = function.only_draws and (above or function.random) if drawing else function.stateless
-        if not fits or function.has_edited_graph:
+        if not fits:
             continue
         joins = above and len(pipeline.consumers(above[-1].id)) == 1 and _same_arguments(above[-1], node)
         if joins:

@@ -268,9 +268,15 @@ def _shuffled_share(node: Node, measured: OperatorProfile, pipeline: Pipeline, p
 
 def _with_fused_operators(node: Node) -> tuple[Node, ...]:
     """The operator, and the operators whose functions were fused into its own, as they were measured."""
-    first = node.function.first if node.function is not None else ()
-    measured_alone = replace(node, function=None) if first else node
-    return (measured_alone, *(replace(node, id=name, function=None) for name in first))
+    function = node.function
+    if function is None or not function.first:
+        return (node,)
+    names = (node.id, *function.first)
+    forms = (function.called_forms[-1], *function.called_forms[:-1])
+    return tuple(
+        replace(node, id=name, function=replace(function, form=form, first=(), called_forms=()))
+        for name, form in zip(names, forms, strict=True)
+    )
 
 
 def _fused_share(node: Node, profile: Profile) -> float:

@@ -76,6 +76,24 @@ def function_body(
     return body
 
 
+def inlined(traced: Any) -> Callable[..., Any]:
+    """Returns the Python function that adds the ops of a dataset's traced function to the graph that calls it."""
+    graph = traced.function.graph
+    inputs = {tensor.op.name for tensor in graph.inputs}
+    graph_def = graph.as_graph_def()
+    ops = [node for node in graph_def.node if node.name not in inputs]
+    del graph_def.node[:]
+    graph_def.node.extend(ops)
+    arguments = graph.inputs[: len(graph.inputs) - len(graph.captures)]
+    body = function_body(graph, graph_def, graph.outputs, argument_tensors=arguments)
+
+    def call(*arguments: Any) -> Any:
+        element = tensorflow_private.as_input(traced, arguments)
+        return tensorflow_private.call_traced(traced, element, function=body)
+
+    return call
+
+
 def _input_names(graph_def: Any) -> set[str]:
     return {name.lstrip("^").partition(":")[0] for node in graph_def.node for name in node.input}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import count, repeat
 from typing import Any
 
 import tensorflow as tf
@@ -89,14 +89,30 @@ def annotate_fusions(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     )
 
 
-def compose_maps(source: live.LivePipeline, node_ids: tuple[str, ...]) -> Any:
-    """Returns the composition of the Python functions of these maps; `node_ids` are node ids, most upstream first."""
+def compose_maps(
+    source: live.LivePipeline, node_ids: tuple[str, ...], forms: Iterable[FunctionVariant] = ()
+) -> Callable[..., Any]:
+    """Returns the composition of the functions of these maps.
+
+    Args:
+        source: the live pipeline.
+        node_ids: of the maps, most upstream first.
+        forms: the variant of each function, as traced or one of `EDITED_GRAPHS`; empty: all as traced.
+    """
     maps = [source.datasets[name] for name in node_ids]
-    function = tensorflow_private.python_function(maps[0]._map_func)
-    for above, below in pairwise(maps):
-        several = type(above.element_spec) is tuple
-        function = compose(function, tensorflow_private.python_function(below._map_func), unpack=several)
+    called = [
+        _callable(dataset._map_func, form) for dataset, form in zip(maps, forms or repeat(FunctionVariant.AS_TRACED))
+    ]
+    function = called[0]
+    for above, below in zip(maps, called[1:], strict=False):
+        function = compose(function, below, unpack=type(above.element_spec) is tuple)
     return function
+
+
+def _callable(traced: Any, form: FunctionVariant) -> Callable[..., Any]:
+    """Returns a Python function that can be traced as part of another: the user's, or one that adds an edited graph."""
+    edit = GRAPH_EDITS.get(form)
+    return tensorflow_private.python_function(traced) if edit is None else function_splitting.inlined(edit(traced))
 
 
 def _probe(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
@@ -148,7 +164,7 @@ def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, abov
     if function is not None and function.part_of:
         return _part(function, source.datasets[function.part_of], above)
     if function is not None and function.first:
-        return compose_maps(source, (*function.first, node.id))
+        return compose_maps(source, (*function.first, node.id), function.called_forms)
     return _function_variant(function, source.datasets[node.id], above)
 
 

@@ -22,6 +22,7 @@ from pipetune.core.edits import (
     apply_edits,
 )
 from pipetune.core.errors import PipetuneError
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.epoch_constancy import (
@@ -163,8 +164,13 @@ def _moved_away(chosen: tuple[Rewrite, ...]) -> str:
 
 
 def _replaced_twice(chosen: tuple[Rewrite, ...]) -> str:
-    """Returns a reason if two rewrites replace the function of one operator."""
-    replaced = Counter(edit.node for one in chosen for edit in one.edits if isinstance(edit, ReplaceFunction))
+    """Returns a reason if two rewrites replace the function of one operator; fused functions may be replaced ones."""
+    replaced = Counter(
+        edit.node
+        for one in chosen
+        for edit in one.edits
+        if isinstance(edit, ReplaceFunction) and edit.form is not FunctionVariant.FUSED
+    )
     return next((f"the function of {node} is replaced twice" for node, count in replaced.items() if count > 1), "")
 
 

@@ -111,6 +111,7 @@ RULE = Rule(
         "elements are rejected is never EXACT."
     ),
     propose=propose,
+    order=0,  # map-fusion then calls the function that decodes less
 )
 
 

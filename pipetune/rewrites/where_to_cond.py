@@ -73,4 +73,5 @@ RULE = Rule(
         "finds every draw the same, but a change of a function that draws is never called EXACT."
     ),
     propose=propose,
+    order=0,  # map-fusion then calls the function that computes less
 )

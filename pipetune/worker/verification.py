@@ -281,9 +281,7 @@ def _without_options(pipeline: Pipeline) -> Pipeline:
 def _has_other_ops(node: Node) -> bool:
     """Whether the patch expresses the function in other ops than the plan; equal elements then have to prove it."""
     function = node.function
-    if function is None:
-        return False
-    return function.form in EDITED_GRAPHS or bool(function.part_of)
+    return function is not None and (bool(function.edited_forms) or bool(function.part_of))
 
 
 def _may_be_equivalent(actual: Node, expected: Node) -> bool:
@@ -294,7 +292,7 @@ def _may_be_equivalent(actual: Node, expected: Node) -> bool:
         return actual.element_spec.tensors == expected.element_spec.tensors
     if expected.function.part_of:
         return True
-    return not _NEW_OPS[expected.function.form].isdisjoint(actual.function.operations)
+    return all(not _NEW_OPS[form].isdisjoint(actual.function.operations) for form in expected.function.edited_forms)
 
 
 _NEW_OPS = {

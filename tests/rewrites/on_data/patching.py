@@ -6,15 +6,17 @@ import linecache
 
 from pipetune.core.edits import Plan, Rewrite, apply_edits
 from pipetune.equality.compare import compare
-from pipetune.pipelines import live
+from pipetune.pipelines import live, replay
 from pipetune.source.emit import emit
+from pipetune.stages.emission import expected_digests
 from pipetune.worker.verification import first_difference
 from tests.pipelines.test_recorder import Sample
 
 
-def check_patch(sample: Sample, source: live.LivePipeline, rewrite: Rewrite, *, expected: str, elements: int) -> None:
+def check_patch(sample: Sample, source: live.LivePipeline, *rewrites: Rewrite, expected: str, elements: int) -> None:
     """Asserts that the patch contains `expected`, builds the edited pipeline, and that this one is proven equal."""
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
+    plan = Plan("tuned", rewrites)
+    emission = emit(source.pipeline, plan)
     assert emission.not_covered == (), emission.not_covered
     _, new = emission.files[str(sample.file)]
     assert expected in new
@@ -22,7 +24,9 @@ def check_patch(sample: Sample, source: live.LivePipeline, rewrite: Rewrite, *, 
     sample.file.write_text(new)
     linecache.clearcache()
     patched = live.read(sample.run().ds)
-    edited = apply_edits(source.pipeline, rewrite.edits)
+    edited = apply_edits(source.pipeline, plan.edits)
     assert first_difference(patched.pipeline, edited) == ""
-    proof = compare(source, edited, rewrite.safety, elements=elements)
+    proof = compare(source, edited, plan.safety, elements=elements)
     assert proof.proven and proof.equal
+    planned = expected_digests(replay.replay(source, edited), seed=3)
+    assert expected_digests(patched.dataset, seed=3) == planned

@@ -16,10 +16,12 @@ pytestmark = pytest.mark.tensorflow
 from tensorflow.python.eager import context
 
 from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits
-from pipetune.core.functions import MapFusion
+from pipetune.core.functions import FunctionVariant, MapFusion
 from pipetune.equality.compare import compare, compare_datasets
-from pipetune.pipelines import lifting, live, map_functions
-from pipetune.rewrites import batch_first
+from pipetune.pipelines import lifting, live, map_functions, replay
+from pipetune.probes.branching import annotate_branches
+from pipetune.rewrites import batch_first, where_to_cond
+from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import emit
 from tests.pipelines.test_recorder import Sample
@@ -321,6 +323,48 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
     sample = Sample(tmp_path, text)
     source, (rewrite,) = proposed(sample.run().ds)
     check_patch(sample, source, rewrite, expected=expected, elements=30)
+
+
+SELECTING = """
+import tensorflow as tf
+from tests.rewrites.on_data.test_where_to_cond import images
+
+def both(function):
+    return lambda x, y: (function(x), function(y))
+
+def brighter(image):
+    return tf.image.random_brightness(image, 0.2)
+
+def maybe_grey(image):
+    grey = tf.tile(tf.image.rgb_to_grayscale(image), [1, 1, 3])
+    return tf.where(tf.random.uniform([]) < 0.5, grey, image)
+
+def side_by_side(x, y):
+    return tf.concat([x, y], -1)
+
+ds = images(fixed=True).map(lambda image: (image, -image))
+ds = ds.map(both(brighter))
+ds = ds.map(both(maybe_grey))
+ds = ds.map(side_by_side)
+"""
+
+
+def test_function_whose_graph_was_edited_is_fused(tmp_path: Path) -> None:
+    sample = Sample(tmp_path, SELECTING)
+    source = live.read(sample.run().ds)
+    context = RuleContext(map_functions.annotate_fusions(source, annotate_branches(source, source.pipeline)), cores=2)
+    rules = (where_to_cond.RULE, batch_first.MAP_FUSION_RULE)
+    rewrites = [one for rule in rules for one in rule.propose(context) if isinstance(one, Rewrite)]
+    assert [one.node for one in rewrites] == ["n3", "n4"] and find_conflict(context, rewrites) == ""
+    assert find_conflict(context, reversed(rewrites)) != ""
+
+    edited = apply_edits(source.pipeline, [edit for one in rewrites for edit in one.edits])
+    fused = edited.output.function
+    assert fused is not None and fused.first == ("n2", "n3")
+    assert fused.edited_forms == {FunctionVariant.BRANCHING}
+    built = live.read(replay.replay(source, edited)).pipeline.output.function
+    assert built is not None and {"If", "StatelessIf"} & set(built.operations)
+    check_patch(sample, source, *rewrites, expected="lambda *element: side_by_side(*both_maybe_grey(", elements=12)
 
 
 @pytest.mark.parametrize(
