@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count, repeat
+from itertools import count
 from typing import Any
 
 import tensorflow as tf
@@ -90,7 +90,7 @@ def annotate_fusions(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 
 
 def compose_maps(
-    source: live.LivePipeline, node_ids: tuple[str, ...], forms: Iterable[FunctionVariant] = ()
+    source: live.LivePipeline, node_ids: tuple[str, ...], forms: tuple[FunctionVariant, ...] = ()
 ) -> Callable[..., Any]:
     """Returns the composition of the functions of these maps.
 
@@ -100,9 +100,8 @@ def compose_maps(
         forms: the variant of each function, as traced or one of `EDITED_GRAPHS`; empty: all as traced.
     """
     maps = [source.datasets[name] for name in node_ids]
-    called = [
-        _callable(dataset._map_func, form) for dataset, form in zip(maps, forms or repeat(FunctionVariant.AS_TRACED))
-    ]
+    forms = forms or (FunctionVariant.AS_TRACED,) * len(maps)
+    called = [_callable(dataset._map_func, form) for dataset, form in zip(maps, forms, strict=True)]
     function = called[0]
     for above, below in zip(maps, called[1:], strict=False):
         function = compose(function, below, unpack=type(above.element_spec) is tuple)

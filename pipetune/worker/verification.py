@@ -14,7 +14,7 @@ from pipetune.capture import consumption, hooks, loop_consumer
 from pipetune.core import session_file
 from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.lockstep import Inform, RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
