@@ -285,15 +285,30 @@ class Gains:
         """Returns what is known of the gain of `plan` over another one (over the base where None): what to try next."""
         over = over or self.base
         pairs = self.pairs.get((plan.key, over.key), ())
+        if most_gain is None and over.key != self.base.key:
+            most_gain = self._left_to_gain(plan, over)
         both = []
         for cpu in (False, True) if self.shares_processors else (False,):
             prior = self._corrected(plan, over, cpu=cpu)
             if len(pairs) >= FEWEST_PAIRS:
                 both.append(evidence(prior, pairs, spread=max(self.spread, PAIR_SPREAD), most_gain=most_gain))
             else:
-                ratios = [*self._shown(plan, over, cpu=cpu), *pairs]
-                both.append(evidence(prior, ratios, spread=self.spread, most_gain=most_gain))
+                ratios = [min(ratio, most_gain or ratio) for ratio in self._shown(plan, over, cpu=cpu)]
+                both.append(evidence(prior, [*ratios, *pairs], spread=self.spread, most_gain=most_gain))
         return max(both, key=lambda one: one.expected)
+
+    def _left_to_gain(self, plan: Plan, over: Plan) -> float | None:
+        """Returns what training could gain at most with `plan` over another one; None where that is unknown.
+
+        A cache may leave the model nothing to wait for. What makes the input faster still is then no gain, though it
+        is one of the input alone.
+        """
+        if self.most_gain is None:
+            return None
+        most, before = (self.most_gain(self.prediction(one)) for one in (plan, over))
+        if most is None or before is None:
+            return None
+        return max(1.0, most / min(before, math.exp(self.of(over).expected)))
 
     def added(self, rewrite: Rewrite, over: Plan | None = None) -> Evidence:
         """Returns what is known of the gain that `rewrite` adds to a plan (to the base where None)."""

@@ -19,6 +19,7 @@ from pipetune.source.map_functions import (
     map_function_argument,
     parameters_of,
     plain_parameters,
+    replace_by_definition,
     replace_function,
 )
 from pipetune.source.statements import variable_nodes
@@ -88,11 +89,21 @@ def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> 
         draft, callee = callee_of(draft, name, function_name=function.name if function is not None else "")
         callees.append(callee)
     element = Callee("", str, frozenset().union(*(one.names for one in callees))).free_name("element", "example", "row")
-    given = f"*{element}" if several[0] else element
-    text = callees[0].call(given)
+    given = [f"*{element}" if unpacked else element for unpacked in several]
+    if len(maps) > _MOST_NESTED:
+        *steps, last = (callee.call(argument) for callee, argument in zip(callees, given, strict=True))
+        body = [*(f"{element} = {step}" for step in steps), f"return {last}"]
+        defined = replace_by_definition(draft, node, given[0], body, names=("fused", "prepare", "apply_all"))
+        if defined is not None:
+            return defined
+    text = callees[0].call(given[0])
     for callee, unpacked in zip(callees[1:], several[1:], strict=True):
         text = callee.call(f"*{text}" if unpacked else text)
-    return replace_function(draft, node, f"lambda {given}: {text}")
+    return replace_function(draft, node, f"lambda {given[0]}: {text}")
+
+
+_MOST_NESTED = 3
+"""Functions that are called one within another in a lambda; more are called line by line in a definition."""
 
 
 def _combine_lambdas(draft: Draft, maps: Sequence[str], tuple_inputs: Sequence[bool]) -> str | None:

@@ -17,6 +17,7 @@ from pipetune.source.draft import Draft, Splice
 from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
+    Statement,
     bound_names,
     conjunction,
     enclosing_function,
@@ -269,13 +270,46 @@ def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_n
         )
     candidates = [*_names_in_words(value), *_candidate_names(function_name)]
     name = next(one for one in candidates if is_free(tree, value, one))
-    start = line_start(tree.code, tree.start(statement.small))
-    indentation = tree.code[start : tree.start(statement.small)]
-    newline = newline_of(tree.code, start)
+    start, indentation, newline = _line_in_front(tree, statement)
     bound = indentation + f"{name} = {tree.text(value)}".encode() + newline
     if isinstance(value, cst.Lambda):
         bound = _definition(tree, value, name, indentation, newline)
     return draft.splice(draft.sites[node].file, [Splice(start, start, bound), replace_expression(tree, value, name)])
+
+
+def _line_in_front(tree: SyntaxTree, statement: Statement) -> tuple[int, bytes, bytes]:
+    """Returns where a line can be inserted in front of a statement, its indentation, and how lines end there."""
+    start = line_start(tree.code, tree.start(statement.small))
+    return start, tree.code[start : tree.start(statement.small)], newline_of(tree.code, start)
+
+
+def replace_by_definition(
+    draft: Draft, node: str, parameters: str, body: Sequence[str], *, names: Sequence[str]
+) -> Draft | None:
+    """Returns the draft in which a map calls a function that is defined in front of it.
+
+    Args:
+        draft: the source so far.
+        node: the map.
+        parameters: of the new function, as source text.
+        body: its lines.
+        names: for it, best first.
+
+    Returns:
+        None if there is no place for a definition, or no name is free.
+    """
+    tree, call = draft.find(node)
+    argument, statement = map_function_argument(tree, call), statement_of(tree, call)
+    if argument is None or statement is None or not _can_bind_name(tree, call):
+        return None
+    name = next((one for one in names if is_free(tree, argument.value, one)), None)
+    if name is None:
+        return None
+    start, indentation, newline = _line_in_front(tree, statement)
+    lines = [f"def {name}({parameters}):".encode(), *(tree.indentation_unit + line.encode() for line in body)]
+    text = b"".join(indentation + line + newline for line in lines) + newline
+    change = [Splice(start, start, text), replace_expression(tree, argument.value, name)]
+    return draft.splice(draft.sites[node].file, change)
 
 
 def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: bytes, newline: bytes) -> bytes:

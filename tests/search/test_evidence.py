@@ -168,6 +168,17 @@ def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
     assert names(known(expected).joined(LETTERS, A)) == ["a", "c", "d", "e"]
 
 
+def test_joined_is_nothing_that_only_an_input_without_a_model_gains_from() -> None:
+    gains = known(expecting({"a@n1": 10.0, "b@n1": 1.5, "c@n1": 1.5}), shown={"b": 1.4})
+    assert names(gains.joined(LETTERS, A)) == ["a", "b", "c"]
+    gains.most_gain = lambda prediction: 2.0
+    assert names(gains.joined(LETTERS, A)) == ["a"]
+    gains.most_gain = lambda prediction: 12.0
+    assert len(gains.joined(LETTERS, A).rewrites) == 2  # the next one reaches what training can gain
+    gains.most_gain = lambda prediction: None
+    assert names(gains.joined(LETTERS, A)) == ["a", "b", "c"]
+
+
 def test_where_the_model_cannot_tell_only_what_windows_surely_show_is_joined() -> None:
     shown = {"a": 1.6, "b": 1.3, "c": 1.06, "d": 0.9}
     assert names(known(expecting({}, why="Python"), shown=shown).joined(LETTERS, A)) == ["a", "b"]

@@ -294,6 +294,32 @@ CASES: dict[str, tuple[str, str]] = {
         "both_noisy = both(noisy)\nboth_abs = both(tf.math.abs)\n"
         "ds = ds.map(lambda *element: both_abs(*both_noisy(*element)))\n",
     ),
+    "more than three, line by line": (
+        """
+        import tensorflow as tf
+
+        def both(function):
+            return lambda x, y: (function(x), function(y))
+
+        def make():
+            ds = tf.data.Dataset.range(30)
+            ds = ds.map(lambda x: (x, x % 7))
+            ds = ds.map(both(tf.math.square))
+            ds = ds.map(lambda x, y: {"x": x, "y": y})
+            ds = ds.map(lambda element: element["x"] + element["y"])
+            return ds.batch(4)
+
+        ds = make()
+        """,
+        "    both_square = both(tf.math.square)\n"
+        "    def fused(element):\n"
+        "        element = (lambda x: (x, x % 7))(element)\n"
+        "        element = both_square(*element)\n"
+        '        element = (lambda x, y: {"x": x, "y": y})(*element)\n'
+        '        return (lambda element: element["x"] + element["y"])(element)\n'
+        "\n"
+        "    ds = ds.map(fused)\n",
+    ),
     "statement by statement": (
         """
         import tensorflow as tf
