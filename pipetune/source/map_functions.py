@@ -308,6 +308,9 @@ def replace_by_definition(
     start, indentation, newline = _line_in_front(tree, statement)
     lines = [f"def {name}({parameters}):".encode(), *(tree.indentation_unit + line.encode() for line in body)]
     text = b"".join(indentation + line + newline for line in lines) + newline
+    previous = tree.code[:start].rstrip(b" \t").removesuffix(newline).rpartition(newline)[2].strip()
+    if previous and not previous.endswith(b":"):
+        text = newline + text
     change = [Splice(start, start, text), replace_expression(tree, argument.value, name)]
     return draft.splice(draft.sites[node].file, change)
 

@@ -312,6 +312,7 @@ CASES: dict[str, tuple[str, str]] = {
         ds = make()
         """,
         "    both_square = both(tf.math.square)\n"
+        "\n"
         "    def fused(element):\n"
         "        element = (lambda x: (x, x % 7))(element)\n"
         "        element = both_square(*element)\n"
