@@ -222,17 +222,20 @@ def judged(
         return found
     if "deterministic=False" in chain.text() and (dropped or truth.run.errors or candidate.errors):
         return Verdict(True, "UNJUDGED", found.detail)  # the elements before the one that raises vary
-    if chain.racy:
-        varied = as_varied(truth.runs, candidate) if not truth.endless else ""
-        return Verdict(not varied, "VALUES" if varied else "UNJUDGED", varied or found.detail)
     unordered = "deterministic=False" in chain.text() or "deterministic = False" in chain.text()
+    # Another part of an endless dataset, or of one whose order varies, has other elements.
+    by_place = bool(truth.run.errors) or _BY_PLACE.search(chain.text()) is not None
+    other_part = truth.endless or (unordered and by_place)
+    if chain.racy:
+        varied = as_varied(truth.runs, candidate) if not other_part else ""
+        return Verdict(not varied, "VALUES" if varied else "UNJUDGED", varied or found.detail)
     if truth.repeats and not unordered and safety == adapter.EXACT:
         if truth.endless and "shuffle(" in chain.text():  # how far the first iterator has read ahead varies
             one, other = (replace(run, epochs=run.epochs[:1]) for run in (truth.run, candidate))
             return judge(one, other, safety, spare=spare, notes_zeros=notes_zeros)
         return found
-    if truth.endless or (unordered and (truth.run.errors or _BY_PLACE.search(chain.text()))):
-        return Verdict(True, "UNJUDGED", found.detail)  # another part of an endless dataset, or randomly other elements
+    if other_part:
+        return Verdict(True, "UNJUDGED", found.detail)
     if not (chain.random or unordered or not truth.repeats):
         return found
     if varied := as_varied(truth.runs, candidate):
