@@ -76,24 +76,6 @@ def function_body(
     return body
 
 
-def inlined(traced: Any) -> Callable[..., Any]:
-    """Returns the Python function that adds the ops of a dataset's traced function to the graph that calls it."""
-    graph = traced.function.graph
-    inputs = {tensor.op.name for tensor in graph.inputs}
-    graph_def = graph.as_graph_def()
-    ops = [node for node in graph_def.node if node.name not in inputs]
-    del graph_def.node[:]
-    graph_def.node.extend(ops)
-    arguments = graph.inputs[: len(graph.inputs) - len(graph.captures)]
-    body = function_body(graph, graph_def, graph.outputs, argument_tensors=arguments)
-
-    def call(*arguments: Any) -> Any:
-        element = tensorflow_private.as_input(traced, arguments)
-        return tensorflow_private.call_traced(traced, element, function=body)
-
-    return call
-
-
 def _input_names(graph_def: Any) -> set[str]:
     return {name.lstrip("^").partition(":")[0] for node in graph_def.node for name in node.input}
 
@@ -239,6 +221,17 @@ class SplittableFunction:
             self.graph, self._tail_ops(position), self.graph.outputs, argument_tensors=self.passed_tensors(position)
         )
         return lambda *handed: tf.nest.pack_sequence_as(self.traced.output_structure, body(*handed))
+
+    def inlined(self) -> Callable[..., Any]:
+        """Returns the whole as a Python function that adds its ops to the graph that calls it."""
+        ops = self._part(self.ops, leave={id(tensor.op) for tensor in self.graph.inputs})
+        body = function_body(self.graph, ops, self.graph.outputs, argument_tensors=self.arguments)
+
+        def call(*arguments: Any) -> Any:
+            element = tensorflow_private.as_input(self.traced, arguments)
+            return tensorflow_private.call_traced(self.traced, element, function=body)
+
+        return call
 
     def _tail_ops(self, position: int) -> Any:
         above = {id(op) for op in self.ops[:position] if id(op) in self.varying_ops}

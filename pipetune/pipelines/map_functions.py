@@ -111,7 +111,8 @@ def compose_maps(
 def _callable(traced: Any, form: FunctionVariant) -> Callable[..., Any]:
     """Returns a Python function that can be traced as part of another: the user's, or one that adds an edited graph."""
     edit = GRAPH_EDITS.get(form)
-    return tensorflow_private.python_function(traced) if edit is None else function_splitting.inlined(edit(traced))
+    function: Callable[..., Any] = tensorflow_private.python_function(traced)
+    return function if edit is None else function_splitting.SplittableFunction(edit(traced)).inlined()
 
 
 def _probe(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
