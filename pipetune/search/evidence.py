@@ -61,11 +61,19 @@ _MIDDLE = 0.8  # of the distribution: the range that is shown
 
 @dataclass(frozen=True)
 class Prior:
-    """The model's word on a log ratio; `predicted` is None where it cannot tell and guesses."""
+    """The model's word on a log ratio.
+
+    Args:
+        mean: of the log ratio.
+        deviation: of the model's error.
+        predicted: the log of what it predicts; None where it cannot tell and guesses.
+        parts: the same of each rewrite, given the others; empty where there is only one.
+    """
 
     mean: float
     deviation: float
     predicted: float | None
+    parts: tuple[float | None, ...] = ()
 
     @classmethod
     def of(cls, ratio: float | None, *, guess: float | None = None) -> Prior:
@@ -76,15 +84,12 @@ class Prior:
 
     @property
     def changes(self) -> float:
-        """The chance that a plan changes the rate at all.
+        """The chance that a plan changes the rate at all: that one of its rewrites does.
 
-        A small gain is predicted of many that change nothing: the largest of ten predictions is one by its error.
+        A small gain is predicted of many that change nothing: the largest of ten predictions is one by its error, and
+        four such errors in one plan add up to what no single one could be.
         """
-        if self.predicted is None:
-            return UNKNOWN_CHANGES
-        changes = CHANGES_SOMETHING * _density(self.predicted, UNKNOWN_ERROR**2)
-        changes_nothing = (1 - CHANGES_SOMETHING) * _density(self.predicted, LEAST_ERROR**2)
-        return changes / max(changes + changes_nothing, 1e-300)
+        return 1 - math.prod(1 - _changes(predicted) for predicted in self.parts or (self.predicted,))
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,15 @@ def evidence_of_pairs(ratios: Sequence[float]) -> Evidence:
     """
     mean, standard_error, freedom = moments(ratios)
     return Evidence(((1.0, mean, standard_error),), len(ratios), freedom)
+
+
+def _changes(predicted: float | None) -> float:
+    """Returns the chance that a rewrite changes the rate at all, of the log of what the model predicts of it."""
+    if predicted is None:
+        return UNKNOWN_CHANGES
+    changes = CHANGES_SOMETHING * _density(predicted, UNKNOWN_ERROR**2)
+    changes_nothing = (1 - CHANGES_SOMETHING) * _density(predicted, LEAST_ERROR**2)
+    return changes / max(changes + changes_nothing, 1e-300)
 
 
 def error_of(log_ratio: float) -> float:
@@ -351,8 +365,12 @@ class Gains:
 
     def _corrected(self, plan: Plan, over: Plan, *, cpu: bool) -> Prior:
         """The model's word, less what it was wrong by on what `plan` has another answer in place of."""
-        prior = self.prior(plan, over, cpu=cpu)
-        if {one.key for one in over.rewrites} <= {one.key for one in plan.rewrites}:
+        prior, have = self.prior(plan, over, cpu=cpu), {one.key for one in over.rewrites}
+        more = [one for one in plan.rewrites if one.key not in have]
+        if len(more) > 1:
+            alone = (self.prior(plan, self.composer.without(plan, [one]), cpu=cpu).predicted for one in more)
+            prior = replace(prior, parts=tuple(alone))
+        if have <= {one.key for one in plan.rewrites}:
             return prior
         wrong = self.of(over).expected - self.prior(over, self.base, cpu=cpu).mean
         return replace(prior, mean=prior.mean - wrong)
