@@ -78,6 +78,7 @@ class Power:
     """Of one true gain: in how many sessions it was found and confirmed."""
 
     gain: float
+    predicts: bool  # whether the model can tell (`simulating.session`)
     sessions: int
     found: int
     by_scene: Mapping[str, Share]
@@ -91,28 +92,20 @@ class FalsePositives:
     likely: Likely
     real: Real
     power: tuple[Power, ...]
-    smallest_gain: float | None  # found in 90 % of all sessions; None: none of those tried was
-    smallest_gain_by_scene: Mapping[str, float | None]
     notes: tuple[str, ...] = ()
 
 
 def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> FalsePositives:
     """All three; the real comparisons are kept one by one, the rest takes seconds."""
     count = QUICK_SESSIONS if quick else SESSIONS
-    power = tuple(_power(gain, QUICK_POWER_SESSIONS if quick else POWER_SESSIONS, seed, say) for gain in GAINS)
-    scenes = power[0].by_scene
+    of_each = QUICK_POWER_SESSIONS if quick else POWER_SESSIONS
     return FalsePositives(
         simulated=_simulated(count, seed, say),
         simulated_long=_simulated(count, seed, say, budget_seconds=LONG_BUDGET_SECONDS),
         simulated_resumed=_simulated(count, seed, say, resumes=RESUMPTIONS),
         likely=_likely(QUICK_SESSIONS if quick else LIKELY_SESSIONS, seed, say),
         real=_real(QUICK_COMPARISONS if quick else COMPARISONS, seed, say, kept),
-        power=power,
-        smallest_gain=_smallest({one.gain: one.found / one.sessions for one in power}),
-        smallest_gain_by_scene={
-            scene: _smallest({one.gain: one.by_scene[scene].count / one.by_scene[scene].sessions for one in power})
-            for scene in scenes
-        },
+        power=tuple(_power(gain, of_each, seed, say, predicts=told) for told in (True, False) for gain in GAINS),
         notes=(
             f"Sessions of {CANDIDATES} candidates with the default budget of {BUDGET_SECONDS:.0f} s, search and "
             "confirmation whole, the data always found equal; their noise is replayed from windows recorded on two "
@@ -144,10 +137,10 @@ def _simulated(
     )
 
 
-def _power(gain: float, count: int, seed: int, say: Say) -> Power:
-    say(f"{count} simulated sessions with a true gain of {gain - 1:.0%}")
-    ended = sessions(count, seed=seed, gain=gain)
-    return Power(gain, count, sum(one.found for one in ended), by_scene(ended, lambda one: one.found))
+def _power(gain: float, count: int, seed: int, say: Say, *, predicts: bool) -> Power:
+    say(f"{count} simulated sessions with a true gain of {gain - 1:.0%}" + (", with a model" if predicts else ""))
+    ended = sessions(count, seed=seed, gain=gain, predicts=predicts)
+    return Power(gain, predicts, count, sum(one.found for one in ended), by_scene(ended, lambda one: one.found))
 
 
 def _likely(count: int, seed: int, say: Say) -> Likely:
@@ -163,8 +156,9 @@ def _likely(count: int, seed: int, say: Say) -> Likely:
     return Likely(len(ended), likely, right, interval.low, interval.high)
 
 
-def _smallest(found: Mapping[float, float]) -> float | None:
-    """The smallest gain from which on every larger one tried is found often enough."""
+def smallest_gain(power: Sequence[Power], scene: str) -> float | None:
+    """Returns the smallest gain from which on every larger one tried is found in 90 % of the sessions of a scene."""
+    found = {one.gain: one.by_scene[scene].count / one.by_scene[scene].sessions for one in power}
     smallest = None
     for gain in sorted(found, reverse=True):
         if found[gain] < POWER:
@@ -184,7 +178,6 @@ def _real(count: int, seed: int, say: Say, kept: Kept) -> Real:
 def claims(found: FalsePositives, *, quick: bool) -> Sequence[Claim]:
     """The promise is about whole sessions; the real comparisons are stated with their interval."""
     real = found.real
-    smallest = [f"{scene} {_gain(gain)}" for scene, gain in found.smallest_gain_by_scene.items()]
     return (
         *_accepted(found.simulated, BUDGET_SECONDS, quick=quick),
         *_accepted(found.simulated_long, LONG_BUDGET_SECONDS, quick=quick),
@@ -194,9 +187,15 @@ def claims(found: FalsePositives, *, quick: bool) -> Sequence[Claim]:
             f"real A/A comparisons accepted, of {real.comparisons}",
             f"{real.positives / real.comparisons:.0%} ({real.low:.1%} to {real.high:.1%})",
         ),
-        Claim("smallest true gain found in 90 % of sessions", _gain(found.smallest_gain)),
-        Claim("the same by what decides and what else runs", "; ".join(smallest)),
+        *(_power_claim(found.power, predicts=predicts) for predicts in (True, False)),
     )
+
+
+def _power_claim(power: Sequence[Power], *, predicts: bool) -> Claim:
+    asked = [one for one in power if one.predicts == predicts]
+    smallest = [f"{scene} {_gain(smallest_gain(asked, scene))}" for scene in asked[0].by_scene]
+    subject = "smallest true gain found in 90 % of sessions" + (", without a model's word" if not predicts else "")
+    return Claim(subject, "; ".join(smallest))
 
 
 def _likely_claim(found: Likely) -> Claim:

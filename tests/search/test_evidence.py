@@ -168,6 +168,15 @@ def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
     assert names(known(expected).joined(LETTERS, A)) == ["a", "c", "d", "e"]
 
 
+def test_small_errors_that_add_up_are_not_believed_as_one_large_gain() -> None:
+    """Of useless rewrites, too, the model expects a little of some."""
+    composer = Composer(tuple(LETTERS))
+    four = known(expecting({one.key: 1.09 for one in LETTERS[:4]})).told(composer.plan(LETTERS[:4]))
+    alone = known(expecting({A.key: 1.09**4})).told(composer.plan([A]))
+    assert four.expected == pytest.approx(alone.expected)
+    assert four.probability < 0.5 and alone.probability > LIKELY_FROM
+
+
 def test_joined_is_nothing_that_only_an_input_without_a_model_gains_from() -> None:
     gains = known(expecting({"a@n1": 10.0, "b@n1": 1.5, "c@n1": 1.5}), shown={"b": 1.4})
     assert names(gains.joined(LETTERS, A)) == ["a", "b", "c"]
