@@ -52,6 +52,7 @@ class Overheads:
 
     next_seconds: float = 0.0  # per output element: fetching it in Python, in the consumer's thread
     wake_seconds: float = 0.0  # per element through a buffer: waking the thread that waits at its other end
+    notify_seconds: float = 0.0  # per output element: what the consumer takes to wake a thread that waits for it
     buffer_seconds: float = 0.0  # per element through a buffer, on either side: locking and transfer
     interleave_seconds: float = 0.0  # per element of a parallel interleave: taking it from the reader threads
     calls: tuple[CallCost, ...] = ()  # shorter functions first

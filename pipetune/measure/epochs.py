@@ -195,15 +195,18 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 4) -> O
             wall[name].append(one[1])
     return _from(
         {name: statistics.median(found) for name, found in cpu.items()},
+        {name: statistics.median(found) for name, found in wall.items()},
         # Taking an element from Python varies by more than waking a thread takes: medians differed by 0 to 23 us in six
         # measurements, the quickest windows by 5 to 15.
-        {name: min(found) if name in _TAKEN else statistics.median(found) for name, found in wall.items()},
+        {name: min(wall[name]) for name in _TAKEN},
         cores,
     )
 
 
-def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Overheads:
-    """Derives the overheads from CPU and wall seconds per batch of each pipeline."""
+def _from(
+    cpu: Mapping[str, float], wall: Mapping[str, float], quickest: Mapping[str, float], cores: int
+) -> Overheads:
+    """Derives the overheads from CPU and wall seconds per batch of each pipeline, and from the quickest windows."""
     # Neither idle threads that spin nor other processes on the core are part of a call in one thread.
     alone = {name: min(wall[name], cpu[name]) / rows for name, rows in _ROWS.items()}
 
@@ -235,8 +238,9 @@ def _from(cpu: Mapping[str, float], wall: Mapping[str, float], cores: int) -> Ov
     calls["long"] = calls["short"]
     row_ahead, row = wall["rows, ahead"] / _TAKEN_ROWS, wall["rows"] / _TAKEN_ROWS
     return Overheads(
-        next_seconds=wall["taken"],
-        wake_seconds=max(0.0, wall["taken, ahead"] - wall["taken"]),
+        next_seconds=quickest["taken"],
+        wake_seconds=max(0.0, quickest["taken, ahead"] - quickest["taken"]),
+        notify_seconds=max(0.0, wall["taken, ahead"] - wall["taken"]),
         buffer_seconds=max(0.0, row_ahead - row / 2),  # two threads then share the row's own work
         interleave_seconds=max(0.0, (wall["rows, interleaved"] - wall["rows, in turn"]) / _TAKEN_ROWS),
         calls=tuple(

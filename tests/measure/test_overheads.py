@@ -15,7 +15,8 @@ US = 1e-6
 
 
 def test_overheads_are_computed_from_differences() -> None:
-    wall = {"taken": 30 * US, "taken, ahead": 50 * US, "rows": 256 * 0.4 * US, "rows, ahead": 256 * 0.9 * US}
+    quickest = {"taken": 30 * US, "taken, ahead": 50 * US}
+    wall = {"taken": 32 * US, "taken, ahead": 60 * US, "rows": 256 * 0.4 * US, "rows, ahead": 256 * 0.9 * US}
     wall |= {"rows, in turn": 256 * 0.5 * US, "rows, interleaved": 256 * 4.5 * US}
     # On two cores: microseconds per call, with cores that are a tenth slower when both are busy.
     for name, rows, alone, parallel, fused in (
@@ -36,9 +37,10 @@ def test_overheads_are_computed_from_differences() -> None:
         "short, parallel": 32 * (60 * 1.1 + 24) * US,
         "short, fused": 32 * 60 * 1.1 * US,
     }
-    found = epochs._from(cpu, wall, 2)
+    found = epochs._from(cpu, wall, quickest, 2)
     assert found.next_seconds == pytest.approx(30 * US)
     assert found.wake_seconds == pytest.approx(20 * US)
+    assert found.notify_seconds == pytest.approx(28 * US)
     assert found.buffer_seconds == pytest.approx(0.7 * US)
     assert found.interleave_seconds == pytest.approx(4 * US)
     assert [cost.function_seconds for cost in found.calls] == pytest.approx([20 * US, 60 * US, 460 * US])
@@ -48,18 +50,19 @@ def test_overheads_are_computed_from_differences() -> None:
     assert [cost.extra_seconds(fused=True)[1] for cost in found.calls] == pytest.approx([6 * US, 0, 0])
     assert found.crowded_speed == pytest.approx(1 / 1.1)
     assert found.spin_seconds == pytest.approx(40 * US)
-    assert epochs._from(cpu, wall, 1).crowded_speed == 1
+    assert epochs._from(cpu, wall, quickest, 1).crowded_speed == 1
     # Beside another process: parallel calls wait for a core, and take no more CPU time.
     beside = {name: seconds * (1.6 if "," in name else 1.2) for name, seconds in wall.items()}
     cpu |= {"brief": 64 * 20 * US, "short": 32 * 60 * US, "long": 8 * 460 * US}
-    assert epochs._from(cpu, beside, 2).crowded_speed == pytest.approx(1 / 1.1)
+    assert epochs._from(cpu, beside, quickest, 2).crowded_speed == pytest.approx(1 / 1.1)
 
 
 def test_measured_overheads_are_finite_and_not_negative() -> None:
     found = epochs.measure_overheads(2, seconds=0.5, rounds=1)
     assert 0 < found.next_seconds < math.inf
     calls = [value for cost in found.calls for value in (cost.parallel_seconds, cost.fused_seconds)]
-    for seconds in (found.wake_seconds, found.buffer_seconds, found.interleave_seconds, found.spin_seconds, *calls):
+    waking = (found.wake_seconds, found.notify_seconds)
+    for seconds in (*waking, found.buffer_seconds, found.interleave_seconds, found.spin_seconds, *calls):
         assert 0 <= seconds < math.inf
     assert 0 < found.crowded_speed <= 1
     assert epochs.measure_overheads(2, seconds=0.5, rounds=1) is found

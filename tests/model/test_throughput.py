@@ -248,6 +248,22 @@ def test_buffer_overhead_is_added_on_both_sides() -> None:
     assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(200)
 
 
+def test_the_consumer_wakes_a_thread_that_is_faster_than_it() -> None:
+    text = "range cpu=1us | batch 4 cpu={}us"
+    fast = with_overheads(text.format(2), next_seconds=20e-6, notify_seconds=30e-6)
+    assert (1e6 * fast.seconds, fast.bound) == (pytest.approx(50), Bound.CONSUMER)
+    slow = with_overheads(text.format(26), next_seconds=20e-6, notify_seconds=30e-6)
+    assert 1e6 * slow.seconds == pytest.approx(30)  # the consumer waits for it
+    alone = with_overheads(text.format(2), next_seconds=20e-6, notify_seconds=30e-6, defaults_on=False)
+    assert 1e6 * alone.seconds == pytest.approx(26)
+
+
+def test_a_parallel_batch_copies_elements_that_another_thread_has_made() -> None:
+    rows = "range cpu=1us | batch 100 num_parallel_calls=2 cpu=50us"
+    assert 1e6 * with_overheads(rows).seconds == pytest.approx(100)
+    assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(130)
+
+
 CALLS = (CallCost(20e-6, 40e-6, 25e-6), CallCost(70e-6, 20e-6, 5e-6))
 
 
