@@ -325,6 +325,26 @@ def with_graph_passes(dataset: Any, passes: tuple[str, ...], *, autotune: bool) 
     return dataset_ops._VariantDataset(variant, dataset.element_spec)
 
 
+def with_implementation(dataset: Any) -> list[Any]:
+    """Returns the dataset and, of a reader of files, the datasets that TensorFlow makes it of."""
+    found, made_of = [dataset], [getattr(dataset, "_impl", None)]
+    while made_of:
+        one = made_of.pop()
+        if one is not None:
+            found.append(one)
+            made_of += inputs(one)
+    return found
+
+
+def element_at(dataset: Any, place: int) -> Any:
+    """Returns the single tensor of an element, by operators alone: the methods of datasets may be observed."""
+    about = dataset._flat_structure
+    later = tf.raw_ops.SkipDataset(input_dataset=dataset._variant_tensor, count=tf.constant(place, tf.int64), **about)
+    one = tf.raw_ops.TakeDataset(input_dataset=later, count=tf.constant(1, tf.int64), **about)
+    (found,) = tf.raw_ops.DatasetToSingleElement(dataset=one, **about)
+    return found
+
+
 def source_tensors(dataset: Any) -> tuple[Any, ...]:
     """Returns the tensors of a dataset built from arrays; none for other datasets."""
     return tuple(getattr(dataset, "_tensors", ()))

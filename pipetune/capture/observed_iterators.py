@@ -155,7 +155,12 @@ def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> l
     Each pipeline is read from the last dataset that was derived from the shared one. What is derived from a known
     pipeline itself is none: a strategy divides the batches of the dataset that `fit` receives by datasets of its own.
     """
-    read = {id(one) for pipeline in (source, *known) for one in pipeline.datasets.values()}
+    read = {
+        id(part)
+        for pipeline in (source, *known)
+        for one in pipeline.datasets.values()
+        for part in tensorflow_private.with_implementation(one)
+    }
     sites = {site for one in source.datasets.values() if (site := call_sites.site_of(one)) is not None}
     recorded = call_sites.live_datasets()
     readers: dict[int, list[Any]] = defaultdict(list)

@@ -203,9 +203,11 @@ class TimePlan:
         return max(self.scale * measurement.least, left)
 
     def decide(self) -> None:
-        """All is decided, and no patch waits to be verified: what is left is for what informs."""
-        if not self._reserved:  # else validation comes first
-            self._information_ends = self.seconds
+        """All is decided, and no patch waits to be verified: what is left is for what informs.
+
+        Where validation is still to be studied, what it may take is kept for it.
+        """
+        self._information_ends = self.seconds - (self._of_sixty(VALIDATION_SECONDS) if self._reserved else 0.0)
 
     def seconds_with_patch(self) -> float:
         """Returns what may be measured for information in the processes of a proven patch, in seconds."""

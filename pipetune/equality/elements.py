@@ -114,15 +114,18 @@ def element_bytes(element: Any) -> int:
 
 
 def row_hashes(element: Any) -> list[str]:
-    """Returns one hash per row of a batch, along its first axis."""
-    components = tf.nest.flatten(element)
+    """Returns one hash per row of a batch, along its first axis.
+
+    A component without axes, as the number that `enumerate` puts beside a batch, belongs to no row.
+    """
+    components = [part for part in tf.nest.flatten(element) if part.shape.rank != 0]
     if all(isinstance(part, tf.Tensor) and part.dtype != tf.string for part in components):
         arrays = [part.numpy() for part in components]
         return [
             "/".join(_digest("", array.shape[1:], array[row].tobytes()) for array in arrays)
             for row in range(len(arrays[0]))
         ]
-    batch = tf.data.Dataset.from_tensors(element).unbatch()
+    batch = tf.data.Dataset.from_tensors(tuple(components)).unbatch()
     return ["/".join(component_hashes(row)) for row in batch]
 
 

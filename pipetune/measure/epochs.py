@@ -203,9 +203,7 @@ def measure_overheads(cores: int, *, seconds: float = 2.0, rounds: int = 4) -> O
     )
 
 
-def _from(
-    cpu: Mapping[str, float], wall: Mapping[str, float], quickest: Mapping[str, float], cores: int
-) -> Overheads:
+def _from(cpu: Mapping[str, float], wall: Mapping[str, float], quickest: Mapping[str, float], cores: int) -> Overheads:
     """Derives the overheads from CPU and wall seconds per batch of each pipeline, and from the quickest windows."""
     # Neither idle threads that spin nor other processes on the core are part of a call in one thread.
     alone = {name: min(wall[name], cpu[name]) / rows for name, rows in _ROWS.items()}

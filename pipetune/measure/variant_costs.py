@@ -12,6 +12,7 @@ from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, ReplaceSource, apply_edits
+from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import RunFailed
@@ -87,7 +88,7 @@ def measure_batch_costs(source: live.LivePipeline, annotated: Pipeline) -> Mappi
             with windows.as_run_failed():
                 seconds = _gathering_seconds if node.gathering else _function_seconds
                 found[node.id] = seconds(source, annotated, node, batch)
-        except RunFailed:
+        except (RunFailed, CannotReplay):
             continue  # a trial that runs it will report the reason
     return found
 

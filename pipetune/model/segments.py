@@ -200,8 +200,8 @@ def split_into_segments(
     if on and last.work:  # TensorFlow appends a prefetch to an output that is not asynchronous
         close(_Thread(last.work, last.crossings + 1))
         last = _Thread((), 1.0)
-    # A thread that is faster than the consumer waits for it at each element, and the consumer has to wake it. (Measured:
-    # taking batches from a cache takes 18 us, behind a prefetch 46 us, however large its buffer is.)
+    # A thread that is faster than the consumer waits for it at each element, and the consumer has to wake it.
+    # (Measured: taking batches from a cache takes 18 us, behind a prefetch 46 us, however large its buffer is.)
     waited_for = not last.work and bool(segments) and segments[-1].rate * overheads.next_seconds > 1
     close(last, _runtime(overheads.next_seconds + (overheads.notify_seconds if waited_for else 0.0)))
     return tuple(segments)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.distribution import string_literal
 from pipetune.core.functions import FunctionFacts, with_effects_of
-from pipetune.core.pipeline import SERVICE, Node, Pipeline, Value
+from pipetune.core.pipeline import INFINITE, SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
 from pipetune.pipelines.objects import live_objects
 
@@ -109,7 +109,24 @@ def label_of(dataset: Any) -> str:
 
 def kind_of(dataset: Any) -> OperatorKind:
     """Returns the kind of a live dataset; `OPAQUE` for a class that pipetune does not know."""
-    return KINDS.get(type(dataset).__name__, OPAQUE)
+    found = KINDS.get(type(dataset).__name__, OPAQUE)
+    return _COUNTER if found is OPAQUE and first_number(dataset) is not None else found
+
+
+_COUNTER = OperatorKind("range")
+
+
+def first_number(dataset: Any) -> int | None:
+    """Returns where the endless range starts that `enumerate` zips with its input; None for other datasets.
+
+    Only its variant is accessible (`Dataset.enumerate`, tensorflow/python/data/ops/dataset_ops.py).
+    """
+    if type(dataset).__name__ != "_VariantDataset" or dataset.element_spec != tf.TensorSpec((), tf.int64):
+        return None
+    if not tf.executing_eagerly() or int(dataset.cardinality()) != INFINITE:
+        return None
+    first, second = (tensorflow_private.element_at(dataset, place) for place in (0, 1))
+    return int(first) if int(second) == int(first) + 1 else None
 
 
 def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
@@ -118,6 +135,8 @@ def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
     for name, attribute in kind.arguments.items():
         if hasattr(dataset, attribute):
             found[name] = to_json_value(getattr(dataset, attribute))
+    if kind is _COUNTER:
+        found |= {"start": first_number(dataset), "stop": tf.int64.max, "step": 1}
     if "deterministic" in found and isinstance(found["deterministic"], str):
         found["deterministic"] = {"true": True, "false": False}.get(found["deterministic"])
     if kind.op in READERS:

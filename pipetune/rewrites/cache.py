@@ -17,14 +17,13 @@ from pipetune.rewrites.cache_places import (
     select_for_trial,
     suggest_saved_dataset,
 )
-from pipetune.rewrites.epoch_constancy import MAY_STOP_EARLY, Constancy, constancy_after, variation_lost_in_fixed_order
+from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, stops_early, variation_lost_in_fixed_order
 from pipetune.rewrites.legality import describe_operator
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "cache"
 
-_OPAQUE_READERS = frozenset({"opaque", "scan"})
 
 _MAX_PROPOSALS = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
 """Maximum number of in-memory places proposed per safety class: each costs the search a whole epoch to fill. A place of
@@ -108,11 +107,7 @@ def position_after(context: RuleContext, node: Node) -> CachePosition | NoPropos
         )
     below = context.pipeline.downstream(node.id)
     for reader in below:
-        if (
-            reader.op in MAY_STOP_EARLY
-            or reader.op in _OPAQUE_READERS
-            or operator_facts(reader.op) is operator_facts("opaque")
-        ):
+        if stops_early(context, node, reader):
             why = f"{describe_operator(reader)} may stop reading before the end, so the cache would never be complete"
             return NoProposal(NAME, reader.id, f"No cache upstream of it: {why}.")
     cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)

@@ -23,13 +23,14 @@ from pipetune.core.edits import (
 )
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionVariant
-from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, operator_facts
+from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
     may_batch_unequal_batches,
     reshuffles_each_epoch,
+    stops_early,
 )
 from pipetune.rewrites.gather import ROW_INDEX_OPERATORS
 from pipetune.rewrites.legality import POSITIONAL, positional_operator_after, runs_ahead
@@ -214,9 +215,7 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> s
             return f"the cache would then be downstream of {edited[found.node].title}: {found.why}"
         if node.id in context.pipeline:
             continue
-        partly = next(
-            (reader for reader in edited.downstream(node.id) if not operator_facts(reader.op).reads_all), None
-        )
+        partly = next((reader for reader in edited.downstream(node.id) if stops_early(after, node, reader)), None)
         if partly is not None:
             return f"the cache would then be upstream of {partly.title}, which may not read it to the end"
     return ""

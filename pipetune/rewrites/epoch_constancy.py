@@ -18,10 +18,8 @@ from pipetune.rewrites.legality import (
     requests_parallelism,
     runs_python,
 )
+from pipetune.rewrites.pricing import element_count
 from pipetune.rewrites.rule import RuleContext
-
-MAY_STOP_EARLY = frozenset({"take", "take_while", "zip", "choose"})
-"""Operators that may stop before their input ends: a cache upstream may never be complete, and is then refilled."""
 
 
 class Constancy(enum.IntEnum):
@@ -53,7 +51,7 @@ def constancy_after(context: RuleContext, node_id: str, *, read_to_end: bool = T
     own = _own_constancy(node, context)
     if (node.op == "cache" and read_to_end) or own.constancy is Constancy.DIFFERENT:
         return own
-    read_to_end = read_to_end and node.op not in MAY_STOP_EARLY
+    read_to_end = read_to_end and operator_facts(node.op).reads_all
     above = max(
         (constancy_after(context, name, read_to_end=read_to_end) for name in node.inputs),
         key=lambda finding: finding.constancy,
@@ -62,6 +60,35 @@ def constancy_after(context: RuleContext, node_id: str, *, read_to_end: bool = T
     if above.constancy is Constancy.SAME_ELEMENTS and (why := _position_dependence(node)):
         return ConstancyResult(Constancy.DIFFERENT, node.id, why)
     return max((own, above), key=lambda finding: finding.constancy)
+
+
+def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
+    """Whether an operator downstream of `node` may stop before the end of what `node` yields in one pass.
+
+    A cache after `node` may then never be complete. `take` reads all where it takes more than one pass, which a
+    `repeat` upstream of it may offer; `zip` where everything else that it joins has more elements, as the numbers of
+    `enumerate` have.
+    """
+    if reader.op == "scan":
+        return True  # its function may end the data
+    if operator_facts(reader.op).reads_all:
+        return False
+    pipeline = context.pipeline
+    path = {node.id, *(below.id for below in pipeline.downstream(node.id))}
+    joined = [name for name in reader.inputs if name in path]
+    repeats = [above for above in pipeline.upstream(reader.id) if above.op == "repeat" and above.id in path]
+    if len(joined) != 1 or len(repeats) > 1:
+        return True
+    if reader.op == "take":
+        one_pass = element_count(context, repeats[0].inputs[0] if repeats else joined[0])
+        count = reader.argument("count")
+        more = isinstance(count, int) and one_pass is not None and (count == INFINITE or count > one_pass >= 0)
+        return not more
+    if reader.op == "zip":
+        here = element_count(context, joined[0])
+        others = [pipeline[name].cardinality for name in reader.inputs if name not in path]
+        return here is None or here < 0 or not all(other == INFINITE or other > here for other in others)
+    return True
 
 
 def _own_constancy(node: Node, context: RuleContext) -> ConstancyResult:

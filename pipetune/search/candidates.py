@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial, Window
+from pipetune.core.session import NOTHING_BELOW
 from pipetune.core.time_plan import Part
 from pipetune.search.composing import numbers_for, values_of
 from pipetune.search.evidence import SURE, WORTH, Shown, spread_of
@@ -85,12 +86,18 @@ def waiting(state: SearchState) -> list[Rewrite]:
     return state.gains.ranked(left, over=state.chosen)
 
 
-def is_worth_a_race(rewrite: Rewrite, state: SearchState) -> bool:
-    """Whether a gain is expected of it, and likely where a plan is proven; before the first race anything is."""
+def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = False) -> bool:
+    """Whether a gain is expected of it, and likely where a plan is proven; before the first race anything is.
+
+    Args:
+        rewrite: what would be added to the best plan so far.
+        state: of the search.
+        in_doubt: whether it is enough that a gain is not out of sight.
+    """
     known = state.gains.added(rewrite, state.chosen)
     if state.chosen is not None:
         return known.probability >= LIKELY_ENOUGH
-    return not state.races or known.expected >= WORTH
+    return not state.races or known.expected >= WORTH or (in_doubt and known.probability >= NOTHING_BELOW)
 
 
 def open_plans(state: SearchState) -> list[Plan]:
@@ -204,17 +211,17 @@ def _short_windows(rewrites: Sequence[Rewrite], state: SearchState) -> list[Show
 # -- races
 
 
-def next_race(state: SearchState) -> tuple[str, list[Plan]]:
+def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[Plan]]:
     """Returns the plans to race next against the best so far; none where no gain is expected.
+
+    With `in_doubt` also what only might gain: while anything might, nobody can say that there is nothing to gain.
 
     The one rewrite more that is expected to add most and yields the same data, whose key comes with it. In the first
     race also all that is worth joining to it, and that instead where the time does not suffice for both; should it not
     be the same data, it is the one rewrite alone at once. Where nothing else is left, AUTOTUNE everywhere.
     """
     first = not state.races
-    for strongest in waiting(state):
-        if not is_worth_a_race(strongest, state):
-            break
+    for strongest in (one for one in waiting(state) if is_worth_a_race(one, state, in_doubt=in_doubt)):
         single = joined = state.composer.added(state.before, strongest)
         if first:  # what must be proven by itself has no company
             others = [] if strongest.key in state.proven_alone else waiting(state)

@@ -105,10 +105,9 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
 
 
 def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int) -> int:
-    """Pairs for the next of `waiting` rewrites that share the time left; 0 for fewer than `fewest`."""
-    share = state.budget.left(Part.INFORMATION) / waiting
-    count = min(most, int(share / state.seconds(2, rounds=1)))
-    return count if count >= fewest else 0
+    """Pairs for the next of `waiting` rewrites that share the time left, `fewest` at least; 0 where they do not fit."""
+    left, each = state.budget.left(Part.INFORMATION), state.seconds(2, rounds=1)
+    return max(fewest, min(most, int(left / waiting / each))) if left >= fewest * each else 0
 
 
 def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> tuple[tuple[float, ...] | None, str]:

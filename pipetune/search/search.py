@@ -92,7 +92,8 @@ def _go_on(state: SearchState, earlier: EarlierRace) -> None:
         state.notes.append("The plan of the earlier session is not legal any more: the search began from the start.")
     elif state.gate.equal(plan):
         key = plan.rewrites[0].key if len(plan.rewrites) == 1 else plan.key
-        _decide(state, key, [plan], earlier=earlier.ratios if earlier.unit == state.unit else ())
+        ratios = earlier.ratios if earlier.unit == state.unit else ()
+        _decide(state, key, [plan], part=state.part, earlier=ratios)
 
 
 def _race(state: SearchState) -> None:
@@ -107,9 +108,21 @@ def _race(state: SearchState) -> None:
             continue
         key, plans = next_race(state)
         if plans:
-            _decide(state, key, plans)
-        elif not look_again(state):
+            _decide(state, key, plans, part=state.part)
+        elif not look_again(state) and not _race_in_doubt(state):
             break
+
+
+def _race_in_doubt(state: SearchState) -> bool:
+    """Races what only might gain; returns whether there was anything, and time.
+
+    What needs consent, and may gain more, is measured in the time after the search's own.
+    """
+    part = Part.SEARCH if state.asking else state.part
+    key, plans = next_race(state, in_doubt=True) if state.affords_race(1, part, rounds=LOOKS[0]) else ("", [])
+    if plans:
+        _decide(state, key, plans, part=part)
+    return bool(plans)
 
 
 def _has_time_for_a_race(state: SearchState) -> bool:
@@ -124,7 +137,7 @@ def _has_time_for_a_race(state: SearchState) -> bool:
     return state.affords_race(1, state.part, rounds=1)
 
 
-def _decide(state: SearchState, key: str, plans: Sequence[Plan], *, earlier: Sequence[float] = ()) -> None:
+def _decide(state: SearchState, key: str, plans: Sequence[Plan], *, part: Part, earlier: Sequence[float] = ()) -> None:
     """Races plans against the best so far; of several proven at once the smallest is kept.
 
     A larger one takes its place only where it is faster than that with its whole 95 % interval, and training still
@@ -134,10 +147,11 @@ def _decide(state: SearchState, key: str, plans: Sequence[Plan], *, earlier: Seq
         state: of the search.
         key: of the one rewrite more that the first of the plans has.
         plans: the smallest first.
+        part: whose end ends the race.
         earlier: ratios of an earlier race of the one plan.
     """
     state.notify("stage", name="decision")
-    single, *larger = state.race(plans, state.part, earlier=earlier)
+    single, *larger = state.race(plans, part, earlier=earlier)
     state.raced[key] = single
     best = single if single.outcome is Outcome.ACCEPTED else None
     for trial in (one for one in larger if one.outcome is Outcome.ACCEPTED):

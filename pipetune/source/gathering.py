@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -184,22 +183,12 @@ def gather_timeseries_windows(draft: Draft, edit: ReplaceSource, current: Pipeli
     draft = draft.with_position_of(edit.after, edit.gather).with_note(
         f"{_NAME} does not validate its arguments, unlike {UTILITY}."
     )
-    given = dict(zip(_ARGUMENTS, positional, strict=False)) | named
-    if _shuffles(given) and "seed" not in given:
-        draft = draft.with_note(
-            f"Without a seed, {UTILITY} shuffles differently in each run, so the patch cannot be verified by a run."
-        )
     return replace(
         draft,
         sites={name: one for name, one in draft.sites.items() if name not in inside}
         | {edit.gather: CallSite(site.file, end_of_call)},
         problems={**draft.problems, **dict.fromkeys(inside, f"It is made inside {_NAME}, which the patch adds.")},
     )
-
-
-def _shuffles(given: Mapping[str, cst.Arg]) -> bool:
-    shuffle = given.get("shuffle")
-    return shuffle is not None and not (isinstance(shuffle.value, cst.Name) and shuffle.value.value == "False")
 
 
 _MODULES = {"np": "numpy", "tf": "tensorflow"}

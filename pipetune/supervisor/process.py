@@ -183,6 +183,11 @@ def worker(
         yield running
 
 
+_SAME_ORDER = {"PYTHONHASHSEED": "0"}
+"""The order of a set of strings is then the same in every worker, and so are classes or files that a script puts into
+one. A user's own value stays."""
+
+
 def _start(
     command: Sequence[str],
     job: Job,
@@ -200,7 +205,7 @@ def _start(
             stderr=subprocess.STDOUT if output else None,
             pass_fds=handed_down,
             cwd=job.directory or None,
-            env={**os.environ, **environment} if environment else None,
+            env={**({} if attached else _SAME_ORDER), **os.environ, **(environment or {})},
             start_new_session=not attached,
         )
     except OSError as error:

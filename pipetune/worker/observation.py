@@ -110,6 +110,7 @@ class ObservedRun:
         """Runs the script; returns '' if it reached its end or was stopped, else "exit" or "error"."""
         try:
             self._loop_extender.install()
+            script.seed_python()
             script.run(
                 self._job,
                 script.compile_with_extended_loops,

@@ -7,6 +7,7 @@ import builtins
 import importlib.machinery
 import linecache
 import os
+import random
 import runpy
 import sys
 import threading
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType
 from typing import Any
+
+import numpy as np
 
 from pipetune.capture.hooks import Patches
 from pipetune.capture.substitution import substitute
@@ -126,6 +129,19 @@ Compile = Callable[[str | bytes, str], types.CodeType]
 def compile_unchanged(source: str | bytes, path: str) -> types.CodeType:
     """Returns the code that Python itself would compile."""
     return compile(source, path, "exec", dont_inherit=True)
+
+
+_SEED = 0
+
+
+def seed_python() -> None:
+    """Seeds the generators of Python and NumPy, which a script without seeds leaves to chance.
+
+    A script that shuffles its files in Python would else build other data in each process, and the patched script could
+    not be compared with the plan. TensorFlow is not seeded: a global seed would decide which rewrites are legal.
+    """
+    random.seed(_SEED)
+    np.random.seed(_SEED)
 
 
 def run(

@@ -79,7 +79,7 @@ def test_validation_takes_from_the_search_and_from_what_informs_not_from_the_ver
     assert budget.ends(Part.VERIFICATION) == pytest.approx(60)
     clock.advance(37)
     budget.decide()
-    assert budget.left(Part.INFORMATION) == 0
+    assert budget.left(Part.INFORMATION) == pytest.approx(60 - VALIDATION_SECONDS - 37)
     assert budget.seconds_for_validation(verifies=True) == pytest.approx(60 + 3 - 37 - OF_SIXTY[Part.VERIFICATION])
     clock.advance(2)
     budget.end_validation()

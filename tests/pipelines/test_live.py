@@ -192,7 +192,7 @@ def test_saved_dataset_is_read_as_load(tmp_path: Path) -> None:
 
 def test_snapshot_is_read_with_the_operators_tensorflow_adds() -> None:
     pipeline = read(source().snapshot("/tmp/nowhere"))
-    assert [node.op for node in pipeline] == ["opaque", "range", "zip", "snapshot", "map"]
+    assert [node.op for node in pipeline] == ["range", "range", "zip", "snapshot", "map"]
 
 
 def test_list_files_is_names_and_a_shuffle(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ SILENT: list[tuple[str, dict[str, Any], str | None]] = [
     (f"{_FILES} | map | opaque", {}, "may stop reading"),
     (f"{_FILES} | map | scan unknown", {}, "may stop reading"),
     (f"a = {_FILES} | map; b = range 9; zip a b", {}, "may stop reading"),
+    (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", {}, "may stop reading"),
+    (f"{_FILES} | map bytes=1k | repeat | take 10", {}, "may stop reading"),  # asks for no eleventh element
     ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", {}, "draws random numbers"),
     # After a shuffle, each epoch picks other elements, not just another order.
     (f"{_SHUFFLED} | take 5 | map bytes=1k", {}, "depends on the order"),
@@ -146,6 +148,14 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     (f"{_FILES} | map bytes=1k | skip 3 | map random", {}, [_cache("n2")]),
     # What would be read in part before a take is complete after it.
     (f"{_FILES} | map bytes=1k | batch 2 | take 3", {}, [_cache("n3")]),
+    # More than one pass is taken, and what is joined is longer.
+    (f"{_FILES} | map bytes=1k | map random | repeat | take 11", {}, [_cache("n1")]),
+    (f"a = {_FILES} | map bytes=1k | map random; b = range 99 elements=99; zip b a", {}, [_cache("n1")]),
+    (
+        f"a = {_FILES} | map bytes=1k | map random | repeat | take 30; b = range 99 elements=99; zip b a",
+        {},
+        [_cache("n1")],
+    ),
     # It is read more than once.
     (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 2}, [_cache("n2")]),
     (f"{_FILES} | map bytes=1k | repeat 3 | batch 2", {"epochs": 1}, [_cache("n1")]),

@@ -155,5 +155,10 @@ def test_nothing_is_measured_for_information_before_the_decision() -> None:
     assert pairs(state(budget_seconds=800.0, window_seconds=1.0, decided=False)) == 0
 
 
+def test_what_is_expected_to_gain_most_is_measured_where_time_is_short() -> None:
+    short = state(budget_seconds=20.0, window_seconds=1.0)
+    assert pairs(short, waiting=8) == pairs(short, waiting=5) == 4
+
+
 def test_too_few_pairs_are_none() -> None:
     assert pairs(state(budget_seconds=7.0, window_seconds=1.0)) == 0

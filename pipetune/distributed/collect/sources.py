@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pipetune.core.distribution import Definition, SourceText
 from pipetune.core.errors import CannotExpress
-from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.collect import python_literals
 from pipetune.pipelines import live
 from pipetune.pipelines.gathering import source_arrays
@@ -37,13 +37,12 @@ def describe(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
         return replace(_in_memory("from_tensors", dataset), count=int(dataset.cardinality()), gathers_rows=True)
     if node.op == "range":
         start, stop, step = (node.argument(name) for name in ("start", "stop", "step"))
-        kind = "" if dataset._output_type == tf.int64 else f", output_type=tf.{dataset._output_type.name}"
+        last = "tf.int64.max" if stop == tf.int64.max else stop  # of `enumerate`
+        dtype = dataset.element_spec.dtype
+        kind = "" if dtype == tf.int64 else f", output_type=tf.{dtype.name}"
         return SourceText(
-            int(dataset.cardinality()), expression=f"tf.data.Dataset.range({start}, {stop}, {step}{kind})"
+            int(dataset.cardinality()), expression=f"tf.data.Dataset.range({start}, {last}, {step}{kind})"
         )
-    if _is_counter(dataset):
-        first = int(next(iter(dataset)))
-        return SourceText(INFINITE, expression=f"tf.data.Dataset.range({first}, tf.int64.max)")
     if node.op in ("from_tensor_slices", "from_tensors"):
         names = _strings(dataset) if node.op == "from_tensor_slices" else None
         if names and (_reads_files(pipeline, node) or _exist(names)):
@@ -56,17 +55,6 @@ def describe(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
             hint="Write the data to files, or give the generator its worker's part and shard there.",
         )
     raise CannotExpress(f"The source {node.title} has no known distributed form.")
-
-
-def _is_counter(dataset: Any) -> bool:
-    """Whether a dataset is the infinite range that `enumerate` zips with its input; only its variant is accessible."""
-    spec = dataset.element_spec
-    return (
-        type(dataset).__name__ == "_VariantDataset"
-        and spec == tf.TensorSpec((), tf.int64)
-        and int(dataset.cardinality()) == INFINITE
-        and [int(value) for value in dataset.take(2)] in ([n, n + 1] for n in (int(next(iter(dataset))),))
-    )
 
 
 def _strings(dataset: Any) -> tuple[str, ...] | None:
