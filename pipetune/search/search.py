@@ -13,6 +13,7 @@ from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.ablation import ablate
 from pipetune.search.candidates import look, look_again, next_race, open_plans
 from pipetune.search.composing import structural
+from pipetune.search.evidence import WORTH
 from pipetune.search.information import measure_baselines, measure_offers
 from pipetune.search.meter import rate_from
 from pipetune.search.race import EarlierRace
@@ -107,22 +108,23 @@ def _race(state: SearchState) -> None:
         if look(state):
             continue
         key, plans = next_race(state)
-        if plans:
-            _decide(state, key, plans, part=state.part)
-        elif not look_again(state) and not _race_in_doubt(state):
+        if not plans and look_again(state):
+            continue
+        if not plans:
+            key, plans = next_race(state, in_doubt=True)
+        part = _part_for(plans, state)
+        if not plans or not state.affords_race(len(plans), part, rounds=1):
             break
-
-
-def _race_in_doubt(state: SearchState) -> bool:
-    """Races what only might gain; returns whether there was anything, and time.
-
-    What needs consent, and may gain more, is measured in the time after the search's own.
-    """
-    part = Part.SEARCH if state.asking else state.part
-    key, plans = next_race(state, in_doubt=True) if state.affords_race(1, part, rounds=LOOKS[0]) else ("", [])
-    if plans:
         _decide(state, key, plans, part=part)
-    return bool(plans)
+
+
+def _part_for(plans: Sequence[Plan], state: SearchState) -> Part:
+    """Returns whose time a race of these plans may use.
+
+    Where none is expected to gain, what needs consent may gain more: it is measured in the time after the search's own.
+    """
+    expected = any(state.expected(plan) >= WORTH for plan in plans)
+    return state.part if expected or not state.asking else Part.SEARCH
 
 
 def _has_time_for_a_race(state: SearchState) -> bool:

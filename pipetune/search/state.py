@@ -178,7 +178,7 @@ class SearchState:
             part=part,
             error=share,
             earlier=earlier,
-            expects_large_gain=any(self._expected(plan) >= math.log(LARGE_GAIN) for plan in plans),
+            expects_large_gain=any(self.expected(plan) >= math.log(LARGE_GAIN) for plan in plans),
         )
         self.note(*trials)
         for trial in trials:
@@ -188,7 +188,7 @@ class SearchState:
                 self.left_out[trial.plan.rewrites[0].key] = REASONS[trial.outcome], trial.why
         return trials
 
-    def _expected(self, plan: Plan) -> float:
+    def expected(self, plan: Plan) -> float:
         """Returns the log of what a plan gains over the best so far, if anything."""
         return (self.gains.of(plan, self.chosen) if self.chosen else self.gains.told(plan)).expected
 
