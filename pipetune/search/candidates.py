@@ -97,7 +97,9 @@ def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = Fa
     known = state.gains.added(rewrite, state.chosen)
     if state.chosen is not None:
         return known.probability >= LIKELY_ENOUGH
-    return not state.races or known.expected >= WORTH or (in_doubt and known.probability >= NOTHING_BELOW)
+    if not state.races or known.expected >= WORTH:
+        return True
+    return in_doubt and state.gains.told(state.composer.plan([rewrite])).probability >= NOTHING_BELOW
 
 
 def open_plans(state: SearchState) -> list[Plan]:

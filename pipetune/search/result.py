@@ -154,7 +154,7 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
     for key, raced in state.raced.items():
         if raced is not None and (raced.ratios or raced.outcome is not Outcome.UNDECIDED):
             decided[key] = _settled(state, raced)
-    still = {one.key for one in waiting(state) if is_worth_a_race(one, state, in_doubt=True)} | set(state.raced)
+    still = {one.key for one in waiting(state) if is_worth_a_race(one, state)} | set(state.raced)
     left = {one.key for one in state.left()}
     skipped = not_run(state)
     asking = {one.key: missing_consent(one, state.settings) for one in state.asking}

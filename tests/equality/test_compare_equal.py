@@ -467,3 +467,13 @@ def test_python_randomness_is_no_proof() -> None:
     assert next(check for check in found.checks if check.name == "randomness").equal is True
     cached = edited(dataset, Insert(after=node(dataset, "map"), op="cache", id="cache@1"), safety=Safety.STATISTICAL)
     assert not cached.equal
+
+
+def test_numbered_batches_of_a_random_map() -> None:
+    """The number beside a batch belongs to no row of it."""
+    made = numbers().map(image_draw).batch(4).repeat().take(20).enumerate()
+    edits = (
+        Insert(node(made, "zip"), "prefetch", "p", {"buffer_size": 2}),
+        SetArgument(node(made, "map"), "num_parallel_calls", 2),
+    )
+    assert_proven(edited(made, *edits, safety=Safety.STATISTICAL))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -9,7 +11,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.measure.variant_costs import measure_batch_costs
 from pipetune.pipelines import live
-from pipetune.probes import batches
+from pipetune.probes import batches, splits
 
 
 def test_batch_costs_are_measured_only_for_maps_that_can_run_on_batches() -> None:
@@ -31,4 +33,15 @@ def test_function_that_fails_on_the_data_has_no_batch_cost() -> None:
     told = batches.annotate_batches(source, source.pipeline)
     assert told["n1"].function is not None and told["n1"].function.on_batches is not None
     assert not told["n1"].function.on_batches.why_not
+    assert measure_batch_costs(source, told) == {}
+
+
+def test_rows_upstream_of_what_cannot_be_rebuilt_have_no_batch_cost(tmp_path: Path) -> None:
+    """`make_csv_dataset` shuffles the names of its files in memory, and reads them by an operator of its own."""
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n" + "1,2\n" * 20)
+    dataset = tf.data.experimental.make_csv_dataset([str(path)], 4, label_name="b", num_epochs=1)
+    source = live.read(dataset)
+    told = splits.annotate_gathers(source, source.pipeline)
+    assert any(node.gathering is not None and not node.gathering.why_not for node in told)
     assert measure_batch_costs(source, told) == {}

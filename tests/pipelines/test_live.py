@@ -16,7 +16,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.pipelines import call_sites, live
 from tests.pipelines.unknown import _Unknown
 from tests.starting import search_path
@@ -193,6 +193,14 @@ def test_saved_dataset_is_read_as_load(tmp_path: Path) -> None:
 def test_snapshot_is_read_with_the_operators_tensorflow_adds() -> None:
     pipeline = read(source().snapshot("/tmp/nowhere"))
     assert [node.op for node in pipeline] == ["range", "range", "zip", "snapshot", "map"]
+
+
+def test_enumerate_is_an_endless_range_and_a_zip() -> None:
+    made = source().enumerate(start=3)
+    found = live.read(made)
+    counter = next(node for node in found.pipeline if node.argument("stop") == tf.int64.max)
+    assert (counter.op, counter.argument("start"), counter.cardinality) == ("range", 3, INFINITE)
+    assert live.first_number(Dataset.random(seed=1)) is None and live.first_number(source()) is None
 
 
 def test_list_files_is_names_and_a_shuffle(tmp_path: Path) -> None:

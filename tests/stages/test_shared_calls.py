@@ -132,9 +132,7 @@ def test_what_a_strategy_derives_from_a_dataset_is_no_other_dataset(tmp_path: Pa
     with call_sites.Recorder():
         dataset = tf.data.TFRecordDataset([path]).batch(2)
         divided = dataset.map(lambda row: row).prefetch(2)
-    found = siblings(live.read(dataset), [])
-    assert not [one.pipeline for one in found if one.dataset is divided]
-    assert all("batch" not in [node.op for node in one.pipeline] for one in found)
+    assert siblings(live.read(dataset), []) == [] and divided is not None
 
 
 def test_cache_is_not_added_to_shared_call() -> None:

@@ -6,12 +6,14 @@ import importlib.machinery
 import json
 import linecache
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pipetune.core.errors import PipetuneError
@@ -153,3 +155,12 @@ def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
     assert linecache.updatecache(str(helper), {}) == ["value = 'patched'\n"]  # AutoGraph calls this for every function
     assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     assert helper.read_text() == "value = 'file'\n"
+
+
+def test_a_script_without_seeds_draws_the_same_in_every_process() -> None:
+    draws = []
+    for _ in range(2):
+        random.random(), np.random.random()
+        script.seed_python()
+        draws.append((random.random(), np.random.randint(1_000_000)))
+    assert draws[0] == draws[1]
