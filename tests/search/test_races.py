@@ -10,8 +10,12 @@ from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Prediction, Trial, Window
 from pipetune.core.session import RejectionReason
+from pipetune.core.time_plan import Part
+from pipetune.search.candidates import next_race
+from pipetune.search.evidence import Shown
 from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
+from pipetune.search.search import _part_for
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
 
@@ -290,3 +294,24 @@ def test_autotune_everywhere_is_a_candidate_whatever_its_parts_show_alone() -> N
 
     useless = Scene([*rewrites("ab"), *parts], runner(), expected=expecting({one.key: 0.7 for one in parts})).run()
     assert not any(together <= {one.key for one in trial.plan.rewrites} for trial in useless.trials if trial.ratios)
+
+
+def test_what_only_might_gain_is_raced_once_nothing_else_is_left() -> None:
+    """With windows that tell little, a gain is not out of sight: nobody can say yet that there is nothing to gain."""
+    made = Scene(rewrites("ab"), runner(), expected=expecting({}, why="Python")).state()
+    made.races, made.gains.spread = 1, 0.4
+    made.gains.shown["a@n1"].append(Shown(made.candidates[0], made.base, 1.0, 1.0))
+    made.gains.shown["b@n1"] += [Shown(made.candidates[1], made.base, rate, 1.0) for rate in (0.7, 0.8, 0.75)]
+    assert next_race(made) == ("", [])
+    key, plans = next_race(made, in_doubt=True)
+    assert (key, [names(plan) for plan in plans]) == ("a@n1", [["a"]])
+    assert next_race(made, in_doubt=True) == ("", [])
+
+
+def test_what_is_not_expected_to_gain_leaves_time_for_what_needs_consent() -> None:
+    candidates = [*rewrites("ab"), rewrite("c", safety=Safety.REORDERS)]
+    asking = Scene(candidates, runner(), expected=expecting({"a@n1": 1.5})).state()
+    alone = Scene(rewrites("ab"), runner(), expected=expecting({"a@n1": 1.5})).state()
+    plan_a, plan_b = (asking.composer.plan([one]) for one in candidates[:2])
+    assert _part_for([plan_b], asking) is Part.SEARCH
+    assert _part_for([plan_a, plan_b], asking) is _part_for([plan_b], alone) is Part.EXTENSION
