@@ -118,7 +118,8 @@ def row_hashes(element: Any) -> list[str]:
 
     A component without axes, as the number that `enumerate` puts beside a batch, belongs to no row.
     """
-    components = [part for part in tf.nest.flatten(element) if part.shape.rank != 0]
+    parts = tf.nest.flatten(element)
+    components = [part for part in parts if not (isinstance(part, tf.Tensor) and part.shape.rank == 0)]
     if all(isinstance(part, tf.Tensor) and part.dtype != tf.string for part in components):
         arrays = [part.numpy() for part in components]
         return [
