@@ -36,8 +36,8 @@ UNKNOWN_ERROR = 0.5
 
 CHANGES_SOMETHING, UNKNOWN_CHANGES = 0.3, 0.15
 """Of all plans that are tried: how many change the rate at all. Of the 120 plans of `reports/accuracy.json` 35 do; half
-as many are assumed where the model cannot tell. In simulated sessions, of ten candidates one of which gains or none, 86 %
-of what is then called likely truly gains."""
+as many are assumed where the model cannot tell. In simulated sessions, of ten candidates one of which gains or none,
+86 % of what is then called likely truly gains."""
 
 NO_CHANGE_SPREAD = 0.02
 """Deviation of the log of the true ratio of a rewrite that changes nothing that matters."""
