@@ -156,8 +156,8 @@ def _likely(count: int, seed: int, say: Say) -> Likely:
     return Likely(len(ended), likely, right, interval.low, interval.high)
 
 
-def smallest_gain(power: Sequence[Power], scene: str) -> float | None:
-    """Returns the smallest gain from which on every larger one tried is found in 90 % of the sessions of a scene."""
+def _smallest_gain(power: Sequence[Power], scene: str) -> float | None:
+    """The smallest gain from which on every larger one tried is found in 90 % of the sessions of a scene."""
     found = {one.gain: one.by_scene[scene].count / one.by_scene[scene].sessions for one in power}
     smallest = None
     for gain in sorted(found, reverse=True):
@@ -193,7 +193,7 @@ def claims(found: FalsePositives, *, quick: bool) -> Sequence[Claim]:
 
 def _power_claim(power: Sequence[Power], *, predicts: bool) -> Claim:
     asked = [one for one in power if one.predicts == predicts]
-    smallest = [f"{scene} {_gain(smallest_gain(asked, scene))}" for scene in asked[0].by_scene]
+    smallest = [f"{scene} {_gain(_smallest_gain(asked, scene))}" for scene in asked[0].by_scene]
     subject = "smallest true gain found in 90 % of sessions" + (", without a model's word" if not predicts else "")
     return Claim(subject, "; ".join(smallest))
 

@@ -24,7 +24,6 @@ from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "cache"
 
-
 _MAX_PROPOSALS = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
 """Maximum number of in-memory places proposed per safety class: each costs the search a whole epoch to fill. A place of
 a weaker class must save more than the best place of the stricter classes."""

@@ -365,20 +365,18 @@ class Gains:
 
     def _corrected(self, plan: Plan, over: Plan, *, cpu: bool) -> Prior:
         """The model's word, less what it was wrong by on what `plan` has another answer in place of."""
-        prior, have = self.prior(plan, over, cpu=cpu), {one.key for one in over.rewrites}
-        more = [one for one in plan.rewrites if one.key not in have]
+        prior, more = self.prior(plan, over, cpu=cpu), _more(plan, over)
         if len(more) > 1:
             alone = (self.prior(plan, self.composer.without(plan, [one]), cpu=cpu).predicted for one in more)
             prior = replace(prior, parts=tuple(alone))
-        if have <= {one.key for one in plan.rewrites}:
+        if not _more(over, plan):
             return prior
         wrong = self.of(over).expected - self.prior(over, self.base, cpu=cpu).mean
         return replace(prior, mean=prior.mean - wrong)
 
     def _shown(self, plan: Plan, over: Plan, *, cpu: bool) -> list[float]:
         """What short windows of the one rewrite more show; those beside another plan, as the model expects it here."""
-        have = {one.key for one in over.rewrites}
-        more = [one for one in plan.rewrites if one.key not in have]
+        more = _more(plan, over)
         if len(more) != 1:
             return []
         found = []
@@ -387,6 +385,11 @@ class Gains:
             here = self.prior(plan, over, cpu=cpu).mean
             found.append((one.cpu if cpu else one.rate) * math.exp(here - there))
         return found
+
+
+def _more(plan: Plan, over: Plan) -> list[Rewrite]:
+    have = {one.key for one in over.rewrites}
+    return [one for one in plan.rewrites if one.key not in have]
 
 
 def _ratio(one: float | None, other: float | None) -> float | None:

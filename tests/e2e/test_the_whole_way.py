@@ -198,7 +198,7 @@ def test_session_is_reported_in_other_formats(done: Done, format: str) -> None:
 def test_report_is_one_self_contained_file(done: Done) -> None:
     html = (done.results / "report.html").read_text()
     assert 'src="http' not in html and 'href="http' not in html.replace('href="http://www.w3.org', "")
-    for text in ("overlap.py:39", "prefetch", "parallel-map", "Training speedup", "AUTOTUNE"):
+    for text in ("overlap.py:44", "prefetch", "parallel-map", "Training speedup", "AUTOTUNE"):
         assert text in html
 
 
