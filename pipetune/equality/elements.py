@@ -29,9 +29,30 @@ class DrawnElements:
     values: tuple[Any, ...] = field(default=(), compare=False)  # the elements themselves, if they were kept
 
     @property
+    def comparable(self) -> int:
+        """How many elements of another run can be compared with these: one more than there are, if these are all.
+
+        One more reveals that the other run adds elements.
+        """
+        return len(self.hashes) + self.complete
+
+    def limited(self, count: int) -> DrawnElements:
+        """Returns the first `count` elements."""
+        if len(self.hashes) <= count:
+            return self
+        hashes = self.hashes[:count]
+        raised = sum(map(is_error, hashes))
+        return DrawnElements(hashes, errors=self.errors[:raised], values=self.values[:count])
+
+    @property
     def digests(self) -> list[str]:
         """One hash per element."""
         return [hashlib.sha256("/".join(parts).encode()).hexdigest()[:24] for parts in self.hashes]
+
+
+def is_error(hashes: tuple[str, ...]) -> bool:
+    """Whether these hashes represent an exception that was raised in place of an element."""
+    return len(hashes) == 1 and hashes[0].startswith("raises ")
 
 
 def draw_elements(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +16,13 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.edits import Safety
 from pipetune.core.errors import CannotReplay
+from pipetune.core.pipeline import Pipeline
 from pipetune.equality import elements, recordings, sample, sharing
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.generated_inputs import ChangedRegion
 from pipetune.equality.pinning import PinnedDataset, PinningOptions, pin_dataset
 from pipetune.equality.sharing import ComparedPipeline
-from pipetune.pipelines import gathering, live
+from pipetune.pipelines import call_sites, gathering, live
 
 _EXPANDING_ELEMENTS = 4  # source elements taken if each one becomes many downstream (file names)
 _MIN_COPIES = 48  # source elements in the randomness check, at least
@@ -47,6 +50,7 @@ class SerializedPipeline:
 
     content: bytes
     spec: Any
+    passes: recordings.PassCounter  # of its recorded source
 
 
 class PairedRuns:
@@ -67,8 +71,12 @@ class PairedRuns:
         self.notes: list[str] = []
         shared = sharing.frontier(*sides)
         drawn = {*shared, *sharing.cut_points(*sides, shared, 0)}
-        self.needed = max(
-            sample.elements_needed(sides[0].live, side.pipeline, drawn, minimum=limits.elements) for side in sides
+        self.needed, self._least = (
+            max(
+                sample.elements_needed(sides[0].live, side.pipeline, drawn, minimum=minimum, full_batches=full_batches)
+                for side in sides
+            )
+            for minimum, full_batches in ((limits.elements, 2), (2, 1))
         )
         self.count = sample.count_with_partial_batch(sides[0].pipeline, self.needed, full=self.whole_epochs)
         self.normalize_zeros = False  # whether -0.0 and denormals are treated as 0.0
@@ -76,8 +84,7 @@ class PairedRuns:
         self.recordings: dict[str, recordings.RecordedElements] = {}
         self._start, self._seconds, self._seed = time.monotonic(), limits.seconds, limits.seed
         self._folder = folder
-        self._runs = 0
-        self._pass_counter = recordings.PassCounter()
+        self._runs = itertools.count(1)
         self._built: dict[tuple[bool, bool, int, int], tuple[SerializedPipeline, SerializedPipeline]] = {}
         self._exact_count = (
             False  # whether exactly `count` elements are served, regardless of the size of the last batch
@@ -168,8 +175,9 @@ class PairedRuns:
         """
         key = (copies, self._exact_count, self.count, self.expanding_elements)
         if key not in self._built:
-            one, other = self._build(copies=copies)
-            self._built[key] = (_serialize(one), _serialize(other))
+            passes = recordings.PassCounter(), recordings.PassCounter()
+            one, other = self._build(passes, copies=copies)
+            self._built[key] = (_serialize(one, passes[0]), _serialize(other, passes[1]))
         return self._built[key]
 
     def pin(self, graph: SerializedPipeline, pins: PinningOptions) -> PinnedDataset:
@@ -178,9 +186,46 @@ class PairedRuns:
         Raises:
             CannotPin: something random cannot be fixed.
         """
-        self._runs += 1
-        self._pass_counter.reset()
-        return pin_dataset(graph.content, graph.spec, pins, folder=f"{self._folder}/{self._runs}")
+        graph.passes.reset()
+        return pin_dataset(graph.content, graph.spec, pins, folder=f"{self._folder}/{next(self._runs)}")
+
+    def draw_both(
+        self,
+        graphs: tuple[SerializedPipeline, SerializedPipeline],
+        pins: PinningOptions,
+        *,
+        count: int,
+        until_share: float,
+    ) -> tuple[DrawnElements, DrawnElements]:
+        """Returns elements of both pipelines, of the second as many as can be compared with those of the first.
+
+        Both run at once, one on each of two cores, unless a state that a function changes may be theirs in common.
+
+        Args:
+            graphs: the pipelines.
+            pins: how to pin them.
+            count: number of elements to draw from each, at most.
+            until_share: share of the time limit at which drawing ends.
+
+        Raises:
+            CannotPin: something random cannot be fixed.
+            IncomparableElement: an element contains something that cannot be compared.
+        """
+        if any(_may_share_state(side.pipeline) for side in self.sides):
+            middle = (self.elapsed + until_share) / 2
+            first = self.draw(graphs[0], pins, count=count, until_share=middle)
+            until_share = max(until_share, self.elapsed + 0.1)
+            return first, self.draw(graphs[1], pins, count=first.comparable, until_share=until_share)
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            beside = executor.submit(self._draw_beside, graphs[0], pins, count=count, until_share=until_share)
+            second = self.draw(graphs[1], pins, count=count, until_share=until_share)
+            first = beside.result()
+        return first, second.limited(first.comparable)
+
+    def _draw_beside(self, *args: Any, **kwargs: Any) -> DrawnElements:
+        """As `draw`, on a thread of its own."""
+        with call_sites.running_workflow():
+            return self.draw(*args, **kwargs)
 
     def draw(
         self,
@@ -243,11 +288,14 @@ class PairedRuns:
         limits = {size: known.get(size, max(2, self.count // 3)) for size in buffers}
         return {size: limit for size, limit in sorted(limits.items()) if limit < size}
 
-    def shrink(self, factor: float) -> None:
-        """Reduces the sample to this fraction."""
+    def shrink(self, factor: float) -> float:
+        """Reduces the sample to this fraction, but keeps a full batch and a partial one; returns the fraction."""
+        before = self.expanding_elements + self.count
         self.expanding_elements = max(1, round(self.expanding_elements * factor))
-        count = max(2, round(self.count * factor))
-        self.count = sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
+        count = max(self._least, round(self.count * factor))
+        count = sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
+        self.count = min(self.count, count)
+        return (self.expanding_elements + self.count) / before
 
     @property
     def batch_size(self) -> int:
@@ -305,16 +353,18 @@ class PairedRuns:
         """The share of the time limit that is used up."""
         return (time.monotonic() - self._start) / self._seconds
 
-    def _build(self, *, copies: bool) -> tuple[Any, Any]:
-        given = {name: recordings.serve(one, self._pass_counter, **self._served_part(name, one, copies=copies))
-                 for name, one in self.recordings.items()}  # fmt: skip
+    def _build(self, passes: Sequence[recordings.PassCounter], *, copies: bool) -> tuple[Any, Any]:
+        sources = [(name, one, self._served_part(name, one, copies=copies)) for name, one in self.recordings.items()]
         if copies:
-            given |= self._copies_downstream()
+            sources += [(name, one, {"copies_of_first": self.copy_count}) for name, one in self._recorded_downstream()]
+        given, given_other = (
+            {name: recordings.serve(one, counter, **part) for name, one, part in sources} for counter in passes
+        )
         cut = self.copy_count if copies else self.count
         cuts = {} if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings, cut)
         numbers, rows = self._gathered_rows(copies=copies)
         try:
-            return self.sides[0].build(given, cuts), self.sides[1].build({**given, **numbers}, cuts, rows)
+            return self.sides[0].build(given, cuts), self.sides[1].build({**given_other, **numbers}, cuts, rows)
         except CannotReplay as error:
             if copies:
                 raise CannotCompare(f"an operator cannot be rebuilt on another source: {error.message}") from error
@@ -336,16 +386,14 @@ class PairedRuns:
             return {"count": count}
         return {"count": sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)}
 
-    def _copies_downstream(self) -> Mapping[str, Any]:
-        """Returns copies of one element for operators upstream of all draws: rows then differ only by their draws."""
-        given = {}
+    def _recorded_downstream(self) -> Iterator[tuple[str, recordings.RecordedElements]]:
+        """Yields one element of each operator upstream of all draws: rows of copies then differ only by their draws."""
         for name in sharing.expanded_without_draws(*self.sides):
             first = recordings.record(
                 self.sides[0].live.datasets[name].take(1), count=1, deadline=self.time_at(1.2), max_bytes=1
             )
             if len(first):
-                given[name] = recordings.serve(first, self._pass_counter, copies_of_first=self.copy_count)
-        return given
+                yield name, first
 
     def _gathered_rows(self, *, copies: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Returns datasets of the indices, and of the served rows, for arrays whose rows the candidate gathers.
@@ -393,9 +441,18 @@ def _is_dense(spec: Any) -> bool:
     return all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in tf.nest.flatten(spec))
 
 
-def _serialize(dataset: Any) -> SerializedPipeline:
+def _may_share_state(pipeline: Pipeline) -> bool:
+    """Whether two runs of a pipeline may influence each other: it runs Python, or changes variables or tables."""
+    return any(
+        node.op in ("from_generator", "opaque")
+        or (node.function is not None and (node.function.python or node.function.may_change_state))
+        for node in pipeline
+    )
+
+
+def _serialize(dataset: Any, passes: recordings.PassCounter) -> SerializedPipeline:
     try:
-        return SerializedPipeline(tensorflow_private.serialized_graph(dataset), dataset.element_spec)
+        return SerializedPipeline(tensorflow_private.serialized_graph(dataset), dataset.element_spec, passes)
     except Exception as error:  # TensorFlow raises many kinds; nothing but its serializer runs here
         reason = str(error).strip().splitlines() or [""]
         raise CannotCompare(f"the pipeline cannot be serialized: {reason[0]}"[:300]) from error

@@ -14,7 +14,7 @@ from pipetune.core.edits import Safety
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.results import EqualityCheck
 from pipetune.equality import generated_inputs
-from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, randomness_check
+from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, is_error, randomness_check
 from pipetune.equality.paired_runs import CannotCompare, PairedRuns, SerializedPipeline
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions
 
@@ -97,11 +97,6 @@ def _relative_difference(one: Any, other: Any) -> float:
     return float(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1.0))) if a.size else 0.0
 
 
-def is_error(hashes: tuple[str, ...]) -> bool:
-    """Whether these hashes represent an exception that was raised in place of an element."""
-    return len(hashes) == 1 and hashes[0].startswith("raises ")
-
-
 def _or_more(run: DrawnElements) -> str:
     return "" if run.complete else " or more"
 
@@ -110,7 +105,7 @@ EPOCHS = 3  # whole epochs compared, by judgement: one shows no change between e
 _NO_LIMIT = 1_000_000  # elements: more than any sample yields
 _MAX_SHORTER_TRIES = 5  # each with half the sample, by judgement: after so many halvings little would be compared
 _TIME_MARGIN = 1.3  # safety factor on the time of three epochs, estimated from one
-_MAX_OVERTIME = 2.0  # in time limits: how long shorter samples are tried if three epochs did not fit
+_MAX_OVERTIME = 3.0  # in time limits: how long shorter samples are tried if three epochs did not fit
 _LAST_BATCH_SHARE = 0.5  # share of the time limit for each epoch with another number of rows in its last batch
 _GENERATED_RUN_SHARE = 0.3  # share of the time limit for one run of the functions on generated elements
 _ZERO_SIGN_NOTE = "Signs of zeros and the handling of denormals differ, as they do between scalar and vectorized code."
@@ -194,15 +189,16 @@ class EqualityProof:
             return checks
         seconds = (self._runs.elapsed - begin) / self._runs.drawn_share(*runs)
         fits = (until - self._runs.elapsed) / max(1e-9, _TIME_MARGIN * EPOCHS * seconds)
-        if fits < 1:
-            self._runs.shrink(fits)
+        if fits < 1 and self._runs.shrink(fits) > _TIME_MARGIN * fits:
+            until = _MAX_OVERTIME  # a shorter sample would not fill a batch
         for _ in range(_MAX_SHORTER_TRIES):
             before = self._runs.elapsed
             check = self._epochs(one, other, pins, until)
             if check.equal is not None or self._runs.elapsed > _MAX_OVERTIME:
                 break
             # If the speed was overestimated, three epochs do not fit, and fewer of them prove nothing.
-            self._runs.shrink(0.5)
+            if self._runs.shrink(0.5) == 1.0:
+                break
             until = max(until, 2 * self._runs.elapsed - before)
         checks.append(check)
         return [*checks, *self._last_batches(pins)] if check.equal else checks
@@ -388,14 +384,8 @@ class EqualityProof:
     def _draw(
         self, graphs: tuple[SerializedPipeline, SerializedPipeline], pins: PinningOptions, *, until: float
     ) -> tuple[DrawnElements, DrawnElements]:
-        """Draws from both pipelines: half of the time for the first, the rest for the second."""
         whole = bool(pins.epochs) or self._runs.whole_epochs
-        middle = (self._runs.elapsed + until) / 2
-        count = _NO_LIMIT if whole else self._runs.count
-        first = self._runs.draw(graphs[0], pins, count=count, until_share=middle)
-        # One more than the original yields reveals added elements.
-        count = len(first.hashes) + first.complete
-        return first, self._runs.draw(graphs[1], pins, count=count, until_share=max(until, self._runs.elapsed + 0.1))
+        return self._runs.draw_both(graphs, pins, count=_NO_LIMIT if whole else self._runs.count, until_share=until)
 
     def _extended_until(self, share: float) -> float:
         """Returns `share`, or a tenth of the time limit from now if that is later."""

@@ -24,8 +24,10 @@ _MAX_ROWS = 200_000
 """Limit for rows of in-memory arrays, which are not drawn one by one."""
 
 
-def elements_needed(source: live.LivePipeline, pipeline: Pipeline, names: Iterable[str], *, minimum: int) -> int:
-    """Returns how many elements operators must yield for two full batches, a partial one and output past skips.
+def elements_needed(
+    source: live.LivePipeline, pipeline: Pipeline, names: Iterable[str], *, minimum: int, full_batches: int = 2
+) -> int:
+    """Returns how many elements operators must yield for some full batches, a partial one and output past skips.
 
     Always enough for two of the largest window or group, at any cost; for batches, limited to the number that can be
     drawn in time (`_MAX_ELEMENTS`, `_MAX_ROWS`).
@@ -35,9 +37,12 @@ def elements_needed(source: live.LivePipeline, pipeline: Pipeline, names: Iterab
         pipeline: its pipeline, or an edited form of it.
         names: ids of the operators whose elements are recorded or cut; ids that `pipeline` does not have are ignored.
         minimum: lower bound of the result.
+        full_batches: number of full batches.
     """
     names = [name for name in names if name in pipeline]
-    required = _required_elements(source, pipeline, {pipeline.output.id: 3 if batch_sizes(pipeline) else minimum})
+    required = _required_elements(
+        source, pipeline, {pipeline.output.id: full_batches + 1 if batch_sizes(pipeline) else minimum}
+    )
     minimum = max([minimum, *(elements_for_two_windows(source, pipeline, name) for name in names)])
     rows_in_memory = names and all(pipeline[name].op == "from_tensor_slices" for name in names)
     most = max(minimum, _MAX_ROWS if rows_in_memory else _MAX_ELEMENTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import pathlib
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -477,3 +478,49 @@ def test_numbered_batches_of_a_random_map() -> None:
         SetArgument(node(made, "map"), "num_parallel_calls", 2),
     )
     assert_proven(edited(made, *edits, safety=Safety.STATISTICAL))
+
+
+def _slow(number: Any) -> Any:
+    """Takes some 10 ms."""
+    matrix = tf.random.stateless_normal([700, 700], seed=(1, 2)) + tf.cast(number, tf.float32)
+    return tf.reduce_max(tf.linalg.matmul(matrix, matrix)) + tf.cast(number, tf.float32)
+
+
+def test_a_sample_that_there_is_little_time_for_still_fills_a_batch() -> None:
+    """Three epochs of half a batch, which `drop_remainder` drops, show nothing."""
+    dataset = tf.data.Dataset.range(1000).map(_slow).batch(32, drop_remainder=True)
+    source = live.read(dataset)
+    (name,) = (node.id for node in source.pipeline if node.op == "map")
+    edits = [SetArgument(name, "num_parallel_calls", 2)]
+    found = compare(source, apply_edits(source.pipeline, edits), Safety.EXACT, elements=64, time_limit_seconds=3.0)
+    (epochs,) = (check for check in found.checks if check.name == "epochs")
+    assert epochs.equal or "time ran out" in epochs.detail
+
+
+def test_runs_of_both_pipelines_overlap_unless_they_share_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    original = PairedRuns.draw
+
+    def draw(self: PairedRuns, *args: Any, **kwargs: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(PairedRuns, "draw", draw)
+    for function, overlap in (
+        (lambda x: x + 1, True),
+        (lambda x: tf.py_function(lambda y: y + 1, [x], x.dtype), False),
+    ):
+        threads.clear()
+        dataset = tf.data.Dataset.range(40).map(function).batch(8)
+        source = live.read(dataset)
+        edits = [Insert(source.pipeline.output.id, "prefetch", "p", {"buffer_size": 2})]
+        assert compare(source, apply_edits(source.pipeline, edits), Safety.EXACT, elements=24).equal
+        assert (len(set(threads)) > 1) is overlap
+
+
+def test_elements_beyond_those_of_the_other_run_are_left_out() -> None:
+    run = DrawnElements((("a",), ("raises E",), ("b",)), complete=True, errors=("E",), values=(1, None, 2))
+    assert run.comparable == 4 and run.limited(4) is run
+    cut = run.limited(2)
+    assert (cut.hashes, cut.errors, cut.values, cut.complete) == ((("a",), ("raises E",)), ("E",), (1, None), False)
+    assert cut.comparable == 2 and run.limited(1).errors == ()
