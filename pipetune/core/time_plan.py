@@ -108,8 +108,10 @@ OPERATOR_COSTS = Measurement(Part.PREPARATION, 3.0, most=8.0)
 FILE_READS = Measurement(Part.PREPARATION, 3.0, most=5.0)
 ELEMENT_COUNT = Measurement(Part.PREPARATION, 3.0, most=5.0, least=0.5)
 RUNTIME_OVERHEADS = Measurement(Part.PREPARATION, 1.0, most=2.0, least=0.4)
+BATCH_COSTS = Measurement(Part.PREPARATION, 2.0, most=4.0, least=0.3)
+VARIANT_COSTS = Measurement(Part.PREPARATION, 3.0, most=6.0, least=2.0)
 AUTOTUNE_SETTLING = Measurement(Part.PREPARATION, 2.0, most=3.0)
-COMPARISON = Measurement(Part.SEARCH, 7.5, most=20.0, least=4.0)  # of one plan; a search compares two as a rule
+COMPARISON = Measurement(Part.SEARCH, 5.0, most=20.0, least=4.0)  # of one plan; a search compares two as a rule
 MEMORY_GROWTH = Measurement(Part.INFORMATION, 2.5, most=2.5)
 READ_SWEEPS = Measurement(Part.INFORMATION, 3.0, most=5.0)
 EPOCHS = Measurement(Part.INFORMATION, 6.0, most=6.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -41,6 +41,7 @@ _COMPILATION_NOTE = (
 )
 _KEPT = 4  # datasets kept: a memory cache lives as long as its dataset object
 _SHORTEST_SETTLE_SECONDS = 0.3  # wait for AUTOTUNE, at least; by judgement: less leaves more windows unconverged
+_WARM_UP_STEPS = 2  # before a window of training steps; fewer where steps are so slow that it has hardly more
 _FILL_CHUNK = 64  # elements that fill a cache per Python step: with two logical devices a step of one takes 0.5 ms
 _FILL_LIMIT_SECONDS = 60.0  # to fill one cache, by judgement: slower plans fail, a longer limit takes trial time
 
@@ -91,6 +92,7 @@ class TensorFlowRunner:
         self._state = protection.snapshot()
         self.load = LoadMeter(cgroup=throttling_group())
         self.autotune_readings: dict[str, AutotuneValues] = {}  # by plan key: of the window observed longest
+        self.seconds_around: defaultdict[str, list[float]] = defaultdict(list)  # of windows, beside what they measure
         self.notes: list[str] = []  # remarks on the figures of training windows, for the report
 
     @property
@@ -130,7 +132,7 @@ class TensorFlowRunner:
         Raises:
             RunFailed: the pipeline cannot be built, raised, or is empty.
         """
-        with self.measuring():
+        with self._timed("input") as timed, self.measuring():
             dataset = self._dataset(plan)
             parts = 1 if self._distributed_input is None else self._distributed_input.parts_per_element
             log = ParameterLog(repeated=not windows.is_endless(dataset), divided=parts > 1)
@@ -149,6 +151,7 @@ class TensorFlowRunner:
                     on_poll=log.poll,
                 )
             self._keep_longest_reading(plan, log)
+            timed.append(window.wall_seconds)
             return self._with_load(window)
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
@@ -213,6 +216,13 @@ class TensorFlowRunner:
         return apply_edits(self.source.pipeline, plan.edits)
 
     @contextlib.contextmanager
+    def _timed(self, unit: str) -> Iterator[list[float]]:
+        """Context manager around a window: what the window itself measures is appended to the list."""
+        started, measured = time.perf_counter(), list[float]()
+        yield measured
+        self.seconds_around[unit].append(time.perf_counter() - started - sum(measured))
+
+    @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Context manager for code that runs the pipeline: restores the state of the script on exit.
 
@@ -239,8 +249,10 @@ class TensorFlowRunner:
     def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
         self.drop_file_caches()
         try:
-            with self.measuring(), self.load.window():
-                window = self.consumer.window(dataset, steps=steps, warmup=2)
+            unit = "bound" if dataset is self._bound else "training"
+            with self._timed(unit) as timed, self.measuring(), self.load.window():
+                window = self.consumer.window(dataset, steps=steps, warmup=min(_WARM_UP_STEPS, steps - 1))
+                timed.append(window.wall_seconds)
         except StepRaised as failure:
             if not as_written:
                 raise  # a rewrite may pass elements to the step that it does not accept

@@ -43,6 +43,7 @@ def measure_stall(
     *,
     clock: Clock,
     limit_seconds: float,
+    input_seconds: float = 0.0,
     seed: int,
     steps: int | None = None,
     window_seconds: float = 0.7,
@@ -53,6 +54,7 @@ def measure_stall(
     Args:
         real: runs that many steps on the input as written.
         bound: runs that many steps on one repeated batch.
+        input_seconds: what the input alone takes for a step, as far as known.
         steps: per window; None: chosen so that a window takes about `window_seconds`.
         most_steps: in a window so chosen; few where the consumer may run out of steps.
 
@@ -62,12 +64,16 @@ def measure_stall(
     started = clock.now()
     draw = random.Random(seed)
     warm = bound(_SLOW_STEPS)  # traces and warms what the first steps of a model need
-    fewest = _SLOW_STEPS if 4 * _FEWEST_STEPS * warm.step_seconds > limit_seconds else _FEWEST_STEPS
+    slowest = max(warm.step_seconds, input_seconds)
+    fewest = _SLOW_STEPS if 4 * _FEWEST_STEPS * slowest > limit_seconds else _FEWEST_STEPS
     first = real(fewest)
     count = steps or max(fewest, min(most_steps, round(window_seconds / first.step_seconds)))
     reals: list[Window] = []
     bounds: list[Window] = []
     longest = 0.0
+    if count == fewest == _SLOW_STEPS:  # too slow to be thrown away
+        reals.append(first)
+        bounds.append(bound(count))
     for look in ROUNDS:
         while len(reals) < look:
             before = clock.now()

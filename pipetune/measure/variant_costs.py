@@ -6,8 +6,8 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipetune import tensorflow_private
@@ -15,6 +15,7 @@ from pipetune.core.edits import Remove, ReplaceSource, apply_edits
 from pipetune.core.errors import CannotReplay
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, map_functions
 from pipetune.pipelines.function_splitting import SplittableFunction
@@ -25,13 +26,13 @@ from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 
 _ALTERNATING_SECONDS = 0.05  # of an average pass, at least
-_ALTERNATING_ROUNDS = 5  # by judgement: fewer make the median depend on one disturbed round, more take longer
-_MOST_SECONDS = 0.6  # of all rounds together; at least two are run. By judgement: it decides which plan is tried first
+_FEWEST_ROUNDS, _MOST_ROUNDS = 2, 5  # by judgement: few depend on one disturbed round, more take longer
+_MOST_SECONDS = 0.6  # of all rounds together, if more than the fewest. By judgement: they decide what is tried first
 
 
 def alternating_cpu_seconds(
     dataset: Any, elements: int, make_variants: Callable[[Any], Sequence[Any]]
-) -> tuple[list[tuple[float, ...]], int]:
+) -> list[tuple[float, ...]]:
     """Returns the CPU seconds of the process for one pass through each variant, round by round.
 
     Args:
@@ -40,11 +41,11 @@ def alternating_cpu_seconds(
         make_variants: builds the variants from a dataset that repeats the elements kept.
 
     Returns:
-        The CPU seconds of a pass through the plain input and through each variant, one tuple per round; and the number
-        of elements in a pass.
+        The CPU seconds of a pass through the plain input and through each variant, one tuple per round.
     """
     kept = dataset.take(elements).cache()
-    count = sum(1 for _ in kept)  # later passes read them from memory
+    for _ in kept:  # later passes read them from memory
+        pass
 
     def undisturbed(plain: Any) -> list[Any]:
         return [windows.without_optimizations(one) for one in (plain, *make_variants(plain))]
@@ -52,8 +53,8 @@ def alternating_cpu_seconds(
     once = [_cpu_seconds(one) for one in undisturbed(kept)]
     repeats = math.ceil(_ALTERNATING_SECONDS / max(1e-6, sum(once) / max(1, len(once) - 1)))
     measured = undisturbed(kept.repeat(repeats))
-    rounds = max(2, min(_ALTERNATING_ROUNDS, int(_MOST_SECONDS / max(1e-6, repeats * sum(once)))))
-    return [tuple(_cpu_seconds(one) for one in measured) for _ in range(rounds)], repeats * count
+    rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(_MOST_SECONDS / max(1e-6, repeats * sum(once)))))
+    return [tuple(_cpu_seconds(one) for one in measured) for _ in range(rounds)]
 
 
 def _cpu_seconds(dataset: Any) -> float:
@@ -66,10 +67,14 @@ def _cpu_seconds(dataset: Any) -> float:
 
 _SECONDS = 0.05  # per window
 _ROUNDS = 3  # windows, by judgement: the fewest of which a median ignores one that was disturbed
+_PATIENCE = 3  # times as long as these windows take; where a batch takes that long, one window is measured
+_FEWEST_BATCHES = 3  # in a window, one before it among them
 
 
-def measure_batch_costs(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
-    """Returns seconds per batch, by node id; nodes that failed are left out.
+def measure_batch_costs(
+    source: live.LivePipeline, annotated: Pipeline, profile: Profile | None = None, *, seconds: float
+) -> Mapping[str, float]:
+    """Returns seconds per batch, by node id; nodes that failed, and those there is no time for, are left out.
 
     For a map, the time of its function called on one batch. For an array in memory, the time to number the rows,
     pass the indices on and gather the rows.
@@ -77,17 +82,24 @@ def measure_batch_costs(source: live.LivePipeline, annotated: Pipeline) -> Mappi
     Args:
         source: the live pipeline.
         annotated: the pipeline of `source`, annotated by `annotate_batches` and `annotate_gathers`.
+        profile: what the functions cost for one element: so much for each element of a batch is expected.
+        seconds: of all measurements together.
     """
     found: dict[str, float] = {}
+    end = time.perf_counter() + seconds
     for node in annotated:
         batch = downstream_batch(annotated, node)
         answer = node.gathering or (node.function.on_batches if node.function is not None else None)
         if answer is None or answer.why_not or batch is None:
             continue
+        rows = batch.argument("batch_size")
+        most = _FEWEST_BATCHES * (rows if isinstance(rows, int) else 1) * _own_seconds([node.id], profile)
+        if time.perf_counter() + most > end:
+            continue
         try:
             with windows.as_run_failed():
-                seconds = _gathering_seconds if node.gathering else _function_seconds
-                found[node.id] = seconds(source, annotated, node, batch)
+                measure = _gathering_seconds if node.gathering else _function_seconds
+                found[node.id] = measure(source, annotated, node, batch)
         except (RunFailed, CannotReplay):
             continue  # a trial that runs it will report the reason
     return found
@@ -108,8 +120,16 @@ def _function_seconds(source: live.LivePipeline, _annotated: Pipeline, node: Nod
             tensorflow_private.python_function(original._map_func), answer.form, plain.element_spec
         )
         called = plain.map(function, synchronous=True)
-    rounds = [_window(called) - _window(plain) for _ in range(_ROUNDS)]
-    return max(0.0, statistics.median(rounds))
+    return max(0.0, _median_over_rounds(lambda: _window(called) - _window(plain)))
+
+
+def _median_over_rounds(measure: Callable[[], float]) -> float:
+    """Returns the median of `_ROUNDS` values, or of as many as the time of usual windows suffices for."""
+    end = time.perf_counter() + _PATIENCE * _ROUNDS * _SECONDS
+    values = [measure()]
+    while len(values) < _ROUNDS and time.perf_counter() < end:
+        values.append(measure())
+    return statistics.median(values)
 
 
 def _gathering_seconds(source: live.LivePipeline, annotated: Pipeline, node: Node, batch: Node) -> float:
@@ -124,7 +144,7 @@ def _gathering_seconds(source: live.LivePipeline, annotated: Pipeline, node: Nod
     path = {gather.gather, *(above.id for above in edited.upstream(gather.gather))}
     part = replace(edited, nodes=tuple(one for one in edited if one.id in path))
     rows = replay(source, part).repeat()
-    return statistics.median(_window(rows) for _ in range(_ROUNDS))
+    return _median_over_rounds(lambda: _window(rows))
 
 
 def _window(dataset: Any) -> float:
@@ -142,98 +162,186 @@ def _window(dataset: Any) -> float:
         free_iterators()
 
 
-_SHARE_ELEMENTS = 64  # kept in memory and reused
+_MOST_ELEMENTS, _FEWEST_ELEMENTS = 64, 2  # kept in memory and reused
 
 
-def measure_variant_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, Mapping[str, float]]:
-    """Returns the share of CPU time that remains if a map's graph is edited, or maps become one, by node and variant.
+@dataclass(frozen=True)
+class RemainingShares:
+    """The share of its CPU time that a map keeps, as far as it was measured.
 
     Args:
-        source: the live pipeline.
-        annotated: the pipeline of `source`, annotated by `annotate_crops`, `annotate_branches` and `annotate_fusions`.
+        variants: by variant of its function.
+        shrinking: if it decodes at a smaller scale.
+        head: of the part that precedes its first random draw.
     """
-    found: dict[str, dict[str, float]] = {}
-    for node in annotated:
-        shares = {FunctionVariant.FUSED: _fused_share(source, node)}
-        for form, edit in map_functions.GRAPH_EDITS.items():
-            answer = node.function.edited_graph(form) if node.function is not None else None
-            shares[form] = _share(source, node, edit) if answer is not None and not answer.why_not else None
-        known = {form.value: share for form, share in shares.items() if share is not None}
-        if known:
-            found[node.id] = known
-    return found
+
+    variants: Mapping[str, float] | None = None
+    shrinking: float | None = None
+    head: float | None = None
 
 
-def _fused_share(source: live.LivePipeline, node: Node) -> float | None:
-    """Returns the share that remains of the cost of consecutive maps, called as one in the last of them."""
-    fused = node.function.fused if node.function is not None else None
-    if fused is None or fused.why_not:
-        return None
-    names = (*fused.first, node.id)
+@dataclass(frozen=True)
+class _Comparison:
+    """What is timed on the same elements: a map, or several in a row, and other forms of them.
 
-    def forms(plain: Any) -> list[Any]:
+    Args:
+        node: the last of the maps.
+        above: the dataset whose elements they get.
+        original: applies the maps as they are.
+        forms: the others, by what they are.
+        fill_seconds: what an element takes to make before the maps, as far as known.
+        own_seconds: what it takes in the maps.
+    """
+
+    node: str
+    above: Any
+    original: Callable[[Any], Any]
+    forms: Mapping[str, Callable[[Any], Any]]
+    fill_seconds: float
+    own_seconds: float
+
+    def elements(self, seconds: float) -> int:
+        """Returns how many elements fit into so much time; below the fewest if these do not."""
+        passes = (1 + _FEWEST_ROUNDS) * (1 + len(self.forms))
+        each = self.fill_seconds + passes * self.own_seconds
+        return min(_MOST_ELEMENTS, int(seconds / max(each, 1e-9)))
+
+    def shares(self, elements: int) -> dict[str, float]:
+        """Returns the median share, over the rounds, that each form takes of the CPU time of the original."""
+        try:
+            with windows.as_run_failed():
+                rounds = alternating_cpu_seconds(self.above, elements, self._datasets)
+        except RunFailed:
+            return {}  # a trial that runs it will report the reason
+        rounds = [one for one in rounds if one[1] > one[0]]
+        return {
+            name: statistics.median(max(0.0, one[2 + place] - one[0]) / (one[1] - one[0]) for one in rounds)
+            for place, name in enumerate(self.forms)
+            if rounds
+        }
+
+    def _datasets(self, plain: Any) -> list[Any]:
         with tensorflow_private.reusing_traced_functions():
-            apart = plain
-            for name in names:
-                apart = apart.map(source.datasets[name]._map_func, synchronous=True)
-        return [apart, plain.map(map_functions.compose_maps(source, names), synchronous=True)]
-
-    return _remaining_share(source.datasets[source.pipeline[names[0]].inputs[0]], forms)
+            return [apply(plain) for apply in (self.original, *self.forms.values())]
 
 
-def measure_shrinking_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
-    """Returns the share of CPU time that remains if a map decodes at a smaller scale, by node id.
-
-    Args:
-        source: the live pipeline.
-        annotated: the pipeline of `source`, annotated by `annotate_scales`.
-    """
-    found: dict[str, float | None] = {}
-    for node in annotated:
-        answer = node.function.shrinking if node.function is not None else None
-        if answer is not None and not answer.why_not:
-            found[node.id] = _share(source, node, functools.partial(decode_at_scale, ratio=answer.ratio))
-    return {name: share for name, share in found.items() if share is not None}
+_SHRINKING = "shrinking"
 
 
-def _share(source: live.LivePipeline, node: Node, make_variant: Callable[[Any], Any]) -> float | None:
-    """Returns the share of a function that a variant of it takes; None if it fails, or takes too little time."""
-    traced = source.datasets[node.id]._map_func
+def measure_shares(
+    source: live.LivePipeline, annotated: Pipeline, profile: Profile | None = None, *, seconds: float
+) -> Mapping[str, RemainingShares]:
+    """Returns the share of its cost that remains if a map's graph is edited or split, or maps become one, by node id.
 
-    def forms(plain: Any) -> list[Any]:
-        with tensorflow_private.reusing_traced_functions():
-            return [plain.map(one, synchronous=True) for one in (traced, make_variant(traced))]
-
-    return _remaining_share(source.datasets[node.inputs[0]], forms)
-
-
-def _remaining_share(dataset: Any, forms: Callable[[Any], list[Any]]) -> float | None:
-    """Returns the median share, over the rounds, that the second form takes of the CPU time of the first."""
-    try:
-        with windows.as_run_failed():
-            rounds, _ = alternating_cpu_seconds(dataset, _SHARE_ELEMENTS, forms)
-    except RunFailed:
-        return None  # a trial that runs it will report the reason
-    shares = [max(0.0, after - nothing) / (before - nothing) for nothing, before, after in rounds if before > nothing]
-    return statistics.median(shares) if shares else None
-
-
-def measure_head_shares(source: live.LivePipeline, annotated: Pipeline) -> Mapping[str, float]:
-    """Returns the share of a function's CPU time that precedes its first random draw, by node id.
-
-    Functions that fail, or take too little time to measure, are left out.
+    Variants that fail are left out, and those for which the time does not suffice.
 
     Args:
         source: the live pipeline.
-        annotated: the pipeline of `source`, annotated by `annotate_splits`.
+        annotated: the pipeline of `source`, as annotated by `probes.annotation`.
+        profile: what the operators cost; by it the elements are chosen that fit into the time.
+        seconds: of all measurements together. Where elements are few, a random function may by chance be cheap in all.
     """
-    found: dict[str, float | None] = {}
+    comparisons = [*_edited(source, annotated, profile), *_fused(source, annotated, profile)]
+    comparisons.sort(key=lambda one: one.fill_seconds + one.own_seconds)  # what the cheap ones leave is for the others
+    end = time.perf_counter() + seconds
+    measured: dict[str, dict[str, float]] = {}
+    for place, comparison in enumerate(comparisons):
+        left = end - time.perf_counter()
+        elements = comparison.elements(left / (len(comparisons) - place))
+        if elements < _FEWEST_ELEMENTS <= comparison.elements(left):
+            elements = _FEWEST_ELEMENTS
+        if elements >= _FEWEST_ELEMENTS:
+            measured.setdefault(comparison.node, {}).update(comparison.shares(elements))
+    return {node: _by_kind(shares) for node, shares in measured.items() if shares}
+
+
+def _by_kind(shares: dict[str, float]) -> RemainingShares:
+    shrinking, head = shares.pop(_SHRINKING, None), shares.pop(FunctionVariant.HEAD.value, None)
+    return RemainingShares(shares or None, shrinking, None if head is None else min(1.0, head))
+
+
+def _edited(source: live.LivePipeline, annotated: Pipeline, profile: Profile | None) -> Iterator[_Comparison]:
+    """Yields every map whose graph can be edited or split, with each of these variants."""
     for node in annotated:
-        split = node.function.before_draws if node.function is not None else None
-        if split is not None and not split.why_not:
-            found[node.id] = _share(source, node, functools.partial(_head, position=split.position))
-    return {name: min(1.0, share) for name, share in found.items() if share is not None}
+        if edits := _edits(node):
+            traced = source.datasets[node.id]._map_func
+            yield _Comparison(
+                node.id,
+                source.datasets[node.inputs[0]],
+                functools.partial(_map, function=traced),
+                {name: functools.partial(_map_edited, traced=traced, edit=edit) for name, edit in edits.items()},
+                _seconds_above(annotated, node.id, profile),
+                _own_seconds([node.id], profile),
+            )
+
+
+def _edits(node: Node) -> dict[str, Callable[[Any], Any]]:
+    """Returns what makes each variant of the traced function of `node` that shares its input."""
+    function = node.function
+    if function is None:
+        return {}
+    answers = {form: function.edited_graph(form) for form in map_functions.GRAPH_EDITS}
+    edits = {
+        form.value: map_functions.GRAPH_EDITS[form]
+        for form, answer in answers.items()
+        if answer is not None and not answer.why_not
+    }
+    if function.shrinking is not None and not function.shrinking.why_not:
+        edits[_SHRINKING] = functools.partial(decode_at_scale, ratio=function.shrinking.ratio)
+    if function.before_draws is not None and not function.before_draws.why_not:
+        edits[FunctionVariant.HEAD.value] = functools.partial(_head, position=function.before_draws.position)
+    return edits
+
+
+def _fused(source: live.LivePipeline, annotated: Pipeline, profile: Profile | None) -> Iterator[_Comparison]:
+    """Yields every run of maps that could become one."""
+    for node in annotated:
+        fused = node.function.fused if node.function is not None else None
+        if fused is None or fused.why_not:
+            continue
+        names = (*fused.first, node.id)
+        yield _Comparison(
+            node.id,
+            source.datasets[source.pipeline[names[0]].inputs[0]],
+            functools.partial(_map_apart, functions=[source.datasets[name]._map_func for name in names]),
+            {FunctionVariant.FUSED.value: functools.partial(_map_fused, source=source, names=names)},
+            _seconds_above(annotated, names[0], profile),
+            _own_seconds(names, profile),
+        )
+
+
+def _map(plain: Any, *, function: Any) -> Any:
+    return plain.map(function, synchronous=True)
+
+
+def _map_edited(plain: Any, *, traced: Any, edit: Callable[[Any], Any]) -> Any:
+    return plain.map(edit(traced), synchronous=True)
+
+
+def _map_apart(plain: Any, *, functions: Sequence[Any]) -> Any:
+    for function in functions:
+        plain = plain.map(function, synchronous=True)
+    return plain
+
+
+def _map_fused(plain: Any, *, source: live.LivePipeline, names: tuple[str, ...]) -> Any:
+    return plain.map(map_functions.compose_maps(source, names), synchronous=True)
 
 
 def _head(traced: Any, *, position: int) -> Any:
     return SplittableFunction(traced).head(position)
+
+
+def _own_seconds(names: Sequence[str], profile: Profile | None) -> float:
+    """Returns the CPU seconds of these operators per element of the last; unknown ones count as none."""
+    costs = [profile.operator(name) for name in names] if profile is not None else []
+    return sum(cost.cpu_seconds or 0.0 for cost in costs if cost is not None)
+
+
+def _seconds_above(annotated: Pipeline, name: str, profile: Profile | None) -> float:
+    """Returns the seconds that all operators upstream take for an element of `name`, as far as known."""
+    own = profile.operator(name) if profile is not None else None
+    if profile is None or own is None or not own.visits:
+        return 0.0
+    costs = [profile.operator(node.id) for node in annotated.upstream(name)]
+    return sum((cost.visits or 0.0) * (cost.wall_seconds or 0.0) / own.visits for cost in costs if cost is not None)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 
 from pipetune.capture import findings
 from pipetune.core.edits import Plan, Rewrite, SetArgument
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
-from pipetune.core.profile import Diagnosis, Profile, Verdict
+from pipetune.core.profile import Diagnosis, OperatorProfile, Profile, Verdict
 from pipetune.core.results import Prediction, Rate, Trial
 from pipetune.core.storage import description, tfds_reads
-from pipetune.core.time_plan import ELEMENT_COUNT, RUNTIME_OVERHEADS
+from pipetune.core.time_plan import BATCH_COSTS, ELEMENT_COUNT, RUNTIME_OVERHEADS, VARIANT_COSTS
 from pipetune.measure.epochs import measure_next, measure_overheads
-from pipetune.measure.variant_costs import (
-    measure_batch_costs,
-    measure_head_shares,
-    measure_shrinking_shares,
-    measure_variant_shares,
-)
+from pipetune.measure.variant_costs import RemainingShares, measure_batch_costs, measure_shares
 from pipetune.model.bottleneck import diagnose, what_if
 from pipetune.model.throughput import predict_examples
 from pipetune.pipelines import call_sites, resume_points
@@ -28,6 +24,7 @@ from pipetune.rewrites import baselines, freeze_autotune, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.parallel_map import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
+from pipetune.search.meter import EarlierWindows
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
 from pipetune.search.search import search
@@ -70,24 +67,31 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         overheads = measure_overheads(study.cores, seconds=seconds)
         if (taking := measure_next(source.dataset.element_spec)) is not None:
             overheads = replace(overheads, next_seconds=taking)
-        on_batch = measure_batch_costs(source, annotated)
-        shares = measure_variant_shares(source, annotated)
-        shrinking = measure_shrinking_shares(source, annotated)
-        heads = measure_head_shares(source, annotated)
+        study.journal.report_progress("measuring what rewritten functions cost")
+        seconds = study.time_plan.seconds_for(BATCH_COSTS)
+        on_batch = measure_batch_costs(source, annotated, profile, seconds=seconds)
+        seconds = study.time_plan.seconds_for(VARIANT_COSTS)
+        shares = measure_shares(source, annotated, profile, seconds=seconds)
     operators = tuple(
-        replace(
-            one,
-            on_batch_seconds=on_batch.get(one.node),
-            variant_shares=shares.get(one.node),
-            shrinking_share=shrinking.get(one.node),
-            head_share=heads.get(one.node),
-        )
-        for one in profile.operators
+        with_variants(one, on_batch.get(one.node), shares.get(one.node, RemainingShares())) for one in profile.operators
     )
     profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)
     study.runner.profile = profile
     study.journal.update_dataset(profile=profile)
     return profile
+
+
+def with_variants(
+    operator: OperatorProfile, on_batch_seconds: float | None, shares: RemainingShares
+) -> OperatorProfile:
+    """Returns the operator with what was measured of other variants of its function."""
+    return replace(
+        operator,
+        on_batch_seconds=on_batch_seconds,
+        variant_shares=shares.variants,
+        shrinking_share=shares.shrinking,
+        head_share=shares.head,
+    )
 
 
 def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningResult:
@@ -123,6 +127,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             only_promising=little,
             most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
             bound_seconds=profile.consumer.bound_seconds,
+            earlier=_earlier_windows(study, profile),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
         found = search(state, earlier=_race_to_resume(study))
@@ -141,6 +146,12 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
     return PlanningResult(found, variants, earlier)
+
+
+def _earlier_windows(study: Study, profile: Profile) -> EarlierWindows | None:
+    step, around = profile.consumer.real_seconds, study.runner.seconds_around
+    steps, alone = around["training"], around["input"]
+    return EarlierWindows(step, median(steps), median(alone)) if step and steps and alone else None
 
 
 def _race_to_resume(study: Study) -> EarlierRace | None:

@@ -138,6 +138,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
             lambda steps: runner.bound_window(steps=steps),
             clock=SystemClock(),
             limit_seconds=study.time_plan.seconds_for(STALL),
+            input_seconds=input_seconds,
             most_steps=_MOST_LOOP_STEPS if consumer.kind == "loop" else _MOST_STEPS,
             window_seconds=0.15 if study.settings.quick else _STEPS_SECONDS,
             seed=study.settings.seed,

@@ -113,7 +113,7 @@ def test_a_measurement_takes_its_share_up_to_its_most_and_never_more_than_is_lef
     assert budget.seconds_for(STALL) == pytest.approx(3)
     clock.advance(30)
     assert budget.seconds_for(STALL) == STALL.least
-    assert budget.usual_seconds(COMPARISON) == pytest.approx(7.5)
+    assert budget.usual_seconds(COMPARISON) == pytest.approx(5)
 
 
 def test_a_quick_analysis_measures_for_a_fifth_of_the_time() -> None:

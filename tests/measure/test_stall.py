@@ -63,6 +63,16 @@ def test_slow_steps_are_measured_in_short_windows(seconds: float, steps: int) ->
     assert real.calls[1:] == [steps] * (len(real.calls) - 1)
 
 
+def test_a_slow_input_counts_as_slow_steps_and_no_window_is_thrown_away() -> None:
+    """The model alone is quick: that the steps are slow is known from the input."""
+    clock = FakeClock()
+    began = clock.now()
+    real, bound = Steps(clock, 0.8), Steps(clock, 0.05)
+    found = measure_stall(real, bound, clock=clock, limit_seconds=6, input_seconds=0.8, seed=0)
+    assert set(real.calls) == {2} and found.share.pairs == len(real.calls)
+    assert clock.now() - began < 6
+
+
 def test_a_faster_real_step_is_no_negative_share() -> None:
     share = share_of([0.010, 0.010, 0.011], [0.0105, 0.0108, 0.0112])
     assert (share.median, share.low) == (0.0, 0.0)

@@ -9,9 +9,13 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.measure.variant_costs import measure_batch_costs
+from pipetune.core.functions import FunctionVariant
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.measure import variant_costs
+from pipetune.measure.variant_costs import measure_batch_costs, measure_shares
 from pipetune.pipelines import live
-from pipetune.probes import batches, splits
+from pipetune.probes import batches, branching, splits
 
 
 def test_batch_costs_are_measured_only_for_maps_that_can_run_on_batches() -> None:
@@ -19,7 +23,7 @@ def test_batch_costs_are_measured_only_for_maps_that_can_run_on_batches() -> Non
     dataset = dataset.map(lambda x: x + tf.random.uniform([])).batch(8).map(lambda rows: rows * 2.0)
     source = live.read(dataset)
     told = batches.annotate_batches(source, source.pipeline)
-    found = measure_batch_costs(source, told)
+    found = measure_batch_costs(source, told, seconds=60)
     could = {n.id for n in told if n.function and n.function.on_batches and not n.function.on_batches.why_not}
     assert found.keys() == could and "n1" in could and len(could) < 4
     assert all(0 <= seconds < 0.1 for seconds in found.values())
@@ -33,7 +37,7 @@ def test_function_that_fails_on_the_data_has_no_batch_cost() -> None:
     told = batches.annotate_batches(source, source.pipeline)
     assert told["n1"].function is not None and told["n1"].function.on_batches is not None
     assert not told["n1"].function.on_batches.why_not
-    assert measure_batch_costs(source, told) == {}
+    assert measure_batch_costs(source, told, seconds=60) == {}
 
 
 def test_rows_upstream_of_what_cannot_be_rebuilt_have_no_batch_cost(tmp_path: Path) -> None:
@@ -44,4 +48,39 @@ def test_rows_upstream_of_what_cannot_be_rebuilt_have_no_batch_cost(tmp_path: Pa
     source = live.read(dataset)
     told = splits.annotate_gathers(source, source.pipeline)
     assert any(node.gathering is not None and not node.gathering.why_not for node in told)
-    assert measure_batch_costs(source, told) == {}
+    assert measure_batch_costs(source, told, seconds=60) == {}
+
+
+def _profile(pipeline: Pipeline, seconds: float) -> Profile:
+    """Every operator costs so much, for each element of the output."""
+    operators = [
+        OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=seconds, wall_seconds=seconds, visits=1.0)
+        for node in pipeline
+    ]
+    return Profile(tuple(operators), ConsumerProfile("none"), examples_per_element=1.0)
+
+
+def _selecting(image: tf.Tensor) -> tf.Tensor:
+    grey = tf.tile(tf.image.rgb_to_grayscale(image), [1, 1, 3])
+    return tf.where(tf.random.uniform([]) < 0.5, grey, image)
+
+
+@pytest.mark.parametrize(("seconds", "elements"), [(0.001, 64), (0.01, 18), (0.08, 2), (30.0, None)])
+def test_shares_are_measured_on_as_many_elements_as_there_is_time_for(
+    seconds: float, elements: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An element costs its source and, in three passes of both forms, the map: eight times `seconds`."""
+    images = tf.data.Dataset.range(100).map(lambda i: tf.fill([80, 80, 3], tf.cast(i, tf.float32)))
+    source = live.read(images.map(_selecting).batch(4))
+    told = branching.annotate_branches(source, source.pipeline)
+    taken: list[int] = []
+
+    def rounds(dataset: object, count: int, make_variants: object) -> list[tuple[float, ...]]:
+        taken.append(count)
+        return [(1.0, 5.0, 3.0)]
+
+    monkeypatch.setattr(variant_costs, "alternating_cpu_seconds", rounds)
+    shares = measure_shares(source, told, _profile(told, seconds), seconds=1.5)
+    known = [] if elements is None else [elements]
+    assert taken == known
+    assert [one.variants for one in shares.values()] == [{FunctionVariant.BRANCHING: 0.5} for _ in known]

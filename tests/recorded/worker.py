@@ -37,9 +37,7 @@ FUNCTIONS = (
     "pipetune.timing.windows:input_window",
     "pipetune.measure.epochs:measure_overheads",
     "pipetune.measure.variant_costs:measure_batch_costs",
-    "pipetune.measure.variant_costs:measure_variant_shares",
-    "pipetune.measure.variant_costs:measure_shrinking_shares",
-    "pipetune.measure.variant_costs:measure_cut_costs",
+    "pipetune.measure.variant_costs:measure_shares",
     "pipetune.measure.memory:measure_padding",
 )
 """The functions that measure, with their modules."""

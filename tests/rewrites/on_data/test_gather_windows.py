@@ -106,7 +106,7 @@ def test_shuffle_order_is_kept_for_a_seed() -> None:
 def test_gathering_cost_is_measured() -> None:
     source, told = _told(_windows(batch_size=32))
     (node,) = (node for node in told if node.gathering is not None)
-    assert node.op == "prefetch" and measure_batch_costs(source, told).keys() == {node.id}
+    assert node.op == "prefetch" and measure_batch_costs(source, told, seconds=60).keys() == {node.id}
 
 
 def test_long_series_is_compared_in_part() -> None:

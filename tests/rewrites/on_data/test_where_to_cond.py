@@ -15,7 +15,7 @@ from pipetune.core.edits import ReplaceFunction, Safety, SetArgument, apply_edit
 from pipetune.core.functions import Branching, FunctionVariant
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
-from pipetune.measure.variant_costs import measure_variant_shares
+from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.array_selections import select_by_branch
 from pipetune.probes.branching import annotate_branches, probe_branches
@@ -379,9 +379,9 @@ def test_edited_digest_is_that_of_the_replayed_function() -> None:
 
 def test_share_of_the_cost_is_measured() -> None:
     source, _ = _asked(_grey)
-    shares = measure_variant_shares(source, annotate_branches(source, source.pipeline))
-    assert set(shares) == {"n1"} and set(shares["n1"]) == {FunctionVariant.BRANCHING}
-    assert 0 < shares["n1"][FunctionVariant.BRANCHING] < 0.9
+    (shares,) = measure_shares(source, annotate_branches(source, source.pipeline), seconds=60).values()
+    assert shares.variants is not None and set(shares.variants) == {FunctionVariant.BRANCHING}
+    assert 0 < shares.variants[FunctionVariant.BRANCHING] < 0.9
 
 
 def test_probe_of_a_function_that_selects_nothing() -> None:
