@@ -219,8 +219,9 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
     With `in_doubt` also what only might gain: while anything might, nobody can say that there is nothing to gain.
 
     The one rewrite more that is expected to add most and yields the same data, whose key comes with it. In the first
-    race also all that is worth joining to it, and that instead where the time does not suffice for both; should it not
-    be the same data, it is the one rewrite alone at once. Where nothing else is left, AUTOTUNE everywhere.
+    race also all that is worth joining to it, and that instead where the time does not suffice to compare and to race
+    both; should it not be the same data, it is the one rewrite alone at once. Where nothing else is left, AUTOTUNE
+    everywhere.
     """
     first = not state.races
     for strongest in (one for one in waiting(state) if is_worth_a_race(one, state, in_doubt=in_doubt)):
@@ -228,15 +229,16 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
         if first:  # what must be proven by itself has no company
             others = [] if strongest.key in state.proven_alone else waiting(state)
             joined = state.gains.joined([one for one in others if one.key not in state.proven_alone], strongest)
-        if len(joined.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless:
+        hopeless = len(joined.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless
+        if hopeless or not state.budget.affords(state.part, state.gate.cost(0.0)):
             break
         state.raced[strongest.key] = None
-        if not state.gate.equal(single):
-            state.gate.blame(strongest, single)
-            continue
-        if len(joined.rewrites) > len(single.rewrites) and state.gate.equal(joined):
-            return strongest.key, [single, joined] if state.affords_race(2) else [joined]
-        return strongest.key, [single]
+        if joined.key != single.key and state.gate.equal(joined):
+            both = state.affords_race(2, after=state.gate.cost(0.0)) and state.gate.equal(single)
+            return strongest.key, [single, joined] if both else [joined]
+        if state.gate.equal(single):
+            return strongest.key, [single]
+        state.gate.blame(strongest, single)
     return _autotune_everywhere(state)
 
 

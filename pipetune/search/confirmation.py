@@ -29,7 +29,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock
 from pipetune.search.composing import TUNED
 from pipetune.search.evidence import evidence_of_pairs
-from pipetune.search.meter import FEWEST_STEPS, MOST_STEPS, rate_from, rate_of, whole_epochs
+from pipetune.search.meter import MOST_STEPS, fewest_steps, rate_from, rate_of, whole_epochs
 from pipetune.search.neighbours import undisturbed
 from pipetune.search.race import Arm, race
 from pipetune.search.runner import DEFAULTS, Notify, Windows, silent
@@ -254,7 +254,7 @@ class _Pair:
         if self.unit == "training" and seen and not self.settings.steps:
             # As long for the slower of both; the faster is to be seen for a while, too.
             wanted = max(self._seconds / max(seen), self._seconds / 4 / min(seen))
-            self._steps = min(max(math.ceil(wanted), FEWEST_STEPS), MOST_STEPS)
+            self._steps = min(max(math.ceil(wanted), fewest_steps(max(seen))), MOST_STEPS)
             epoch = self.runner.epoch_steps
             if epoch and longest > _START * epoch * max(seen):
                 whole = whole_epochs(self._steps, epoch, most=MOST_STEPS)

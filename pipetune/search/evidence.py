@@ -229,7 +229,12 @@ def _density(distance: float, variance: float) -> float:
 
 
 def spread_of(rates: Sequence[float]) -> float:
-    """Deviation of the log ratio of a short window to the two of the base beside it, from rates of the base."""
+    """Deviation of the log ratio of a short window to the two of the base beside it, from rates of the base.
+
+    That of a quiet machine where there are none.
+    """
+    if not rates:
+        return math.sqrt(1.5) * QUIET_SPREAD
     return math.sqrt(1.5 * steadied_moments([math.log(rate) for rate in rates], spread=QUIET_SPREAD)[1])
 
 

@@ -17,6 +17,11 @@ from pipetune.search.runner import Notify, Runner, silent
 from pipetune.search.statistics import USUAL_PAIRS
 
 FEWEST_STEPS, MOST_STEPS = 5, 200  # of a training window
+FEWEST_SLOW_STEPS = 2
+LONG_ENOUGH_SECONDS = 1.25
+"""Of a training window: where steps are so slow that fewer than `FEWEST_STEPS` take as long, fewer are measured, but
+`FEWEST_SLOW_STEPS` at least. By judgement: the fewest of a quarter of a second each."""
+
 SHORTEST_WINDOW_SECONDS = 0.25
 
 LONGEST_EPOCHS = 3
@@ -27,6 +32,11 @@ LONGEST_WARM_UP = 2
 to this many times the first. Where they still move they never stand still (on a busy machine they go back and
 forth between two values), and that is how the plan runs: its windows count, and the result says so.
 """
+
+
+def fewest_steps(step_seconds: float) -> int:
+    """Returns how many steps a training window has at least, where a step takes so long."""
+    return max(FEWEST_SLOW_STEPS, min(FEWEST_STEPS, math.ceil(LONG_ENOUGH_SECONDS / step_seconds)))
 
 
 class Refused(RunFailed):
@@ -46,6 +56,21 @@ class Taken:
     unit: str  # "input" or "training"; short input windows among the first
     seconds: float  # of the budget, when it was there
     window: Window
+
+
+@dataclass(frozen=True)
+class EarlierWindows:
+    """What windows of the pipeline as written took before the search, in seconds.
+
+    Args:
+        step: of a training step.
+        around_steps: of a training window, beside its steps.
+        around_input: of a window of the input alone, beside the time it measures.
+    """
+
+    step: float
+    around_steps: float
+    around_input: float
 
 
 class Meter:
@@ -77,6 +102,7 @@ class Meter:
         self.runner, self.clock, self.budget = runner, clock, budget
         self.window_seconds, self._warmup_seconds = window_seconds, window_seconds / 2
         self.steps = 2 * FEWEST_STEPS  # of a training window
+        self._fewest_steps = FEWEST_STEPS
         self.restless: list[str] = []  # keys of plans whose AUTOTUNE numbers never stood still
         self._memory_limit_bytes, self._conflict, self._notify = memory_limit_bytes, conflict, notify
         self._failed = failed or {}
@@ -116,31 +142,34 @@ class Meter:
             cost -= self.window_seconds
             self.expect("input", cost)
 
-    def choose_steps(self, base: Plan, *, steps: int | None) -> None:
-        """Set how many steps a training window has, from a first window that is itself thrown away (it warms up).
+    def choose_steps(self, base: Plan, *, steps: int | None, earlier: EarlierWindows | None = None) -> None:
+        """Set how many steps a training window has.
 
         Args:
             base: the pipeline as written.
             steps: what the user asked for; None for about as long as two input windows, fewer where a usual
                 race (8 pairs) would not fit into what is left for the search, and whole epochs where they are short
                 enough (`whole_epochs`).
+            earlier: how long steps take; None: a window is taken for that, and thrown away.
 
         Raises:
             RunFailed: the consumer cannot be switched.
             OutOfBudget: no time for a training window.
         """
         self.steps = steps or 2 * FEWEST_STEPS
-        before = self.clock.now()
-        window = self.window(base, "training", part=Part.SEARCH)
-        if steps:
-            return
-        overhead = max(0.0, self.clock.now() - before - window.wall_seconds)
-        room = 0.7 * self.budget.left(Part.SEARCH) / (2 * USUAL_PAIRS) - overhead
-        seconds = min(2 * self.window_seconds, room)
-        fitting = min(max(math.ceil(seconds / window.step_seconds), FEWEST_STEPS), MOST_STEPS)
-        most = max(fitting, math.ceil(room / window.step_seconds))
-        self.steps = whole_epochs(fitting, self.runner.epoch_steps, most=most) or fitting
-        self.expect("training", overhead + self.steps * window.step_seconds)
+        if earlier is None:
+            before = self.clock.now()
+            window = self.window(base, "training", part=Part.SEARCH)
+            step, overhead = window.step_seconds, max(0.0, self.clock.now() - before - window.wall_seconds)
+        else:
+            step, overhead = earlier.step, earlier.around_steps
+        if not steps:
+            room = 0.7 * self.budget.left(Part.SEARCH) / (2 * USUAL_PAIRS) - overhead
+            self._fewest_steps = fewest_steps(step)
+            fitting = min(max(math.ceil(min(2 * self.window_seconds, room) / step), self._fewest_steps), MOST_STEPS)
+            most = max(fitting, math.ceil(room / step))
+            self.steps = whole_epochs(fitting, self.runner.epoch_steps, most=most) or fitting
+        self.expect("training", overhead + self.steps * step)
 
     def shorten(self, unit: str, *, seconds: float) -> None:
         """Shorten windows of this unit, down to half, where one costs more than `seconds`."""
@@ -152,7 +181,7 @@ class Meter:
             self.expect(unit, cost - (self.window_seconds - shorter))
             self.window_seconds = shorter
         else:
-            steps = max(FEWEST_STEPS, self.steps // 2, round(self.steps * seconds / cost))
+            steps = max(self._fewest_steps, self.steps // 2, round(self.steps * seconds / cost))
             epoch = self.runner.epoch_steps
             if epoch is not None and self.steps % epoch == 0:
                 steps = min(self.steps, epoch * -(-steps // epoch))

@@ -64,7 +64,7 @@ def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchR
 
 
 def _begin(state: SearchState) -> None:
-    """Takes one window of the pipeline as written, by which the others are fitted, and chooses the unit that decides.
+    """Chooses the unit that decides, and how long windows are: by earlier ones, or by one of the pipeline as written.
 
     Training steps decide where model and input share processors, if the consumer can be switched.
 
@@ -73,12 +73,16 @@ def _begin(state: SearchState) -> None:
         OutOfBudget: there is no time for any window.
     """
     state.notify("stage", name="windows")
-    state.rates[DEFAULTS] = rate_from([state.meter.window(state.base, "input", part=Part.SEARCH)])
+    by_steps = state.runner.trains and state.runner.shares_processors
+    if by_steps and state.earlier is not None:
+        state.meter.expect("input", state.earlier.around_input + state.meter.window_seconds)
+    else:
+        state.rates[DEFAULTS] = rate_from([state.meter.window(state.base, "input", part=Part.SEARCH)])
     state.meter.fit_windows()
-    if not (state.runner.trains and state.runner.shares_processors):
+    if not by_steps:
         return
     try:
-        state.meter.choose_steps(state.base, steps=state.settings.steps)
+        state.meter.choose_steps(state.base, steps=state.settings.steps, earlier=state.earlier)
     except (RunFailed, OutOfBudget) as problem:
         state.notes.append(f"Plans were compared by the input alone: {str(problem).rstrip('.')}.")
         return

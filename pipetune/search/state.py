@@ -15,7 +15,7 @@ from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
 from pipetune.search.composing import Composer, Conflict, structural
 from pipetune.search.equality import EqualityGate
 from pipetune.search.evidence import WORTH, Expected, Gains, MostGain
-from pipetune.search.meter import Meter
+from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.race import decide
 from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
 from pipetune.search.statistics import ACCEPT_ABOVE, FIRST_RACE, LARGE_GAIN, TOTAL_ERROR, USUAL_PAIRS
@@ -58,6 +58,7 @@ class SearchState:
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
         most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
         bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
+        earlier: what windows of the pipeline as written took before the search; None where there was none.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class SearchState:
         only_promising: bool = False,
         most_gain: MostGain | None = None,
         bound_seconds: float | None = None,
+        earlier: EarlierWindows | None = None,
     ) -> None:
         clock = clock or SystemClock()
         self.candidates, self.runner, self.baselines = tuple(candidates), runner, baselines
@@ -99,6 +101,7 @@ class SearchState:
         )
         self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
         self.proven_alone, self.most_gain, self.bound_seconds = proven_alone, most_gain, bound_seconds
+        self.earlier = earlier
 
         # What decides.
         self.unit = "input"  # "input" or "training": of the windows
@@ -151,9 +154,11 @@ class SearchState:
         """Returns the seconds that `rounds` rounds of `arms` windows are expected to take."""
         return arms * rounds * self.meter.cost(self.unit)
 
-    def affords_race(self, plans: int, part: Part = Part.SEARCH, *, rounds: int = USUAL_PAIRS) -> bool:
-        """Whether `part` has time for so many rounds of this many plans and the base."""
-        return self.budget.affords(part, self.seconds(plans + 1, rounds=rounds))
+    def affords_race(
+        self, plans: int, part: Part = Part.SEARCH, *, rounds: int = USUAL_PAIRS, after: float = 0.0
+    ) -> bool:
+        """Whether `part` has time for so many rounds of this many plans and the base, `after` so many seconds."""
+        return self.budget.affords(part, after + self.seconds(plans + 1, rounds=rounds))
 
     def race(self, plans: Sequence[Plan], part: Part, *, earlier: Sequence[float] = ()) -> tuple[Trial, ...]:
         """Decides on plans against the best so far, with this race's share of the session's error (`race.decide`).

@@ -10,6 +10,7 @@ from pipetune.core.results import Prediction, Trial
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.evidence import Expected
+from pipetune.search.meter import EarlierWindows
 from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
 from pipetune.search.search import search
@@ -78,6 +79,7 @@ class Scene:
     only_promising: bool = False
     bound_seconds: float | None = None
     earlier: EarlierRace | None = None
+    earlier_windows: EarlierWindows | None = None
     events: list[tuple[str, object]] = field(default_factory=list)
     tried_at: list[tuple[str, float]] = field(default_factory=list)  # plan key and seconds of the budget
 
@@ -107,6 +109,7 @@ class Scene:
             proven_alone=self.proven_alone,
             only_promising=self.only_promising,
             bound_seconds=self.bound_seconds,
+            earlier=self.earlier_windows,
         )
 
     def notify(self, event: str, /, **details: object) -> None:

@@ -219,7 +219,8 @@ def test_every_window_of_a_rewrite_counts_and_narrows_what_is_expected() -> None
 
 
 def test_the_spread_of_windows_is_learned_and_few_say_little() -> None:
-    assert spread_of([100.0]) == pytest.approx(math.sqrt(1.5) * QUIET_SPREAD)
+    for rates in ([], [100.0]):
+        assert spread_of(rates) == pytest.approx(math.sqrt(1.5) * QUIET_SPREAD)
     draw = random.Random(0)
     noisy = [100 * math.exp(draw.gauss(0, 0.3)) for _ in range(40)]
     assert spread_of(noisy) == pytest.approx(math.sqrt(1.5) * 0.3, rel=0.25)

@@ -11,7 +11,7 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Prediction, RunFailed
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
-from pipetune.search.meter import Meter
+from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of
 from pipetune.testing.runner import Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, quiet, rewrites, runner, shared
@@ -400,3 +400,29 @@ def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) 
     assert meter.steps == steps
     meter.shorten("training", seconds=0.1)
     assert meter.steps <= steps and (epoch in (None, 1000) or meter.steps % epoch == 0)
+
+
+def test_windows_that_the_verdict_took_choose_how_long_those_of_the_search_are() -> None:
+    made = runner({"a@n1": 1.5}, step_seconds=0.02, batch_seconds=0.05, shares_processors=True)
+    scene = Scene(rewrites("a"), made, expected=expecting({"a@n1": 1.5}), budget_seconds=60)
+    scene.earlier_windows = EarlierWindows(step=0.05, around_steps=0.3, around_input=0.5)
+    found = scene.run()
+    assert names(found.chosen) == ["a"]
+    training = [key for unit, key in made.windows if unit == "training"]
+    assert made.windows[0][0] == "training", "no window of the input alone, and none that is thrown away"
+    assert training.count("defaults") == training.count("a@n1")
+
+
+@pytest.mark.parametrize(("step", "steps"), [(0.05, 5), (0.25, 5), (0.4, 4), (0.8, 2), (5.0, 2)])
+def test_slow_steps_make_windows_of_few(step: float, steps: int) -> None:
+    made = runner(step_seconds=step, batch_seconds=step, noise=Noise(spread=0.0))
+    meter = Meter(made, made.clock, budget=TimePlan(60, made.clock), window_seconds=0.3)
+    meter.choose_steps(Plan("defaults"), steps=None, earlier=EarlierWindows(step, around_steps=2.0, around_input=1.0))
+    assert meter.steps == steps
+
+
+def test_what_there_is_no_time_to_compare_is_not_begun() -> None:
+    gains = {"a@n1": 1.5, "b@n1": 1.4, "c@n1": 1.3}
+    made = runner(gains, unequal_keys=frozenset(gains), compare_seconds=22.0)
+    found = Scene(rewrites("abc"), made, expected=expecting(gains), budget_seconds=60).run()
+    assert found.chosen is None and len(made.compared) == 2, "the third would have ended after the search"
