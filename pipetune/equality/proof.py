@@ -106,8 +106,8 @@ _NO_LIMIT = 1_000_000  # elements: more than any sample yields
 _MAX_SHORTER_TRIES = 5  # each with half the sample, by judgement: after so many halvings little would be compared
 _TIME_MARGIN = 1.3  # safety factor on the time of three epochs, estimated from one
 _MAX_OVERTIME = 3.0  # in time limits: how long shorter samples are tried if three epochs did not fit
-_LAST_BATCH_SHARE = 0.5  # share of the time limit for each epoch with another number of rows in its last batch
-_GENERATED_RUN_SHARE = 0.3  # share of the time limit for one run of the functions on generated elements
+_LAST_BATCH_SHARE = 1.0  # share of the time limit for each epoch with another number of rows in its last batch
+_GENERATED_RUN_SHARE = 0.45  # share of the time limit for one run of the functions on generated elements
 _ZERO_SIGN_NOTE = "Signs of zeros and the handling of denormals differ, as they do between scalar and vectorized code."
 _PROOF_CHECKS = ("values", "epochs", "randomness", "last batches", "generated inputs")
 
@@ -135,8 +135,8 @@ class EqualityProof:
         Raises:
             CannotCompare, CannotPin, IncomparableElement: the values cannot be compared.
         """
-        self._runs.record(until_share=0.15)
-        if why := self._runs.hidden_error(until_share=0.25):
+        self._runs.record(until_share=0.2)
+        if why := self._runs.hidden_error(until_share=0.3):
             return [EqualityCheck("values", False, why)]
         invented = self._generated_inputs()
         if any(check.equal is False for check in invented):
@@ -183,7 +183,7 @@ class EqualityProof:
             # Another order assigns the draws to other elements; no run is needed to know that.
             return [*checks, EqualityCheck("values", False, "the random draws are assigned to other elements")]
         begin = self._runs.elapsed
-        runs = self._draw(graphs, pins, until=begin + 0.4 * (until - begin))
+        runs = self._draw(graphs, pins, until=begin + 0.25 * (until - begin))
         checks.append(self._values(graphs, pins, *runs))
         if any(check.equal is False for check in checks):
             return checks
