@@ -235,6 +235,8 @@ class _Pair:
         Where the script's own training steps cannot be timed after all, the input alone is measured.
         """
         seen = [step_seconds] if step_seconds else []
+        if step_seconds and not self.settings.steps:
+            self._steps = fewest_steps(step_seconds, usual=_PROBE_STEPS)
         longest = math.inf
         if self.visit is None:
             longest = 0.0

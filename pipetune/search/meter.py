@@ -34,9 +34,9 @@ forth between two values), and that is how the plan runs: its windows count, and
 """
 
 
-def fewest_steps(step_seconds: float) -> int:
-    """Returns how many steps a training window has at least, where a step takes so long."""
-    return max(FEWEST_SLOW_STEPS, min(FEWEST_STEPS, math.ceil(LONG_ENOUGH_SECONDS / step_seconds)))
+def fewest_steps(step_seconds: float, *, usual: int = FEWEST_STEPS) -> int:
+    """Returns the `usual` steps of a short training window, or fewer where a step takes so long."""
+    return max(FEWEST_SLOW_STEPS, min(usual, math.ceil(LONG_ENOUGH_SECONDS / step_seconds)))
 
 
 class Refused(RunFailed):

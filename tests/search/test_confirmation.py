@@ -293,6 +293,15 @@ def test_which_of_both_comes_first_is_drawn() -> None:
     assert set(firsts) == {"defaults", "a@n1"}
 
 
+def test_slow_steps_are_confirmed_in_windows_of_few() -> None:
+    """Windows of five steps of 0.8 s, and of ten before them, took twice what a verification has."""
+    made = runner({"a@n1": 2.0}, noise=quiet(), step_seconds=0.05, batch_seconds=0.8, first_seconds=0.1)
+    began = made.clock.now()
+    found = confirmed(made, seconds=15, step_seconds=0.8, beside_seconds=0)
+    assert found.confirmed and len(found.pairs) == 6
+    assert made.clock.now() - began < 20
+
+
 class BesideNeighbour:
     """Two cores, one taken by another process in half of the windows, or in all: the tuned plan uses both, else one.
 
