@@ -160,6 +160,7 @@ class ConsumerProfile:
     why: str = ""  # why a figure is missing
     bound_cpu_seconds: float | None = None  # CPU time of the process per step with one cached batch
     real_cpu_seconds: float | None = None  # CPU time of the process per real step
+    start_seconds: float = 0.0  # part of `real_seconds`: a step's share of the wait at the start of an epoch
 
     @property
     def model_seconds(self) -> float | None:
@@ -176,11 +177,19 @@ class ConsumerProfile:
         return min(self.predicted_maximum, self.real_seconds) - self.model_seconds
 
     @property
-    def overlap_lost_seconds(self) -> float | None:
-        """The rest of the real step: time in which input and model could have overlapped but did not."""
+    def start_wait_seconds(self) -> float | None:
+        """The step's share of the wait at the start of an epoch, as far as it is left beside model and input wait."""
         if self.real_seconds is None or self.model_seconds is None or self.input_wait_seconds is None:
             return None
-        return self.real_seconds - self.model_seconds - self.input_wait_seconds
+        return min(self.start_seconds, self.real_seconds - self.model_seconds - self.input_wait_seconds)
+
+    @property
+    def overlap_lost_seconds(self) -> float | None:
+        """The rest of the real step: time in which input and model could have overlapped but did not."""
+        start = self.start_wait_seconds
+        if start is None or self.real_seconds is None:
+            return None
+        return self.real_seconds - (self.model_seconds or 0.0) - (self.input_wait_seconds or 0.0) - start
 
     @property
     def predicted_sum(self) -> float | None:
@@ -270,6 +279,7 @@ class Cause(enum.StrEnum):
     PYTHON = "python"  # the bottleneck operator runs Python: one call at a time, regardless of its parallelism
     BUFFER = "buffer"  # fast enough on average, but the final prefetch is too small for its bursts
     NO_PREFETCH = "turns"  # nothing is prefetched: input and model alternate
+    START = "start"  # the start of an epoch, while nothing is delivered: a shuffle buffer is filled, files are opened
     PROCESSORS = "processors"  # input and model together need more CPU time than is available
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import Plan, Safety
 from pipetune.core.sizing import QuantityRange
@@ -43,11 +43,26 @@ class Window:
     others_seconds: float | None = None  # that the same cores ran other processes, not its children; None: unknown
     queued_seconds: float | None = None  # of all threads of the process: ready, without a processor; None: unknown
     cores: int | None = None  # on which the process may run; None: unknown
+    start_seconds: float = 0.0  # per step, beside `wall_seconds`: its share of the start of an epoch
 
     @property
     def step_seconds(self) -> float:
-        """Wall seconds per element."""
-        return self.wall_seconds / self.steps
+        """Wall seconds per element, with its share of the start of an epoch."""
+        return self.wall_seconds / self.steps + self.start_seconds
+
+    def counting_start(self, epoch_steps: int | None, *, more_seconds: float = 0.0) -> Window:
+        """Returns the window with the share of a step of what the start of an epoch takes longer than a step.
+
+        A window of whole epochs has their starts inside.
+
+        Args:
+            epoch_steps: steps of an epoch, after which the input starts anew; None if unknown: no start is counted.
+            more_seconds: what a start takes longer than in this window, whose shuffle buffers may be smaller.
+        """
+        if not epoch_steps or self.steps >= epoch_steps:
+            return self
+        start = max(0.0, self.first_seconds + more_seconds - self.wall_seconds / self.steps)
+        return replace(self, start_seconds=start / epoch_steps)
 
     @property
     def examples_per_second(self) -> float:

@@ -35,6 +35,7 @@ class Stall:
     ratios: tuple[float, ...] = field(default=())  # bound over real, pair by pair
     bound_cpu_seconds: float = 0.0  # of the process, per step on the repeated batch
     real_cpu_seconds: float = 0.0  # of the process, per real step
+    start_seconds: float = 0.0  # of a real step: what the start of an epoch takes longer, per step, than on that batch
 
 
 def measure_stall(
@@ -100,6 +101,11 @@ def measure_stall(
         ratios=tuple(b / r for b, r in zip(bound_seconds, real_seconds, strict=True)),
         bound_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in bounds),
         real_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in reals),
+        start_seconds=max(
+            0.0,
+            statistics.median(window.start_seconds for window in reals)
+            - statistics.median(window.start_seconds for window in bounds),
+        ),
     )
 
 

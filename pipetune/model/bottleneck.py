@@ -42,8 +42,12 @@ def explain(pipeline: Pipeline, profile: Profile, bottleneck: str | None, cores:
     wait, lost, real = consumer.input_wait_seconds, consumer.overlap_lost_seconds, consumer.real_seconds
     if consumer.wait_share is not None and consumer.wait_share.median < _SMALL:
         return Explanation(Cause.CONSUMER)
-    if real and consumer.bound_seconds and (consumer.input_seconds or real) < _SMALL * real:
+    if real and consumer.bound_seconds and (consumer.input_seconds or real) + consumer.start_seconds < _SMALL * real:
         return Explanation(Cause.CONSUMER)  # even without any overlap, the input would not matter
+    start = consumer.start_wait_seconds
+    if wait is not None and lost is not None and start is not None and real and start > max(wait, lost, _SMALL * real):
+        share = f"{100 * start / real:.0f} %"
+        return Explanation(Cause.START, None, f"The start of each epoch takes {share} of the time of training.")
     if wait is not None and lost is not None and real and lost > wait and lost > _SMALL * real:
         found = _overlap(pipeline, profile, lost, cores)
         if found is not None:

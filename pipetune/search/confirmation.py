@@ -55,9 +55,8 @@ _WINDOWS_SHARE = 0.5
 """Of the time: what the windows of the first look may take in all; beside each its first element takes time, too."""
 
 _START = 0.05
-"""Of an epoch: what its first element takes (a shuffle buffer is filled) counts from here on.
-
-Windows are then whole epochs, or where these are too long, the first element of each window counts once an epoch."""
+"""Of an epoch: where its first element takes more (a shuffle buffer is filled), windows are whole epochs, if there is
+time for these."""
 
 _NOTABLE = 1.03  # by what factor other processes change the ratio where that is said; by judgement
 
@@ -210,7 +209,6 @@ class _Pair:
         self._seconds_of_pairs = 0.0
         self._steps = self.settings.steps or _PROBE_STEPS
         self._seconds = _LEAST_SECONDS
-        self._epoch_steps: int | None = None  # set where the first element of a window counts once an epoch
 
     @property
     def least(self) -> float:
@@ -249,7 +247,7 @@ class _Pair:
                     self.unit = "input"
                     return self.begin(None)
                 longest = max(longest, window.first_seconds)
-                seen.append(window.step_seconds)
+                seen.append(window.wall_seconds / window.steps)
             most = min(_MOST_SECONDS, _WINDOWS_SHARE * self.limit_seconds / (2 * LOOKS[0]))
             clear = self.claimed is not None and self.claimed.median > CLEAR
             self._seconds = _LEAST_SECONDS if clear else max(_LEAST_SECONDS, min(longest, most))
@@ -262,8 +260,6 @@ class _Pair:
                 whole = whole_epochs(self._steps, epoch, most=MOST_STEPS)
                 if whole is not None and 2 * LOOKS[0] * whole * max(seen) <= self.limit_seconds:
                     self._steps = whole
-                else:
-                    self._epoch_steps = epoch
 
     # -- windows
 
@@ -276,7 +272,8 @@ class _Pair:
         self.notify("trying", plan=arm.plan)
         try:
             if arm.unit == "training":
-                return self.runner.training_window(arm.plan, steps=self._steps)
+                window = self.runner.training_window(arm.plan, steps=self._steps)
+                return window.counting_start(self.runner.epoch_steps)
             return self.runner.input_window(arm.plan, seconds=self._seconds, warmup_seconds=self._seconds / 2)
         except RunFailed as problem:
             raise _NotMeasured(f"{arm.name}: {problem}") from problem
@@ -398,16 +395,7 @@ class _Pair:
         return undisturbed(tuned, original, usable=usable)
 
     def _ratios(self, tuned: Sequence[Window], other: Sequence[Window], unit: str) -> list[float]:
-        return [self._rate(ours, unit) / self._rate(theirs, unit) for ours, theirs in zip(tuned, other, strict=False)]
-
-    def _rate(self, window: Window, unit: str) -> float:
-        """Steps or examples per second; of training steps over an epoch, where its start counts."""
-        return rate_of(window, unit) if unit == "input" else 1 / self._step_seconds(window)
-
-    def _step_seconds(self, window: Window) -> float:
-        if self._epoch_steps is None:
-            return window.step_seconds
-        return (window.first_seconds + (self._epoch_steps - 1) * window.step_seconds) / self._epoch_steps
+        return [rate_of(ours, unit) / rate_of(theirs, unit) for ours, theirs in zip(tuned, other, strict=False)]
 
     def input_speedup(self) -> Interval | None:
         """Of the input alone; None where there are too few pairs to say anything."""
@@ -438,4 +426,4 @@ class _Pair:
 
     def _step_ms(self, taken: Sequence[Window]) -> float | None:
         """The geometric mean: the interval of the speedup holds the ratio of two of them, of two medians it may not."""
-        return 1000 * statistics.geometric_mean(map(self._step_seconds, taken)) if taken else None
+        return 1000 * statistics.geometric_mean(one.step_seconds for one in taken) if taken else None

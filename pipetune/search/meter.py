@@ -243,6 +243,8 @@ class Meter:
             self._costs[unit].append(self.clock.now() - before)
         if window.steps <= 0 or window.examples <= 0 or window.wall_seconds <= 0:
             raise RunFailed("the window delivered no element")
+        if unit == "training":
+            window = window.counting_start(self.runner.epoch_steps)
         kind = "training" if unit == "training" else "input"
         self._taken.append(Taken(plan.key, kind, self.budget.spent(), window))
         return window

@@ -67,7 +67,7 @@ def take_profile(study: Study) -> Profile:
         with runner.measuring():
             costs = profiler.profile_input(runner.cut.source, seconds=part * _COST_SECONDS)
     with journal.phase("verdict", "comparing the training step with one cached batch"):
-        consumer = _consumer_profile(study, alone.step_seconds)
+        consumer = _consumer_profile(study, alone.step_seconds, fill_seconds=cut.fill_seconds)
     output = study.subject.source.pipeline.output
     by_node = {operator.node: operator for operator in costs.operators}
     profile = Profile(
@@ -128,14 +128,16 @@ def _limited(share: Interval, *, most: float) -> Interval:
     )
 
 
-def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
-    consumer, runner = study.subject.consumer, study.runner
+def _consumer_profile(study: Study, input_seconds: float, *, fill_seconds: float) -> ConsumerProfile:
+    consumer, runner, epoch = study.subject.consumer, study.runner, study.runner.epoch_steps
     if not runner.trains:
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=consumer.description)
     try:
         stall: Stall = measure_stall(
-            lambda steps: runner.training_window(ORIGINAL, steps=steps),
-            lambda steps: runner.bound_window(steps=steps),
+            lambda steps: runner.training_window(ORIGINAL, steps=steps).counting_start(
+                epoch, more_seconds=fill_seconds
+            ),
+            lambda steps: runner.bound_window(steps=steps).counting_start(epoch),
             clock=SystemClock(),
             limit_seconds=study.time_plan.seconds_for(STALL),
             input_seconds=input_seconds,
@@ -146,7 +148,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
         )
     except RunFailed as failure:
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=str(failure))
-    share = _limited(stall.share, most=_CONTENTION * input_seconds / stall.real_seconds)
+    share = _limited(stall.share, most=(_CONTENTION * input_seconds + stall.start_seconds) / stall.real_seconds)
     return ConsumerProfile(
         kind=consumer.kind,
         real_seconds=stall.real_seconds,
@@ -155,6 +157,7 @@ def _consumer_profile(study: Study, input_seconds: float) -> ConsumerProfile:
         wait_share=share,
         bound_cpu_seconds=stall.bound_cpu_seconds or None,
         real_cpu_seconds=stall.real_cpu_seconds or None,
+        start_seconds=stall.start_seconds,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +72,20 @@ def test_a_slow_input_counts_as_slow_steps_and_no_window_is_thrown_away() -> Non
     found = measure_stall(real, bound, clock=clock, limit_seconds=6, input_seconds=0.8, seed=0)
     assert set(real.calls) == {2} and found.share.pairs == len(real.calls)
     assert clock.now() - began < 6
+
+
+@pytest.mark.parametrize(("epoch", "share"), [(None, 0.0), (10_000, 0.009), (100, 0.48), (5, 0.0)])
+def test_the_start_of_an_epoch_counts_once_an_epoch(epoch: int | None, share: float) -> None:
+    """Steps of 10 ms, and nearly a second until the first; a window of whole epochs has the starts inside."""
+    clock = FakeClock()
+    bound = Steps(clock, 0.010)
+
+    def real(steps: int) -> Window:
+        return replace(bound(steps), first_seconds=0.91).counting_start(epoch, more_seconds=0.03)
+
+    found = measure_stall(real, bound, clock=clock, limit_seconds=60, steps=10, seed=0)
+    assert found.share.median == pytest.approx(share, abs=0.002)
+    assert found.start_seconds == pytest.approx(0.93 / epoch if share else 0.0)
 
 
 def test_a_faster_real_step_is_no_negative_share() -> None:

@@ -25,10 +25,13 @@ def explained(
     intervals: tuple[float, ...] = (),
     options: dict[str, Value] | None = None,
     bound_cpu: float | None = None,
+    start: float = 0.0,
 ) -> Explanation | None:
     words = parse(text)
     share = None if real is None else Interval(1 - bound / real, 1 - bound / real, 1 - bound / real, 8)
-    consumer = ConsumerProfile("step", real, bound if real else None, alone, share, bound_cpu_seconds=bound_cpu)
+    consumer = ConsumerProfile(
+        "step", real, bound if real else None, alone, share, bound_cpu_seconds=bound_cpu, start_seconds=start
+    )
     profile = replace(words.profile, consumer=consumer, intervals=intervals, input_cpu_seconds=0.9 * alone)
     pipeline = replace(words.pipeline, options=options or {})
     return explain(pipeline, profile, "n1", 2.0)
@@ -53,6 +56,12 @@ def test_python_is_cause_if_slowest_operator_runs_it() -> None:
 
 def test_consumer_is_cause_if_step_takes_as_long_as_model() -> None:
     assert cause(TEXT, 0.0102, 0.010, 0.002) is Cause.CONSUMER
+
+
+def test_start_of_epochs_is_cause_if_it_takes_most_of_the_wait() -> None:
+    found = explained(TEXT, 0.013, 0.010, 0.0001, start=0.0025)
+    assert found is not None and found.cause is Cause.START and "19 %" in found.sentence
+    assert cause(TEXT, 0.020, 0.010, 0.018, start=0.002) is Cause.OPERATOR
 
 
 def test_negligible_input_is_not_cause_of_noisy_step() -> None:

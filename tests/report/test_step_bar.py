@@ -1,4 +1,4 @@
-"""The one bar: three parts that are the step, in the words the definition gives."""
+"""The one bar: parts that are the step, in the words the definition gives."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def test_the_parts_fill_the_bar_and_say_what_they_are():
     assert [part.start for part in bar.parts] == pytest.approx([0, 60, 90])
     assert sum(part.width for part in bar.parts) == pytest.approx(100)
     assert bar.sentence == "A step of 100 ms: model 60.0 ms, input wait 30.0 ms, overlap lost 10.0 ms."
+
+
+def test_the_start_of_an_epoch_is_a_part_where_it_is_notable():
+    bar = bar_of(ConsumerProfile("loop", 0.100, 0.060, 0.070, start_seconds=0.020))
+    assert [part.label for part in bar.parts] == ["model", "input wait", "start of an epoch", "overlap lost"]
+    assert [part.time.value for part in bar.parts] == pytest.approx([0.060, 0.010, 0.020, 0.010])
+    assert sum(part.width for part in bar.parts) == pytest.approx(100)
+    for seconds, parts in ((0.0004, [0.060, 0.010, 0.030]), (0.050, [0.060, 0.010, 0.030, 0.0])):
+        bar = bar_of(ConsumerProfile("loop", 0.100, 0.060, 0.070, start_seconds=seconds))
+        assert [part.time.value for part in bar.parts] == pytest.approx(parts)
 
 
 def test_workers_in_step_wait_for_the_slowest_input():

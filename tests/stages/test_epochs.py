@@ -12,7 +12,8 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench.injected import waiting
-from pipetune.capture.consumption import Consumption, NoConsumer
+from pipetune.capture.consumption import Consumer, Consumption, NoConsumer
+from pipetune.capture.loop_consumer import StepConsumer
 from pipetune.core.command import Command
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.session import Session
@@ -28,12 +29,15 @@ from pipetune.stages.study import Study, Subject
 Dataset = tf.data.Dataset
 
 
-def study_of(dataset: Any, *others: tuple[Any, Consumption], quick: bool = True) -> Study:
+def study_of(
+    dataset: Any, *others: tuple[Any, Consumption], quick: bool = True, consumer: Consumer | None = None
+) -> Study:
     def subject(one: Any, use: Consumption) -> tuple[live.LivePipeline, Consumption]:
         return live.read(one, name=use.name), use
 
     use = Consumption(dataset, "train", "training", "Model.fit")
-    made = Subject(live.read(dataset, name="train"), NoConsumer("alone"), use, tuple(subject(*one) for one in others))
+    consumer = consumer or NoConsumer("alone")
+    made = Subject(live.read(dataset, name="train"), consumer, use, tuple(subject(*one) for one in others))
     settings, here = Settings(trials=False, quick=quick), machine.read_machine()
     journal = Journal(
         Session("", Command(), machine=here, datasets=made.results()), TimePlan.of(settings), NullListener()
@@ -51,6 +55,15 @@ def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) 
     (result, *_) = session.datasets
     assert result.course is not None
     return result.course, session
+
+
+def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch() -> None:
+    """Behind a full buffer 16 ms a batch are less than a step; filling it takes 0.8 s of an epoch of 2.8 s."""
+    slow = waiting(Dataset.range(400), 0.004).shuffle(200).batch(4).prefetch(2)
+    consumer = take_profile(study_of(slow, consumer=StepConsumer(lambda _: time.sleep(0.02)))).consumer
+    assert consumer.real_seconds and consumer.wait_share is not None
+    assert consumer.wait_share.median > 0.15
+    assert consumer.start_seconds > 0.4 * consumer.wait_share.median * consumer.real_seconds
 
 
 @pytest.mark.exhaustive
