@@ -251,7 +251,7 @@ class TensorFlowRunner:
         try:
             unit = "bound" if dataset is self._bound else "training"
             with self._timed(unit) as timed, self.measuring(), self.load.window():
-                window = self.consumer.window(dataset, steps=steps, warmup=min(_WARM_UP_STEPS, steps - 1))
+                window = self.consumer.window(dataset, steps=steps, warmup=max(1, min(_WARM_UP_STEPS, steps - 1)))
                 timed.append(window.wall_seconds)
         except StepRaised as failure:
             if not as_written:

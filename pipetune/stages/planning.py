@@ -73,7 +73,8 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         seconds = study.time_plan.seconds_for(VARIANT_COSTS)
         shares = measure_shares(source, annotated, profile, seconds=seconds)
     operators = tuple(
-        with_variants(one, on_batch.get(one.node), shares.get(one.node, RemainingShares())) for one in profile.operators
+        _with_variants(one, on_batch.get(one.node), shares.get(one.node, RemainingShares()))
+        for one in profile.operators
     )
     profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)
     study.runner.profile = profile
@@ -81,7 +82,7 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
     return profile
 
 
-def with_variants(
+def _with_variants(
     operator: OperatorProfile, on_batch_seconds: float | None, shares: RemainingShares
 ) -> OperatorProfile:
     """Returns the operator with what was measured of other variants of its function."""
