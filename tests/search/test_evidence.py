@@ -115,7 +115,7 @@ def called_likely(sessions: int, *, predicts: bool) -> tuple[int, int]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("predicts", [True, False])
 def test_what_is_called_likely_gains_in_four_of_five_of_many_sessions(predicts: bool) -> None:
-    likely, right = called_likely(2000, predicts=predicts)
+    likely, right = called_likely(2000 if predicts else 4000, predicts=predicts)  # fewer are likely without the model
     assert likely >= 3 and right >= 0.8 * likely
 
 
