@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from pipetune.core.profile import NOT_BOUND_BELOW
 from pipetune.core.results import Interval, Window
 from pipetune.core.time_plan import Clock
+from pipetune.search.meter import FEWEST_SLOW_STEPS, FEWEST_STEPS
 from pipetune.search.neighbours import undisturbed
 from pipetune.search.statistics import expected_interval
 
 ROUNDS = (4, 8, 16)
 """Pairs after which the interval may be looked at; the error is divided over the looks."""
-
-_FEWEST_STEPS = 5
-_SLOW_STEPS = 2  # in a window where two pairs of `_FEWEST_STEPS` do not fit into the time
 
 
 @dataclass(frozen=True)
@@ -64,15 +62,16 @@ def measure_stall(
     """
     started = clock.now()
     draw = random.Random(seed)
-    warm = bound(_SLOW_STEPS)  # traces and warms what the first steps of a model need
+    warm = bound(FEWEST_SLOW_STEPS)  # traces and warms what the first steps of a model need
     slowest = max(warm.step_seconds, input_seconds)
-    fewest = _SLOW_STEPS if 4 * _FEWEST_STEPS * slowest > limit_seconds else _FEWEST_STEPS
+    # Few where two pairs of windows of more do not fit into the time.
+    fewest = FEWEST_SLOW_STEPS if 4 * FEWEST_STEPS * slowest > limit_seconds else FEWEST_STEPS
     first = real(fewest)
     count = steps or max(fewest, min(most_steps, round(window_seconds / first.step_seconds)))
     reals: list[Window] = []
     bounds: list[Window] = []
     longest = 0.0
-    if count == fewest == _SLOW_STEPS:  # too slow to be thrown away
+    if count == fewest == FEWEST_SLOW_STEPS:  # too slow to be thrown away
         reals.append(first)
         bounds.append(bound(count))
     for look in ROUNDS:

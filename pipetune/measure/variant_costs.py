@@ -268,7 +268,7 @@ def _edited(source: live.LivePipeline, annotated: Pipeline, profile: Profile | N
             yield _Comparison(
                 node.id,
                 source.datasets[node.inputs[0]],
-                functools.partial(_map, function=traced),
+                functools.partial(_map_apart, functions=[traced]),
                 {name: functools.partial(_map_edited, traced=traced, edit=edit) for name, edit in edits.items()},
                 _seconds_above(annotated, node.id, profile),
                 _own_seconds([node.id], profile),
@@ -308,10 +308,6 @@ def _fused(source: live.LivePipeline, annotated: Pipeline, profile: Profile | No
             _seconds_above(annotated, names[0], profile),
             _own_seconds(names, profile),
         )
-
-
-def _map(plain: Any, *, function: Any) -> Any:
-    return plain.map(function, synchronous=True)
 
 
 def _map_edited(plain: Any, *, traced: Any, edit: Callable[[Any], Any]) -> Any:
