@@ -115,7 +115,7 @@ def _print_default_session(folder: Path, session: Session) -> None:
 def _report_no_patch(session: Session, folder: Path, arguments: argparse.Namespace) -> int:
     """Reports a session without a patch; returns 0 only if the analysis found that there is nothing to change."""
     from pipetune.core.session import NOTHING_TO_CHANGE, outcome_of
-    from pipetune.report.emitted import why_no_patch
+    from pipetune.report.patch import why_no_patch
     from pipetune.source.patch_application import PatchState, check_applied
 
     applied = check_applied(folder)

@@ -3,65 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pipetune.core.session import DatasetResult
 from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
 from pipetune.report import words
+from pipetune.report.blocks import Bar, Bars, Block, Facts, Part, Section, Sentence
 from pipetune.report.places import Places
 from pipetune.report.values import Fact, Figure, figure, interval
 
 _AT_THE_LIMIT = 0.8  # of what storage delivers: who reads that much waits for it
 
 
-@dataclass(frozen=True)
-class LevelRow:
-    """So many parallel reads."""
-
-    label: str
-    rate: Figure
-    width: float  # percent of the fastest
-    knee: bool
-
-
-@dataclass(frozen=True)
-class SweepView:
-    """One sweep: its curve, and where it bends."""
-
-    title: str
-    sentence: str
-    rows: tuple[LevelRow, ...]
-
-
-@dataclass(frozen=True)
-class FilesView:
-    """What is said about files; `line` in one sentence or two, empty where nothing is read."""
-
-    line: str
-    which: str
-    limit: str  # whether storage is the limit
-    warm: str  # whether the files were in memory while measured
-    facts: tuple[Fact, ...]
-    sweeps: tuple[SweepView, ...]
-    notes: tuple[str, ...]
-
-
-def files(result: DatasetResult, places: Places) -> FilesView | None:
-    """The view of one dataset's files; None where they were not looked at."""
+def files(result: DatasetResult, places: Places) -> Section | None:
+    """Which files are read, how fast, and what storage delivers; None where they were not examined."""
     use = result.profile.files if result.profile else None
     if use is None:
         return None
-    which, limit = _which(use, places), _limit(use)
-    reads = bool(use.files or use.remote_files or use.opened)
-    return FilesView(
-        line=" ".join(words.sentence(part) for part in (which, limit) if part) if reads else "",
-        which=words.sentence(which),
-        limit=words.sentence(limit),
-        warm=words.sentence(_warm(use)) if reads else "",
-        facts=tuple(_facts(use)),
-        sweeps=tuple(_sweep(sweep) for sweep in use.sweeps),
-        notes=tuple(places.said(note) for note in use.notes),
-    )
+    return Section("files", "Files and readers", tuple(_blocks(use, places)), folded=True)
+
+
+def storage_sentence(result: DatasetResult) -> str:
+    """That storage is the limit, where it is."""
+    use = result.profile.files if result.profile else None
+    limit = _limit(use) if use is not None else ""
+    return words.sentence(limit) if limit and "is not the limit" not in limit else ""
+
+
+def _blocks(use: FileUse, places: Places) -> Iterator[Block]:
+    yield Sentence(" ".join(words.sentence(part) for part in (_which(use, places), _limit(use)) if part))
+    if not (use.files or use.remote_files or use.opened):
+        return
+    yield Sentence(words.sentence(_warm(use)), quiet=True)
+    if facts := tuple(_facts(use)):
+        yield Facts(facts)
+    for sweep in use.sweeps:
+        yield _sweep(sweep)
+    yield from (Sentence(places.said(note), quiet=True) for note in use.notes)
 
 
 def _which(use: FileUse, places: Places) -> str:
@@ -126,21 +104,21 @@ def _facts(use: FileUse) -> Iterator[Fact]:
         yield Fact("File system", words.clean(", ".join(use.filesystems)))
 
 
-def _sweep(sweep: Sweep) -> SweepView:
+def _sweep(sweep: Sweep) -> Bars:
     rates = [_rate(level, sweep.reader) for level in sweep.levels]
     best = max((rate.value or 0.0 for rate in rates), default=0.0) or 1.0
-    rows = tuple(
-        LevelRow(
-            label=words.count(level.parallel, "read"),
-            rate=rate,
-            width=100 * (rate.value or 0.0) / best,
-            knee=level.parallel == sweep.knee,
+    bars = tuple(
+        Bar(
+            words.count(level.parallel, "read"),
+            rate.text if rate.known else "not measured",
+            (Part("input", (rate.value or 0.0) / best),),
+            marked=level.parallel == sweep.knee,
         )
         for level, rate in zip(sweep.levels, rates, strict=True)
     )
-    files = sweep.reader is SweepReader.FILES
-    title = "The files' bytes, nothing done with them" if files else "The pipeline's own source, nothing behind it"
-    return SweepView(title=title, sentence=words.sentence(_knee(sweep)), rows=rows)
+    bytes_alone = sweep.reader is SweepReader.FILES
+    title = "The bytes of the files, without any processing" if bytes_alone else "The source of the pipeline alone"
+    return Bars(bars, sentence=f"{title}: {_knee(sweep)}.")
 
 
 def _knee(sweep: Sweep) -> str:

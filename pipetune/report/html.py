@@ -6,43 +6,54 @@ import base64
 import functools
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipetune.core.session import Session
-from pipetune.report import charts
-from pipetune.report.data import plain_data
-from pipetune.report.view import make_view
+from pipetune.report.blocks import Place
+from pipetune.report.data import figures
+from pipetune.report.page import page
 
 TEMPLATES = Path(__file__).parent / "templates"
 
+EDITORS: dict[str, Callable[[Place], str]] = {
+    "vscode": lambda place: f"vscode://file{quote(place.file)}:{place.line}",
+    "idea": lambda place: f"idea://open?file={quote(place.file)}&line={place.line}",
+    "file": lambda place: f"file://{quote(place.file)}",
+    "none": lambda place: "",
+}
+"""What a place in the source links to."""
 
-def html(session: Session) -> str:
+_BESIDE = ("Bars", "Commands", "Checks")  # blocks of the answer in its second column
+
+
+def html(session: Session, *, editor: str = "vscode") -> str:
     """The page. Foreign text is escaped by Jinja2; the data block goes through `tojson`; the content policy
     allows this page's own script by its digest and no request at all.
     """
-    view = make_view(session)
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    template = environment().get_template("report.html.j2")
-    return template.render(
-        view=view,
-        main=view.main,
-        charts=charts,
-        style=Markup(style),  # our own file
-        script=Markup(script),  # our own file
-        script_digest=digest,
-        data=plain_data(view),
-        trial_axis=charts.trial_axis(view.attempts),
-        confirmation=charts.confirmation(view.attempts),
+    return (
+        environment(editor)
+        .get_template("report.html.j2")
+        .render(
+            page=page(session),
+            beside=_BESIDE,
+            style=Markup(style),  # our own file
+            script=Markup(script),  # our own file
+            script_digest=digest,
+            data=figures(session),
+        )
     )
 
 
 @functools.cache
-def environment() -> Environment:
+def environment(editor: str) -> Environment:
     """The templates, compiled once: that takes most of the time of a page."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -52,8 +63,10 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["typeset"] = typeset
-    made.filters["percent_place"] = lambda value: f"{value:.2f}%"
+    made.filters["share"] = lambda value: f"{100 * value:.2f}%"
+    made.filters["kind"] = lambda block: type(block).__name__
     made.filters["slug"] = lambda text: re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-") or "x"
+    made.filters["editor_link"] = lambda place: EDITORS[editor](place) if place.file else ""
     return made
 
 

@@ -1,96 +1,85 @@
-"""Memory: peaks measured and predicted, and what the operators' buffers held."""
+"""Memory: peaks measured and predicted, and what the operators' buffers hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from pipetune.core.machine import Machine
 from pipetune.core.profile import BufferContents, MemoryGrowth
 from pipetune.core.session import DatasetResult
 from pipetune.model.memory import by_operator
 from pipetune.report import words
+from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Section, Sentence, Table, missing_or
 from pipetune.report.places import Places
-from pipetune.report.values import Figure, figure
+from pipetune.report.values import Fact, figure
 
 _MOST_BUFFERS = 4  # named
 
 
-@dataclass(frozen=True)
-class BufferRow:
-    """What one operator of the pipeline as written held."""
-
-    operator: str
-    where: str
-    elements: Figure
-    size: Figure
-    predicted: Figure  # at most
+def memory(result: DatasetResult, machine: Machine | None, places: Places) -> Section | None:
+    """None where nothing of it is known."""
+    blocks = tuple(_blocks(result, machine, places))
+    return Section("memory", "Memory", blocks, folded=True) if blocks else None
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Peaks above the process's level before the first element, and the buffers."""
-
-    before: Figure
-    before_predicted: Figure
-    before_error: str  # how far the prediction is off: "12 % too high"
-    after: Figure
-    predicted: Figure
-    error: str
-    limit: Figure
-    growth: str  # what became of memory while the input went on
-    held: str  # what its buffers held meanwhile
-    buffers: tuple[BufferRow, ...]
-
-
-def memory(result: DatasetResult, machine: Machine | None, places: Places) -> Memory:
-    rates = result.rates
+def _blocks(result: DatasetResult, machine: Machine | None, places: Places) -> Iterator[Block]:
+    profile, rates = result.profile, result.rates
+    cores = max(1.0, machine.cores_granted) if machine else 1.0
+    most = by_operator(result.pipeline, profile, cores=cores) if profile else {}
     defaults, tuned = rates.get("defaults"), rates.get("tuned")
     peak = defaults.peak_rss_mib if defaults else None
-    if peak is None and result.profile:
-        peak = result.profile.peak_rss_mib
-    no_plan = "no plan was confirmed" if result.plan is None else "it was not measured"
-    most = by_operator(result.pipeline, result.profile, cores=_cores(machine)) if result.profile else {}
+    peak = profile.peak_rss_mib if peak is None and profile else peak
+    facts = []
+    if peak is not None:
+        facts.append(Fact("current", words.mebibytes(peak), _error(sum(most.values()) / 2**20 or None, peak)))
+    if tuned is not None and tuned.peak_rss_mib is not None and result.plan is not None:
+        predicted = result.predicted.peak_rss_mib if result.predicted else None
+        facts.append(Fact("tuned", words.mebibytes(tuned.peak_rss_mib), _error(predicted, tuned.peak_rss_mib)))
+    if not facts:
+        return
+    if machine is not None:
+        facts.append(Fact("available", words.byte_size(machine.memory_limit_bytes)))
+    yield Sentence("Peaks of the input alone, above the level of a process before its first element.", quiet=True)
+    yield Facts(tuple(facts))
+    for sentence in (_growth(profile.growth if profile else None), _held(profile.held if profile else ())):
+        if sentence:
+            yield Sentence(sentence)
     rows = []
-    for operator in result.profile.operators if result.profile else ():
-        predicted = most.get(operator.node, 0.0)
-        if (operator.buffered_bytes or predicted) and operator.node in result.pipeline:
+    for operator in profile.operators if profile else ():
+        predicted_bytes = most.get(operator.node, 0.0)
+        if (operator.buffered_bytes or predicted_bytes) and operator.node in result.pipeline:
             node = result.pipeline[operator.node]
             rows.append(
-                BufferRow(
-                    operator=words.clean(node.title),
-                    where=places.location(node.location),
-                    elements=figure(operator.buffered_elements, words.significant, why="it was not counted"),
-                    size=figure(operator.buffered_bytes, words.byte_size, why="the runtime counts none for it"),
-                    predicted=figure(predicted, words.byte_size),
+                Row(
+                    (
+                        Cell(words.clean(node.title)),
+                        Cell(place=places.place_of(node.location)),
+                        missing_or(figure(operator.buffered_elements, words.significant, why="not counted")),
+                        missing_or(figure(operator.buffered_bytes, words.byte_size, why="the runtime counts none")),
+                        missing_or(figure(predicted_bytes, words.byte_size)),
+                    )
                 )
             )
-    before_predicted = sum(most.values()) / 2**20 if result.profile else None
-    tuned_predicted = result.predicted.peak_rss_mib if result.predicted else None
-    tuned_peak = tuned.peak_rss_mib if tuned else None
-    return Memory(
-        before=figure(peak, words.mebibytes, why="it was not measured"),
-        before_predicted=figure(before_predicted, words.mebibytes, why="nothing was predicted"),
-        before_error=_error(before_predicted, peak),
-        after=figure(tuned_peak, words.mebibytes, why=no_plan),
-        predicted=figure(tuned_predicted, words.mebibytes, why="nothing was predicted"),
-        error=_error(tuned_predicted, tuned_peak),
-        limit=figure(machine.memory_limit_bytes if machine else None, words.byte_size, why="the machine is not known"),
-        growth=_growth(result.profile.growth if result.profile else None),
-        held=_held(result.profile.held if result.profile else ()),
-        buffers=tuple(rows),
-    )
+    if rows:
+        yield Table(
+            "Buffers of the current pipeline at parallelism 1, and the most each may hold",
+            (
+                Column("Operator"),
+                Column("Source"),
+                Column("Elements", number=True),
+                Column("Size", number=True),
+                Column("At most", number=True),
+            ),
+            tuple(rows),
+        )
 
 
-def _cores(machine: Machine | None) -> float:
-    return max(1.0, machine.cores_granted) if machine else 1.0
-
-
-def _error(predicted: float | None, measured: float | None) -> str:
-    """How far a prediction is from what was measured; empty where either is missing."""
+def _error(predicted: float | None, measured: float) -> str:
+    """How far the prediction is from the measurement; "" without one."""
     if predicted is None or not measured:
         return ""
     off = predicted / measured - 1
-    return f"{words.percent(abs(off))} {'above' if off >= 0 else 'below'} what was measured"
+    return f"predicted {words.mebibytes(predicted)}, {words.percent(abs(off))} {'above' if off >= 0 else 'below'}"
 
 
 def _held(buffers: tuple[BufferContents, ...]) -> str:
@@ -102,7 +91,7 @@ def _held(buffers: tuple[BufferContents, ...]) -> str:
         for one in buffers[:_MOST_BUFFERS]
     ]
     total = words.byte_size(sum(one.bytes for one in buffers))
-    return f"As written, with what TensorFlow adds, its buffers held {total}: {words.joined(parts)}."
+    return f"With what TensorFlow adds, the buffers of the current pipeline held {total}: {words.joined(parts)}."
 
 
 def _growth(found: MemoryGrowth | None) -> str:
@@ -115,4 +104,4 @@ def _growth(found: MemoryGrowth | None) -> str:
     watched = f"{words.plain(found.epochs)} epochs" if found.epochs is not None else f"{found.elements:,} elements"
     per = "epoch" if per_epoch else "1,000 elements"
     end = "and does not stop" if found.steady else "which is not steady growth"
-    return f"Over {watched} of the input alone memory moved by {median} per {per} ({low} to {high}), {end}."
+    return f"Over {watched} of the input alone memory changed by {median} per {per} ({low} to {high}), {end}."

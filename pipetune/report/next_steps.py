@@ -28,11 +28,11 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     steps: list[Fact] = []
     patch = session.patch
     if patch and patch.diff and patch.verified is not False:
-        steps.append(Fact(shell("pipetune", "apply", *paths.words()), "put the patch into your files"))
-        steps.append(Fact(shell("pipetune", "apply", "--diff", *paths.words()), "see the patch first"))
+        apply = shell("pipetune", "apply", *paths.words())
+        steps.append(Fact(apply, "apply the patch (undo: pipetune apply --revert)"))
     if session.candidate is not None and session.candidate.diff:
         steps.append(
-            Fact(shell("pipetune", "apply", "--unproven", *paths.words()), "put the unproven patch into your files")
+            Fact(shell("pipetune", "apply", "--unproven", *paths.words()), "apply the patch although it is not proven")
         )
     if session.plan and session.plan.rewrites and not (patch and patch.diff and not patch.not_covered):
         plan = paths.words("plan.json") or ("plan.json",)
@@ -40,14 +40,15 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
             steps.append(
                 Fact(
                     shell("pipetune", "run", "--plan", *plan, *script),
-                    "run with the whole plan, source untouched",
+                    "run with the whole plan, without changing the source",
                 )
             )
     if script and session.status == "done" and not (session.plan and session.plan.rewrites):
         steps.extend(_again(session, script))
     offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
-        steps.append(Fact(shell(*analyze_words(session), *consent.split(), *script), "consent to what is offered"))
+        allowed = shell(*analyze_words(session), *consent.split(), *script)
+        steps.append(Fact(allowed, "measure what needs your approval, too"))
     if session.status == "failed":
         words = analyze_words(session)
         log = "worker-0.log" if "--workers" in words else "script.log"
@@ -70,10 +71,10 @@ def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
     """Another run that could tell more, where one could."""
     match outcome_of(session):
         case SessionOutcome.NOT_INPUT_BOUND:
-            return [Fact(shell(*analyze_words(session), "--force", *script), "try the rewrites all the same")]
+            return [Fact(shell(*analyze_words(session), "--force", *script), "try to make it faster all the same")]
         case SessionOutcome.UNDECIDED | SessionOutcome.LIKELY if session.candidate is not None:
             resume = shell("pipetune", "analyze", "--resume", results_folder(session) or "session.json")
-            return [Fact(resume, "go on measuring it")]
+            return [Fact(resume, "go on measuring")]
         case SessionOutcome.UNDECIDED:
             longer = shell(*analyze_words(session), "--budget", _more(session), *script)
             return [Fact(longer, "give it more time to decide")]

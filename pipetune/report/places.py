@@ -10,6 +10,7 @@ from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.summary import location_of
+from pipetune.report.blocks import Place
 from pipetune.report.words import clean, sentence
 
 WITHHELD = "withheld"
@@ -48,6 +49,21 @@ class Places:
 
     def location(self, location: SourceLocation | None) -> str:
         return self.line(location.file, location.line) if location else ""
+
+    def place(self, file: str | None, line: int | None) -> Place | None:
+        """A place to link to; None where the file is not known."""
+        text = self.line(file, line)
+        if not text:
+            return None
+        linked = file if file and os.path.isabs(file) and not self.confidential else ""
+        return Place(text, clean(linked or ""), line or 0)
+
+    def place_of(self, location: SourceLocation | None) -> Place | None:
+        return self.place(location.file, location.line) if location else None
+
+    def place_of_node(self, node_id: str, *pipelines: Pipeline | None) -> Place | None:
+        """Where operator `node_id` stands; an inserted one ("prefetch@n3") stands at the call it follows."""
+        return self.place_of(location_of(node_id, *pipelines))
 
     def node(self, node_id: str, *pipelines: Pipeline | None) -> str:
         """Where operator `node_id` stands; an inserted one ("prefetch@n3") stands at the call it follows."""

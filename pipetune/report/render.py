@@ -36,9 +36,9 @@ def render_text(session: Session, format: str) -> str:
 
             return csv(session)
         case "text":
-            from pipetune.report.terminal import summary_text
+            from pipetune.report.terminal import report_text
 
-            return summary_text(session)
+            return report_text(session)
     raise PipetuneError(f"There is no report format {format!r}.", hint=f"Choose one of {', '.join(FORMATS)}.")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from pipetune.core.distribution import Coverage, ElementIdentity, OriginalSharding, WorkerShare
 from pipetune.report import words
+from pipetune.report.blocks import Band, Bands, Block, Cell, Column, Row, Sentence, Table
 from pipetune.report.values import Fact
 
 _TOLD = {
@@ -26,70 +26,6 @@ _MEANINGS = (
 )
 
 
-@dataclass(frozen=True)
-class ShardCell:
-    """A stretch of the data in a worker's row; places in percent of the width."""
-
-    start: float
-    width: float
-    share: float  # of the stretch's elements, that this worker gets
-    kind: str  # "once", "again" where elements of it come more than once, "never"
-
-
-@dataclass(frozen=True)
-class ShardRow:
-    """One worker, or at the end what no worker gets."""
-
-    label: str
-    sentence: str
-    cells: tuple[ShardCell, ...]
-    reads_all: bool = False  # it reads all of the data to get its own part
-
-
-@dataclass(frozen=True)
-class Shards:
-    """One number of workers."""
-
-    title: str
-    sentence: str
-    told: str
-    rows: tuple[ShardRow, ...]
-    legend: tuple[tuple[str, str], ...]  # kind, what it means: those that are drawn
-    borders: tuple[float, ...]  # between files, in percent; () where the stretches are no files
-    axis: str  # what the width stands for
-    facts: tuple[Fact, ...]
-
-
-@dataclass(frozen=True)
-class ShardTable:
-    """The numbers of several coverages, a row each; what was not counted shows as a dash."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]  # title, cells
-
-
-def shard_table(found: Sequence[Shards]) -> ShardTable:
-    """All facts of these, in the order in which they are first told."""
-    columns = tuple(dict.fromkeys(fact.label for one in found for fact in one.facts))
-    cells = [{fact.label: fact.text for fact in one.facts} for one in found]
-    return ShardTable(
-        columns,
-        tuple(
-            (one.title, tuple(told.get(column, "-") for column in columns))
-            for one, told in zip(found, cells, strict=True)
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class Division:
-    """How the workers of the script's job divide its data, as it is."""
-
-    sentence: str
-    shards: Shards | None  # None: it was not counted
-    table: ShardTable | None = None
-
-
 _HOW = {
     "": "Each of {workers} builds the script's pipeline for itself.",
     "FILE": "TensorFlow gives each of {workers} files of its own (auto_shard_policy FILE).",
@@ -98,45 +34,71 @@ _HOW = {
 }
 
 
-def division(found: OriginalSharding | None) -> Division | None:
-    """What the workers get of the script as it is; None where it has one worker."""
+def division_sentence(found: OriginalSharding | None) -> str:
+    """How the workers of the script's job divide its data as it is; "" where it has one worker."""
     if found is None:
-        return None
+        return ""
     workers = words.count(found.workers, "worker")
     if found.refused:
-        return Division(f"TensorFlow cannot divide it between {workers} by {found.policy}: {found.why}.", None)
+        return f"TensorFlow cannot divide it between {workers} by {found.policy}: {found.why}."
     if found.coverage is None:
         parts = [f"What each of {workers} gets was not counted.", words.sentence(words.clean(found.why))]
         if found.each_reads_all:
             size = f"{words.count(found.files, 'file')}, {words.byte_size(found.file_bytes or 0)}"
             parts.append(f"Each reads all of {size} (auto_shard_policy {found.policy}).")
-        return Division(" ".join(parts), None)
-    picture = shards(found.coverage)
-    sentence = f"{_HOW[found.policy].format(workers=workers)} {picture.sentence}"
-    return Division(sentence, picture, shard_table([picture]))
+        return " ".join(parts)
+    return f"{_HOW[found.policy].format(workers=workers)} {said(found.coverage)}"
 
 
-def shards(found: Coverage, *, title: str = "") -> Shards:
-    """The picture of one coverage, and its numbers."""
+def coverage_blocks(found: Sequence[tuple[str, Coverage, str]]) -> Iterator[Block]:
+    """Pictures of coverages, no picture twice, and a table of all of them.
+
+    Args:
+        found: a title for the table, the coverage, and the sentence above its picture.
+    """
+    seen: list[object] = []
+    for _, coverage, sentence in found:
+        picture = bands(coverage)
+        drawn = [row.parts for row in picture.rows]
+        if drawn not in seen:
+            seen.append(drawn)
+            yield Sentence(sentence)
+            yield picture
+    if found:
+        yield coverage_table(found)
+
+
+def bands(found: Coverage) -> Bands:
+    """The picture of one coverage: a row for each worker."""
     ends = [0, *itertools.accumulate(found.cells)]
     total = ends[-1] or 1
-    places = [100 * end / total for end in ends]
+    places = [end / total for end in ends]
     workers = [_row(found, index, places) for index in range(len(found.workers))]
     nobody = _nobody(found, places)
     rows = (*workers, *([nobody] if nobody else []))
-    drawn = {cell.kind for row in rows for cell in row.cells} | {"read" for row in rows if row.reads_all}
+    drawn = {kind for row in rows for *_, kind in row.parts} | {"read" for row in rows if row.reads_all}
     files = words.count(len(found.cells), "file") if found.by_file else ""
     amount = words.count(found.elements, "file" if found.counted == "files" else "element")
-    return Shards(
-        title=title or _workers(found),
-        sentence=said(found),
-        told=_TOLD[found.told_by],
+    axis = f"{amount} in {files}, in the order of their names" if files else f"{amount} in the order of the data"
+    return Bands(
         rows=rows,
         legend=tuple((kind, meaning) for kind, meaning in _MEANINGS if kind in drawn),
         borders=tuple(places[1:-1]) if found.by_file else (),
-        axis=f"{amount} in {files}, in the order of their names" if files else f"{amount} in the order of the data",
-        facts=facts(found),
+        caption=f"From left to right: {axis}. {_TOLD[found.told_by]}",
     )
+
+
+def coverage_table(found: Sequence[tuple[str, Coverage, str]]) -> Table:
+    """The numbers of these coverages, a row each; what was not counted shows as a dash."""
+    told = [(title or _workers(coverage), facts(coverage)) for title, coverage, _ in found]
+    columns = tuple(dict.fromkeys(fact.label for _, one in told for fact in one))
+    rows = []
+    for title, one in told:
+        texts = {fact.label: fact.text for fact in one}
+        cells = (Cell(texts[column]) if column in texts else Cell(why="it was not counted") for column in columns)
+        rows.append(Row((Cell(title), *cells)))
+    titles = (Column("Who"), *(Column(column, number=True) for column in columns))
+    return Table("An epoch, in elements", titles, tuple(rows))
 
 
 def said(found: Coverage) -> str:
@@ -183,31 +145,31 @@ def facts(found: Coverage) -> tuple[Fact, ...]:
     return tuple(rows)
 
 
-def _row(found: Coverage, index: int, places: Sequence[float]) -> ShardRow:
+def _row(found: Coverage, index: int, places: Sequence[float]) -> Band:
     worker = found.workers[index]
-    cells = []
+    parts = []
     for cell, count in enumerate(worker.cells):
         if count:
             size = found.cells[cell]
             all_of_it = sum(one.cells[cell] for one in found.workers if one.cells)
             again = count if found.each_everything else all_of_it
             kind = "again" if again > size else "once"
-            cells.append(ShardCell(places[cell], places[cell + 1] - places[cell], min(1.0, count / size), kind))
+            parts.append((places[cell], places[cell + 1] - places[cell], min(1.0, count / size), kind))
     reads_all = bool(worker.read and worker.read > worker.elements and worker.read >= found.elements)
     label = "training process" if found.servers else f"worker {index}"
-    return ShardRow(label, _share(worker, reads_all=reads_all), tuple(cells), reads_all)
+    return Band(label, _share(worker, reads_all=reads_all), tuple(parts), reads_all)
 
 
-def _nobody(found: Coverage, places: Sequence[float]) -> ShardRow | None:
+def _nobody(found: Coverage, places: Sequence[float]) -> Band | None:
     """The stretches of which some elements come to no worker; None where there are none, or none are known."""
     if not found.never or found.each_everything or not all(one.cells for one in found.workers):
         return None
-    cells = []
+    parts = []
     for cell, size in enumerate(found.cells):
         given = sum(one.cells[cell] for one in found.workers)
         if given < size:
-            cells.append(ShardCell(places[cell], places[cell + 1] - places[cell], (size - given) / size, "never"))
-    return ShardRow("no worker", words.count(found.never, "element"), tuple(cells)) if cells else None
+            parts.append((places[cell], places[cell + 1] - places[cell], (size - given) / size, "never"))
+    return Band("no worker", words.count(found.never, "element"), tuple(parts)) if parts else None
 
 
 def _share(worker: WorkerShare, *, reads_all: bool) -> str:

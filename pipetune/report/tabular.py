@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipetune.core.session import Session
-from pipetune.report.view import make_view
+from pipetune.core.pipeline import Node
+from pipetune.core.profile import OperatorProfile, Profile, Stage
+from pipetune.core.session import DatasetResult, Session
+from pipetune.report import words
+from pipetune.report.places import Places, places_of
+from pipetune.report.why import step_seconds
 
 if TYPE_CHECKING:
     import pandas
@@ -65,25 +69,54 @@ def _frame(rows: list[list[object]]) -> pandas.DataFrame:
 
 
 def _rows(session: Session) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for dataset in make_view(session).studied:
-        for row in dataset.operators.rows:
-            figures = (row.cpu, row.wall, row.share, row.elements, row.ratio, row.bytes_in, row.bytes_out)
-            values: list[object] = [
-                dataset.name,
-                dataset.role,
-                row.node,
-                row.title,
-                row.function,
-                row.where,
-                row.stage,
-            ]
-            values += [figure.value for figure in figures]
-            values += [row.buffered.value, row.random, row.python]
-            values += [int(row.parallelism) if row.parallelism else None, row.bottleneck]
-            values += [row.cpu.low, row.cpu.high, row.waiting.value, row.cost_source]
-            rows.append(values)
-    return rows
+    places = places_of(session)
+    return [_row(result, node, places) for result in session.profiled_datasets for node in result.pipeline]
+
+
+def _row(result: DatasetResult, node: Node, places: Places) -> list[object]:
+    profile = result.profile
+    seen = profile.operator(node.id) if profile is not None else None
+    operator = seen or OperatorProfile(node.id, Stage.TRANSFORM)
+    function = node.function
+    span = operator.cpu_interval
+    bytes_out = operator.bytes_out if operator.bytes_out is not None else node.element_bytes
+    return [
+        words.clean(result.pipeline.name),
+        words.clean(result.role),
+        words.clean(node.id),
+        words.clean(node.title),
+        words.clean(function.name) if function and not places.confidential else "",
+        places.location(node.location),
+        operator.stage.value if seen else "",
+        _microseconds(operator.cpu_seconds),
+        _microseconds(operator.wall_seconds),
+        _share(operator, profile),
+        operator.elements,
+        operator.ratio,
+        operator.bytes_in,
+        bytes_out,
+        operator.buffered_bytes,
+        operator.random or bool(function and function.random),
+        operator.python or bool(function and function.python),
+        operator.parallelism,
+        result.diagnosis is not None and node.id == result.diagnosis.bottleneck,
+        _microseconds(span.low) if span else None,
+        _microseconds(span.high) if span else None,
+        _microseconds(operator.waiting_seconds),
+        operator.cost_source.value if operator.cpu_seconds is not None else "",
+    ]
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6
+
+
+def _share(operator: OperatorProfile, profile: Profile | None) -> float | None:
+    """The share of the CPU time of the whole input."""
+    times = [step_seconds(one) for one in profile.operators] if profile is not None else []
+    total = sum(time[0] for time in times if time is not None)
+    own = step_seconds(operator)
+    return own[0] / total if own is not None and total else None
 
 
 def _harmless(value: object) -> object:

@@ -1,203 +1,310 @@
-"""The summary at the end of a run: training speedup first, 80 columns, complete without colour."""
+"""The terminal: the answer in some 25 lines at the end of a run, and the whole report on request."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from pipetune.core.session import Session
-from pipetune.report.changes import RewriteRow
-from pipetune.report.circumstances import Warning
+from pipetune.report.blocks import (
+    Bands,
+    Bars,
+    Block,
+    Cell,
+    Checks,
+    Claim,
+    Commands,
+    Diff,
+    Facts,
+    Forest,
+    Listing,
+    Notice,
+    Page,
+    Section,
+    Sentence,
+    Series,
+    Table,
+)
 from pipetune.report.console import PLAIN_WIDTH, console_for, unit_text, write
-from pipetune.report.terminal_costs import cost_table
-from pipetune.report.values import Figure
-from pipetune.report.view import DatasetView, View, make_view
+from pipetune.report.next_steps import report_step
+from pipetune.report.page import page
 
-_HEAD_STYLE = {"faster": "bold green", "input-only": "bold green", "slower": "bold red", "failed": "bold red"}
-_VERDICT_STYLE = {"input-bound": "bold yellow", "not-input-bound": "bold green"}
+_CLAIMS = {"faster": "bold green", "input-only": "bold green", "slower": "bold red", "failed": "bold red"}
+_CLAIMS["not-input-bound"] = "bold green"
+_SIGNS = {"yes": ("+", "green"), "no": ("x", "bold red"), "changed": ("~", "yellow"), "unknown": ("?", "yellow")}
+_LINES = {"add": "green", "remove": "red"}
+_MOST_LINES = 14  # of a patch, in the summary
+_MOST_NOTICES = 3  # in the summary
+_BAR = 24  # characters
 
 
 def print_summary(session: Session, *, stream: TextIO | None = None, width: int | None = None) -> None:
-    """Print the summary of `session`; characters the stream cannot carry become question marks."""
-    stream = sys.stdout if stream is None else stream
-    console = console_for(stream, width=width)
-    with console.capture() as captured:
-        for part in _parts(make_view(session)):
-            console.print(part, soft_wrap=isinstance(part, _Command))
-    write(stream, captured.get())
+    """Print the answer; characters the stream cannot carry become question marks."""
+    _print(_summary(session), sys.stdout if stream is None else stream, width)
 
 
 def summary_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
-    """The summary without colour or trailing blanks; only a command may be longer than `width`."""
+    """The answer without colour or trailing blanks; only a command may be longer than `width`."""
     stream = io.StringIO()
     print_summary(session, stream=stream, width=width)
+    return _stripped(stream)
+
+
+def report_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
+    """The whole report in the same way."""
+    stream = io.StringIO()
+    _print(_everything(page(session)), stream, width)
+    return _stripped(stream)
+
+
+def _stripped(stream: io.StringIO) -> str:
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def _print(parts: Iterator[RenderableType], stream: TextIO, width: int | None) -> None:
+    console = console_for(stream, width=width)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part, soft_wrap=isinstance(part, _Command))
+    text = captured.get()
+    write(stream, text if stream.isatty() else "".join(f"{line.rstrip()}\n" for line in text.splitlines()))
 
 
 class _Command(Text):
     """A command to copy: never wrapped by us, however long."""
 
 
-def _parts(view: View) -> Iterator[RenderableType]:
-    yield from _first(view)
-    main = view.main
-    if main is not None:
-        if main.files and main.files.line:
-            yield _indented(unit_text(main.files.line))
-        yield from cost_table(main.operators)
-        yield from _before_after(view, main)
-        yield from _rewrites("Rewrites in the plan", main.changes.plan)
-        if main.changes.plan:
-            yield from _section("What was checked")
-            yield _indented(unit_text(main.equality.sentence))
-            if main.order.known:
-                yield _indented(unit_text(main.order.sentence))
-            yield _indented(unit_text(view.patch.sentence))
-            for rule, why in view.patch.not_covered:
-                yield _indented(unit_text(f"not in the patch: {rule}. {why}"), 4)
-        yield from _rewrites("Offered, if you consent", main.changes.offered)
-    for other in view.studied[1:]:
-        if other.changes.plan:
-            yield from _rewrites(f"Rewrites of {other.name}", other.changes.plan)
-            yield _indented(unit_text(other.equality.sentence))
-    if view.distributed:
-        yield from _section("Distributed form")
-        yield _indented(Text(": ".join(filter(None, (view.distributed.kind, view.distributed.file)))))
-        yield _indented(unit_text(view.distributed.sentence), 4)
-        for found in view.distributed.shards[:1]:  # of the fewest workers; the report has all
-            yield _indented(unit_text(found.sentence), 4)
-        if view.distributed.as_written:
-            yield _indented(unit_text(f"The script as it is: {view.distributed.as_written.sentence}"), 4)
-        yield from (_indented(unit_text(line), 4) for line in view.distributed.advice)
-    yield from _told("Warnings about the script as it is", view.warnings)
-    yield from _told("Advice beside the patch", view.advice)
-    if view.notes:
-        yield from _section("Notes")
-        yield from (_indented(unit_text(note)) for note in view.notes)
-    yield from _next(view)
-
-
-def _first(view: View) -> Iterator[RenderableType]:
-    speedup = view.headline.speedup
-    line = Text("Training speedup  ", style="bold")
-    if speedup.known:
-        line.append(speedup.text, style=_HEAD_STYLE.get(view.headline.kind, "bold yellow"))
-        line.append(unit_text(f"  {speedup.basis}", "dim"))
-    else:
-        line.append(speedup.text, style="bold yellow")
-        line.append(unit_text(f": {speedup.why}" if speedup.why else ""))
-    yield line
-    yield _indented(unit_text(view.headline.sentence, style=_HEAD_STYLE.get(view.headline.kind, "bold")))
-    for detail in view.headline.details:
-        if detail:
-            yield _indented(unit_text(detail.rstrip("\n")))
-    if view.studied:
+def _summary(session: Session) -> Iterator[RenderableType]:
+    shown = page(session)
+    answer = shown.sections[0]
+    if shown.busy:
+        yield unit_text(shown.busy, "yellow")
+    for block in answer.blocks:  # the times of the bars stand in the first line
+        if isinstance(block, Claim):
+            yield from _claim(block, answer)
+        elif isinstance(block, Sentence | Listing):
+            yield from _block(block)
+    yield from _first_sentences(shown, "why")
+    for block in answer.blocks:
+        if isinstance(block, Diff):
+            yield Text()
+            yield from _diff(block, most=_MOST_LINES)
+        elif isinstance(block, Checks):
+            yield Text()
+            yield from _block(block)
+    yield from _warnings(shown)
+    yield from _first_sentences(shown, "distributed")
+    commands = [one for block in answer.blocks if isinstance(block, Commands) for one in block.commands]
+    if step := report_step(session):
+        commands.append(step)
+    if commands:
         yield Text()
-        line = Text("Verdict  ", style="bold")
-        line.append(view.verdict.word, style=_VERDICT_STYLE.get(view.verdict.word, "bold"))
-        yield line
-        bar = view.main.step_bar.sentence if view.main else ""
-        for sentence in (view.verdict.sentence, bar, view.verdict.bottleneck):
+        yield from _commands(Commands(tuple(commands)))
+
+
+def _first_sentences(shown: Page, id: str) -> Iterator[RenderableType]:
+    """What a section says before its tables."""
+    blocks = next((part.blocks for part in shown.sections if part.id == id and not part.folded), ())
+    for block in itertools.takewhile(lambda block: isinstance(block, Sentence) and not block.quiet, blocks):
+        yield from _block(block)
+
+
+def _warnings(shown: Page) -> Iterator[RenderableType]:
+    notices = [
+        block
+        for part in shown.sections
+        if part.id in ("warnings", "advice")
+        for block in part.blocks
+        if isinstance(block, Notice)
+    ]
+    if notices:
+        yield Text()
+    for notice in notices[:_MOST_NOTICES]:
+        yield from _block(notice)
+    if len(notices) > _MOST_NOTICES:
+        yield _indented(Text(f"! {len(notices) - _MOST_NOTICES} more in the report", style="yellow"))
+
+
+def _everything(shown: Page) -> Iterator[RenderableType]:
+    if shown.busy:
+        yield unit_text(shown.busy, "yellow")
+    for section in shown.sections:
+        yield from _section(section)
+    yield Text()
+    origin = (f"pipetune {shown.version}", shown.title, shown.date, shown.machine)
+    yield unit_text("  ".join(filter(None, origin)), "dim")
+
+
+def _section(section: Section) -> Iterator[RenderableType]:
+    if section.id != "answer":
+        yield Text()
+        yield Text(section.title, style="bold")
+    for block in section.blocks:
+        if isinstance(block, Claim):
+            yield from _claim(block, section)
+        elif isinstance(block, Diff):
+            yield Text()
+            yield from _diff(block)
+        else:
+            yield from _block(block)
+    for part in section.parts:
+        yield from _section(part)
+
+
+def _claim(claim: Claim, answer: Section) -> Iterator[RenderableType]:
+    style = _CLAIMS.get(claim.kind, "bold yellow")
+    line = Text()
+    line.append(f"{claim.big} {claim.note}".strip(), style=style)
+    steps = {bar.label: bar.text for block in answer.blocks if isinstance(block, Bars) for bar in block.bars}
+    current, after = steps.get("current"), steps.get("tuned")
+    if current and after:
+        number, _, unit = current.partition(" ")
+        shown = number if after.endswith(f" {unit}") else current
+        line.append(unit_text(f"    {shown} to {after} per step", "bold"))
+    elif current:
+        line.append(unit_text(f"    {current} per step", "dim"))
+    if claim.gain.known and claim.gain.span:
+        line.append(unit_text(f"    ({claim.gain.span}; {claim.gain.basis.partition(',')[0]})", "dim"))
+    yield line
+    if claim.sentence:
+        yield _indented(unit_text(claim.sentence))
+
+
+def _block(block: Block) -> Iterator[RenderableType]:
+    match block:
+        case Sentence(text=text, quiet=quiet):
+            yield _indented(unit_text(text, "dim" if quiet else ""))
+        case Facts(facts=facts):
+            for fact in facts:
+                note = f" ({fact.note})" if fact.note else ""
+                yield _indented(unit_text(f"{fact.label}: {fact.text}{note}"))
+        case Table():
+            yield from _table(block)
+        case Bars(bars=bars, sentence=sentence):
             if sentence:
                 yield _indented(unit_text(sentence))
-        if view.main and view.main.course.sentence:
-            yield _indented(unit_text(view.main.course.sentence))
-        if view.main and view.main.handover:
-            yield _indented(unit_text(view.main.handover))
-        if view.main and view.main.division:
-            yield _indented(unit_text(view.main.division.sentence))
+            grid = Grid(box=None, padding=(0, 0, 0, 2), pad_edge=False, show_header=False)
+            for _ in range(3):
+                grid.add_column(no_wrap=True)
+            for bar in bars:
+                length = max(1, round(_BAR * sum(part.share for part in bar.parts)))
+                grid.add_row(bar.label, Text("#" * length, style="bold" if bar.marked else ""), unit_text(bar.text))
+            yield _indented(grid)
+        case Series(sentence=sentence):
+            yield _indented(unit_text(sentence))
+        case Forest(gain=gain):
+            yield _indented(unit_text(gain.text))
+        case Checks(answers=answers):
+            for state, text, detail in answers:
+                sign, style = _SIGNS[state]
+                line = Text(f"{sign} ", style=style)
+                line.append(unit_text(text, "not bold"))
+                line.append(unit_text(f" ({detail})" if detail else "", "dim"))
+                yield _indented(line)
+        case Commands():
+            yield from _commands(block)
+        case Notice(message=message, hint=hint):
+            yield _indented(_notice_line(block))
+            yield _indented(unit_text(f"{message} {hint}".strip()), 4)
+        case Listing(text=text):
+            yield _indented(Text(text))
+        case Bands(rows=rows, caption=caption):
+            for row in rows:
+                yield _indented(unit_text(f"{row.label}: {row.sentence}"))
+            yield _indented(unit_text(caption, "dim"))
+        case Claim() | Diff():
+            raise TypeError("these are printed where their section is known")
 
 
-def _before_after(view: View, main: DatasetView) -> Iterator[RenderableType]:
-    """One column per variant that was measured; a figure that was not measured shows as a dash."""
-    names = [rung.name for rung in main.ladder.rungs if rung.examples.known or _step(view, rung.name).known]
-    if not names:
-        return
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
-    table.add_column("")
-    labels = {"off": "off", "defaults": "as written", "autotune": "AUTOTUNE", "tuned": "tuned"}
-    for name in names:
-        table.add_column(labels[name], justify="right", style="bold green" if name == "tuned" else "")
-    table.add_column("bound", justify="right", style="dim")
-    rungs = {rung.name: rung for rung in main.ladder.rungs}
-    table.add_row("training step", *(_cell(_step(view, name)) for name in names), _cell(_step(view, "bound")))
-    rate = [_cell(rungs[name].examples) for name in names]
-    table.add_row("input alone, examples", *rate, _cell(main.ladder.bound))
-    table.add_row("CPU time per example", *(_cell(rungs[name].cpu) for name in names), "")
-    table.add_row("first batch after", *(_cell(rungs[name].first) for name in names), "")
-    table.add_row("peak memory", *(_cell(rungs[name].memory) for name in names), "")
-    yield from _section("Before and after")
-    yield _indented(table)
-    for text, figure in (
-        ("input alone, tuned over as written", main.ladder.speedup),
-        ("input alone, tuned over AUTOTUNE", main.ladder.speedup_over_autotune),
-        ("training step, tuned over AUTOTUNE", view.over_autotune),
-    ):
-        if figure.known:
-            yield _indented(unit_text(f"{text}: {figure.text}"))
-    if main.ladder.bound.known:
-        yield _indented(unit_text("bound: the model alone, fed one cached batch again and again", "dim"))
-    if main.foresight.short:
-        yield _indented(unit_text(main.foresight.short, "dim"))
+def _notice_line(notice: Notice) -> Text:
+    line = Text(f"! {notice.code}", style="bold yellow")
+    line.append(f"  {notice.place.text}" if notice.place else "", style="cyan")
+    return line
 
 
-def _step(view: View, name: str) -> Figure:
-    return next((rung.step for rung in view.steps if rung.name == name), Figure())
+def _commands(block: Commands) -> Iterator[RenderableType]:
+    for one in block.commands:
+        yield _Command(f"  {one.label}", style="bold")
+        yield _indented(Text(one.text, style="dim"), 4)
 
 
-def _cell(figure: Figure) -> str:
-    return figure.text if figure.known else "-"
+def _diff(diff: Diff, most: int = 0) -> Iterator[RenderableType]:
+    """The hunks; in the summary only changed lines with one line around them, and no more than `most`."""
+    printed, changes, file = 0, sum(len(_near(hunk.lines)) for hunk in diff.hunks), ""
+    for hunk in diff.hunks:
+        if hunk.file != file:
+            file = hunk.file
+            yield _indented(Text(file, style="cyan"))
+        for kind, text in _near(hunk.lines) if most else hunk.lines:
+            if most and printed == most:
+                yield _indented(Text(f"... {changes - printed} more lines: pipetune apply --diff", style="dim"))
+                return
+            yield _indented(Text(text, style=_LINES.get(kind, "dim"), no_wrap=True, overflow="ellipsis"))
+            printed += 1
+        if not most:
+            yield from (_indented(unit_text(gain, "green"), 4) for gain in hunk.gains)
 
 
-def _rewrites(title: str, rows: tuple[RewriteRow, ...]) -> Iterator[RenderableType]:
-    if not rows:
-        return
-    yield from _section(title)
-    for row in rows:
-        line = Text(row.rule, style="bold")
-        line.append(f"  {row.where}" if row.where else "", style="cyan")
-        line.append("  ")
-        line.append(row.gain.text, style="green" if row.gain.known and (row.gain.low or 0) > 1 else "")
-        line.append(f"  {row.safety}", style="dim")
-        yield _indented(line)
-        yield _indented(unit_text(row.summary), 4)
-        if row.why and not (row.consent and row.gain.known):
-            yield _indented(unit_text(row.why), 4)
-        if row.consent:
-            yield _indented(Text(f"consent with {row.consent}"), 4)
+def _near(lines: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    """The changed lines and the ones next to them that are not blank."""
+    changed = {index for index, (kind, _) in enumerate(lines) if kind != "same"}
+    near = {beside for index in changed for beside in (index - 1, index + 1)}
+    return [line for index, line in enumerate(lines) if index in changed or (index in near and line[1].strip())]
 
 
-def _told(title: str, warnings: tuple[Warning, ...]) -> Iterator[RenderableType]:
-    if not warnings:
-        return
-    yield from _section(title)
-    for warning in warnings:
-        line = Text(f"! {warning.code}", style="bold yellow")
-        line.append(f"  {warning.where}" if warning.where else "", style="cyan")
-        yield _indented(line)
-        yield _indented(unit_text(" ".join(part for part in (warning.message, warning.hint) if part)), 4)
+def _table(table: Table) -> Iterator[RenderableType]:
+    kept = [
+        index
+        for index, column in enumerate(table.columns)
+        if column.title and any(row.cells[index].text or row.cells[index].place for row in table.rows)
+    ]
+    shown = {one.state for one in table.filters if one.shown}
+    rows = [row for row in table.rows if not shown or row.state in shown]
+    yield _indented(unit_text(table.caption, "dim"))
+    if table.columns[-1].title == "Why":  # sentences do not fit into a column
+        for row in rows or table.rows:
+            yield _indented(Text("  ").join(_cell(row.cells[index]) for index in kept[:-1] if _cell(row.cells[index])))
+            yield _indented(unit_text(row.cells[-1].text, "dim"), 4)
+    else:
+        yield _indented(_grid(table, kept))
+    if rows and len(rows) < len(table.rows):
+        others = ", ".join(f"{one.state} ({one.count})" for one in table.filters if not one.shown)
+        yield _indented(unit_text(f"Others: {others}.", "dim"))
 
 
-def _next(view: View) -> Iterator[RenderableType]:
-    steps = [*view.next_steps, *([view.report_step] if view.report_step else [])]
-    if not steps:
-        return
-    yield from _section("Next")
-    for step in steps:
-        yield _Command(f"  {step.label}", style="bold")
-        yield _indented(Text(step.text, style="dim"), 4)
+def _grid(table: Table, kept: list[int]) -> Grid:
+    grid = Grid(box=None, padding=(0, 0, 0, 2), pad_edge=False, header_style="bold")
+    for index in kept:
+        column = table.columns[index]
+        # A place is never cut: a line number that is missing helps nobody.
+        place = any(row.cells[index].place for row in table.rows)
+        justify: Literal["left", "right"] = "right" if column.number else "left"
+        grid.add_column(column.title, justify=justify, no_wrap=place, overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(_cell(row.cells[index]) for index in kept))
+    return grid
 
 
-def _section(title: str) -> Iterator[RenderableType]:
-    yield Text()
-    yield Text(title, style="bold")
+def _cell(cell: Cell) -> Text:
+    if not cell.text and not cell.place:
+        return Text("-" if cell.why else "")
+    text = unit_text(cell.text, "bold" if cell.strong else "")
+    if cell.place:
+        text.append(f"{' ' if cell.text else ''}{_short(cell.place.text)}", style="cyan")
+    return text
+
+
+def _short(place: str) -> str:
+    """A place in a table: the file without its folders, so that file and line are never cut."""
+    return place.rpartition("/")[2]
 
 
 def _indented(content: RenderableType, by: int = 2) -> Padding:

@@ -112,10 +112,11 @@ def joined(items: list[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Capital first letter, full stop last; a first word that is code ("map(decode)") stays as it is."""
+    """Capital first letter, full stop last; a first word that is code ("map(decode)", "map (a.py:3)") stays."""
     text = text.strip()
     if not text:
         return ""
-    if text.split(maxsplit=1)[0].rstrip(",").isalpha():
+    first, _, rest = text.partition(" ")
+    if first.rstrip(",").isalpha() and not rest.startswith("("):
         text = text[0].upper() + text[1:]
     return text if text[-1] in ".!?" else f"{text}."

@@ -47,9 +47,10 @@ def text(capsys: pytest.CaptureFixture[str]) -> str:
 # -- report
 
 
-def test_report_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_prints_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", saved(tmp_path, session())]) == 0
-    assert text(capsys).startswith("Training speedup  1.30x")
+    shown = text(capsys)
+    assert shown.startswith("1.30x faster training") and "Machine, time and command" in shown
 
 
 @pytest.mark.parametrize(("format", "starts"), [("json", "{"), ("csv", ""), ("markdown", "#")])
@@ -493,7 +494,7 @@ def test_a_session_with_an_unproven_patch_says_so_everywhere(
     assert summary["outcome"] == "likely" and summary["datasets"][0]["candidate"]["probability"] == 0.9
     assert main(["report", "reports/train"]) == 0
     shown = text(capsys)
-    assert shown.startswith("Training speedup  likely 1.40x: it is not proven")
+    assert shown.startswith("Likely 1.40x not proven")
     assert "pipetune apply --unproven" in shown
     hidden = redact(kept)
     assert hidden.candidate is not None and hidden.candidate.patch is not None

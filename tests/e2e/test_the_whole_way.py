@@ -82,7 +82,7 @@ def test_optional_rewrites_are_offered_with_the_needed_consent(done: Done) -> No
 
 @pytest.mark.run("tuned")
 def test_training_speedup_is_printed_first(done: Done) -> None:
-    match = re.match(r"Training speedup +(\d+\.\d\d)x \((\d+\.\d\d) to (\d+\.\d\d)\)", done.out)
+    match = re.match(r"(\d+\.\d\d)x faster training .*\((\d+\.\d\d) to (\d+\.\d\d); \d+ pairs\)", done.out)
     assert match, done.out
     found = done.summary["training"]["speedup"]
     assert [float(text) for text in match.groups()] == pytest.approx(
@@ -186,7 +186,7 @@ def test_session_is_reported_in_other_formats(done: Done, format: str) -> None:
     assert ran.returncode == 0, ran.stderr
     match format:
         case "markdown":
-            assert ran.stdout.startswith("# ") and "Training speedup" in ran.stdout and "+dataset" in ran.stdout
+            assert ran.stdout.startswith("# ") and "faster training" in ran.stdout and "+dataset" in ran.stdout
         case "csv":
             rows = list(csv.DictReader(io.StringIO(ran.stdout)))
             assert len(rows) == 3, "one for each operator"
@@ -198,7 +198,7 @@ def test_session_is_reported_in_other_formats(done: Done, format: str) -> None:
 def test_report_is_one_self_contained_file(done: Done) -> None:
     html = (done.results / "report.html").read_text()
     assert 'src="http' not in html and 'href="http' not in html.replace('href="http://www.w3.org', "")
-    for text in ("overlap.py:44", "prefetch", "parallel-map", "Training speedup", "AUTOTUNE"):
+    for text in ("overlap.py:44", "prefetch", "parallel-map", "faster training", "AUTOTUNE"):
         assert text in html
 
 

@@ -11,12 +11,11 @@ from pipetune.core.redaction import redact
 from pipetune.core.results import Interval
 from pipetune.core.session import Session
 from pipetune.core.storage import FileUse, PageCacheResidency, Sweep, SweepLevel, SweepReader
-from pipetune.report.files import FilesView
+from pipetune.report.blocks import Bars, Facts, Sentence
 from pipetune.report.html import html
-from pipetune.report.markdown import markdown
 from pipetune.report.terminal import summary_text
-from pipetune.report.view import make_view
 from tests.report import sessions as samples
+from tests.report.reading import blocks, ids
 
 MB = 1_000_000.0
 
@@ -57,18 +56,17 @@ def session(use: FileUse | None) -> Session:
     return replace(made, datasets=(replace(first, profile=profile), *others))
 
 
-def view(**changes: object) -> FilesView:
-    shown = make_view(session(replace(USE, **changes))).main  # type: ignore[arg-type]
-    assert shown is not None and shown.files is not None
-    return shown.files
+def said_of(**changes: object) -> list[str]:
+    return [one.text for one in blocks(session(replace(USE, **changes)), Sentence, "files")]  # type: ignore[arg-type]
 
 
 def test_which_files_and_that_storage_is_not_the_limit() -> None:
-    shown = view()
-    assert shown.which == "Reads 16 files (.tfrecord), 45.8 MiB, in data."
-    assert shown.limit == "Storage delivers 381 MiB/s, the model could take 11.4 MiB/s: storage is not the limit."
-    assert shown.line == f"{shown.which} {shown.limit}"
-    assert shown.warm.startswith("While measured, 100 % of the files was in memory")
+    which, warm, note = said_of()
+    assert which == (
+        "Reads 16 files (.tfrecord), 45.8 MiB, in data. Storage delivers 381 MiB/s, the model could take 11.4 MiB/s: "
+        "storage is not the limit."
+    )
+    assert warm.startswith("While measured, 100 % of the files was in memory") and note == "A note about data."
 
 
 @pytest.mark.parametrize(
@@ -82,7 +80,7 @@ def test_which_files_and_that_storage_is_not_the_limit() -> None:
     ],
 )
 def test_whether_storage_is_the_limit(changes: dict[str, object], said: str) -> None:
-    assert view(**changes).limit.endswith(said) and bool(view(**changes).limit) == bool(said)
+    assert said_of(**changes)[0].endswith(said or "in data.")
 
 
 @pytest.mark.parametrize(
@@ -99,48 +97,43 @@ def test_whether_storage_is_the_limit(changes: dict[str, object], said: str) -> 
     ],
 )
 def test_whether_the_files_were_warm(changes: dict[str, object], said: str) -> None:
-    assert view(**changes).warm.endswith(said)
+    assert said_of(**changes)[1].endswith(said)
 
 
-def test_a_pipeline_without_files_says_so_and_nothing_in_the_terminal() -> None:
+def test_storage_is_told_in_the_terminal_only_where_it_is_the_limit() -> None:
+    assert "torage" not in summary_text(session(USE))
+    limited = " ".join(summary_text(session(replace(USE, reached=390 * MB))).split())
+    assert "Storage is the limit: it delivers 381 MiB/s" in limited
+
+
+def test_a_pipeline_without_files_says_so() -> None:
     made = session(FileUse())
-    shown = make_view(made).main
-    assert shown is not None and shown.files is not None
-    assert shown.files.which == "Reads no files." and shown.files.line == "" and shown.files.warm == ""
-    assert "Reads no files" not in summary_text(made) and "Reads no files." in html(made)
+    assert [one.text for one in blocks(made, Sentence, "files")] == ["Reads no files."]
+    assert not blocks(made, Facts, "files")
+    assert "files" not in ids(samples.photos())
 
 
 def test_remote_names_and_files_seen_open() -> None:
-    shown = view(files=0, remote=("gs", "s3"), remote_files=120, opened=1, sweeps=())
-    assert shown.which == (
+    assert said_of(files=0, remote=("gs", "s3"), remote_files=120, opened=1, sweeps=())[0].startswith(
         "Reads 120 names under gs:// and s3://, which are not local and 1 other file seen open while it ran."
     )
-    assert view(complete=False).which.startswith("Reads at least 16 files")
+    assert said_of(complete=False)[0].startswith("Reads at least 16 files")
 
 
 def test_where_the_curves_bend() -> None:
-    files, source = view().sweeps
-    assert files.sentence == "From 2 parallel reads on, more gain nothing."
-    assert [row.knee for row in files.rows] == [False, True, False]
-    assert [row.width for row in files.rows] == [50.0, 100.0, 100.0]
-    assert files.rows[0].rate.text == "191 MiB/s (172 MiB/s to 210 MiB/s)"
-    assert source.sentence == "Still rising at 4 parallel reads."
-    assert source.rows[0].rate.text.startswith("6,000/s")
+    files, source = blocks(session(USE), Bars, "files")
+    assert files.sentence.endswith(": from 2 parallel reads on, more gain nothing.")
+    assert [bar.marked for bar in files.bars] == [False, True, False]
+    assert [bar.parts[0].share for bar in files.bars] == [0.5, 1.0, 1.0]
+    assert files.bars[0].text == "191 MiB/s (172 MiB/s to 210 MiB/s)"
+    assert source.sentence.endswith(": still rising at 4 parallel reads.")
+    assert source.bars[0].text.startswith("6,000/s")
     falling = curve(SweepReader.FILES, 1, {1: 2 * MB, 2: 1 * MB}, falling=True, cold=True)
-    (shown,) = view(sweeps=(falling,)).sweeps
-    assert shown.sentence == "One read at a time is as fast as any number (cold); more make it slower."
-    (alone,) = view(sweeps=(curve(SweepReader.SOURCE, 1, {1: 2 * MB}),)).sweeps
-    assert alone.sentence.startswith("There is one file, so it is read by one reader;")
-
-
-def test_every_format_shows_it() -> None:
-    made = session(USE)
-    assert "storage is not the limit" in " ".join(summary_text(made).split())
-    assert all(len(line) <= 80 for line in summary_text(made).splitlines() if "storage" in line)
-    page = html(made)
-    assert 'id="files"' in page and 'href="#files"' in page and "more gain nothing" in page
-    assert "more gain nothing" in markdown(made)
-    assert 'id="files"' not in html(samples.photos())
+    (shown,) = blocks(session(replace(USE, sweeps=(falling,))), Bars, "files")
+    assert shown.sentence.endswith(": one read at a time is as fast as any number (cold); more make it slower.")
+    alone = curve(SweepReader.SOURCE, 1, {1: 2 * MB})
+    (shown,) = blocks(session(replace(USE, sweeps=(alone,))), Bars, "files")
+    assert "there is one file, so it is read by one reader;" in shown.sentence
 
 
 def test_a_confidential_session_keeps_the_folder_back() -> None:

@@ -116,7 +116,7 @@ def test_a_step_of_several_elements_is_explained_where_steps_are_first_named() -
     function = replace(made.datasets[0], handover=InputDistribution("MirroredStrategy", 2, FUNCTION, batch=32))
     text = " ".join(summary_text(replace(made, datasets=(function,))).split())
     note = "A step here is one element, for one replica: a training step takes 2 of them at a time."
-    assert text.index(note) < text.index("Verdict")
+    assert text.index(note) < text.index("Training waits for data")
 
 
 def test_a_service_is_told_before_the_strategy() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pipetune.core.edits import ReplaceOperator
 from pipetune.core.storage import FileUse, SmallFileCosts, Sweep, SweepReader
-from pipetune.report.changes import edit_words
+from pipetune.report.edit_text import edit_words
 from pipetune.rewrites import find_rule
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals

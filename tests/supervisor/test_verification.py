@@ -64,8 +64,9 @@ def test_verified_speedup_is_the_headline_of_all_outputs(tmp_path: Path) -> None
     assert {"verification", "verification_starts", "after_proof"} <= set(in_file["seconds"])
     assert found.plan is not None and found.notes[-1] == f"Informed of {found.plan.name} after True"
     assert sum("; measuring AUTOTUNE for comparison" in one for one in screen.done) == 1
-    spoken = f"{gain.median:.2f}x ({gain.low:.2f} to {gain.high:.2f})"
-    assert summary_text(found).startswith(f"Training speedup  {spoken}")
+    first = summary_text(found).splitlines()[0]
+    assert first.startswith(f"{gain.median:.2f}x faster training")
+    assert first.endswith(f"({gain.low:.2f} to {gain.high:.2f}; 6 pairs)")
     assert f'<span class="big">{gain.median:.2f}\u00d7</span>' in (out / "report.html").read_text()
     assert f"{gain.median:.2f} times as fast" in patch.verification and "64 elements equal" in patch.verification
     assert found.datasets[0].rates["tuned"].peak_rss_mib == 321.0
@@ -201,7 +202,7 @@ def test_part_for_validation_is_proven_by_pairs_of_passes_apart_from_training(tm
     assert found.training.speedup.median == pytest.approx(2, rel=0.05), "training is measured as ever"
     assert training.input_speedup != gain
     told = " ".join(summary_text(found).split())
-    assert "Validation, apart from training: its input runs " in told
+    assert "Validation: its input runs " in told
     assert "--dataset analyzes it" not in told, "the patch does"
     assert [edit for one in plan_file.load_plan(out).more for edit in one.edits] == list(SPLIT.edits)
     assert screen.done.count("running the patched script") == 1

@@ -1,0 +1,78 @@
+"""Edits, rewrites and plans in words."""
+
+from __future__ import annotations
+
+from pipetune.core.edits import (
+    HEAD_PREFIX,
+    Edit,
+    Insert,
+    Move,
+    Plan,
+    Remove,
+    ReplaceFunction,
+    ReplaceOperator,
+    ReplaceSource,
+    Safety,
+    SetArgument,
+    SetOption,
+    SplitFunction,
+)
+from pipetune.core.pipeline import Pipeline
+from pipetune.report import words
+from pipetune.report.why import argument_list, argument_words
+
+SAFETY_WORDS = {
+    Safety.EXACT: "exact",
+    Safety.STATISTICAL: "statistical",
+    Safety.REORDERS: "reorders",
+    Safety.APPROXIMATE: "approximate",
+}
+
+
+def operator_name(node_id: str, *pipelines: Pipeline | None) -> str:
+    """The operator's title; for one that an edit inserts, the name in its id."""
+    kind, _, of = node_id.partition("@")
+    if kind == HEAD_PREFIX:
+        return f"the first part of {operator_name(of, *pipelines)}"
+    for pipeline in pipelines:
+        if pipeline is not None and node_id in pipeline:
+            return words.clean(pipeline[node_id].title)
+    return words.clean(kind)
+
+
+def edit_words(edit: Edit, *pipelines: Pipeline | None) -> str:
+    """One edit as a colleague would say it."""
+    match edit:
+        case SetArgument(node=node, name=name, value=value):
+            return f"{operator_name(node, *pipelines)}: {argument_words(name, value)}"
+        case Insert(after=after, op=op, arguments=arguments):
+            call = f"{words.clean(op)}({argument_list(arguments)})"
+            return f"insert {call} after {operator_name(after, *pipelines)}"
+        case Remove(node=node):
+            return f"remove {operator_name(node, *pipelines)}"
+        case Move(node=node, after=after):
+            return f"move {operator_name(node, *pipelines)} behind {operator_name(after, *pipelines)}"
+        case ReplaceFunction(node=node, form=form):
+            return f"{operator_name(node, *pipelines)}: call its function {words.clean(form)}"
+        case ReplaceSource(node=node, after=after):
+            source, place = operator_name(node, *pipelines), operator_name(after, *pipelines)
+            return f"{source}: put out row numbers, and gather the rows behind {place}"
+        case SplitFunction(node=node, cut=cut):
+            return f"{operator_name(node, *pipelines)}: cut its function in two {words.clean(cut.kind)}"
+        case ReplaceOperator(node=node, op=op, arguments=arguments):
+            call = f"{words.clean(op)}({argument_list(arguments)})"
+            return f"{operator_name(node, *pipelines)}: call {call} in its place"
+        case SetOption(name=name, value=value):
+            return f"options: {argument_words(name, value)}"
+
+
+def plan_text(plan: Plan, *pipelines: Pipeline | None) -> tuple[str, str]:
+    """The rules of a plan, and the first edits of a single one."""
+    rewrites = plan.rewrites
+    if not rewrites:
+        return words.clean(plan.name) or "nothing changed", ""
+    if len(rewrites) > 1:
+        return words.clean(" + ".join(rewrite.rule for rewrite in rewrites)), ""
+    edits = [edit_words(edit, *pipelines) for edit in rewrites[0].edits]
+    more = f" and {words.count(len(edits) - 2, 'edit')} more" if len(edits) > 2 else ""
+    return words.clean(rewrites[0].rule), "; ".join(edits[:2]) + more

@@ -1,0 +1,152 @@
+"""The machine, the time spent, what was suppressed and restored, and the datasets of the script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.machine import CpuLoad, Machine
+from pipetune.core.session import DatasetResult, Session
+from pipetune.report import words
+from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Section, Sentence, Table, missing_or
+from pipetune.report.granted import load_fact, sides
+from pipetune.report.places import Places, script_words, shell
+from pipetune.report.values import Fact, figure
+
+_MOMENTS = {
+    "to_first_step": "until the first training step",
+    "to_95_percent": "95 % of the final rate, after the first training step",
+    "budget": "from the first training step to the answer, without the starts of further processes",
+}
+_PHASES = (
+    *("capture", "profile", "verdict", "skew", "costs", "course", "trials", "confirmation", "emission"),
+    "validation",
+    *("verification_starts", "verification", "after_proof", "total"),
+)
+_SUPPRESSED = {
+    "saves_suppressed": "saves of models and checkpoints that did nothing",
+    "summaries_suppressed": "summaries that were not written",
+    "files_restored": "files that the training loop had changed, restored",
+    "files_removed": "files that the training loop had created, removed",
+    "variables_restored": "variables restored to their values after the trials",
+    "steps_run": "training steps run for measuring, their effect undone",
+}
+
+
+def machine_words(machine: Machine | None) -> str:
+    """The machine in a few words: "2 cores, 8.00 GiB, cpu"."""
+    if machine is None:
+        return ""
+    cores = words.plain(machine.cores_granted)
+    memory = words.byte_size(machine.memory_limit_bytes)
+    return f"{cores} {'core' if cores == '1' else 'cores'}, {memory}, {words.clean(machine.device)}"
+
+
+def machine(session: Session) -> Section:
+    """What was measured on, how long it took, and what pipetune kept from happening."""
+    return Section("machine", "Machine, time and command", tuple(_machine(session)), folded=True)
+
+
+def _machine(session: Session) -> Iterator[Block]:
+    if session.machine is None:
+        yield Sentence("The machine was not recorded.", quiet=True)
+    else:
+        yield Facts(tuple(machine_facts(session.machine, session.load)))
+    yield from (Facts(facts) for facts in (phases(session), suppressed(session)) if facts)
+    if script := script_words(session):
+        yield Commands((Fact(shell("pipetune", "analyze", *script), "what was run"),))
+
+
+def machine_facts(machine: Machine, load: CpuLoad | None = None) -> Iterator[Fact]:
+    """What the process was granted beside what the host has and TensorFlow believes; who else used it."""
+    quota = "no quota" if machine.quota_cores is None else f"quota {words.plain(machine.quota_cores)}"
+    yield Fact(
+        "cores",
+        words.plain(machine.cores_granted),
+        f"host {machine.cores_host}, affinity {machine.cores_affinity}, {quota}",
+    )
+    yield Fact(
+        "memory",
+        words.byte_size(machine.memory_limit_bytes),
+        f"host {words.byte_size(machine.memory_host_bytes)}, "
+        f"{words.byte_size(machine.memory_available_bytes)} available at the start",
+    )
+    yield Fact("device", words.clean(machine.device), words.clean(", ".join(machine.devices)))
+    yield Fact("processor", words.clean(machine.processor) or "unknown", words.clean(machine.system))
+    yield Fact(
+        "software",
+        f"TensorFlow {words.clean(machine.tensorflow)}",
+        f"Keras {words.clean(machine.keras)}, Python {words.clean(machine.python)}",
+    )
+    for side in sides(machine) if machine.believed is not None else ():
+        if side.differs:
+            yield Fact(f"TensorFlow assumes, {side.label}", side.believed, f"granted {side.granted}")
+    if machine.load_average is not None:
+        yield Fact("load at the start", words.plain(machine.load_average))
+    if measured := load_fact(load):
+        yield measured
+
+
+def phases(session: Session) -> tuple[Fact, ...]:
+    """Seconds per phase in the order they ran; what the phases leave of the total is told, too."""
+    seconds = session.seconds
+    known = [name for name in _PHASES if name in seconds and name != "total"]
+    others = [name for name in seconds if name not in (*_PHASES, *_MOMENTS)]
+    facts = [Fact(words.clean(name.replace("_", " ")), words.seconds(seconds[name])) for name in (*others, *known)]
+    if "total" in seconds:
+        rest = seconds["total"] - sum(seconds[name] for name in (*others, *known))
+        if known and rest > 0:
+            facts.append(Fact("starting, and what is in no phase", words.seconds(rest)))
+        facts.append(Fact("total", words.seconds(seconds["total"])))
+    facts += [Fact(label, words.seconds(seconds[name])) for name, label in _MOMENTS.items() if name in seconds]
+    return tuple(facts)
+
+
+def suppressed(session: Session) -> tuple[Fact, ...]:
+    return tuple(
+        Fact(_SUPPRESSED.get(name, words.clean(name.replace("_", " "))), f"{number:,}")
+        for name, number in session.side_effects.items()
+    )
+
+
+def datasets(session: Session, places: Places) -> Section | None:
+    """Every dataset the script consumed, and what it cost before training was measured."""
+    if not session.datasets:
+        return None
+    total = sum((one.cost.epoch_wall_seconds or 0.0) for one in session.datasets if one.cost is not None)
+    table = Table(
+        "Every dataset that was consumed",
+        (
+            Column("Dataset"),
+            Column("Consumed by"),
+            Column("Operators"),
+            Column("Before training", number=True),
+            Column("One epoch", number=True),
+        ),
+        tuple(_dataset(one, places, total) for one in session.datasets),
+    )
+    return Section("datasets", "Datasets of the script", (table,), folded=True)
+
+
+def _dataset(result: DatasetResult, places: Places, total: float) -> Row:
+    cost = result.cost
+    epoch = cost.epoch_wall_seconds if cost is not None else None
+    share = f"{words.percent(epoch / total)} of all" if epoch is not None and total else ""
+    taken = "the whole call" if cost is not None and cost.whole_call else ""
+    if not taken and result.consumed_elements:
+        taken = words.count(result.consumed_elements, "element")
+    spent = words.seconds(cost.taken_wall_seconds) if cost is not None and cost.taken_wall_seconds else ""
+    name = words.clean(result.pipeline.name)
+    role = words.clean(result.role)
+    where = places.place_of(result.pipeline.output.location) if result.pipeline.nodes else None
+    consumed = places.place(result.file, result.line or None)
+    return Row(
+        (
+            Cell(name or role, note=role if name else "", place=where),
+            Cell(words.clean(result.consumer) or "unknown", place=consumed),
+            Cell(" > ".join(words.clean(node.title) for node in result.pipeline)),
+            Cell(spent or taken, note=taken if spent else "") if spent or taken else Cell(why="nothing was consumed"),
+            missing_or(figure(epoch, lambda value: words.seconds(value), why="it was not measured alone"))
+            if not share
+            else Cell(words.seconds(epoch or 0.0), note=share, sort=epoch),
+        )
+    )

@@ -1,0 +1,147 @@
+"""The patch: its hunks with what each gained, why there is none, and what became of the data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pipetune.core.edits import Safety
+from pipetune.core.session import PatchResult, Session, SessionOutcome, has_accepted_trial, outcome_of
+from pipetune.core.summary import location_of
+from pipetune.report import words
+from pipetune.report.blocks import Checks, Diff, Hunk
+from pipetune.report.places import Places
+from pipetune.report.values import interval
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
+
+
+def shown_patch(session: Session) -> PatchResult | None:
+    """Returns the patch to show: the proven one, else that of the unproven plan; None if there is neither."""
+    if session.patch is not None and session.patch.diff:
+        return session.patch
+    candidate = session.candidate
+    return candidate.patch if candidate is not None and candidate.diff else None
+
+
+def diff(session: Session, places: Places) -> Diff | None:
+    """Returns the patch by hunks; None if there is none to show."""
+    patch = shown_patch(session)
+    if patch is None or places.confidential:
+        return None
+    text = words.clean(patch.diff, lines=True)
+    return Diff(tuple(_hunks(session, places, patch.diff)), text)
+
+
+def _hunks(session: Session, places: Places, text: str) -> Iterator[Hunk]:
+    file, first, length = "", 0, 0
+    lines: list[tuple[str, str]] = []
+    for line in [*text.splitlines(), "@@ end"]:
+        if line.startswith(("@@ ", "--- ")):
+            if lines:
+                yield Hunk(words.clean(file), _without_blank_ends(lines), _gains(session, file, first, length))
+                lines = []
+            if found := _HUNK.match(line):
+                first, length = int(found[1]), int(found[2] or 1)
+        elif line.startswith("+++ "):
+            file = line.removeprefix("+++ ").removeprefix("b/")
+        elif file:
+            kind = {"+": "add", "-": "remove"}.get(line[:1], "same")
+            lines.append((kind, words.clean(line, lines=True)))
+
+
+def _without_blank_ends(lines: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The lines without blank ones of the context at both ends."""
+    kept = [index for index, (kind, text) in enumerate(lines) if kind != "same" or text.strip()]
+    return tuple(lines[kept[0] : kept[-1] + 1])
+
+
+def _gains(session: Session, file: str, first: int, length: int) -> tuple[str, ...]:
+    """What the rewrites gained whose calls are in these lines of the current file."""
+    result = session.main_dataset
+    if result is None or result.plan is None:
+        return ()
+    found = []
+    for rewrite in result.plan.rewrites:
+        place = location_of(rewrite.node, result.pipeline, result.tuned)
+        if place is None or not place.file.endswith(f"/{file}") or not first <= place.end_line < first + length:
+            continue
+        gain = result.gains.get(rewrite.key)
+        measured = f" {interval(gain, words.ratio).text}" if gain is not None else ""
+        found.append(words.clean(rewrite.rule) + measured)
+    return tuple(found)
+
+
+def checks(session: Session) -> Checks | None:
+    """Returns whether the change is safe: data, order, memory, and whether the patched script was run."""
+    result = session.main_dataset
+    candidate = session.candidate
+    if result is None or (result.plan is None and candidate is None):
+        return None
+    answers = []
+    comparison = result.comparison if candidate is None else candidate.comparison
+    if comparison is not None:
+        elements, epochs = words.count(comparison.elements, "element"), words.count(comparison.epochs, "epoch")
+        state = "yes" if comparison.equal else "no"
+        answers.append(
+            (
+                state,
+                _DATA[comparison.safety] if comparison.equal else "the data differs",
+                f"{elements} over {epochs} compared",
+            )
+        )
+    order = result.order
+    if order is not None:
+        answers.append(_order(order.reproducible_before, order.reproducible_after))
+        if not order.epochs_kept:
+            answers.append(("changed", "epochs mix", words.clean(order.why)))
+    before, after = result.rates.get("defaults"), result.rates.get("tuned")
+    if before and after and before.peak_rss_mib is not None and after.peak_rss_mib is not None and result.plan:
+        text = f"memory {words.mebibytes(before.peak_rss_mib)} to {words.mebibytes(after.peak_rss_mib)}"
+        answers.append(("yes", text, "peak of the input alone"))
+    patch = session.patch
+    if patch is not None and patch.diff:
+        run = {True: ("yes", "the patched script was run"), None: ("unknown", "the patched script was not run")}
+        if patch.verified is not False:
+            state, text = run[patch.verified]
+            answers.append((state, text, ""))
+    return Checks("Safe?", tuple(answers)) if answers else None
+
+
+_DATA = {
+    Safety.EXACT: "same elements in the same order",
+    Safety.STATISTICAL: "same elements; random draws come from the same distribution",
+    Safety.REORDERS: "same elements in another order",
+    Safety.APPROXIMATE: "same elements within a stated tolerance",
+}
+
+
+def _order(before: bool, after: bool) -> tuple[str, str, str]:
+    if after:
+        return "yes", "order and draws are the same in every run", ""
+    if before:
+        return "changed", "order or draws now differ from run to run", ""
+    return "yes", "order or draws differ from run to run, as before", ""
+
+
+def why_no_patch(session: Session) -> str:
+    """Why a session holds no patch, as a clause: that there is nothing to change is said only where that is known."""
+    match outcome_of(session):
+        case SessionOutcome.PROVEN:
+            return "the plan has no form in the source"
+        case SessionOutcome.NONE:
+            return "no rewrite is faster, there is nothing to change"
+        case SessionOutcome.NOT_INPUT_BOUND:
+            return "the input is not what holds training back, there is nothing to change"
+        case SessionOutcome.UNTRIED:
+            return "no rewrite was tried"
+        case SessionOutcome.LIKELY:
+            return "a plan is probably faster, and that is not proven"
+        case SessionOutcome.UNDECIDED if session.candidate is not None:
+            return "a plan may be faster, and that is not proven"
+        case SessionOutcome.UNDECIDED if has_accepted_trial(session):
+            return "a plan was faster in its trials, and was not confirmed by fresh measurements"
+        case SessionOutcome.UNDECIDED:
+            return "the time was over before it was decided whether a rewrite is faster"
+        case SessionOutcome.FAILED:
+            return "the run did not finish"

@@ -1,0 +1,134 @@
+"""What the cost model predicted beside what was measured, and what would limit training under other conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pipetune.core.results import PredictedRate, Scenario, mean_error
+from pipetune.core.session import DatasetResult
+from pipetune.report import words
+from pipetune.report.blocks import Block, Cell, Column, Row, Section, Sentence, Table, missing_or
+from pipetune.report.places import Places
+from pipetune.report.throughput import VARIANTS
+from pipetune.report.values import Figure, figure
+
+_BINDS = {
+    "cores": "every core is busy, most of all with",
+    "segment": "one thread, most of all",
+    "parallel": "all parallel calls of",
+    "storage": "the bytes storage delivers to",
+}
+
+_SAME = 0.02  # relative difference of rates below which a condition changes nothing
+
+
+def predictions(result: DatasetResult, places: Places) -> Section | None:
+    """None where nothing was predicted."""
+    blocks = tuple(_blocks(result, places))
+    return Section("predictions", "Predicted and measured", blocks, folded=True) if blocks else None
+
+
+def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
+    rates = _as_shown(result)
+    if rates:
+        yield from _sentence(rates)
+        yield Table(
+            "The input alone, by plan",
+            (Column("Plan"), *(Column(title, number=True) for title in ("Predicted", "Measured", "Error"))),
+            tuple(_row(rate) for rate in rates),
+        )
+    known = [one for one in result.what_if if not one.why]
+    different = [one for one in known if _differs(one, known)]
+    if different:
+        per_element = result.profile.examples_per_element if result.profile else 1.0
+        yield Table(
+            "If there were ..., by the cost model",
+            (
+                Column("Condition"),
+                Column("Input delivers", number=True),
+                Column("Step takes", number=True),
+                Column("Limit"),
+            ),
+            tuple(_scenario(one, result, places, per_element) for one in different),
+        )
+
+
+def _as_shown(result: DatasetResult) -> list[PredictedRate]:
+    """Every plan once, with the rate that the table of throughput shows where it has one."""
+    named = {name: label for name, label, _ in VARIANTS}
+    found = []
+    for rate in result.predictions:
+        if result.plan is not None and rate.plan == result.plan.key:
+            continue
+        shown = result.rates.get(rate.name)
+        if shown is not None and shown.examples_per_second is not None:
+            rate = replace(rate, measured=shown.examples_per_second)
+        found.append(replace(rate, name=named.get(rate.name, rate.name)))
+    tuned = result.rates.get("tuned")
+    if found and tuned is not None and result.plan is not None and tuned.examples_per_second is not None:
+        key = result.plan.key
+        earlier = next((one for one in result.predictions if one.plan == key), PredictedRate(key, ""))
+        predicted = result.predicted.examples_per_second if result.predicted and not earlier.why else None
+        found.append(PredictedRate(key, "tuned", predicted, tuned.examples_per_second, earlier.why))
+    return found
+
+
+def _sentence(rates: list[PredictedRate]) -> Iterator[Sentence]:
+    known = [rate for rate in rates if rate.predicted and rate.measured]
+    error = mean_error(tuple(rates))
+    if error is not None:
+        many = words.count(len(known), "plan")
+        yield Sentence(f"The cost model was off by {words.percent(error)} on average over {many}, the input alone.")
+    missing = list(dict.fromkeys(words.clean(rate.why) for rate in rates if rate.predicted is None and rate.why))
+    if missing:
+        yield Sentence(f"Not predicted: {words.joined(missing)}.", quiet=True)
+
+
+def _row(rate: PredictedRate) -> Row:
+    why = f"not predicted: {words.clean(rate.why)}" if rate.why else "not predicted"
+    return Row(
+        (
+            Cell(words.clean(rate.name)),
+            missing_or(figure(rate.predicted, words.rate, why=why)),
+            missing_or(figure(rate.measured, words.rate, why="it was not run alone")),
+            missing_or(figure(rate.error, _signed, why="it needs both figures")),
+        )
+    )
+
+
+def _signed(share: float) -> str:
+    return f"{'+' if share >= 0 else '-'}{words.percent(abs(share))}"
+
+
+def _differs(one: Scenario, known: list[Scenario]) -> bool:
+    """Whether a condition changes what training can reach; the first one is how things are."""
+    first = known[0]
+    if one is first:
+        return any(_differs(other, known) for other in known[1:])
+    pairs = ((one.input_rate, first.input_rate), (one.training_rate, first.training_rate))
+    return any(a and b and abs(a / b - 1) > _SAME for a, b in pairs)
+
+
+def _scenario(one: Scenario, result: DatasetResult, places: Places, per_element: float) -> Row:
+    rate = None if one.input_rate is None else one.input_rate * per_element
+    step: Figure = figure(1 / one.training_rate if one.training_rate else None, words.seconds, why="not measured")
+    return Row(
+        (
+            Cell(words.clean(one.name)),
+            missing_or(figure(rate, words.rate, why="nothing limits it")),
+            missing_or(step),
+            Cell("the model" if one.binds == "model" else _limit(one, result, places)),
+        )
+    )
+
+
+def _limit(one: Scenario, result: DatasetResult, places: Places) -> str:
+    if one.bound == "consumer":
+        return "taking elements one by one"
+    pipeline = result.tuned or result.pipeline
+    if one.node is None or one.node not in pipeline:
+        return "the input"
+    node = pipeline[one.node]
+    where = places.location(node.location)
+    return f"{_BINDS.get(one.bound, 'the input:')} {words.clean(node.title)}{f' ({where})' if where else ''}"

@@ -1,0 +1,157 @@
+"""The time of a training step and its parts: one value for each, used wherever a report shows it.
+
+The wait is what a step takes beyond the model: with P seconds per step and m seconds with one cached batch repeated,
+(P - m) / P of it. It includes the start of an epoch, where nothing is delivered, and the time in which input and model
+could have run at the same time but did not; both are shown as parts of the wait, not beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipetune.core.profile import ConsumerProfile
+from pipetune.core.results import Interval
+from pipetune.core.session import DatasetResult, Session, TrainingResult
+from pipetune.report import skew, words
+from pipetune.report.blocks import Bar, Bars, Part
+from pipetune.report.values import Figure, figure, interval
+
+_NOTABLE = 0.01  # share of the step from which on a part of the wait is shown on its own
+
+_LEGEND = {
+    "model": "model",
+    "wait": "waiting for data",
+    "lost": "waiting for data, although input and model could overlap",
+    "start": "waiting at the start of an epoch",
+}
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds per training step; None if not measured. `wait` is the share of the current step spent waiting."""
+
+    current: float | None = None
+    tuned: float | None = None
+    autotune: float | None = None
+    candidate: float | None = None  # expected of the unproven plan
+    wait: Interval | None = None
+    not_overlapped: float = 0.0  # parts of the wait
+    start: float = 0.0
+    why: str = ""
+    whose: str = ""  # the worker whose input every step waits for; "" if it is the first
+
+    @property
+    def model(self) -> float | None:
+        """What a current step takes without any wait."""
+        if self.current is None or self.wait is None:
+            return None
+        return self.current * (1 - min(1.0, max(0.0, self.wait.median)))
+
+    @property
+    def wait_text(self) -> Figure:
+        return interval(self.wait, words.percent, why=self.why)
+
+    @property
+    def tuned_wait(self) -> float | None:
+        """The share of the tuned step spent waiting."""
+        return self._wait_of(self.tuned)
+
+    @property
+    def wait_change(self) -> str:
+        """The wait before and after, in a sentence; "" if it was not measured."""
+        if self.wait is None:
+            return ""
+        before, after = words.percent(max(0.0, self.wait.median)), self.tuned_wait
+        if after is None:
+            return f"Training waits for data {self.wait_text.text} of each step."
+        return f"Training waits for data {words.percent(after)} of each step, before {before}."
+
+    def _wait_of(self, step: float | None) -> float | None:
+        if step is None or self.model is None:
+            return None
+        return max(0.0, step - self.model) / step
+
+    def figure(self, seconds: float | None) -> Figure:
+        return figure(seconds, words.seconds, why=self.why)
+
+
+def step_times(session: Session) -> StepTimes:
+    """Returns the times of the main dataset's step: those of the confirmation, before that those of the profile."""
+    result = session.main_dataset
+    if result is None:
+        return StepTimes(why="no dataset was measured")
+    training = session.training or TrainingResult()
+    consumer, whose = skew.awaited(result)
+    consumer = consumer or ConsumerProfile("none")
+    current = consumer.real_seconds if training.defaults_step_ms is None else training.defaults_step_ms / 1e3
+    wait = result.diagnosis.wait_share if result.diagnosis else consumer.wait_share
+    real = consumer.real_seconds
+    scale = current / real if current and real else 1.0
+    gain = result.candidate.gain if result.candidate and result.candidate.unit == "training" else None
+    proven = result.plan is not None and bool(result.plan.rewrites)
+    return StepTimes(
+        current=current,
+        tuned=training.tuned_step_ms / 1e3 if training.tuned_step_ms is not None and proven else None,
+        autotune=None if training.autotune_step_ms is None else training.autotune_step_ms / 1e3,
+        candidate=current / gain.median if current and gain is not None else None,
+        wait=wait,
+        not_overlapped=scale * (consumer.overlap_lost_seconds or 0.0),
+        start=scale * (consumer.start_wait_seconds or 0.0),
+        why=words.clean(training.why or consumer.why) or "it was not measured",
+        whose=whose,
+    )
+
+
+def step_bars(times: StepTimes) -> Bars | None:
+    """Returns the steps as bars on one axis, model and wait; None without a measured step."""
+    rows = [
+        (label, step)
+        for label, step in (
+            ("current", times.current),
+            ("tuned", times.tuned),
+            ("likely, not proven" if times.tuned is None else "", times.candidate),
+            ("AUTOTUNE everywhere", times.autotune),
+        )
+        if step and label
+    ]
+    if not rows or times.current is None:
+        return None
+    longest = max(step for _, step in rows)
+    bars, kinds, said = [], set(), []
+    for label, step in rows:
+        parts = _parts(times, step, current=label == "current")
+        kinds |= {kind for kind, _ in parts}
+        bars.append(
+            Bar(
+                label,
+                words.seconds(step),
+                tuple(Part(kind, seconds / longest) for kind, seconds in parts if seconds > 0),
+                marked=label == "tuned",
+            )
+        )
+        said.append(f"{label} {words.seconds(step)}")
+    return Bars(
+        tuple(bars),
+        legend=tuple((kind, meaning) for kind, meaning in _LEGEND.items() if kind in kinds),
+        limit=None if times.model is None else times.model / longest,
+        sentence=f"Time per training step: {', '.join(said)}.",
+    )
+
+
+def _parts(times: StepTimes, step: float, *, current: bool) -> list[tuple[str, float]]:
+    if times.model is None:
+        return [("step", step)]
+    model = min(times.model, step)
+    rest = step - model
+    if not current:
+        return [("model", model), ("wait", rest)]
+    start = min(times.start, rest) if times.start >= _NOTABLE * step else 0.0
+    lost = min(times.not_overlapped, rest - start) if times.not_overlapped >= _NOTABLE * step else 0.0
+    parts = [("model", model), ("lost", lost), ("wait", rest - start - lost), ("start", start)]
+    return [(kind, seconds) for kind, seconds in parts if seconds > 0 or kind in ("model", "wait")]
+
+
+def input_seconds(result: DatasetResult) -> float | None:
+    """Returns the seconds per step that the input alone takes, as its throughput is shown; None if not measured."""
+    rate = result.rates.get("defaults")
+    return 1 / rate.batches_per_second if rate and rate.batches_per_second else None

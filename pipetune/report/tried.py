@@ -1,0 +1,224 @@
+"""What was tried: one table of every change, with its state, its gain and what it does to the data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import Outcome, Trial
+from pipetune.core.session import DatasetResult, Rejection, RejectionReason, Session
+from pipetune.report import words
+from pipetune.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Filter,
+    Forest,
+    RatioAxis,
+    Row,
+    Section,
+    Sentence,
+    Table,
+    ratio_axis,
+)
+from pipetune.report.blocks import missing_or as shown
+from pipetune.report.edit_text import SAFETY_WORDS, operator_name, plan_text
+from pipetune.report.outliers import outlier_sentence
+from pipetune.report.places import Places
+from pipetune.report.values import Figure, interval
+
+_BASELINE = "baseline"
+_LAST = ("verification", "confirmation")  # of the whole plan: their interval is the headline's
+
+_SHOWN = ("in the patch", "in the plan", "likely", "undecided", "needs approval")
+"""States that a reader sees first; the others when asked for."""
+
+_COLOURS = {
+    "in the patch": "good",
+    "in the plan": "good",
+    "faster": "good",
+    "likely": "amber",
+    "undecided": "amber",
+    "needs approval": "amber",
+    "failed": "bad",
+    "changes the data": "bad",
+}
+
+_OUTCOMES = {
+    Outcome.ACCEPTED: "faster",
+    Outcome.REJECTED: "not faster",
+    Outcome.SCREENED: "not promising",
+    Outcome.SKIPPED: "not tried",
+    Outcome.REFUSED: "not tried",
+    Outcome.FAILED: "failed",
+    Outcome.UNDECIDED: "undecided",
+}
+
+_REASONS = {
+    RejectionReason.NOT_EQUAL: "changes the data",
+    RejectionReason.NOT_COMPARED: "not compared",
+    RejectionReason.FAILED: "failed",
+    RejectionReason.REFUSED: "not tried",
+    RejectionReason.EXCLUDED: "not tried",
+    RejectionReason.OTHER_KIND: "not tried",
+    RejectionReason.PREDICTED_SLOWER: "not tried",
+    RejectionReason.NOT_EXPECTED: "not promising",
+    RejectionReason.NOT_FASTER: "not faster",
+    RejectionReason.ADDS_NOTHING: "not faster",
+    RejectionReason.UNDECIDED: "undecided",
+    RejectionReason.NO_TIME: "undecided",
+    RejectionReason.NEEDS_CONSENT: "not promising",  # what is promising is offered
+}
+
+
+def tried(session: Session, places: Places) -> Section | None:
+    """All changes of the main dataset; None where no rule was asked."""
+    result = session.main_dataset
+    if result is None:
+        return None
+    table = changes_table(session, result, places)
+    notes = dict.fromkeys(places.said(note) for note in session.notes if note)
+    blocks: list[Block] = [table] if table is not None else []
+    blocks += [Sentence(note, quiet=True) for note in notes]
+    return Section("tried", "What was tried", tuple(blocks)) if blocks else None
+
+
+def changes_table(session: Session, result: DatasetResult, places: Places) -> Table | None:
+    """The table of one dataset; the session's trials are those of the main one."""
+    trials = session.trials if result is session.main_dataset else ()
+    found = list(_Changes(session, result, trials, places).rows())
+    if not found:
+        return None
+    order = list(dict.fromkeys((*_SHOWN, *sorted(row.state for row in found))))
+    found.sort(key=lambda row: order.index(row.state))  # stable: within a state as they were found
+    counts = Counter(row.state for row in found)
+    return Table(
+        "Gain over the current pipeline; dots are single pairs of measurements, the bar is the interval",
+        (Column("Change"), Column("Where"), Column("State"), Column("Gain"), Column(""), Column("Data"), Column("Why")),
+        tuple(found),
+        filters=tuple(Filter(state, counts[state], state in _SHOWN) for state in order if counts[state]),
+        sortable=True,
+    )
+
+
+class _Changes:
+    """The rows of one dataset. Each change is in one row: in the plan, offered, tried, or left out."""
+
+    def __init__(self, session: Session, result: DatasetResult, trials: Iterable[Trial], places: Places) -> None:
+        self._session = session
+        self._result = result
+        self._places = places
+        self._pipelines: tuple[Pipeline | None, ...] = (result.tuned, result.pipeline)
+        self._trials = [trial for trial in trials if trial.kind not in (_BASELINE, *_LAST)]
+        self._axis = self._common_axis()
+        self._told: set[str] = set()  # keys of rewrites
+        self._places_told: set[tuple[str, str]] = set()  # rule and operator
+
+    def _common_axis(self) -> RatioAxis:
+        gains = [*self._result.gains.values(), *(trial.gain for trial in self._trials)]
+        gains += [offer.gain for offer in self._result.offered]
+        return ratio_axis(interval(gain, words.ratio) for gain in gains if gain is not None)
+
+    def rows(self) -> Iterator[Row]:
+        yield from self._planned()
+        yield from self._candidate()
+        yield from self._offered()
+        yield from self._tried()
+        yield from self._rejected()
+        yield from self._silent()
+
+    def _planned(self) -> Iterator[Row]:
+        plan, patch = self._result.plan, self._session.patch
+        for rewrite in plan.rewrites if plan else ():
+            covered = patch is not None and bool(patch.diff) and rewrite.key in patch.covered
+            gain = interval(self._result.gains.get(rewrite.key), words.ratio, why="not measured on its own")
+            state = "in the patch" if covered else "in the plan"
+            yield self._rewrite(rewrite, state, gain, self._places.said(rewrite.summary))
+
+    def _candidate(self) -> Iterator[Row]:
+        candidate = self._result.candidate
+        if candidate is None:
+            return
+        gain = interval(candidate.gain, words.ratio)
+        state = "likely" if candidate.likely else "undecided"
+        rewrites = candidate.plan.rewrites
+        for rewrite in rewrites:
+            missing = Figure(why="not measured on its own")
+            own = gain if len(rewrites) == 1 else missing
+            yield self._rewrite(rewrite, state, own, self._places.said(rewrite.summary))
+
+    def _offered(self) -> Iterator[Row]:
+        for offer in self._result.offered:
+            gain = interval(offer.gain, words.ratio, why="not measured")
+            approve = f"Allow it with {words.clean(offer.consent)}." if offer.consent else ""
+            why = " ".join(filter(None, (self._places.said(offer.rewrite.summary), self._places.said(offer.why))))
+            state = "needs approval" if offer.consent else "not faster"
+            yield self._rewrite(offer.rewrite, state, gain, f"{why} {approve}".strip())
+
+    def _tried(self) -> Iterator[Row]:
+        for trial in self._trials:
+            rewrites = trial.plan.rewrites
+            if len(rewrites) == 1 and rewrites[0].key in self._told:
+                continue
+            foreign = trial.outcome is Outcome.FAILED
+            why = self._places.foreign(trial.why) if foreign else words.clean(trial.why)
+            said = " ".join(filter(None, (words.sentence(why), outlier_sentence(trial.ratios))))
+            gain = interval(trial.gain, words.ratio, why="no pair was measured")
+            yield self._row(trial.plan, _OUTCOMES[trial.outcome], gain, said, trial.ratios)
+
+    def _rejected(self) -> Iterator[Row]:
+        found: Counter[Rejection] = Counter(
+            one for one in self._result.rejected if (one.rule, one.node) not in self._places_told
+        )
+        for rejection, times in found.items():
+            gain = interval(rejection.gain, words.ratio, why="no speed was measured")
+            why = self._places.said(rejection.why) + (f" ({times} variants)" if times > 1 else "")
+            state = _REASONS[rejection.reason] if rejection.reason is not None else "not faster"
+            yield self._at(rejection.rule, rejection.node, state, gain, why)
+
+    def _silent(self) -> Iterator[Row]:
+        for silence in self._result.silences:
+            missing = Figure(why="it does not apply")
+            yield self._at(silence.rule, silence.node, "does not apply", missing, self._places.said(silence.why))
+
+    def _rewrite(self, rewrite: Rewrite, state: str, gain: Figure, why: str) -> Row:
+        alone = [trial for trial in self._trials if [one.key for one in trial.plan.rewrites] == [rewrite.key]]
+        pairs = alone[0].ratios if alone and gain.known else ()
+        return self._row(Plan(rewrite.rule, (rewrite,)), state, gain, why, pairs)
+
+    def _row(self, plan: Plan, state: str, gain: Figure, why: str, pairs: tuple[float, ...]) -> Row:
+        rules, edits = plan_text(plan, *self._pipelines)
+        nodes = list(dict.fromkeys(rewrite.node for rewrite in plan.rewrites))
+        if len(plan.rewrites) == 1:
+            self._told.add(plan.rewrites[0].key)
+            self._places_told.add((plan.rewrites[0].rule, plan.rewrites[0].node))
+        safety = SAFETY_WORDS[plan.safety] if plan.rewrites else ""
+        return self._cells(Cell(rules, note=edits), nodes, state, gain, safety, why, pairs)
+
+    def _at(self, rule: str, node: str, state: str, gain: Figure, why: str) -> Row:
+        change = Cell(words.clean(rule), note=f"at {operator_name(node, *self._pipelines)}")
+        return self._cells(change, [node], state, gain, "", why, ())
+
+    def _cells(
+        self,
+        change: Cell,
+        nodes: list[str],
+        state: str,
+        gain: Figure,
+        safety: str,
+        why: str,
+        pairs: tuple[float, ...],
+    ) -> Row:
+        places = [place for node in nodes if (place := self._places.place_of_node(node, *self._pipelines))]
+        where = Cell(place=places[0]) if places else Cell(why="the call is unknown")
+        if len({place.text for place in places}) > 1:
+            where = replace(where, note=f"and {len({place.text for place in places}) - 1} more")
+        colour = _COLOURS.get(state, "plain")
+        drawn = Cell(forest=Forest(gain, self._axis, pairs, colour)) if gain.known or pairs else Cell()
+        return Row(
+            (change, where, Cell(state, chip=colour), shown(gain), drawn, Cell(safety or ""), Cell(why)),
+            state=state,
+        )

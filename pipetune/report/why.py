@@ -1,0 +1,247 @@
+"""Why training waits: the chain of operators with what each takes of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, Value
+from pipetune.core.profile import OperatorProfile, Profile
+from pipetune.core.results import Interval
+from pipetune.core.session import DatasetResult, Session
+from pipetune.report import words
+from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Row, Section, Sentence, Table
+from pipetune.report.epochs import epochs_sentence
+from pipetune.report.files import storage_sentence
+from pipetune.report.handover import between
+from pipetune.report.places import Places
+from pipetune.report.values import Fact
+
+_TUNABLE = frozenset({"num_parallel_calls", "buffer_size", "cycle_length", "num_parallel_reads"})
+_SHOWN_ARGUMENTS = (
+    "num_parallel_calls",
+    "num_parallel_reads",
+    "cycle_length",
+    "block_length",
+    "buffer_size",
+    "batch_size",
+    "count",
+    "drop_remainder",
+    "deterministic",
+    "reshuffle_each_iteration",
+    "shuffle",
+    "size",
+    "shift",
+)
+# Left out where they say nothing; `shuffle=True` of list_files is a default few know of and is shown.
+_DEFAULTS: Mapping[str, bool] = {"drop_remainder": False, "reshuffle_each_iteration": True}
+
+
+def argument_words(name: str, value: Value) -> str:
+    """`num_parallel_calls=AUTOTUNE`, `batch_size=32`."""
+    if value == AUTOTUNE and not isinstance(value, bool) and name in _TUNABLE:
+        return f"{name}=AUTOTUNE"
+    if value == INFINITE and not isinstance(value, bool) and name == "count":
+        return "count=infinite"
+    return words.clean(f"{name}={value}")
+
+
+def argument_list(arguments: Mapping[str, Value]) -> str:
+    return ", ".join(
+        argument_words(name, arguments[name])
+        for name in _SHOWN_ARGUMENTS
+        if arguments.get(name) is not None and arguments[name] is not _DEFAULTS.get(name)
+    )
+
+
+def why(session: Session, places: Places) -> Section | None:
+    """The operators of the main dataset; None where there is no dataset."""
+    result = session.main_dataset
+    if result is None or not result.pipeline.nodes:
+        return None
+    texts = session.patch.texts if session.patch is not None else {}
+    return Section("why", "Why: time per operator", tuple(_blocks(result, places, texts)))
+
+
+def operators(result: DatasetResult, places: Places) -> tuple[Block, ...]:
+    """The same of another dataset, without source lines."""
+    return tuple(_blocks(result, places, {}))
+
+
+def _blocks(result: DatasetResult, places: Places, texts: Mapping[str, str]) -> Iterator[Block]:
+    diagnosis = result.diagnosis
+    if diagnosis is not None and diagnosis.bottleneck_sentence:
+        yield Sentence(places.said(diagnosis.bottleneck_sentence))
+    for sentence in (between(result), storage_sentence(result), epochs_sentence(result.course)):
+        if sentence:
+            yield Sentence(sentence)
+    yield operator_table(result, places, texts)
+    profile = result.profile
+    if profile is None:
+        yield Sentence("This dataset was not profiled.", quiet=True)
+        return
+    yield from (Sentence(text, quiet=True) for text in (*_threads(result), *map(words.clean, profile.notes)))
+
+
+def step_seconds(operator: OperatorProfile) -> tuple[float, float] | None:
+    """Returns CPU seconds and waiting seconds of an operator per training step; None if its cost is unknown."""
+    if operator.cpu_seconds is None or operator.visits is None:
+        return None
+    waiting = operator.waiting_seconds or 0.0
+    return operator.cpu_seconds * operator.visits, waiting * operator.visits
+
+
+def operator_table(result: DatasetResult, places: Places, texts: Mapping[str, str]) -> Table:
+    """One row per operator, sources first."""
+    profile = result.profile or Profile((), None)  # type: ignore[arg-type]
+    times = {operator.node: step_seconds(operator) for operator in profile.operators}
+    longest = max((sum(time) for time in times.values() if time is not None), default=0.0) or 1.0
+    bottleneck = result.diagnosis.bottleneck if result.diagnosis else None
+    rows = []
+    for node in result.pipeline:
+        operator = profile.operator(node.id)
+        time = times.get(node.id)
+        limiting = node.id == bottleneck
+        name = Cell(
+            words.clean(node.title) + (f"({_function(node, places)})" if _function(node, places) else ""),
+            note=", ".join(_marks(node, operator, limiting=limiting)),
+            strong=limiting,
+        )
+        rows.append(
+            Row(
+                (
+                    name,
+                    Cell(place=place) if (place := places.place_of(node.location)) else Cell(why="the call is unknown"),
+                    _bar(time, longest),
+                    _milliseconds(time),
+                    Cell(_parallelism(node, result.tuned)),
+                    _size(node, operator),
+                ),
+                details=tuple(_details(node, operator, places, texts)),
+            )
+        )
+    return Table(
+        "CPU time (solid) and waiting (hatched) of each operator per training step, at parallelism 1",
+        (
+            Column("Operator"),
+            Column("Source"),
+            Column("Time"),
+            Column("ms per step", number=True),
+            Column("Parallel calls"),
+            Column("Element", number=True),
+        ),
+        tuple(rows),
+    )
+
+
+def _function(node: Node, places: Places) -> str:
+    return words.clean(node.function.name) if node.function and not places.confidential else ""
+
+
+def _marks(node: Node, operator: OperatorProfile | None, *, limiting: bool) -> Iterator[str]:
+    if limiting:
+        yield "bottleneck"
+    if (operator and operator.random) or (node.function and node.function.random):
+        yield "random"
+    if (operator and operator.python) or (node.function and node.function.python):
+        yield "Python"
+
+
+def _bar(time: tuple[float, float] | None, longest: float) -> Cell:
+    if time is None:
+        return Cell(why=_UNSEEN)
+    cpu, waiting = time
+    parts = (Part("cpu", cpu / longest), Part("waiting", waiting / longest))
+    return Cell(bar=tuple(part for part in parts if part.share > 0))
+
+
+def _milliseconds(time: tuple[float, float] | None) -> Cell:
+    if time is None:
+        return Cell(why=_UNSEEN)
+    total = 1000 * sum(time)
+    return Cell(_short_milliseconds(total), sort=total)
+
+
+def _short_milliseconds(value: float) -> str:
+    """At most three digits; what cannot matter is not spelled out."""
+    return "<0.01" if 0 < value < 0.01 else words.significant(value) if value >= 0.1 else f"{value:.2f}"
+
+
+def _parallelism(node: Node, tuned: Pipeline | None) -> str:
+    """The value in the script, and that of the plan where it is another."""
+    before = _calls(node)
+    after = _calls(tuned[node.id]) if tuned is not None and node.id in tuned else before
+    return before if before == after else f"{before or '1'} \N{RIGHTWARDS ARROW} {after or '1'}"
+
+
+def _calls(node: Node) -> str:
+    for name in ("num_parallel_calls", "num_parallel_reads"):
+        value = node.arguments.get(name)
+        if value is not None:
+            return argument_words(name, value).partition("=")[2]
+    return "1" if node.op in ("map", "interleave") else ""
+
+
+def _size(node: Node, operator: OperatorProfile | None) -> Cell:
+    size = operator.bytes_out if operator and operator.bytes_out is not None else node.element_bytes
+    return Cell(why=_UNSEEN) if size is None else Cell(words.byte_size(size), sort=size)
+
+
+def _details(node: Node, operator: OperatorProfile | None, places: Places, texts: Mapping[str, str]) -> Iterator[Block]:
+    if code := _code(node, places, texts):
+        yield Listing(code, "Source")
+    facts = []
+    if arguments := argument_list(node.arguments):
+        facts.append(Fact("Arguments", arguments))
+    seen = operator or OperatorProfile(node.id, None)  # type: ignore[arg-type]
+    for label, seconds, span in (
+        ("CPU time per element", seen.cpu_seconds, seen.cpu_interval),
+        ("waiting per element", seen.waiting_seconds, seen.waiting_interval),
+    ):
+        if seconds is not None:
+            facts.append(Fact(label, words.seconds(seconds), _span(span) or f"from the {seen.cost_source.value}"))
+    if seen.visits is not None:
+        facts.append(Fact("elements per step", words.significant(seen.visits)))
+    if seen.parallelism is not None:
+        facts.append(Fact("parallelism in effect", str(seen.parallelism)))
+    if seen.buffered_bytes:
+        elements = words.significant(seen.buffered_elements or 0)
+        facts.append(Fact("buffered", words.byte_size(seen.buffered_bytes), f"{elements} elements"))
+    if node.inner:
+        facts.append(Fact("inside", words.clean(" > ".join(node.inner))))
+    if seen.inside:
+        shares = [f"{words.clean(name) or 'itself'} {words.percent(share)}" for name, share in seen.inside.items()]
+        facts.append(Fact("of its time", ", ".join(shares), "by the runtime's model"))
+    if seen.cpu_seconds is not None and seen.visits == 0:
+        facts.append(Fact("runs", "in the first epoch only", "it is in front of a cache"))
+    if node.shared > 1:
+        facts.append(Fact("this call created", words.count(node.shared, "dataset")))
+    if facts:
+        yield Facts(tuple(facts))
+
+
+def _span(span: Interval | None) -> str:
+    if span is None:
+        return ""
+    return f"{words.seconds(span.low)} to {words.seconds(span.high)}, {words.count(span.pairs, 'round')}"
+
+
+def _code(node: Node, places: Places, texts: Mapping[str, str]) -> str:
+    """The lines of the call."""
+    location = node.location
+    if location is None or places.confidential or location.file not in texts:
+        return ""
+    lines = texts[location.file].splitlines()[location.line - 1 : location.end_line]
+    return words.clean("\n".join(lines), lines=True)
+
+
+def _threads(result: DatasetResult) -> tuple[str, ...]:
+    """Operators between two asynchronous borders run in one thread, so their times add up."""
+    segments = result.diagnosis.sequential_segments if result.diagnosis else ()
+    names = [
+        [words.clean(result.pipeline[node].title) for node in segment if node in result.pipeline]
+        for segment in segments
+    ]
+    return tuple(f"{words.joined(group)} run one after another in one thread." for group in names if len(group) > 1)
+
+
+_UNSEEN = "the runtime shows no such operator"

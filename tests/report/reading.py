@@ -1,0 +1,54 @@
+"""Reading a page in tests: its sections, its blocks and their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from pipetune.core.session import Session
+from pipetune.report.blocks import Block, Claim, Page, Row, Section, Table
+from pipetune.report.page import page
+from pipetune.report.terminal import report_text
+
+B = TypeVar("B")
+
+
+def sections(shown: Page | Section) -> Iterator[Section]:
+    """Every section, parts included."""
+    for one in shown.sections if isinstance(shown, Page) else shown.parts:
+        yield one
+        yield from sections(one)
+
+
+def section(session: Session, id: str) -> Section:
+    return next(one for one in sections(page(session)) if one.id == id)
+
+
+def ids(session: Session) -> list[str]:
+    return [one.id for one in sections(page(session))]
+
+
+def blocks(session: Session, kind: type[B], id: str = "") -> list[B]:
+    """All blocks of a kind, in one section or in all."""
+    found: list[Block] = [
+        block for one in sections(page(session)) if not id or one.id == id for block in one.blocks
+    ]
+    return [block for block in found if isinstance(block, kind)]
+
+
+def claim(session: Session) -> Claim:
+    return blocks(session, Claim)[0]
+
+
+def texts(row: Row) -> list[str]:
+    """The cells of a row: their texts, or the places."""
+    return [cell.text or (cell.place.text if cell.place else "") for cell in row.cells]
+
+
+def table(session: Session, id: str) -> Table:
+    return blocks(session, Table, id)[0]
+
+
+def told(session: Session) -> str:
+    """The whole report on one line."""
+    return " ".join(report_text(session, width=400).split())

@@ -1,0 +1,360 @@
+"""What a report says: the answer, the patch, what to do next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.command import Command
+from pipetune.core.distribution import ModuleCheck
+from pipetune.core.edits import Consent, Insert
+from pipetune.core.machine import CpuLoad
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.profile import Diagnosis, Verdict
+from pipetune.core.results import Interval, Outcome
+from pipetune.core.session import (
+    DatasetResult,
+    DistributedResult,
+    PatchResult,
+    Rejection,
+    RejectionReason,
+    Session,
+    TrainingResult,
+)
+from pipetune.report.blocks import Checks, Commands, Diff, Facts, Sentence
+from pipetune.report.page import page
+from pipetune.report.terminal import summary_text
+from tests.report import sessions as samples
+from tests.report.reading import blocks, claim, ids, section, table, texts, told
+
+
+def with_speedup(speedup: Interval | None, **more: object) -> Session:
+    session = samples.photos()
+    return replace(session, training=replace(session.training, speedup=speedup, **more))
+
+
+def commands(session: Session) -> list[str]:
+    return [one.label for block in blocks(session, Commands, "answer") for one in block.commands]
+
+
+def sentences(session: Session, id: str = "answer") -> list[str]:
+    return [block.text for block in blocks(session, Sentence, id)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "big"),
+    [
+        ("photos", "faster", "1.36x"),
+        ("distributed", "faster", "1.36x"),
+        ("busy", "not-input-bound", "Input is fine"),
+        ("nothing", "nothing", "Nothing faster"),
+        ("undetermined", "undetermined", "Undecided"),
+        ("likely", "likely", "Likely 1.31x"),
+        ("interrupted", "interrupted", "Interrupted"),
+        ("failed", "failed", "Failed"),
+        ("killed", "failed", "Failed"),
+        ("no_dataset", "no-dataset", "No dataset"),
+        ("input_only", "input-only", "2.03x"),
+        ("bare", "running", "Not finished"),
+        ("confidential", "faster", "1.36x"),
+    ],
+)
+def test_the_answer_comes_first(name, kind, big):
+    found = claim(samples.ALL[name]())
+    assert (found.kind, found.big) == (kind, big)
+    assert found.sentence or kind == "faster"
+    assert found.gain.known or found.gain.why
+
+
+def test_the_parts_stand_in_their_order():
+    order = ["answer", "why", "tried", "warnings", "distributed", "details"]
+    assert [one.id for one in page(samples.distributed()).sections] == order
+    assert [one.id for one in page(samples.failed()).sections] == ["answer", "details"]
+
+
+def test_where_the_input_is_fine_only_the_answer_is_open():
+    shown = page(samples.busy())
+    assert [one.id for one in shown.sections if not one.folded] == ["answer", "details"]
+    assert "No patch" not in " ".join(sentences(samples.busy()))
+
+
+def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
+    session = samples.nothing()
+    accepted = replace(session.trials[-1], outcome=Outcome.ACCEPTED)
+    found = claim(replace(session, trials=(accepted, *session.trials)))
+    assert found.big == "Not confirmed"
+    assert "did not confirm it" in found.sentence and "none is proven" not in found.sentence
+    why = "The training step could not be measured: The script's loop ended"
+    unmeasured = replace(session, trials=(accepted, *session.trials), training=TrainingResult(why=why))
+    assert f"{why}." in claim(unmeasured).sentence
+
+
+@pytest.mark.parametrize(
+    ("interval", "kind"),
+    [
+        (Interval(1.2, 1.1, 1.3, 16), "faster"),
+        (Interval(1.02, 0.98, 1.06, 16), "unproven"),
+        (Interval(0.9, 0.85, 0.95, 16), "slower"),
+    ],
+)
+def test_a_speedup_is_called_one_only_when_its_interval_is_above_one(interval, kind):
+    found = claim(with_speedup(interval))
+    assert found.kind == kind
+    if kind != "faster":
+        assert "as fast" not in found.sentence and "faster" not in found.note
+
+
+def test_a_cache_speeds_up_from_the_second_epoch_on():
+    session = samples.photos()
+    main = session.datasets[0]
+    cache = Insert(main.pipeline.nodes[1].id, "cache", "cached", {"filename": ""})
+    rewrites = (replace(main.plan.rewrites[0], edits=(cache,)), *main.plan.rewrites[1:])
+    plan = replace(main.plan, rewrites=rewrites)
+    patch = replace(session.patch, covered=tuple(one.key for one in rewrites))
+    found = claim(replace(session, datasets=(replace(main, plan=plan),), patch=patch))
+    assert found.sentence == "From the second epoch on: the first one fills the cache."
+    assert claim(session).sentence == ""
+
+
+def test_a_confirmed_speedup_survives_an_interruption():
+    session = replace(samples.photos(), status="interrupted")
+    assert (claim(session).kind, claim(session).big) == ("faster", "1.36x")
+    assert any("interrupted" in one for one in sentences(session))
+
+
+def test_nothing_to_gain_says_how_much_there_was_to_gain():
+    sentence = claim(samples.nothing()).sentence
+    assert "3 trials" in sentence
+    assert "at most 28 % of a step" in sentence
+
+
+def test_profile_without_trials_recommends_nothing():
+    session = replace(samples.nothing(), trials=())
+    assert (claim(session).kind, claim(session).big) == ("profiled", "Input-bound")
+    assert "nothing is recommended" in sentences(session)[0]
+
+
+def test_a_verdict_without_trials_is_said_in_words():
+    session = samples.busy()
+    result = replace(session.datasets[0], diagnosis=Diagnosis(Verdict.BALANCED, ""))
+    assert claim(replace(session, datasets=(result,))).sentence == "The input costs training a little."
+
+
+def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
+    session = samples.unverified()
+    why = "It is slower: 0.54 times as fast (0.50 to 0.58, 6 pairs)."
+    assert (claim(session).kind, claim(session).gain.known) == ("withheld", False)
+    assert why in claim(session).sentence
+    assert not blocks(session, Diff)
+    assert [command.split()[1] for command in commands(session)] == ["analyze", "analyze"]
+    claims = [line for line in summary_text(session).splitlines() if re.search(r"1\.[1-9]\d*x|as fast", line)]
+    assert [line.strip() for line in claims if "0.54" not in line] == []
+
+
+def test_a_candidate_is_shown_as_unproven():
+    session = samples.likely()
+    assert claim(session).note == "not proven"
+    assert "The chance of a gain above 3 % is 92 %." in claim(session).sentence
+    assert "This change is not proven. It is applied only with --unproven." in sentences(session)
+    assert len(blocks(session, Diff)) == 1
+    assert commands(session)[0] == "pipetune apply --unproven reports/train"
+    assert "pipetune analyze --resume reports/train" in commands(session)
+
+
+def test_the_patch_has_its_gains_beside_its_hunks():
+    (shown,) = blocks(samples.photos(), Diff)
+    (hunk,) = shown.hunks
+    assert hunk.file == "photo_input.py"
+    assert [kind for kind, _ in hunk.lines].count("add") == 2
+    assert hunk.gains == ("parallel-map 1.26x (1.22 to 1.31)", "prefetch 1.08x (1.05 to 1.11)")
+    assert shown.text == samples.DIFF
+
+
+def test_a_gain_stands_at_the_hunk_of_its_call():
+    session = samples.photos()
+    diff = samples.DIFF.replace(
+        "     ds = ds.shuffle(256)\n     ds = ds.batch(32)\n-    return", "@@ -27,1 +27,1 @@\n-    return"
+    ).replace("@@ -21,7 +21,7 @@", "@@ -21,4 +21,4 @@")
+    first, second = blocks(replace(session, patch=replace(session.patch, diff=diff)), Diff)[0].hunks
+    assert [gain.split()[0] for gain in first.gains] == ["parallel-map"]
+    assert [gain.split()[0] for gain in second.gains] == ["prefetch"]
+
+
+def test_whether_it_is_safe_is_answered():
+    (found,) = blocks(samples.photos(), Checks, "answer")
+    assert [(state, text) for state, text, _ in found.answers] == [
+        ("yes", "same elements; random draws come from the same distribution"),
+        ("changed", "order or draws now differ from run to run"),
+        ("yes", "memory 398 MiB to 446 MiB"),
+        ("yes", "the patched script was run"),
+    ]
+    assert found.answers[0][2] == "384 elements over 3 epochs compared"
+    hostile = samples.hostile()
+    patch = replace(hostile.patch, verified=None)
+    (broken,) = blocks(replace(hostile, patch=patch), Checks, "answer")
+    assert broken.answers[0][:2] == ("no", "the data differs")
+    assert ("unknown", "the patched script was not run", "") in broken.answers
+
+
+def test_nothing_to_change_has_no_patch():
+    assert "No patch: no rewrite is faster, there is nothing to change." in sentences(samples.nothing())
+    undecided = "No patch: the time was over before it was decided whether a rewrite is faster."
+    assert undecided in sentences(samples.undetermined())
+
+
+def test_the_time_is_blamed_only_where_it_was_the_reason():
+    """A run on an unsteady machine whose trials were all decided had ended as "too short to decide"."""
+    session = samples.undetermined()
+    assert claim(session).sentence.startswith("The time ended with 1 of 1 trial undecided.")
+    rejected = tuple(replace(trial, outcome=Outcome.REJECTED, why="slower") for trial in session.trials)
+    decided = replace(session, trials=rejected)
+    assert claim(decided).sentence.startswith("1 trial, and none is proven faster")
+    assert not [command for command in commands(decided) if "--budget" in command]
+    open_one = Rejection("cache", "n2", "the time was up before it was tried", reason=RejectionReason.NO_TIME)
+    left = replace(session, trials=rejected, datasets=(replace(session.datasets[0], rejected=(open_one,)),))
+    assert claim(left).sentence.startswith("The time ended with 1 rewrite untried.")
+    assert any("--budget" in command for command in commands(left))
+    assert not any("there is nothing to change" in one for one in sentences(left))
+
+
+def test_a_plan_that_cannot_be_written_says_why():
+    patch = PatchResult(not_covered=samples.unverified().patch.not_covered)
+    session = replace(samples.photos(), patch=patch)
+    assert "No patch: the plan has no form in the source." in sentences(session)
+    assert any(one.startswith("Not in the patch: parallel-map.") for one in sentences(session))
+    assert commands(session)[0] == "pipetune run --plan reports/train/plan.json train.py --epochs 3"
+
+
+def test_validation_hints_that_the_patch_takes_up_are_not_given():
+    findings = [block for block in section(samples.photos(), "warnings").blocks]
+    assert findings[0].code == "validation-leak" and findings[0].place.text == "train.py:40"
+
+
+def test_distributed_coverage():
+    rows = table(samples.distributed(), "distributed").rows
+    assert sentences(samples.distributed(), "distributed")[0].startswith(
+        "Every element once per epoch with 2, 3 and 4 workers"
+    )
+    assert [texts(row)[4] for row in rows] == ["yes", "no", "yes"]
+    assert [texts(row)[-1] for row in rows] == ["yes", "yes", "yes"]
+    broken = samples.hostile()
+    assert texts(table(broken, "distributed").rows[0])[2] == "1"
+    assert sentences(broken, "distributed")[0].startswith("Not every element")
+
+
+def test_a_distributed_form_that_was_not_written_says_why_first():
+    refused = DistributedResult("tpu", "", "", notes=("map at train.py:9 runs Python code.", "Say it otherwise."))
+    found = sentences(replace(samples.photos(), distributed=refused), "distributed")
+    assert found == ["Not written. Map at train.py:9 runs Python code.", "Say it otherwise."]
+
+
+def test_a_distributed_form_of_which_each_worker_reads_everything():
+    checks = (ModuleCheck(2, "everything", elements=24, missing=0, duplicated=0),)
+    form = DistributedResult("service", "x = 1", "out/distributed.py", checks=checks, companions=("out/serve.py",))
+    found = sentences(replace(samples.photos(), distributed=form), "distributed")
+    assert found[0].startswith("Every element once per epoch from each of 2 workers")
+    assert "Next to it: serve.py." in found
+    uncounted = replace(form, checks=(ModuleCheck(2),))
+    found = sentences(replace(samples.photos(), distributed=uncounted), "distributed")
+    assert found[0].startswith("Which elements come was not counted")
+
+
+def test_machine_granted_beside_host_and_what_was_suppressed():
+    facts = {fact.label: f"{fact.text} {fact.note}".strip() for block in blocks(samples.photos(), Facts, "machine")
+             for fact in block.facts}  # fmt: skip
+    assert facts["cores"] == "2 host 64, affinity 2, quota 2"
+    assert "host 512 GiB" in facts["memory"]
+    assert facts["variables restored to their values after the trials"] == "14"
+    assert facts["total"] == "93.1 s"
+    assert "The machine was not recorded." in told(samples.bare())
+
+
+def test_the_time_spent_adds_up():
+    session = samples.photos()
+    seconds = {"capture": 9.4, "verdict": 15.6, "trials": 50.0, "total": 93.0, "to_first_step": 9.0, "budget": 70.0}
+    facts = blocks(replace(session, seconds=seconds), Facts, "machine")[1].facts
+    parts = [float(fact.text.removesuffix(" s")) for fact in facts[: facts.index(facts[4])]]
+    assert [fact.label for fact in facts[3:5]] == ["starting, and what is in no phase", "total"]
+    assert sum(parts) == pytest.approx(93.0)
+
+
+def test_next_steps():
+    assert commands(samples.photos()) == [
+        "pipetune apply reports/train",
+        "pipetune analyze --allow reorder train.py --epochs 3",
+    ]
+    assert commands(samples.busy()) == ["pipetune analyze --force train.py --epochs 3"]
+    assert commands(samples.undetermined()) == ["pipetune analyze --budget 180 train.py --epochs 3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "log"),
+    [
+        ({"workers": 1, "parameter_servers": 0}, "", "script.log"),
+        ({"workers": 2}, " --workers 2", "worker-0.log"),
+        ({"workers": 2, "parameter_servers": 1}, " --workers 2 --parameter-servers 1", "chief.log"),
+        ({"distribute": "service", "device": "auto", "dataset": None}, " --distribute service", "script.log"),
+        ({"step_time_seconds": 0.0085, "cold": True}, " --step-time 8.5 --cold", "script.log"),
+        ({"memory_limit_bytes": 1 << 30, "steps": 40}, " --steps 40 --memory-limit 1073741824", "script.log"),
+        (
+            {"allow": frozenset({Consent.STATISTICAL}), "without": frozenset("ab")},
+            " --allow statistical --without a,b",
+            "script.log",
+        ),
+    ],
+)
+def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: str, log: str) -> None:
+    session = samples.photos()
+    again = replace(session, command=replace(session.command, options=replace(session.command.options, **options)))
+    assert any(command.startswith(f"pipetune analyze{words} --allow") for command in commands(again))
+    failed = commands(replace(again, status="failed"))
+    assert any(command.startswith("less ") and command.endswith(f"/{log}") for command in failed)
+
+
+def test_what_gained_nothing_is_not_suggested():
+    session = samples.photos()
+    slower = replace(session.datasets[0].offered[0], gain=Interval(0.9, 0.8, 1.0, 8))
+    changed = replace(session, datasets=(replace(session.datasets[0], offered=(slower,)),))
+    assert not [command for command in commands(changed) if "--allow" in command]
+    assert "needs approval" in [row.state for row in table(changed, "tried").rows]  # shown all the same
+
+
+def test_sentences_name_files_as_the_tables_do():
+    session = samples.photos()
+    diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence=f"map ({samples.INPUT}:24) is slow")
+    changed = replace(session, datasets=(replace(session.datasets[0], diagnosis=diagnosis),))
+    assert sentences(changed, "why")[0] == "map (photo_input.py:24) is slow."
+
+
+def test_a_module_is_called_as_one():
+    session = replace(samples.photos(), command=Command(module="photos.train", arguments=("-v",)))
+    assert page(session).title == "photos.train"
+    assert "pipetune analyze -m photos.train -v" in told(session)
+
+
+def test_names_outside_the_folder_stay_whole():
+    session = replace(samples.photos(), command=replace(samples.COMMAND, directory="/somewhere/else"))
+    assert texts(table(session, "why").rows[0])[1] == f"{samples.INPUT}:21"
+
+
+def test_two_studied_datasets_are_both_shown():
+    session = samples.photos()
+    second = replace(session.datasets[0], pipeline=session.datasets[0].pipeline.rename("other"))
+    both = replace(session, datasets=(session.datasets[0], second))
+    extra = next(one for one in ids(both) if one.startswith("dataset-"))
+    assert section(both, extra).title == "Dataset other"
+    assert len(ids(both)) == len({*ids(both)})
+
+
+def test_an_empty_pipeline_does_not_break_the_page():
+    result = DatasetResult(Pipeline(()), "training", diagnosis=Diagnosis(Verdict.UNDETERMINED, ""))
+    assert "why" not in ids(Session("0", Command(), datasets=(result,), training=TrainingResult()))
+
+
+def test_a_busy_machine_is_said_first() -> None:
+    quiet = replace(samples.photos(), load=CpuLoad(60.0, 30, 2, own_share=0.6, others_share=0.05))
+    busy = replace(quiet, load=CpuLoad(60.0, 30, 2, own_share=0.6, others_share=0.31))
+    assert page(quiet).busy == "" and "other processes used" not in summary_text(quiet)
+    assert summary_text(busy).startswith("busy machine: other processes used 31 % of the 2 cores")

@@ -1,0 +1,77 @@
+"""TensorFlow's own work: shown as such."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipetune.core.codec import decode, encode
+from pipetune.core.results import (
+    BUFFER_SIZE,
+    PARALLELISM,
+    AutotuneValues,
+    OptimizationPasses,
+    PassReason,
+    PassResult,
+    PassState,
+    TunedValue,
+)
+from pipetune.core.session import Session
+from pipetune.report.blocks import Sentence
+from tests.report import sessions as samples
+from tests.report.reading import blocks, ids, table, texts
+
+READING = AutotuneValues(
+    (
+        TunedValue("", "Prefetch", BUFFER_SIZE, 8.0, 0.0, 512.0, True, 1.0, 0.6),
+        TunedValue("n3", "ParallelMapV2", PARALLELISM, 3.0, 1.0, 16.0, True, 16.0, 1.2),
+        TunedValue("n2", "ParallelMapV2", PARALLELISM, 4.0, 4.0, 4.0, False, 4.0),
+    ),
+    3.0,
+    True,
+)
+PASSES = OptimizationPasses(
+    (
+        PassResult(
+            "map_parallelization",
+            True,
+            PassState.FIRED,
+            ("Map becomes ParallelMap",),
+            (PassReason("n3", "stateful function: it draws random numbers (RandomUniform)"),),
+        ),
+        PassResult("noop_elimination", True, PassState.IDLE, (), (PassReason("", "<b>nothing</b>"),)),
+    )
+)
+
+
+def session() -> Session:
+    one = samples.photos()
+    main = replace(
+        one.datasets[0],
+        autotuned={"defaults": READING, "autotune": AutotuneValues(note="The runtime shows no model.")},
+        optimisations=PASSES,
+    )
+    return replace(one, datasets=(main, *one.datasets[1:]))
+
+
+def test_values_that_autotune_chose() -> None:
+    added, tuned = table(session(), "tensorflow").rows
+    assert texts(added) == ["current", "added by TensorFlow", "", "8", "0 to 512"]
+    assert (added.cells[1].note, added.cells[3].note) == ("Prefetch", "buffered elements")
+    assert texts(tuned) == ["current", "map", "photo_input.py:24", "3", "1 to 16"]
+
+
+def test_passes_that_changed_something_and_whether_values_settled() -> None:
+    assert [one.text for one in blocks(session(), Sentence, "tensorflow")] == [
+        "map_parallelization: Map becomes ParallelMap",
+        "Current: parallelism did not change at the end of 3.00 s of observation.",
+        "AUTOTUNE everywhere: The runtime shows no model.",
+    ]
+
+
+def test_an_old_session_has_no_such_section() -> None:
+    assert "tensorflow" not in ids(samples.photos())
+
+
+def test_a_session_carries_it() -> None:
+    one = session()
+    assert decode(Session, encode(one)) == one

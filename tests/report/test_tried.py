@@ -1,0 +1,131 @@
+"""One table of what was tried: each change once, with its state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOption, SplitFunction
+from pipetune.core.functions import FunctionSplit, SplitPosition
+from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.session import Rejection, RejectionReason
+from pipetune.report.edit_text import edit_words, plan_text
+from tests.report import sessions as samples
+from tests.report.reading import table, texts
+
+
+def rows_of(session):
+    return [(row.cells[0].text, row.state) for row in table(session, "tried").rows]
+
+
+def test_each_change_has_one_row_those_that_matter_first():
+    assert rows_of(samples.photos()) == [
+        ("parallel-map", "in the patch"),
+        ("prefetch", "in the patch"),
+        ("cache", "needs approval"),
+        ("cache", "does not apply"),
+        ("parallel-interleave", "failed"),
+        ("parallel-map", "not faster"),
+        ("map-and-batch-fusion", "not faster"),
+        ("parallel-map", "not promising"),
+        ("cache", "not tried"),
+    ]
+
+
+def test_the_states_that_matter_are_shown_first():
+    filters = {one.state: (one.count, one.shown) for one in table(samples.photos(), "tried").filters}
+    assert filters["in the patch"] == (2, True) and filters["needs approval"] == (1, True)
+    assert filters["not faster"] == (2, False) and filters["does not apply"] == (1, False)
+    assert sum(count for count, _ in filters.values()) == 9
+
+
+def test_a_row_has_place_gain_pairs_safety_and_reason():
+    parallel, prefetch, cache = table(samples.photos(), "tried").rows[:3]
+    assert texts(parallel) == [
+        "parallel-map",
+        "photo_input.py:24",
+        "in the patch",
+        "1.26x",
+        "",
+        "statistical",
+        "Decodes two images at a time; the random crops are drawn in another order.",
+    ]
+    assert (parallel.cells[0].note, parallel.cells[3].note) == ("map: num_parallel_calls=2", "1.22 to 1.31")
+    assert len(parallel.cells[4].forest.pairs) == 16
+    assert prefetch.cells[4].forest.axis == parallel.cells[4].forest.axis
+    assert texts(cache)[-1].endswith("File order would repeat. Allow it with --allow reorder.")
+
+
+def test_a_plan_that_the_patch_does_not_cover_is_in_the_plan_alone():
+    session = samples.photos()
+    patch = replace(session.patch, covered=(samples.PARALLEL.key,))
+    assert rows_of(replace(session, patch=patch))[:2] == [("parallel-map", "in the patch"), ("prefetch", "in the plan")]
+
+
+def test_a_candidate_is_likely():
+    assert rows_of(samples.likely())[:2] == [("parallel-map", "likely"), ("prefetch", "likely")]
+    missing = table(samples.likely(), "tried").rows[0].cells[3]
+    assert not missing.text and missing.why == "not measured on its own"
+
+
+def test_rejections_for_one_reason_are_one_row():
+    session = samples.photos()
+    untried = Rejection("freeze", "n6", "not tried: no time was left", reason=RejectionReason.NO_TIME)
+    result = replace(session.datasets[0], rejected=(untried, untried))
+    rows = table(replace(session, datasets=(result,), trials=()), "tried").rows
+    (row,) = [row for row in rows if row.cells[0].text == "freeze"]
+    assert row.state == "undecided" and texts(row)[-1] == "Not tried: no time was left. (2 variants)"
+
+
+@pytest.mark.parametrize("reason", RejectionReason)
+def test_every_reason_has_a_state(reason):
+    session = samples.photos()
+    result = replace(session.datasets[0], rejected=(Rejection("freeze", "n6", "why", reason=reason),))
+    rows = table(replace(session, datasets=(result,), trials=()), "tried").rows
+    assert [row.state for row in rows if row.cells[0].text == "freeze"] != [""]
+
+
+def test_a_failed_trial_keeps_its_error():
+    trial = Trial(Plan("autotune"), Outcome.FAILED, "killed by <signal>", kind="search")
+    rows = table(replace(samples.photos(), trials=(trial,)), "tried").rows
+    assert [texts(row)[-1] for row in rows if row.state == "failed"] == ["Killed by <signal>."]
+
+
+def test_a_rewrite_without_ablation_says_so():
+    session = samples.photos()
+    changed = replace(session, datasets=(replace(session.datasets[0], gains={}),))
+    assert table(changed, "tried").rows[0].cells[3].why == "not measured on its own"
+
+
+def test_pairs_far_from_the_others_are_named():
+    trial = replace(samples.photos().trials[2], ratios=(1.0, 1.01, 0.99, 1.02, 1.0, 9.0), gain=Interval(1, 0.9, 1.2, 6))
+    rows = table(replace(samples.photos(), trials=(trial,)), "tried").rows
+    assert any("9.00x" in texts(row)[-1] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [
+        (SetArgument("n3", "num_parallel_calls", -1), "map: num_parallel_calls=AUTOTUNE"),
+        (SetArgument("n6", "count", -1), "repeat: count=infinite"),
+        (SetArgument("n4", "buffer_size", True), "shuffle: buffer_size=True"),
+        (Insert("n6", "prefetch", "p", {"buffer_size": 2}), "insert prefetch(buffer_size=2) after repeat"),
+        (Remove("n4"), "remove shuffle"),
+        (Move("n4", "n2"), "move shuffle behind map"),
+        (SetOption("deterministic", False), "options: deterministic=False"),
+        (SetArgument("prefetch@n9", "buffer_size", 4), "prefetch: buffer_size=4"),
+        (
+            SplitFunction("n3", FunctionSplit(SplitPosition.BEFORE_DRAWS)),
+            f"map: cut its function in two {SplitPosition.BEFORE_DRAWS}",
+        ),
+        (Insert("head@n3", "cache", "c", {"filename": ""}), "insert cache() after the first part of map"),
+    ],
+)
+def test_edit_words(edit, text):
+    assert edit_words(edit, samples.photo_pipeline()) == text
+
+
+def test_plans_in_words():
+    assert plan_text(Plan("defaults")) == ("defaults", "")
+    assert plan_text(Plan("", (samples.PARALLEL, samples.PREFETCH))) == ("parallel-map + prefetch", "")
