@@ -79,6 +79,7 @@ class Journal:
         self._best = ""
         self._trying: str | None = None
         self._current = 0
+        self._standing = ""  # of the race that runs: pairs so far, and the ratio of the leading plan
 
     def go_on_with(self, session: Session, time_plan: TimePlan) -> None:
         """Goes on with the session of another process, whose main dataset is studied here."""
@@ -147,16 +148,20 @@ class Journal:
         """Receives events of the search (`search.runner.Notify`): reports progress and records finished trials.
 
         Args:
-            event: "stage", "trying", "trial" or "best"; others are ignored.
-            details: "name" of a stage, "plan" and "gain" of a trial, or the "trial" itself.
+            event: "stage", "trying", "pair", "trial" or "best"; others are ignored.
+            details: "name" of a stage, "plan" and "gain" of a trial, "pairs" and "ratio" of a plan, or the "trial".
         """
         plan, gain = details.get("plan"), details.get("gain")
         match event:
             case "stage":
                 self._end_trial()
+                self._standing = ""
                 self.report_progress(_STAGES.get(str(details["name"]), str(details["name"])))
             case "trying" if isinstance(plan, Plan):
                 self._begin_trial(plan)
+            case "pair" if isinstance(plan, Plan):
+                self._standing = f"{_plan_title(plan)}: pair {details['pairs']}, {details['ratio']:.2f}x so far"
+                self.report_progress(self._standing)
             case "trial":
                 self._end_trial()
                 trial: Trial = details["trial"]
@@ -168,7 +173,7 @@ class Journal:
         self._end_trial()
         self._trying = plan.key
         self._listener.trial_started(plan.key)
-        self.report_progress(f"trying {_plan_title(plan)}")
+        self.report_progress(self._standing or f"trying {_plan_title(plan)}")
 
     def _end_trial(self) -> None:
         if self._trying is not None:
@@ -177,7 +182,7 @@ class Journal:
 
 
 _STAGES = {
-    "windows": "measuring the pipeline as written",
+    "windows": "measuring the current pipeline",
     "baselines": "measuring the baselines",
     "screening": "screening rewrites",
     "decision": "measuring the best plans in pairs",

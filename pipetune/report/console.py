@@ -48,7 +48,7 @@ def unit_text(content: str, style: str = "") -> Text:
     return Text(_UNIT.sub(_GLUE, content), style=style)
 
 
-def wrapped(console: Console, content: str, style: str = "") -> Text:
-    """The same in lines as wide as the console, for what does not go through `write`."""
-    lines = unit_text(content).wrap(console, console.width)
+def wrapped(console: Console, content: str, style: str = "", *, indent: int = 0) -> Text:
+    """The same in lines as wide as the console less `indent`, for what does not go through `write`."""
+    lines = unit_text(content).wrap(console, max(20, console.width - indent))
     return Text("\n".join(line.plain.rstrip().replace(_GLUE, " ") for line in lines), style=style)

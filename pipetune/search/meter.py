@@ -104,7 +104,7 @@ class Meter:
         self.steps = 2 * FEWEST_STEPS  # of a training window
         self._fewest_steps = FEWEST_STEPS
         self.restless: list[str] = []  # keys of plans whose AUTOTUNE numbers never stood still
-        self._memory_limit_bytes, self._conflict, self._notify = memory_limit_bytes, conflict, notify
+        self._memory_limit_bytes, self._conflict, self.notify = memory_limit_bytes, conflict, notify
         self._failed = failed or {}
         self._as_written_restless = False
         self._warm_up: dict[str, float] = {}  # seconds, by key of plans that need a longer one
@@ -233,7 +233,7 @@ class Meter:
 
     def _timed(self, plan: Plan, unit: str, part: Part, measure: Callable[[], Window]) -> Window:
         self.budget.require(part, self.cost(unit))
-        self._notify("trying", plan=plan, part=part)  # if the process dies now, it was this plan
+        self.notify("trying", plan=plan, part=part)  # if the process dies now, it was this plan
         before = self.clock.now()
         try:
             window = measure()

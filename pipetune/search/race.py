@@ -8,6 +8,7 @@ of two equal plans is above one as often as below.
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -182,6 +183,7 @@ def decide(
 
     def is_over(rounds: int) -> bool:
         nonlocal spent
+        _tell_leading(arms, as_before, meter)
         if rounds in looks:
             share = error * rounds / LOOKS[-1] - spent
             spent += share
@@ -205,6 +207,14 @@ def decide(
             Trial(arm.plan, arm.outcome, arm.why, arm.gain, "search", unit, sample, arm.seconds, usable_cores=cores)
         )
     return tuple(trials)
+
+
+def _tell_leading(arms: Sequence[Arm], base: Arm, meter: Meter) -> None:
+    """Tells the listener how the leading plan stands."""
+    measured = [(arm.plan, ratios) for arm in arms if arm.running and (ratios := arm.ratios(base))]
+    if measured:
+        plan, ratios = max(measured, key=lambda one: statistics.median(one[1]))
+        meter.notify("pair", plan=plan, pairs=len(ratios), ratio=statistics.median(ratios))
 
 
 def _look(arms: Sequence[Arm], base: Arm, *, error: float) -> None:

@@ -31,6 +31,7 @@ from pipetune.supervisor.session_ending import (
     with_validation,
     with_verification,
 )
+from pipetune.supervisor.time_left import TimeLeft
 from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
 
 _SCRIPT_FAILED = 3  # exit code
@@ -91,6 +92,7 @@ class _Run:
         self._started = time.monotonic()
         self._session = Session(version=VERSION, command=self._command)
         self._files = UserFiles(screen, request.results.folder)
+        self._time_left = TimeLeft(request.settings.budget_seconds)
 
     def analyze(self) -> AnalysisResult:
         conversation = self._measure()
@@ -113,7 +115,7 @@ class _Run:
             self._screen.warn(
                 f"{conversation.invalid_lines} lines from the worker were not valid messages and were ignored."
             )
-        self._screen.update("report", "writing the report", elapsed=self._session.seconds["total"])
+        self._screen.update("report", "writing the report")
         unknown = self._request.results.write_all(self._session)
         if unknown:
             results = self._request.results
@@ -227,8 +229,8 @@ class _Run:
         """Whether a patch can be verified: a single task of a cluster would block until its peers start."""
         return self._request.place is None or self._tasks is not None
 
-    def _show_verification_progress(self, doing: str) -> None:
-        self._screen.update("verification", doing, elapsed=time.monotonic() - self._started)
+    def _show_verification_progress(self, doing: str, *, pairs: int = 0, proven: bool = False) -> None:
+        self._screen.update("verification", doing, self._time_left.verifying(pairs=pairs, proven=proven))
 
     def _mark_unverified(self) -> None:
         patch = self._session.patch
@@ -239,8 +241,7 @@ class _Run:
     def _gather_peer_sessions(self) -> None:
         place = self._request.place
         if place is not None and place.is_coordinator and self._tasks is None:
-            elapsed = time.monotonic() - self._started
-            self._screen.update("report", "waiting for the sessions of the other tasks", elapsed=elapsed)
+            self._screen.update("report", "waiting for the sessions of the other tasks")
             self._session = with_input_skew(self._session, self._request.results.root, place, self._interrupts)
 
     def _save_session(self, session: Session) -> None:
@@ -252,7 +253,7 @@ class _Run:
             if isinstance(message, SessionSaved):
                 keep(message.session)
             else:
-                show(message, self._screen)
+                show(message, self._screen, self._time_left)
 
         request = self._request
         with self._files.restored_on_exit() as undo, self._processes(replace(job, undo=undo)) as running:

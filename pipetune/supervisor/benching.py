@@ -146,8 +146,8 @@ def _run_measuring_process(
 
     def receive(message: Message) -> None:
         match message:
-            case Progress(phase=phase, activity=doing, elapsed_seconds=elapsed):
-                screen.update(phase, doing, elapsed=elapsed)
+            case Progress(phase=phase, activity=doing):
+                screen.update(phase, doing)
             case LogLine(text=text):
                 screen.warn(text)
             case _:

@@ -8,27 +8,19 @@ from types import TracebackType
 from typing import Protocol
 
 from pipetune.core.messages import ActionSuppressed, LogLine, Message, Progress, VerdictKnown, WorkerStarted
+from pipetune.supervisor.time_left import TimeLeft
 
 
 class Screen(Protocol):
     """Displays progress; implemented by `report.progress.Progress`."""
 
-    def update(
-        self,
-        phase: str,
-        doing: str = "",
-        best: float | None = None,
-        elapsed: float = 0.0,
-        left: float | None = None,
-    ) -> None:
+    def update(self, phase: str, doing: str = "", left: float | None = None) -> None:
         """Shows the current state.
 
         Args:
             phase: the phase of the analysis.
             doing: the current activity.
-            best: the best speedup so far; None if unknown.
-            elapsed: seconds since the start.
-            left: seconds of the budget left; None if no limit is running.
+            left: seconds until the end of the whole run, estimated; None if that is unknown.
         """
         ...
 
@@ -45,19 +37,26 @@ class Screen(Protocol):
         ...
 
 
-def show(message: Message, screen: Screen) -> None:
-    """Shows one message if it is meant for the user."""
+def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) -> None:
+    """Shows one message if it is meant for the user.
+
+    Args:
+        message: from a worker.
+        screen: where it is shown.
+        time_left: estimates the end of the run; None if that is not estimated.
+    """
     match message:
         case WorkerStarted(sentence=sentence):
             screen.say(sentence)
         case Progress(best=best):
-            screen.update(
-                message.phase,
-                f"{message.activity} (best so far: {best})" if best else message.activity,
-                elapsed=message.elapsed_seconds,
-                left=message.left_seconds,
-            )
+            left = None
+            if time_left is not None:
+                left = time_left.seconds(message.phase, message.left_seconds, promising=bool(best))
+            doing = f"{message.activity} (proven: {best})" if best else message.activity
+            screen.update(message.phase, doing, left)
         case VerdictKnown():
+            if time_left is not None:
+                time_left.verdict(message.verdict)
             screen.verdict(message.verdict, message.sentence)
         case LogLine(text=text):
             screen.say(text)

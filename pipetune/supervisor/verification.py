@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from pipetune.core import session_file
 from pipetune.core.edits import Plan
@@ -49,6 +50,14 @@ _ROUNDS = 4  # of running a patch: each removes the part for validation, or the 
 _ORIGINAL = Plan("defaults")
 _MARGIN = 0.2  # share of the memory kept free for what cannot be predicted, as in `stages.study`
 _ANSWER_SECONDS = 60.0  # for the rest of an answer that has begun to arrive
+
+
+class OnProgress(Protocol):
+    """Hears what a verification does."""
+
+    def __call__(self, doing: str, *, pairs: int = 0, proven: bool = False) -> None:
+        """The current activity, in words; how many pairs of windows there are; whether the patch is proven."""
+        ...
 
 
 class ScriptEnded(Exception):
@@ -242,7 +251,7 @@ def verify(
     *,
     settings: Settings,
     in_parallel: bool,
-    on_progress: Callable[[str], None],
+    on_progress: OnProgress,
 ) -> Verification:
     """Checks the patch of a session, measures it and returns the result.
 
@@ -252,7 +261,7 @@ def verify(
         settings: of the analysis.
         in_parallel: both processes may run at the same time; else they run one after the other, each started twice for
             six pairs (ABBA). If they interfere after all (a port, a file that one of them locks), that is tried next.
-        on_progress: called with the progress, in words.
+        on_progress: hears of the progress.
     """
     race = _ScriptPair(session, starter, settings, on_progress)
     try:
@@ -290,7 +299,7 @@ class _ScriptPair:
     """The original and the patched script; implements `search.confirmation.Windows`, with one process per script."""
 
     def __init__(
-        self, session: Session, starter: ScriptStarter, settings: Settings, on_progress: Callable[[str], None]
+        self, session: Session, starter: ScriptStarter, settings: Settings, on_progress: OnProgress
     ) -> None:
         dataset = session.main_dataset
         assert dataset is not None
@@ -597,10 +606,11 @@ class _ScriptPair:
 
     def _notify(self, event: str, /, **details: object) -> None:
         if event == "pair":
-            self._on_progress(f"pair {details['pairs']}: {details['ratio']:.2f} times as fast so far")
+            pairs = int(details["pairs"])  # type: ignore[call-overload]
+            self._on_progress(f"pair {pairs}: {details['ratio']:.2f}x so far", pairs=pairs)
         if event == "proven":
             self._proven_at = time.monotonic()
-            self._on_progress(f"proven {details['median']:.2f} times as fast; measuring AUTOTUNE for comparison")
+            self._on_progress(f"proven {details['median']:.2f}x; measuring AUTOTUNE for comparison", proven=True)
 
 
 def _rate(window: Window | None) -> Rate | None:

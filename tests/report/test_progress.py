@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 
 
 def logged(**options: object) -> tuple[io.StringIO, Progress]:
-    stream = io.StringIO()
+    stream = io.StringIO()  # without an encoding: no check mark
     return stream, Progress(stream, clock=Clock(), **options)  # type: ignore[arg-type]
 
 
@@ -34,36 +34,60 @@ def logged(**options: object) -> tuple[io.StringIO, Progress]:
 def test_a_number_keeps_its_unit_where_the_verdict_is_wrapped(kind: type[io.StringIO]) -> None:
     stream = kind()
     with Progress(stream, clock=Clock()) as progress:
-        progress.verdict("undetermined", "Training waits for input 45 % of each step (9.3 % to 59 %): too uncertain")
+        progress.update("verdict")
+        progress.verdict("undetermined", "Training waits for input 45 % of each step (9.3 % to 59 %): uncertain")
     shown = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
-    assert "(9.3 % to\n59 %): too" in shown and "\ue000" not in shown
+    assert "UNDETERMINED" in shown and "\ue000" not in shown
+    assert not re.search(r"^\s*%", shown, re.MULTILINE)
 
 
-def test_a_log_gets_a_line_per_phase_and_every_ten_seconds():
+def test_a_log_gets_a_line_per_step_and_every_ten_seconds_and_what_is_finished():
     stream, progress = logged()
+    clock = progress._clock
     with progress:
-        progress.update("capture", "running train.py", elapsed=0.5)
-        progress.update("capture", "still", elapsed=3.0)
-        progress.update("trials", "parallel-map", 1.314, elapsed=20.0, left=44.0)
-        progress.update("trials", "prefetch", 1.314, elapsed=29.0, left=35.0)
-        progress.update("trials", "cache", 1.42, elapsed=31.0, left=33.0)
+        progress.update("capture", "running train.py")
+        clock.now += 3
+        progress.update("capture", "still")
+        clock.now += 6.4
+        progress.update("profile", "measuring", 70)
+        clock.now += 8
+        progress.verdict("input-bound", "training waits for input 79 % of each step")
+        progress.update("trials", "parallel-map", 44.0)
+        clock.now += 9
+        progress.update("trials", "prefetch", 35.0)
+        clock.now += 2
+        progress.update("trials", "cache", 33.0)
     assert stream.getvalue().splitlines() == [
-        "[capture]  running train.py  0 s",
-        "[trials]  parallel-map  best so far 1.31x, 20 s, 44 s left",
-        "[trials]  cache  best so far 1.42x, 31 s, 33 s left",
+        "[starting the script]  running train.py  0 s",
+        "+ starting the script    9 s",
+        "[input or model?]  measuring  9 s, about 1 min 10 s to go",
+        "+ input or model?        8 s INPUT-BOUND. Training waits for input 79 % of each",
+        "                             step.",
+        "[trying changes]  parallel-map  17 s, about 45 s to go",
+        "[trying changes]  cache  28 s, about 35 s to go",
     ]
 
 
-def test_the_verdict_stays():
+def test_phases_of_one_step_are_one_line_of_the_checklist():
     stream, progress = logged()
-    progress.verdict("input-bound", "a step waits 28 % of its time")
-    assert stream.getvalue() == "Verdict: input-bound. A step waits 28 % of its time.\n"
+    for phase in ("profile", "verdict", "costs", "files", "trials", "emission", "verification", "report"):
+        progress.update(phase)
+        progress._clock.now += 4
+    finished = [line.split("  ")[0] for line in stream.getvalue().splitlines() if line.startswith("+")]
+    assert finished == ["+ input or model?", "+ which operator?", "+ trying changes", "+ proving the patch"]
+
+
+def test_a_step_that_comes_again_is_not_finished_twice():
+    stream, progress = logged()
+    for phase in ("trials", "memory", "trials", "report"):
+        progress.update(phase)
+    assert stream.getvalue().count("+ trying changes") == 1
 
 
 def test_quiet_shows_warnings_alone():
     stream, progress = logged(quiet=True)
     with progress:
-        progress.update("trials", "x", elapsed=50.0)
+        progress.update("trials", "x")
         progress.say("first line")
         progress.verdict("input-bound", "x")
         progress.warn("The worker was killed and started again.")
@@ -83,29 +107,28 @@ def test_text_is_not_markup():
     assert stream.getvalue() == "[red]x[/red] :smile:\n"
 
 
-def test_a_terminal_gets_one_line_and_keeps_what_was_said(monkeypatch):
+def test_a_terminal_gets_one_line_and_keeps_what_is_finished(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     stream = Terminal()
     progress = Progress(stream, width=60)
     with progress:
-        progress.update("trials", "a name " * 30, 1.31, elapsed=20.0, left=44.0)
+        progress.update("verdict", "a name " * 30, 44.0)
         progress.verdict("input-bound", "waits")
     shown = stream.getvalue()
-    assert "Verdict: input-bound. Waits." in shown
-    assert "best so far 1.31x" in shown
+    assert "\N{CHECK MARK}" in shown and "INPUT-BOUND. Waits." in shown
     assert shown.rstrip().endswith("\x1b[2K")  # the line is taken away
     progress.close()
 
 
-def test_times_run_on_between_updates():
+def test_times_run_on_between_updates_and_never_say_that_nothing_is_left():
     clock = Clock()
     progress = Progress(io.StringIO(), clock=clock)
-    progress.update("trials", "x", elapsed=20.0, left=44.0)
+    progress.update("trials", "x", 44.0)
     clock.now += 5.0
-    assert progress._line.plain() == "[trials]  x  25 s, 39 s left"
+    assert progress._line.plain() == "[trying changes]  x  5 s, about 40 s to go"
     clock.now += 500.0
-    assert progress._line.plain().endswith("0 s left")
+    assert progress._line.plain().endswith("505 s, a few seconds to go")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -114,5 +137,5 @@ def test_a_terminal_without_the_characters_gets_plain_lines(encoding):
     stream = io.TextIOWrapper(raw, encoding=encoding)
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with Progress(stream) as progress:
-        progress.update("trials", "图像", elapsed=1.0)
-    assert raw.getvalue().startswith(b"[trials]  ??")
+        progress.update("trials", "图像")
+    assert raw.getvalue().startswith(b"[trying changes]  ??")

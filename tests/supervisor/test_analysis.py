@@ -44,15 +44,10 @@ class Recorder:
         self.verdicts: list[str] = []
         self.phases: list[str] = []
         self.done: list[str] = []
+        self.left: list[float | None] = []
 
-    def update(
-        self,
-        phase: str,
-        doing: str = "",
-        best: float | None = None,
-        elapsed: float = 0.0,
-        left: float | None = None,
-    ) -> None:
+    def update(self, phase: str, doing: str = "", left: float | None = None) -> None:
+        self.left.append(left)
         self.phases.append(phase)
         self.done.append(doing)
         if phase == "verification":
