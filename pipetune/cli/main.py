@@ -63,17 +63,27 @@ def parse(words: Sequence[str]) -> argparse.Namespace | None:
     if not words:
         parser.print_help(sys.stderr)
         return None
+    options = _option_strings(parser)
     if words[0] == "-m" or words[0].endswith((".py", ".ipynb")):
         parser.error(f"no command was given. Did you mean pipetune analyze {shlex.join(words)}?")
+    if words[0].startswith("-") and words[0] not in options:
+        parser.error(
+            f"there is no option {words[0]!r} before the command.{did_you_mean(words[0], options)} The options of a "
+            "command follow it: pipetune analyze --budget 30 train.py"
+        )
     if not words[0].startswith("-") and words[0] not in names:
         parser.error(f"there is no command {words[0]!r}.{did_you_mean(words[0], names)}")
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
         used: argparse.ArgumentParser = parsed.parser
-        options = [option for action in used._actions for option in action.option_strings]
-        meant = did_you_mean(unknown[0].partition("=")[0], options)
-        used.error(f"unrecognized arguments: {' '.join(unknown)}.{meant}")
+        meant = did_you_mean(unknown[0].partition("=")[0], _option_strings(used))
+        place = " Arguments of the script follow it." if hasattr(parsed, "script") else ""
+        used.error(f"unrecognized arguments: {' '.join(unknown)}.{meant}{place}")
     return parsed
+
+
+def _option_strings(parser: argparse.ArgumentParser) -> list[str]:
+    return [option for action in parser._actions for option in action.option_strings]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
