@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetune.cli import values
+from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -56,40 +57,45 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--format",
         choices=("text", "json", "github", "markdown"),
         default="text",
-        help="github: workflow commands, shown at the lines of a pull request; markdown: a summary of the job, at most "
-        "30 lines (default text)",
+        help="json: the same as --json; github: workflow commands, shown at the lines of a pull request; markdown: a "
+        "summary of the job, at most 30 lines (default text)",
     )
-    parser.add_argument("--json", action="store_true", help="the same as --format json")
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code."""
-    gate = _gate(arguments)
-    match "json" if arguments.json else arguments.format:
-        case "json":
-            print(json.dumps(_data(gate), indent=1))
-        case "github":
-            from pipetune.cli.annotations import annotation_lines
-
-            print("\n".join(annotation_lines(gate)))
-        case "markdown":
-            from pipetune.cli.job_summary import job_summary
-
-            print(job_summary(gate), end="")
-        case _:
-            from pipetune.cli.gate import text_lines
-
-            print("\n".join(text_lines(gate)))
-    return 0 if gate.passed else 1
-
-
-def _gate(arguments: argparse.Namespace) -> Gate:
-    """Returns the checks of the session that were requested.
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
 
     Raises:
         PipetuneError: a session cannot be read, or the baseline is of another pipeline.
     """
+    if arguments.format == "json":
+        arguments.json = True
+    gate = _gate(arguments)
+    paths = {"session": session_file_of(arguments.session)}
+    if arguments.baseline:
+        paths["baseline"] = session_file_of(arguments.baseline)
+    return Answer(_data(gate), lines(*_lines(gate, arguments.format)), paths, exit_code=0 if gate.passed else 1)
+
+
+def _lines(gate: Gate, format: str) -> Iterable[str]:
+    match format:
+        case "github":
+            from pipetune.cli.annotations import annotation_lines
+
+            return annotation_lines(gate)
+        case "markdown":
+            from pipetune.cli.job_summary import job_summary
+
+            return job_summary(gate)
+        case _:
+            from pipetune.cli.gate import text_lines
+
+            return text_lines(gate)
+
+
+def _gate(arguments: argparse.Namespace) -> Gate:
+    """Returns the checks of the session that were requested; raises as above."""
     from pipetune.cli.gate import Gate
     from pipetune.core import comparison
     from pipetune.core.session_file import load

@@ -14,7 +14,7 @@ MOST_LINES = 30
 _MOST_WARNINGS = 3
 
 
-def job_summary(gate: Gate) -> str:
+def job_summary(gate: Gate) -> list[str]:
     """Returns at most `MOST_LINES` lines: the checks, the culprit, warnings and as much of the patch as fits.
 
     Foreign text is in fenced blocks only, where Markdown obeys none of it.
@@ -27,7 +27,7 @@ def job_summary(gate: Gate) -> str:
         if len(diff) > room:
             diff = [*diff[: room - 1], f"... {len(diff) - room + 1} more lines"]
         lines += ["", *_block("diff", diff)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _facts(gate: Gate) -> Iterator[str]:
