@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
-from textwrap import indent
 from typing import TYPE_CHECKING
 
 from pipetune.cli import values
+from pipetune.cli.answer import Answer, Failure
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
@@ -22,7 +20,7 @@ from pipetune.distributed.emit import kinds
 if TYPE_CHECKING:
     from pipetune.core.session import Session
     from pipetune.core.settings import Settings
-    from pipetune.supervisor.request import AnalysisRequest
+    from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
     from pipetune.supervisor.results_folder import Results
     from pipetune.supervisor.target import Target
 
@@ -62,7 +60,6 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     results.add_argument("--verbose", action="store_true", help="show what the script prints")
     results.add_argument("--quiet", action="store_true", help="show only errors")
-    results.add_argument("--json", action="store_true", help="print the session's summary as JSON")
     _add_measurement(parser.add_argument_group("measuring"))
     _add_permissions(parser.add_argument_group("what may be changed"))
     return parser
@@ -173,12 +170,13 @@ def _add_permissions(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code.
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
 
     Raises:
-        PipetuneError: the options are not valid, or the analysis failed; `exit_code` says which.
+        PipetuneError: the options are not valid, or nothing could be started.
     """
+    from pipetune.core.summary import summary
     from pipetune.report.progress import Progress
     from pipetune.supervisor.analysis import analyze
 
@@ -187,20 +185,13 @@ def execute(arguments: argparse.Namespace) -> int:
         for warning in warnings:
             screen.warn(warning)
         analysis = analyze(request, screen=screen)
-    _print_results(analysis.session, arguments)
-    if analysis.log_tail:
-        together = request.settings.workers > 1 or request.settings.parameter_servers or request.place is not None
-        whose = "The log of the lost worker" if together else "The output of the script"
-        sys.stderr.write(f"{whose} ends:\n{indent(analysis.log_tail, '  ')}\n")
-    if analysis.traceback:
-        sys.stderr.write(f"{analysis.traceback.rstrip()}\n")
-    if analysis.exit_code:
-        hint = analysis.failure.hint if analysis.failure else ""
-        detail = analysis.session.status_detail or "The analysis did not finish."
-        raise PipetuneError(
-            detail, hint=hint or _hint(analysis.exit_code, analysis.results), exit_code=analysis.exit_code
-        )
-    return 0
+    session = analysis.session
+    return Answer(
+        summary(session),
+        lambda: _show(session, quiet=arguments.quiet),
+        {} if session.command.confidential else _paths(analysis.results, session),
+        failure=_failure(request, analysis) if analysis.exit_code else None,
+    )
 
 
 def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str]]:
@@ -371,15 +362,41 @@ def _excluded_rules(arguments: argparse.Namespace) -> frozenset[str]:
     return names
 
 
-def _print_results(session: Session, arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        from pipetune.core.summary import summary
-
-        print(json.dumps(summary(session), indent=1, allow_nan=False))
-    elif session.profiled_datasets and not arguments.quiet:
+def _show(session: Session, *, quiet: bool) -> None:
+    if session.profiled_datasets and not quiet:
         from pipetune.report.terminal import print_summary
 
         print_summary(session)
+
+
+def _paths(results: Results, session: Session) -> dict[str, Path]:
+    """Returns the files of the run; a patch only if it changes something."""
+    from pipetune.core.plan_file import PLAN_FILE
+    from pipetune.supervisor.results_folder import CANDIDATE_PATCH
+
+    paths = {"results": results.root, "run": results.folder, "session": results.session, "report": results.report}
+    paths |= {"plan": results.folder / PLAN_FILE, "log": results.log}
+    if session.patch is not None and session.patch.diff:
+        paths["patch"] = results.folder / "tuned.patch"
+    if session.candidate is not None and session.candidate.diff:
+        paths["candidate"] = results.folder / CANDIDATE_PATCH
+    if session.distributed is not None and session.distributed.module:
+        paths["distributed"] = results.folder / Path(session.distributed.file).name
+    return paths
+
+
+def _failure(request: AnalysisRequest, analysis: AnalysisResult) -> Failure:
+    hint = analysis.failure.hint if analysis.failure else ""
+    together = request.settings.workers > 1 or request.settings.parameter_servers or request.place is not None
+    return Failure(
+        analysis.session.status_detail or "The analysis did not finish.",
+        hint or _hint(analysis.exit_code, analysis.results),
+        analysis.exit_code,
+        traceback=analysis.traceback,
+        output=analysis.log_tail,
+        printed_by="the lost worker" if together else "the script",
+        confidential=analysis.session.command.confidential,
+    )
 
 
 def _hint(exit_code: int, results: Results) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:
+    from pipetune.core.codec import Json
     from pipetune.core.session import PatchResult, Session
     from pipetune.source.patch_application import PatchStatus
 
@@ -48,13 +51,14 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code.
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
 
     Raises:
         PipetuneError: there is no session, it holds no patch, or the patch cannot be applied or reverted.
     """
     from pipetune.core.session_file import load
+    from pipetune.source.patch_application import check_patch
     from pipetune.supervisor.results_folder import CANDIDATE_PATCH, results_folder_of
 
     named = Path(arguments.session) if arguments.session else None
@@ -74,14 +78,15 @@ def execute(arguments: argparse.Namespace) -> int:
     patch = session.patch
     if arguments.unproven and session.candidate is not None:
         patch = session.candidate.patch
+    paths = {"results": folder, "session": session_file_of(str(path))}
     if patch is None or not patch.diff:
-        return _report_no_patch(session, folder, arguments)
+        return _no_patch(session, paths, arguments)
     if arguments.diff:
-        sys.stdout.write(patch.diff)
-        return 0
+        diff = patch.diff
+        return Answer(_data("diff", diff=diff), lambda: sys.stdout.write(diff), paths)
     if arguments.check:
-        return _check(patch)
-    return _apply(session, patch, folder, named)
+        return _checked(check_patch(patch), paths, diff=patch.diff)
+    return _apply(session, patch, paths, named)
 
 
 def newest_session(reports: Path) -> Path:
@@ -112,36 +117,72 @@ def _print_default_session(folder: Path, session: Session) -> None:
     print(f"pipetune: {folder}{f' ({about})' if about else ''}", file=sys.stderr)
 
 
-def _report_no_patch(session: Session, folder: Path, arguments: argparse.Namespace) -> int:
-    """Reports a session without a patch; returns 0 only if the analysis found that there is nothing to change."""
-    from pipetune.core.session import NOTHING_TO_CHANGE, outcome_of
-    from pipetune.report.patch import why_no_patch
-    from pipetune.source.patch_application import PatchState, check_applied
+def _data(
+    action: str,
+    status: PatchStatus | None = None,
+    *,
+    written: Sequence[str] = (),
+    diff: str = "",
+    notes: Sequence[str] = (),
+) -> dict[str, Json]:
+    """Returns the answer for programs.
 
-    applied = check_applied(folder)
+    Args:
+        action: "apply", "check", "diff" or "revert".
+        status: of the patch, after the action; None: not looked at.
+        written: the files that were changed.
+        diff: the patch.
+        notes: what else people are shown.
+    """
+    return {
+        "action": action,
+        "state": status.state.value if status else None,
+        "files": [{"path": path, "state": state.value} for path, state in status.files] if status else [],
+        "written": list(written),
+        "diff": diff,
+        "notes": [note.strip() for note in notes],
+    }
+
+
+def _no_patch(session: Session, paths: Mapping[str, Path], arguments: argparse.Namespace) -> Answer:
+    """Reports a session without a patch; exit code 0 only if the analysis found that there is nothing to change."""
+    from pipetune.core.session import NOTHING_TO_CHANGE, outcome_of
+    from pipetune.source.patch_application import check_applied
+
+    applied = check_applied(paths["results"])
     if arguments.check and applied.files:
-        return _print_status(applied)
-    out = sys.stderr if arguments.diff else sys.stdout
-    print(f"This session holds no patch: {why_no_patch(session)}.", file=out)
+        return _checked(applied, paths)
+    notes = list(_notes_without_patch(session, paths["results"], applied))
+    out = sys.stderr if arguments.diff else sys.stdout  # where a patch is expected, nothing else is printed
+    action = "diff" if arguments.diff else "check" if arguments.check else "apply"
+    return Answer(
+        _data(action, applied, notes=notes),
+        lambda: print(*notes, sep="\n", file=out),
+        paths,
+        exit_code=0 if outcome_of(session) in NOTHING_TO_CHANGE else 1,
+    )
+
+
+def _notes_without_patch(session: Session, folder: Path, applied: PatchStatus) -> Iterator[str]:
+    """Yields why there is no patch, and which others there are."""
+    from pipetune.report.patch import why_no_patch
+    from pipetune.source.patch_application import PatchState
+
+    yield f"This session holds no patch: {why_no_patch(session)}."
     candidate = session.candidate
     if candidate is not None and candidate.diff:
         gain = candidate.gain
-        print(
+        yield (
             f"  It holds a candidate, {gain.median:.2f}x as fast ({gain.low:.2f} to {gain.high:.2f} in 80 of 100 "
-            f"cases): pipetune apply --unproven {_shell_path(folder)}",
-            file=out,
+            f"cases): pipetune apply --unproven {_shell_path(folder)}"
         )
     for rejection in session.patch.not_covered if session.patch else ():
-        print(f"  {rejection.rule}: {rejection.why}", file=out)
+        yield f"  {rejection.rule}: {rejection.why}"
     for file, state in applied.files:
         if state is PatchState.APPLIED:
-            print(
-                f"  {file} has the patch of an earlier session: pipetune apply --revert {_shell_path(folder)}", file=out
-            )
-    for run in _patched_runs(folder):
-        print(f"  An earlier run holds a patch: pipetune apply {_shell_path(run)}", file=out)
-        break
-    return 0 if outcome_of(session) in NOTHING_TO_CHANGE else 1
+            yield f"  {file} has the patch of an earlier session: pipetune apply --revert {_shell_path(folder)}"
+    for run in _patched_runs(folder)[:1]:
+        yield f"  An earlier run holds a patch: pipetune apply {_shell_path(run)}"
 
 
 def _patched_runs(folder: Path) -> list[Path]:
@@ -157,24 +198,28 @@ def _shell_path(path: Path) -> str:
     return shell(str(path) if inside.startswith("..") else inside)
 
 
-def _check(patch: PatchResult) -> int:
-    from pipetune.source.patch_application import check_patch
-
-    return _print_status(check_patch(patch))
-
-
-def _print_status(status: PatchStatus) -> int:
+def _checked(status: PatchStatus, paths: Mapping[str, Path], *, diff: str = "") -> Answer:
     from pipetune.source.patch_application import PatchState
 
-    for file, state in status.files:
-        print(f"{state.value}: {file}")
-    return 0 if status.state in (PatchState.APPLIED, PatchState.EMPTY) else 1
+    return Answer(
+        _data("check", status, diff=diff),
+        lines(*(f"{state.value}: {file}" for file, state in status.files)),
+        paths,
+        exit_code=0 if status.state in (PatchState.APPLIED, PatchState.EMPTY) else 1,
+    )
 
 
-def _revert(named: Path | None) -> int:
+def _revert(named: Path | None) -> Answer:
     """Reverts what the results folder records as applied, or the patch of the session if it records nothing."""
     from pipetune.core.session_file import load
-    from pipetune.source.patch_application import RECORD, is_recorded, revert_applied, revert_patch
+    from pipetune.source.patch_application import (
+        RECORD,
+        PatchState,
+        PatchStatus,
+        is_recorded,
+        revert_applied,
+        revert_patch,
+    )
     from pipetune.supervisor.results_folder import results_folder_of
 
     if named is not None:
@@ -192,34 +237,34 @@ def _revert(named: Path | None) -> int:
                 "No patch is applied.", hint=f"An applied patch would be recorded in {folder / RECORD}.", exit_code=1
             )
         written = revert_patch(patch)
-    for file in written:
-        print(f"reverted: {file}")
-    if not written:
-        print("The patch is not applied.")
-    return 0
+    notes = () if written else ("The patch is not applied.",)
+    status = PatchStatus(PatchState.CLEAN, tuple((file, PatchState.CLEAN) for file in written))
+    shown = lines(*(f"reverted: {file}" for file in written), *notes)
+    return Answer(_data("revert", status, written=written, notes=notes), shown, {"results": folder})
 
 
-def _apply(session: Session, patch: PatchResult, folder: Path, named: Path | None) -> int:
+def _apply(session: Session, patch: PatchResult, paths: Mapping[str, Path], named: Path | None) -> Answer:
     from pipetune.source.patch_application import apply_patch, check_patch
 
-    for text in machine_warnings(session):
+    warnings = machine_warnings(session)
+    for text in warnings:
         print(f"pipetune: {text}", file=sys.stderr)
     edited = check_patch(patch).edited
-    written = apply_patch(patch, folder=folder)
-    if not written:
-        print("The patch is already applied.")
+    written = apply_patch(patch, folder=paths["results"])
+    shown = [] if written else ["The patch is already applied."]
     for file in written:
-        print(f"patched: {file}")
+        shown.append(f"patched: {file}")
         if file in edited:
-            print(
+            shown.append(
                 "  Other parts of this file were edited after the analysis: the speedup was measured without those "
                 "edits."
             )
-    for rejection in patch.not_covered:
-        print(f"not in the patch: {rejection.rule}: {rejection.why}")
+    shown += [f"not in the patch: {rejection.rule}: {rejection.why}" for rejection in patch.not_covered]
     if written:
-        print(f"`pipetune apply --revert{f' {_shell_path(folder)}' if named else ''}` reverts it.")
-    return 0
+        place = f" {_shell_path(paths['results'])}" if named else ""
+        shown.append(f"`pipetune apply --revert{place}` reverts it.")
+    data = _data("apply", check_patch(patch), written=written, diff=patch.diff, notes=[*warnings, *shown])
+    return Answer(data, lines(*shown), paths)
 
 
 def machine_warnings(session: Session) -> list[str]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pipetune.cli.answer import Answer, Failure
 from pipetune.cli.command import Subparsers, add_command
 
 _DESCRIPTION = """\
@@ -58,18 +59,17 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="also measure again what was measured before")
     parser.add_argument("--out", metavar="DIR", default="reports", help="where results go (default reports)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default 0)")
-    parser.add_argument("--json", action="store_true", help="print the results' JSON at the end, and nothing else")
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command. Returns 1 if something could not be measured, or an accuracy target was missed."""
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command. Its exit code is 1 if something could not be measured, or an accuracy target was missed."""
     if arguments.decisions:
         return _decisions(arguments)
     return _accuracy(arguments) if arguments.accuracy else _rivals(arguments)
 
 
-def _decisions(arguments: argparse.Namespace) -> int:
+def _decisions(arguments: argparse.Namespace) -> Answer:
     """Starts the program that judges; it is part of the repository, not of the package."""
     from pipetune.core.benchmarks import FOLDER
     from pipetune.core.errors import PipetuneError
@@ -82,16 +82,24 @@ def _decisions(arguments: argparse.Namespace) -> int:
         )
     options = [f"--{option}" for option in ("again", "json") if getattr(arguments, option)]
     command = [sys.executable, "-P", "-m", "benchmarks.decisions", "--out", arguments.out, *options, *arguments.names]
-    return subprocess.call(command, env={**os.environ, "PYTHONPATH": str(clone)})
+    output = subprocess.PIPE if arguments.json else None
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(clone)}, stdout=output, check=False)
+    paths = {"results": Path(arguments.out) / "decisions.json"}
+    if not arguments.json:
+        return Answer(exit_code=done.returncode)
+    if not done.stdout:
+        message = "The answers were not judged: standard error says why."
+        return Answer(paths=paths, failure=Failure(message, exit_code=done.returncode or 1))
+    return Answer(json.loads(done.stdout), paths=paths, exit_code=done.returncode)
 
 
-def _rivals(arguments: argparse.Namespace) -> int:
+def _rivals(arguments: argparse.Namespace) -> Answer:
     from pipetune.core.benchmarks import WorkloadResult, benchmarks_data
     from pipetune.report.benchmarks import print_benchmarks, print_workload
     from pipetune.report.progress import Progress
     from pipetune.supervisor.benching import BenchmarkRequest, bench_rivals
 
-    def show(result: WorkloadResult) -> None:
+    def show_workload(result: WorkloadResult) -> None:
         if not arguments.json:
             print_workload(result)
 
@@ -103,22 +111,23 @@ def _rivals(arguments: argparse.Namespace) -> int:
         again=arguments.again,
     )
     with Progress() as screen:
-        known, status = bench_rivals(request, screen=screen, show=show)
-    if arguments.json:
-        print(json.dumps(benchmarks_data(known), indent=1, allow_nan=False))
-    elif known.workloads:
-        print_benchmarks(known)
-        print(f"The results: {request.file}, the same as .md and .png", file=sys.stderr)
-    return status
+        known, status = bench_rivals(request, screen=screen, show=show_workload)
+
+    def show() -> None:
+        if known.workloads:
+            print_benchmarks(known)
+            print(f"The results: {request.file}, the same as .md and .png", file=sys.stderr)
+
+    return Answer(benchmarks_data(known), show, {"results": request.file}, exit_code=status)
 
 
-def _accuracy(arguments: argparse.Namespace) -> int:
+def _accuracy(arguments: argparse.Namespace) -> Answer:
     from pipetune.core.accuracy import AccuracyFigure, accuracy_data
     from pipetune.report.accuracy import print_figure
     from pipetune.report.progress import Progress
     from pipetune.supervisor.benching import AccuracyRequest, bench
 
-    def show(name: str, figure: AccuracyFigure) -> None:
+    def show_figure(name: str, figure: AccuracyFigure) -> None:
         if not arguments.json:
             print_figure(name, figure)
 
@@ -130,9 +139,9 @@ def _accuracy(arguments: argparse.Namespace) -> int:
         again=arguments.again,
     )
     with Progress() as screen:
-        known, status = bench(request, screen=screen, show=show)
-    if arguments.json:
-        print(json.dumps(accuracy_data(known), indent=1, allow_nan=False))
-    else:
+        known, status = bench(request, screen=screen, show=show_figure)
+
+    def show() -> None:
         print(f"The figures: {request.file}", file=sys.stderr)
-    return status
+
+    return Answer(accuracy_data(known), show, {"results": request.file}, exit_code=status)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetune.cli import values
+from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
+
+if TYPE_CHECKING:
+    from pipetune.cli.gate import Gate
+    from pipetune.core.codec import Json
 
 _DESCRIPTION = """\
 Checks a session; the exit status is 0 if it passed, 1 if it failed. A check
@@ -47,17 +53,55 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     parser.add_argument("--any", action="store_true", help="accept a baseline of another pipeline")
     parser.add_argument("--strict", action="store_true", help="fail undetermined checks too")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", "github", "markdown"),
+        default="text",
+        help="json: the same as --json; github: workflow commands, shown at the lines of a pull request; markdown: a "
+        "summary of the job, at most 30 lines (default text)",
+    )
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code."""
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
+
+    Raises:
+        PipetuneError: a session cannot be read, or the baseline is of another pipeline.
+    """
+    if arguments.format == "json":
+        arguments.json = True
+    gate = _gate(arguments)
+    paths = {"session": session_file_of(arguments.session)}
+    if arguments.baseline:
+        paths["baseline"] = session_file_of(arguments.baseline)
+    return Answer(_data(gate), lines(*_lines(gate, arguments.format)), paths, exit_code=0 if gate.passed else 1)
+
+
+def _lines(gate: Gate, format: str) -> Iterable[str]:
+    match format:
+        case "github":
+            from pipetune.cli.annotations import annotation_lines
+
+            return annotation_lines(gate)
+        case "markdown":
+            from pipetune.cli.job_summary import job_summary
+
+            return job_summary(gate)
+        case _:
+            from pipetune.cli.gate import text_lines
+
+            return text_lines(gate)
+
+
+def _gate(arguments: argparse.Namespace) -> Gate:
+    """Returns the checks of the session that were requested; raises as above."""
+    from pipetune.cli.gate import Gate
     from pipetune.core import comparison
-    from pipetune.core.codec import encode
     from pipetune.core.session_file import load
 
     session = load(arguments.session)
+    findings = session.findings
     rows = [comparison.check_completed(session, later=_later_run(Path(arguments.session)))]
     wait_limit = arguments.max_input_wait
     if wait_limit is None and arguments.min_speedup is None and arguments.baseline is None:
@@ -71,16 +115,18 @@ def execute(arguments: argparse.Namespace) -> int:
         if not arguments.any:
             comparison.require_same_pipeline(session, baseline)
         rows += comparison.compare_with_baseline(session, baseline, tolerance=arguments.tolerance)
-    bad = {comparison.GateResult.FAILED} | ({comparison.GateResult.UNDETERMINED} if arguments.strict else set())
-    failed = any(row.result in bad for row in rows)
-    if arguments.json:
-        print(json.dumps({"passed": not failed, "checks": [encode(row) for row in rows]}, indent=1))
-    else:
-        from pipetune.report.words import clean
+        findings = comparison.new_findings(session, baseline)
+    return Gate(session, arguments.session, tuple(rows), findings, strict=arguments.strict)
 
-        for row in rows:
-            print(f"{row.result.value:<12}  {row.name}: {clean(row.text)}")
-    return int(failed)
+
+def _data(gate: Gate) -> dict[str, Json]:
+    from pipetune.core.codec import encode
+
+    return {
+        "passed": gate.passed,
+        "checks": [encode(check) for check in gate.checks],
+        "culprit": encode(gate.culprit),
+    }
 
 
 def _later_run(session: Path) -> str:

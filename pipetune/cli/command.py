@@ -31,6 +31,7 @@ def add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
     return parser
 
 

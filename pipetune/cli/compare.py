@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
+from pipetune.cli.answer import Answer, session_file_of
 from pipetune.cli.command import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     parser.add_argument("before", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument("after", metavar="SESSION", help="the later session")
-    parser.add_argument("--json", action="store_true", help="print the differences as JSON")
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code."""
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
+
+    Raises:
+        PipetuneError: a session cannot be read.
+    """
     from pipetune.core import comparison
     from pipetune.core.codec import encode
     from pipetune.core.comparison import machine_difference
@@ -43,16 +46,18 @@ def execute(arguments: argparse.Namespace) -> int:
     cautions = [machine_difference(after, before)] if machine_difference(after, before) else []
     if comparison.same_pipeline(before, after) is False:
         cautions.append("the pipelines differ")
-    if arguments.json:
-        rows = {"figures": figures, "rewrites": rewrites, "warnings": warnings, "cautions": cautions}
-        print(json.dumps(encode(rows), indent=1, allow_nan=False))
-        return 0
-    for caution in cautions:
-        print(f"Caution: {caution}.")
-    _print_figures(figures)
-    _print_removed_and_added("Rewrites", rewrites)
-    _print_removed_and_added("Warnings", warnings)
-    return 0
+
+    def show() -> None:
+        for caution in cautions:
+            print(f"Caution: {caution}.")
+        _print_figures(figures)
+        _print_removed_and_added("Rewrites", rewrites)
+        _print_removed_and_added("Warnings", warnings)
+
+    data = encode({"figures": figures, "rewrites": rewrites, "warnings": warnings, "cautions": cautions})
+    assert isinstance(data, dict)
+    paths = {"before": session_file_of(arguments.before), "after": session_file_of(arguments.after)}
+    return Answer(data, show, paths)
 
 
 def _print_figures(figures: tuple[FigureDifference, ...]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pipetune.cli.answer import Answer, lines
 from pipetune.cli.command import Subparsers, add_command
 
 if TYPE_CHECKING:
@@ -33,12 +33,11 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         default="auto",
         help="target device; exit code 5 if it is absent (default auto)",
     )
-    parser.add_argument("--json", action="store_true", help="print the machine as JSON")
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code.
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
 
     Raises:
         PipetuneError: TensorFlow cannot be imported, the device is absent, or the worker was lost.
@@ -51,12 +50,9 @@ def execute(arguments: argparse.Namespace) -> int:
     machine = session.machine
     if machine is None:
         raise PipetuneError("The worker did not report the machine.", exit_code=1)
-    if arguments.json:
-        print(json.dumps(encode(machine), indent=1, allow_nan=False))
-        return 0
-    for line in _lines(machine):
-        print(line)
-    return 0
+    data = encode(machine)
+    assert isinstance(data, dict)
+    return Answer(data, lines(*_lines(machine)))
 
 
 def _lines(machine: Machine) -> Iterator[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import sys
 from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
 
 from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
+from pipetune.cli.answer import Answer, Failure
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.version import VERSION
 
@@ -35,9 +39,25 @@ first steps:
   pipetune apply reports/train         apply it to the source files"""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line, with a subparser per command."""
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports wrong usage as an object, too, if the command line asks for one."""
+
+    json = False
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and what is wrong with it, and exits."""
+        if self.json:
+            Answer(failure=Failure(message, exit_code=2)).print_object(self.prog.removeprefix("pipetune").strip())
+        super().error(message)
+
+
+def build_parser(*, json: bool = False) -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line, with a subparser per command.
+
+    Args:
+        json: report wrong usage as an object too.
+    """
+    parser = _Parser(
         prog="pipetune",
         description=_DESCRIPTION,
         epilog=_EPILOG,
@@ -48,8 +68,14 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         subparser = command.add(subparsers)
-        subparser.set_defaults(command=command.execute, parser=subparser)
+        subparser.json = json
+        subparser.set_defaults(command=command.execute, command_name=_name(command), parser=subparser)
+    parser.json = json
     return parser
+
+
+def _name(command: ModuleType) -> str:
+    return command.__name__.rpartition(".")[2]
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace | None:
@@ -58,22 +84,38 @@ def parse(words: Sequence[str]) -> argparse.Namespace | None:
     Raises:
         SystemExit: it is invalid; usage, the problem and a suggestion were printed to standard error.
     """
-    parser = build_parser()
-    names = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+    parser = build_parser(json=_asks_for_json(words))
+    names = [_name(command) for command in COMMANDS]
     if not words:
         parser.print_help(sys.stderr)
         return None
+    options = _option_strings(parser)
     if words[0] == "-m" or words[0].endswith((".py", ".ipynb")):
         parser.error(f"no command was given. Did you mean pipetune analyze {shlex.join(words)}?")
+    if words[0].startswith("-") and words[0] not in options:
+        parser.error(
+            f"there is no option {words[0]!r} before the command.{did_you_mean(words[0], options)} The options of a "
+            "command follow it: pipetune analyze --budget 30 train.py"
+        )
     if not words[0].startswith("-") and words[0] not in names:
         parser.error(f"there is no command {words[0]!r}.{did_you_mean(words[0], names)}")
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
         used: argparse.ArgumentParser = parsed.parser
-        options = [option for action in used._actions for option in action.option_strings]
-        meant = did_you_mean(unknown[0].partition("=")[0], options)
-        used.error(f"unrecognized arguments: {' '.join(unknown)}.{meant}")
+        meant = did_you_mean(unknown[0].partition("=")[0], _option_strings(used))
+        place = " Arguments of the script follow it." if hasattr(parsed, "script") else ""
+        used.error(f"unrecognized arguments: {' '.join(unknown)}.{meant}{place}")
     return parsed
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Whether the options have --json, as far as a wrong command line tells them from the arguments of a script."""
+    options = itertools.takewhile(lambda word: word not in ("-m", "--") and not word.endswith(".py"), words)
+    return "--json" in options
+
+
+def _option_strings(parser: argparse.ArgumentParser) -> list[str]:
+    return [option for action in parser._actions for option in action.option_strings]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,21 +128,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for text in recover():
         print(f"pipetune: {text}", file=sys.stderr)
     try:
-        status: int = parsed.command(parsed)
+        answer = _answer(parsed)
+        if parsed.json:
+            answer.print_object(parsed.command_name)
+        else:
+            answer.show()
         sys.stdout.flush()
-        return status
-    except PipetuneError as error:
-        print_error(error.message, error.hint)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print_error("Interrupted.")
-        return 130
+        if answer.failure is not None:
+            answer.failure.show()
+        return answer.status
     except BrokenPipeError:  # as when the output goes to `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
-def print_error(message: str, hint: str = "") -> None:
-    """Prints what happened and what to do about it to standard error."""
-    lines = [f"pipetune: {message}", *([f"  {hint}"] if hint else [])]
-    print("\n".join(lines), file=sys.stderr)
+def _answer(parsed: argparse.Namespace) -> Answer:
+    try:
+        answer: Answer = parsed.command(parsed)
+        return answer
+    except PipetuneError as error:
+        return Answer(failure=Failure(error.message, error.hint, error.exit_code))
+    except KeyboardInterrupt:
+        return Answer(failure=Failure("Interrupted.", exit_code=130))
+    except Exception as error:
+        if parsed.json:  # a mistake in pipetune: its traceback goes to standard error
+            Answer(failure=Failure(f"{type(error).__name__}: {error}")).print_object(parsed.command_name)
+        raise

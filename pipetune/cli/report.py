@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
+
+if TYPE_CHECKING:
+    from pipetune.core.codec import Json
 
 _SUFFIXES = {"html": "html", "json": "json", "csv": "csv", "markdown": "md"}
 
@@ -31,31 +35,36 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code.
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
 
     Raises:
-        PipetuneError: the session cannot be read, or the report cannot be written or opened.
+        PipetuneError: the session cannot be read, the report cannot be written or opened, or the options do not fit
+            together.
     """
     from pipetune.core.errors import PipetuneError
     from pipetune.core.session_file import load
+    from pipetune.core.summary import summary
     from pipetune.report.console import write
     from pipetune.report.render import render, render_text
 
     if arguments.open and arguments.format not in (None, "html"):
         raise PipetuneError(f"A browser opens html, not {arguments.format}.", hint="Omit --format.")
-    session = load(arguments.session)
     format = arguments.format or ("html" if arguments.open else "text")
-    if format != "html" and not arguments.out:
-        write(sys.stdout, render_text(session, format))
-        return 0
-    source = Path(arguments.session)
-    folder = source if source.is_dir() else source.parent
-    path = render(session, format, arguments.out or folder / "report.html")
-    print(path)
+    written = format == "html" or bool(arguments.out)
+    if arguments.json and arguments.format and not written:
+        raise PipetuneError(
+            f"--json prints the summary of the session, and --format {format} another text.",
+            hint="Write the other one to a file with --out FILE, or omit one of the options.",
+        )
+    session, source = load(arguments.session), session_file_of(arguments.session)
+    data: dict[str, Json] = {"format": arguments.format, **summary(session)}
+    if not written:
+        return Answer(data, lambda: write(sys.stdout, render_text(session, format)), {"session": source})
+    path = render(session, format, arguments.out or source.parent / "report.html")
     if arguments.open:
         import webbrowser
 
         if not webbrowser.open(path.absolute().as_uri()):
             raise PipetuneError("No browser could be opened.", hint=f"Open {path} yourself.", exit_code=1)
-    return 0
+    return Answer(data, lines(str(path)), {"session": source, "report": path})

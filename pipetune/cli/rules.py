@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from pipetune.cli.answer import Answer, lines
 from pipetune.cli.command import Subparsers, add_command
+
+if TYPE_CHECKING:
+    from pipetune.core.codec import Json
+    from pipetune.rewrites.rule import Rule
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -20,21 +27,32 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code."""
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
+
+    Raises:
+        PipetuneError: there is no rule with this name.
+    """
     from pipetune.rewrites import find_rule, find_rules
 
     if arguments.name:
         rule = find_rule(arguments.name)
-        print(rule.name)
-        for title, text in (("what", rule.summary), ("legal", rule.legality), ("safety", rule.safety)):
-            print(_wrapped(text, first=f"  {title:<7} ", rest=" " * 10))
-        return 0
+        texts = (("what", rule.summary), ("legal", rule.legality), ("safety", rule.safety))
+        shown = [_wrapped(text, first=f"  {title:<7} ", rest=" " * 10) for title, text in texts]
+        return Answer(_data([rule]), lines(rule.name, *shown))
     rules = find_rules()
     width = max(len(rule.name) for rule in rules) + 2
-    for rule in rules:
-        print(_wrapped(rule.summary, first=f"{rule.name:<{width}}", rest=" " * width))
-    return 0
+    shown = [_wrapped(rule.summary, first=f"{rule.name:<{width}}", rest=" " * width) for rule in rules]
+    return Answer(_data(rules), lines(*shown))
+
+
+def _data(rules: Sequence[Rule]) -> dict[str, Json]:
+    return {
+        "rules": [
+            {"name": rule.name, "summary": rule.summary, "legality": rule.legality, "safety": rule.safety}
+            for rule in rules
+        ]
+    }
 
 
 def _wrapped(text: str, *, first: str, rest: str) -> str:

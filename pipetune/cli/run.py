@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pipetune.cli.answer import Answer, Failure
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
 
 _DESCRIPTION = """\
@@ -27,12 +28,22 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code."""
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
+
+    Raises:
+        PipetuneError: there is no such script or plan, or the plan is for another pipeline.
+    """
     from pipetune.core.plan_file import PLAN_FILE, load_plan
     from pipetune.supervisor.session_ending import run_with_plan
 
     target = target_of(arguments)
     path = Path(arguments.plan).absolute()
     load_plan(path)  # report an unreadable plan before TensorFlow is started
-    return run_with_plan(target, path / PLAN_FILE if path.is_dir() else path)
+    plan = path / PLAN_FILE if path.is_dir() else path
+    status = run_with_plan(target, plan, prints_to_stderr=arguments.json)
+    failure = None
+    if status and arguments.json:  # for people, the script has shown what happened
+        message = "Interrupted." if status == 130 else "The script failed: its output is on standard error."
+        failure = Failure(message, exit_code=status)
+    return Answer(paths={"plan": plan}, exit_code=status, failure=failure)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from pipetune.cli import values
+from pipetune.cli.answer import Answer, session_file_of
 from pipetune.cli.command import Subparsers, add_command
 
 if TYPE_CHECKING:
+    from pipetune.core.codec import Json
     from pipetune.core.machine import Machine
     from pipetune.core.session import DatasetResult, Session
-    from pipetune.core.sizing import Origin, TrainingJob
+    from pipetune.core.sizing import Origin, Sizing, TrainingJob
 
 _DESCRIPTION = """\
 Sizes a larger job from the costs that a session measured on this machine: cores
@@ -32,7 +33,6 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument("--dataset", metavar="NAME", help="which dataset (default: the first one with measured costs)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     job = parser.add_argument_group("the job")
     job.add_argument(
         "--replicas", type=values.positive_count, required=True, metavar="N", help="total number of replicas"
@@ -83,13 +83,12 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     return parser
 
 
-def execute(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code.
+def execute(arguments: argparse.Namespace) -> Answer:
+    """Runs the command.
 
     Raises:
         PipetuneError: the session cannot be read or lacks a figure, or an option does not fit it.
     """
-    from pipetune.core.codec import encode
     from pipetune.core.errors import PipetuneError
     from pipetune.core.session_file import load
     from pipetune.model.sizing import compute_sizing
@@ -99,20 +98,29 @@ def execute(arguments: argparse.Namespace) -> int:
     if session.machine is None:
         raise PipetuneError("The session does not record the machine on which it was measured.", hint=_MEASURE_HINT)
     sizing = compute_sizing(result, session.machine, _job(arguments, result, session.machine))
-    if arguments.json:
-        first = sizing.first_ceiling
-        figures = {"hosts": sizing.job.hosts, "examples_per_second": sizing.job.rate, "stops_at": encode(first)}
-        figures["feeds_its_replicas"] = sizing.best_requirements.can_feed(sizing.job.replicas_on_full_host)
-        rest = encode(sizing)
-        assert isinstance(rest, dict)
-        print(json.dumps({**figures, **rest}, indent=1, allow_nan=False))
-        return 0
-    from pipetune.report.places import places_of
-    from pipetune.report.sizing import sizing_view
-    from pipetune.report.sizing_terminal import print_sizing
 
-    print_sizing(sizing_view(sizing, result, places_of(session)))
-    return 0
+    def show() -> None:
+        from pipetune.report.places import places_of
+        from pipetune.report.sizing import sizing_view
+        from pipetune.report.sizing_terminal import print_sizing
+
+        print_sizing(sizing_view(sizing, result, places_of(session)))
+
+    return Answer(_data(sizing), show, {"session": session_file_of(arguments.session)})
+
+
+def _data(sizing: Sizing) -> dict[str, Json]:
+    from pipetune.core.codec import encode
+
+    rest = encode(sizing)
+    assert isinstance(rest, dict)
+    return {
+        "hosts": sizing.job.hosts,
+        "examples_per_second": sizing.job.rate,
+        "stops_at": encode(sizing.first_ceiling),
+        "feeds_its_replicas": sizing.best_requirements.can_feed(sizing.job.replicas_on_full_host),
+        **rest,
+    }
 
 
 _MEASURE_HINT = "`pipetune analyze --no-trials SCRIPT` measures the costs of an input pipeline."

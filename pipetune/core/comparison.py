@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.plan_file import first_difference
+from pipetune.core.profile import Finding
 from pipetune.core.results import Interval, Rate, difference_of, ratio_of
 from pipetune.core.session import Session
 from pipetune.core.summary import location_of
@@ -19,6 +20,9 @@ class GateResult(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     UNDETERMINED = "undetermined"  # the interval contains the limit
+
+
+SESSION, WARNINGS = "session", "warnings"  # names of checks that are not about the input
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ def check_completed(session: Session, *, later: str = "") -> GateCheck:
         later: folder of a later run that did not complete, so that this session is shown instead; "" if none.
     """
     if later:
-        return GateCheck("session", GateResult.FAILED, f"a later run did not complete: {later}")
+        return GateCheck(SESSION, GateResult.FAILED, f"a later run did not complete: {later}")
     if session.status == "done":
-        return GateCheck("session", GateResult.PASSED, "the analysis completed")
+        return GateCheck(SESSION, GateResult.PASSED, "the analysis completed")
     detail = f": {session.status_detail}" if session.status_detail else ""
-    return GateCheck("session", GateResult.FAILED, f"the analysis did not complete ({session.status}){detail}")
+    return GateCheck(SESSION, GateResult.FAILED, f"the analysis did not complete ({session.status}){detail}")
 
 
 def check_input_wait(session: Session, limit: float) -> GateCheck:
@@ -104,10 +108,15 @@ def compare_with_baseline(session: Session, baseline: Session, *, tolerance: flo
             else row
             for row in rows
         ]
-    known = {finding.code for finding in baseline.findings}
-    new = [finding for finding in session.findings if finding.code not in known]
+    new = new_findings(session, baseline)
     text = "; ".join(f"{finding.code}: {finding.message}" for finding in new) or "no new warnings"
-    return [*rows, GateCheck("warnings", GateResult.FAILED if new else GateResult.PASSED, text)]
+    return [*rows, GateCheck(WARNINGS, GateResult.FAILED if new else GateResult.PASSED, text)]
+
+
+def new_findings(session: Session, baseline: Session) -> tuple[Finding, ...]:
+    """Returns the warnings of `session` of a kind that `baseline` does not have."""
+    known = {finding.code for finding in baseline.findings}
+    return tuple(finding for finding in session.findings if finding.code not in known)
 
 
 def machine_difference(session: Session, baseline: Session) -> str:

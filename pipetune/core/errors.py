@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 _MIN_SIMILARITY = 0.6  # difflib's default: "analyse" matches "analyze", "train.py" matches no command
@@ -10,8 +11,9 @@ _MIN_SIMILARITY = 0.6  # difflib's default: "analyse" matches "analyze", "train.
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns " Did you mean analyze?", to be appended to a message; "" if no known word is similar."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=_MIN_SIMILARITY)
-    return f" Did you mean {near[0]}?" if near else ""
+    names = {name.lstrip("-"): name for name in known}  # the dashes of options would make all of them similar
+    near = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=_MIN_SIMILARITY)
+    return f" Did you mean {names[near[0]]}?" if near else ""
 
 
 class PipetuneError(Exception):
@@ -50,3 +52,9 @@ class CannotReplay(PipetuneError):
 
 class CannotExpress(PipetuneError):
     """An edit cannot be expressed exactly in the user's source; the message says why."""
+
+
+def invalid_source(path: str, error: SyntaxError | ValueError) -> PipetuneError:
+    """Returns the error for a script that Python cannot compile; it shows the line of code as Python does."""
+    shown = "".join(traceback.format_exception_only(error)).rstrip()
+    return PipetuneError(f"{path} is not valid Python.\n{shown}", hint="Correct that line first.", exit_code=3)

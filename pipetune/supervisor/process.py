@@ -137,7 +137,7 @@ class WorkerProcess:
 def worker(
     job: Job,
     *,
-    log: Path | None,
+    log: Path | int | None,
     command: Sequence[str] = WORKER_COMMAND,
     attached: bool = False,
     alone: bool = True,
@@ -147,7 +147,7 @@ def worker(
 
     Args:
         job: the task; `message_descriptor` is filled in here, and the descriptors of its sockets are inherited.
-        log: file for what the user's script prints; None: the worker prints to our output.
+        log: file or descriptor for what the user's script prints; None: the worker prints to our output.
         command: starts a worker; the path of the job file is appended.
         attached: keep the terminal: its input and its Ctrl-C.
         alone: no other worker runs in parallel. Of several, the caller that starts them adopts their orphans.
@@ -191,7 +191,7 @@ one. A user's own value stays."""
 def _start(
     command: Sequence[str],
     job: Job,
-    output: IO[bytes] | None,
+    output: IO[bytes] | int | None,
     handed_down: tuple[int, ...],
     environment: Mapping[str, str] | None,
     *,
@@ -202,7 +202,7 @@ def _start(
             command,
             stdin=None if attached else subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT if output else None,
+            stderr=None if output is None else subprocess.STDOUT,
             pass_fds=handed_down,
             cwd=job.directory or None,
             env={**({} if attached else _SAME_ORDER), **os.environ, **(environment or {})},
@@ -213,9 +213,9 @@ def _start(
 
 
 @contextlib.contextmanager
-def _output(log: Path | None) -> Iterator[IO[bytes] | None]:
-    if log is None:
-        yield None
+def _output(log: Path | int | None) -> Iterator[IO[bytes] | int | None]:
+    if not isinstance(log, Path):
+        yield log
         return
     with log.open("ab") as stream:
         yield stream

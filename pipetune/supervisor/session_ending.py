@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ACCEPTED = 0.95  # chance that what a race has accepted truly gains
 _GAIN_WITHHELD = "It was measured in combination with a plan that is not recommended."
 _TRACEBACK = "Traceback (most recent call last):"
+_STDERR = 2  # its file descriptor
 _STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
 
 
@@ -253,8 +254,16 @@ def _with_result(session: Session, result: DatasetResult | None, **changes: Any)
     return replace(session, datasets=tuple(datasets))
 
 
-def run_with_plan(target: Target, plan: Path, *, worker_command: Sequence[str] = WORKER_COMMAND) -> int:
+def run_with_plan(
+    target: Target, plan: Path, *, prints_to_stderr: bool = False, worker_command: Sequence[str] = WORKER_COMMAND
+) -> int:
     """Runs `target` on this terminal with `plan` applied and returns the exit status.
+
+    Args:
+        target: what to run.
+        plan: a plan.json.
+        prints_to_stderr: what the script prints to standard output goes to standard error.
+        worker_command: starts the worker; the path of the job file is appended.
 
     Raises:
         PipetuneError: the plan does not match the pipeline, or the worker failed without a traceback of the script.
@@ -273,7 +282,8 @@ def run_with_plan(target: Target, plan: Path, *, worker_command: Sequence[str] =
         if isinstance(message, LogLine):
             print(f"pipetune: {message.text}", file=sys.stderr)
 
-    with Interrupts() as interrupts, worker(job, log=None, command=worker_command, attached=True) as running:
+    output = _STDERR if prints_to_stderr else None
+    with Interrupts() as interrupts, worker(job, log=output, command=worker_command, attached=True) as running:
         conversation = monitor(running, limits=Timeouts.unlimited(), interrupts=interrupts, on_message=on_message)
     if conversation.script_failed:
         sys.stderr.write(f"{conversation.script_failed.traceback.rstrip()}\n")

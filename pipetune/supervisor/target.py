@@ -6,10 +6,11 @@ import os
 import re
 import shlex
 import tokenize
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetune.core.errors import PipetuneError
+from pipetune.core.errors import PipetuneError, invalid_source
 
 _HOROVOD = re.compile(r"^\s*(import|from)\s+horovod\b", re.MULTILINE)
 
@@ -40,7 +41,7 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
     """Returns the target for the script at `script`, run in the current directory.
 
     Raises:
-        PipetuneError: there is no such script, or it is not Python source.
+        PipetuneError: there is no such script, or it is not valid Python.
     """
     path = Path(os.path.abspath(script))
     if path.is_dir() and (path / "__main__.py").is_file():
@@ -72,7 +73,18 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
             f"{script} is not Python source.",
             hint="Pass the training script, or a module with -m.",
         )
+    _check_syntax(script, text)
     return Target(script=str(path), arguments=arguments, directory=os.getcwd())
+
+
+def _check_syntax(script: str, text: str) -> None:
+    """Raises a PipetuneError if Python cannot compile the script: known at once, before TensorFlow is started."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python prints them when it runs the script
+        try:
+            compile(text, script, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            raise invalid_source(script, error) from error
 
 
 def module_target(module: str, arguments: tuple[str, ...]) -> Target:

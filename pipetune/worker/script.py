@@ -22,7 +22,7 @@ import numpy as np
 
 from pipetune.capture.hooks import Patches
 from pipetune.capture.substitution import substitute
-from pipetune.core.errors import PipetuneError, PlanMismatch
+from pipetune.core.errors import PipetuneError, PlanMismatch, invalid_source
 from pipetune.core.messages import Job, LogLine, MessageWriter, ScriptExited, ScriptFailed
 from pipetune.core.plan_file import load_plan
 from pipetune.measure import machine
@@ -155,7 +155,7 @@ def run(
         compiles_module: whether an imported file, given by its path, is compiled by `compiler` too.
 
     Raises:
-        PipetuneError: the script cannot be read or is not Python.
+        PipetuneError: the script cannot be read or is not valid Python.
     """
     if job.directory:
         os.chdir(job.directory)
@@ -200,7 +200,7 @@ def _compile(path: str, overlay: Mapping[str, str], compiler: Compile) -> types.
     try:
         return compiler(source, path)
     except (SyntaxError, ValueError) as error:
-        raise PipetuneError(f"{path} is not Python: {error}.", hint="Name a Python script.", exit_code=3) from error
+        raise invalid_source(path, error) from error
 
 
 def _import_with(compiler: Compile, overlay: Mapping[str, str], *, compiles_module: Callable[[str], bool]) -> None:

@@ -57,8 +57,41 @@ def test_speedup_is_printed_first_and_results_go_to_reports(folder: Path, capsys
 
 def test_json_on_standard_output_is_the_summary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--json", "--out", "results", "train.py", "normal"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads((folder / "results" / "session.json").read_text())["summary"]
+    shown = capsys.readouterr()
+    printed = json.loads(shown.out)
+    summary = json.loads((folder / "results" / "session.json").read_text())["summary"]
+    assert {name: value for name, value in printed.items() if name in summary} == summary
+    assert Path(printed["paths"]["patch"]).read_text() == (folder / "results" / "tuned.patch").read_text()
+    assert "Verdict: input-bound" in shown.err, "progress goes to standard error"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "kind", "traceback", "output"),
+    [
+        ("script_failed", 3, "script", "ValueError: of the user", ""),
+        ("script_wants_arguments", 3, "script", "", "the following arguments are required: --data"),
+        ("no_dataset", 4, "no-dataset", "", ""),
+        ("waits_for_ctrl_c", 130, "interrupted", "", ""),
+    ],
+)
+def test_json_of_a_run_that_did_not_finish_says_why_and_what_was_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str], scenario: str, code: int, kind: str, traceback: str, output: str
+) -> None:
+    assert main(["analyze", "--json", "train.py", scenario]) == code
+    shown = capsys.readouterr()
+    printed = json.loads(shown.out)
+    error = printed["error"]
+    assert (printed["exit_code"], error["exit_code"], error["kind"]) == (code, code, kind)
+    assert f"pipetune: {error['message']}\n  {error['hint']}\n" in shown.err
+    assert error["traceback"].strip().endswith(traceback) and error["output"].endswith(output)
+    assert bool(error["traceback"]) == bool(traceback) and bool(error["output"]) == bool(output)
+    assert printed["outcome"] == "failed" and Path(printed["paths"]["session"]).exists()
+
+
+def test_json_of_a_confidential_run_names_no_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "--json", "--confidential", "train.py", "script_failed"]) == 3
+    out = capsys.readouterr().out
+    assert str(folder) not in out and "Traceback" not in out and json.loads(out)["error"]["kind"] == "script"
 
 
 def test_quiet_prints_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +179,7 @@ def test_lost_worker_is_named_with_the_end_of_its_log(
     monkeypatch.setattr(sys.modules[__name__], "FAKE", FAKE_CLUSTER)
     assert main(["analyze", "--workers", "2", "train.py", "last_is_killed"]) == 3
     error = capsys.readouterr().err
-    assert "The log of the lost worker ends:\n  worker 1 prints this\n" in error
+    assert "The output of the lost worker ends:\n  worker 1 prints this\n" in error
     assert "\n  out of memory\npipetune: Worker 1 was killed (SIGKILL)" in error
     (log,) = Path("reports/train").glob("runs/*/worker-0.log")
     assert f"{log} to worker-1.log" in error

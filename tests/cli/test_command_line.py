@@ -113,7 +113,10 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixt
         (["analyse", "train.py"], "pipetune", "there is no command 'analyse'. Did you mean analyze?"),
         (["train.py", "--epochs", "3"], "pipetune", "Did you mean pipetune analyze train.py --epochs 3?"),
         (["-m", "package.train"], "pipetune", "Did you mean pipetune analyze -m package.train?"),
+        (["--budget", "3", "analyze", "train.py"], "pipetune", "there is no option '--budget' before the command."),
+        (["--versio"], "pipetune", "Did you mean --version?"),
         (["analyze", "--bugdet", "3", "train.py"], "pipetune analyze", "arguments: --bugdet. Did you mean --budget?"),
+        (["analyze", "--lr", "3", "train.py"], "pipetune analyze", "--lr. Arguments of the script follow it."),
         (["apply", "--dif=1"], "pipetune apply", "unrecognized arguments: --dif=1. Did you mean --diff?"),
         (["analyze", "--allow", "reorders", "train.py"], "pipetune analyze", "Did you mean reorder?"),
     ],
@@ -236,6 +239,19 @@ def test_target_that_cannot_run_is_rejected_before_anything_runs(
     assert shown.out == ""
     assert shown.err.startswith("pipetune: ") and says in shown.err
     assert len(shown.err.splitlines()) == 2  # what happened, and what to do
+    assert not (script.parent / "reports").exists()
+
+
+@pytest.mark.parametrize("words", [["analyze"], ["run", "--plan", "plan.json"]])
+def test_line_of_a_syntax_error_is_shown_before_anything_runs(
+    script: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script.parent / "plan.json").write_text("{}")
+    script.write_text("x = '\\d'\ndef train(:\n    pass\n")  # the first line is only worth a warning
+    assert main([*words, "train.py"]) == 3
+    error = capsys.readouterr().err
+    shown = '  File "train.py", line 2\n    def train(:\n              ^\nSyntaxError: invalid syntax\n'
+    assert error == f"pipetune: train.py is not valid Python.\n{shown}  Correct that line first.\n"
     assert not (script.parent / "reports").exists()
 
 

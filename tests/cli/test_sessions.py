@@ -16,10 +16,8 @@ from pipetune.core.codec import encode
 from pipetune.core.command import Command
 from pipetune.core.profile import Finding, Verdict
 from pipetune.core.redaction import redact
-from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.results import Outcome, Trial
 from pipetune.core.session import (
-    Candidate,
-    PatchResult,
     Rejection,
     RejectionReason,
     Session,
@@ -27,10 +25,9 @@ from pipetune.core.session import (
     outcome_of,
 )
 from pipetune.core.settings import Settings
-from pipetune.source.patch_application import digest_of
-from pipetune.source.unified_diffs import file_diff
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from pipetune.supervisor.results_folder import Results
+from tests.cli.results import AFTER, BEFORE, run
 from tests.core.sessions import MACHINE, WINDOW, session
 
 
@@ -296,42 +293,6 @@ def test_compare_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 # -- apply
 
-BEFORE = """import tensorflow as tf
-
-
-def training():
-    dataset = tf.data.Dataset.range(10)
-    return dataset.map(decode)
-"""
-AFTER = BEFORE.replace("map(decode)", "map(decode, num_parallel_calls=2)")
-
-
-@pytest.fixture
-def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script, and a finished run in reports/ whose patch changes it."""
-    monkeypatch.chdir(tmp_path)
-    script = tmp_path / "train.py"
-    script.write_text(BEFORE)
-    patch = PatchResult(
-        file_diff("train.py", BEFORE, AFTER),
-        (str(script),),
-        {str(script): digest_of(str(script))},
-        texts={str(script): BEFORE},
-        covered=(WINDOW.key,),
-        verified=True,
-    )
-    here = replace(MACHINE, cores_affinity=len(os.sched_getaffinity(0)))
-    command = Command(str(script), directory=str(tmp_path), date="2026-03-01T14:15:00+00:00")
-    run(replace(session(), patch=patch, machine=here, command=command))
-    return script
-
-
-def run(value: Session) -> Path:
-    """The folder of a run of reports/train with this result."""
-    results = Results(Path("reports/train")).with_new_run()
-    results.write_all(value)
-    return results.folder
-
 
 def test_apply_check_and_revert(patched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "--check"]) == 1
@@ -451,21 +412,6 @@ def test_missing_patch_exits_0_only_if_nothing_can_be_improved(
     assert main(["apply", path]) == code
     assert f"This session holds no patch: {says}" in text(capsys)
     assert main(["apply", "--check", path]) == code
-
-
-@pytest.fixture
-def unproven(patched: Path) -> Path:
-    """The script and its run, whose change is not proven."""
-    (folder,) = Path("reports/train/runs").glob("2*")
-    one = session_file.load(folder)
-    first = one.datasets[0]
-    assert first.plan is not None and one.patch is not None
-    gain = Interval(1.4, 1.1, 1.8, 4, "cost model and windows, 80 %")
-    candidate = Candidate(first.plan, gain, 0.9, "training", "The time was over.", patch=one.patch)
-    later = replace(one, patch=None, datasets=(replace(first, plan=None, candidate=candidate),), status="done")
-    assert run(later).joinpath("candidate.patch").read_text() == one.patch.diff
-    assert Path("reports/train/tuned.patch").read_text() == ""
-    return patched
 
 
 def test_an_unproven_patch_is_applied_only_if_that_is_asked_for(

@@ -89,18 +89,16 @@ def test_worker_that_dies_while_reading_machine_is_reported(
         read_machine(worker_command=command, limits=Timeouts(start=10))
 
 
-def run(command: tuple[str, str], what: str) -> subprocess.CompletedProcess[str]:
+def run(command: tuple[str, str], what: str, options: str = "") -> subprocess.CompletedProcess[str]:
     """Calls `run_with_plan` in a process with its own input and output."""
     root = str(Path(__file__).resolve().parents[2])
     program = (
         f"import sys; sys.path.insert(0, {root!r})\n"
         "from pathlib import Path\n"
-        "from pipetune.cli.main import print_error\n"
-        "from pipetune.core.errors import PipetuneError\n"
         "from pipetune.supervisor.session_ending import run_with_plan\n"
         "from pipetune.supervisor.target import Target\n"
         "target = Target(script='train.py', arguments=('--epochs', '3'), directory='.')\n"
-        f"sys.exit(run_with_plan(target, Path('plan.json'), worker_command={command!r}))\n"
+        f"sys.exit(run_with_plan(target, Path('plan.json'), worker_command={command!r}{options}))\n"
     )
     return subprocess.run(
         [sys.executable, "-c", program],
@@ -117,6 +115,12 @@ def test_run_uses_terminal(command: tuple[str, str]) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "in: typed plan: plan.json arguments: ('--epochs', '3') group: True\n"
     assert done.stderr == "pipetune: The plan is applied to train.\n"
+
+
+def test_output_of_the_script_can_go_to_standard_error(command: tuple[str, str]) -> None:
+    done = run(command, "runs", ", prints_to_stderr=True")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "in: typed plan: plan.json" in done.stderr and "pipetune: The plan is applied to train.\n" in done.stderr
 
 
 def test_run_prints_traceback_of_script(command: tuple[str, str]) -> None:

@@ -98,11 +98,11 @@ def test_missing_and_invalid_scripts_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(PipetuneError, match="cannot be read"):
         script.run(job(tmp_path / "none.py"))
     (tmp_path / "bad.py").write_text("def (:\n")
-    with pytest.raises(PipetuneError, match="is not Python") as raised:
+    with pytest.raises(PipetuneError, match="is not valid Python") as raised:
         script.run(job(tmp_path / "bad.py"))
     assert raised.value.exit_code == 3
     (tmp_path / "zero.py").write_bytes(b"x = 1\0\n")
-    with pytest.raises(PipetuneError, match="is not Python"):
+    with pytest.raises(PipetuneError, match="is not valid Python"):
         script.run(job(tmp_path / "zero.py"))
 
 

@@ -1,0 +1,24 @@
+"""A results folder for tests: of a script whose call to `map` becomes parallel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipetune.core.session import Session
+from pipetune.supervisor.results_folder import Results
+
+BEFORE = """import tensorflow as tf
+
+
+def training():
+    dataset = tf.data.Dataset.range(10)
+    return dataset.map(decode)
+"""
+AFTER = BEFORE.replace("map(decode)", "map(decode, num_parallel_calls=2)")
+
+
+def run(value: Session) -> Path:
+    """The folder of a run of reports/train with this result."""
+    results = Results(Path("reports/train")).with_new_run()
+    results.write_all(value)
+    return results.folder

@@ -1,0 +1,237 @@
+"""`--json`: one object on standard output with the keys that docs/scripting.md documents, also if a command fails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.decisions.cases import Decisions, decisions_data
+from pipetune.cli import rules
+from pipetune.cli.main import COMMANDS, main
+from pipetune.core import session_file
+from pipetune.core.errors import PipetuneError
+from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
+from tests.core.invented_benchmarks import benchmarks
+from tests.core.test_accuracy import measured
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scripting.md").read_text()
+SESSION = "reports/train"
+CODE = re.compile(r"`([^`]+)`")
+
+
+def documented(heading: str) -> set[str]:
+    """Returns the keys in the first column of the tables below a heading."""
+    _, found, section = TEXT.partition(f"\n{heading}\n")
+    assert found, heading
+    rows = re.split(r"\n#+ ", section)[0].splitlines()
+    return {key for row in rows if row.startswith("| `") for key in CODE.findall(row.split("|")[1])}
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    """Runs a command and returns its exit code and its object, the only thing on standard output."""
+    capsys.readouterr()
+    try:
+        code = main(words)
+    except SystemExit as leaving:
+        assert isinstance(leaving.code, int)
+        code = leaving.code
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return code, found
+
+
+def keys_of(answer: dict[str, Any]) -> set[str]:
+    """Returns the keys of an object, without those that every object has."""
+    common = {"command", "exit_code", "paths", "error"}
+    return (answer.keys() - common) | {f"paths.{name}" for name in answer["paths"]}
+
+
+@pytest.fixture
+def folder(patched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a script with a session in reports/train; nothing is measured."""
+    Path("plan.json").write_text((Path("reports/train") / "plan.json").read_text())
+
+    def analyze(request: AnalysisRequest, *, screen: object) -> AnalysisResult:
+        one = session_file.load(SESSION)
+        results = request.results.with_new_run()
+        results.write_all(one)
+        return AnalysisResult(one, 0, results)
+
+    monkeypatch.setattr("pipetune.supervisor.analysis.analyze", analyze)
+    monkeypatch.setattr("pipetune.supervisor.session_ending.read_machine", lambda device: session_file.load(SESSION))
+    monkeypatch.setattr("pipetune.supervisor.session_ending.run_with_plan", lambda *_, **_options: 0)
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
+    for name, known in (("bench_rivals", benchmarks()), ("bench", measured("overhead"))):
+        monkeypatch.setattr(f"pipetune.supervisor.benching.{name}", lambda *_, known=known, **_options: (known, 0))
+    decisions = json.dumps(decisions_data(Decisions("0.1.0"))).encode()
+    done = subprocess.CompletedProcess([], 0, decisions)
+    monkeypatch.setattr("pipetune.cli.bench.subprocess.run", lambda *_, **_options: done)
+    for name in ("benchmarks", "accuracy", "decisions"):
+        Path("reports", f"{name}.json").write_text("")
+    return patched.parent
+
+
+CASES: list[tuple[str, list[str], set[str]]] = [  # the heading, a command line, and which documented keys it lacks
+    ("analyze", ["analyze", "--json", "train.py"], {"paths.candidate"}),
+    ("apply", ["apply", "--json", "--check"], set()),
+    ("apply", ["apply", "--json", "--diff", SESSION], set()),
+    ("apply", ["apply", "--json", SESSION], set()),
+    ("check", ["check", "--json", SESSION, "--baseline", SESSION], set()),
+    ("check", ["check", "--format", "json", SESSION], {"paths.baseline"}),
+    ("compare", ["compare", "--json", SESSION, SESSION], set()),
+    ("run", ["run", "--json", "--plan", ".", "train.py"], set()),
+    ("rules", ["rules", "--json"], set()),
+    ("rules", ["rules", "--json", "cache"], set()),
+    ("size", ["size", "--json", SESSION, "--replicas", "8"], set()),
+    ("bench", ["bench", "--json"], set()),
+    ("bench --accuracy", ["bench", "--accuracy", "--json"], set()),
+    ("bench --decisions", ["bench", "--decisions", "--json"], set()),
+    ("doctor", ["doctor", "--json"], set()),
+]
+
+
+@pytest.mark.parametrize(("heading", "words", "absent"), CASES, ids=[" ".join(words) for _, words, _ in CASES])
+def test_printed_keys_are_the_documented_ones(
+    folder: Path, capsys: pytest.CaptureFixture[str], heading: str, words: list[str], absent: set[str]
+) -> None:
+    code, answer = printed(capsys, *words)
+    assert (answer["command"], answer["exit_code"], "error" in answer) == (words[0], code, False)
+    assert keys_of(answer) == documented(f"### `pipetune {heading}`") - absent
+    assert all(Path(path).is_absolute() and Path(path).exists() for path in answer["paths"].values())
+
+
+def test_every_command_is_documented() -> None:
+    headings = {heading.split()[1] for heading in re.findall(r"^### `(pipetune \w+)", TEXT, re.MULTILINE)}
+    assert headings == {command.__name__.rpartition(".")[2] for command in COMMANDS}
+    assert {heading for heading, _, _ in CASES} | {"report"} == {
+        heading.removeprefix("pipetune ") for heading in re.findall(r"^### `(.+)`$", TEXT, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "report"),
+    [([], ""), (["--format", "html"], "reports/train/report.html"), (["--format", "csv", "--out", "a.csv"], "a.csv")],
+)
+def test_report_prints_the_summary_and_names_what_it_wrote(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], report: str
+) -> None:
+    code, answer = printed(capsys, "report", "--json", SESSION, *words)
+    own = documented("### `pipetune report`") - (set() if report else {"paths.report"})
+    of_analyze = {key for key in documented("### `pipetune analyze`") if not key.startswith("paths.")}
+    assert code == 0 and keys_of(answer) == of_analyze | own
+    assert answer["paths"].get("report", "") == (str(folder / report) if report else "")
+    assert answer["outcome"] == "proven" and answer["format"] == (words[1] if words else None)
+
+
+def test_report_prints_no_second_text_beside_the_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer = printed(capsys, "report", "--json", SESSION, "--format", "csv")
+    assert code == 2 and "--out FILE" in answer["error"]["hint"]
+
+
+def test_candidate_of_an_unproven_session_is_named(
+    folder: Path, unproven: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, answer = printed(capsys, "analyze", "--json", "train.py")
+    assert (code, answer["outcome"]) == (0, "likely")
+    assert keys_of(answer) == documented("### `pipetune analyze`") - {"paths.patch"}
+    code, answer = printed(capsys, "apply", "--json", SESSION)
+    assert (code, answer["state"], answer["written"], "error" in answer) == (1, "empty", [], False)
+    assert answer["notes"][1].endswith("pipetune apply --unproven reports/train")
+
+
+def test_states_of_a_patch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = str(folder / "train.py")
+    found = []
+    for words in (["--check"], [], ["--check"], [], ["--revert"], ["--check"]):
+        code, answer = printed(capsys, "apply", "--json", *words)
+        assert answer["paths"]["results"] == str(folder / "reports" / "train")
+        assert answer["files"] == [{"path": script, "state": answer["state"]}]
+        found.append((answer["action"], code, answer["state"], answer["written"]))
+    assert found == [
+        ("check", 1, "not applied", []),
+        ("apply", 0, "applied", [script]),
+        ("check", 0, "applied", []),
+        ("apply", 0, "applied", []),
+        ("revert", 0, "not applied", [script]),
+        ("check", 1, "not applied", []),
+    ]
+
+
+ERRORS: list[tuple[list[str], str, int, str]] = [
+    (["chek", "--json"], "usage", 2, "Did you mean check?"),
+    (["check", "--json"], "usage", 2, "the following arguments are required: SESSION"),
+    (["check", "--json", SESSION, "--max-input-wait", "5"], "usage", 2, "not a share"),
+    (["check", "--json", SESSION, "--fromat", "text"], "usage", 2, "Did you mean --format?"),
+    (["check", "--json", "nowhere"], "usage", 2, "cannot be read"),
+    (["analyze", "--json", "nowhere.py"], "usage", 2, "There is no script nowhere.py."),
+    (["analyze", "--budget", "x", "--json", "train.py"], "usage", 2, "not a number of seconds"),
+    (["analyze", "--json", "wrong.py"], "script", 3, "SyntaxError: invalid syntax"),
+    (["apply", "--json", "--revert"], "failed", 1, "not applied"),
+    (["rules", "--json", "cash"], "usage", 2, "Did you mean cache?"),
+]
+
+
+@pytest.mark.parametrize(("words", "kind", "code", "says"), ERRORS, ids=[" ".join(words) for words, *_ in ERRORS])
+def test_errors_are_objects_with_the_same_exit_code(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], kind: str, code: int, says: str
+) -> None:
+    (folder / "wrong.py").write_text("def (:\n")
+    status, answer = printed(capsys, *words)
+    error = answer["error"]
+    assert (status, answer["exit_code"], error["exit_code"], error["kind"]) == (code, code, code, kind)
+    assert says in error["message"]
+    assert {f"error.{name}" for name in error} == documented("## Errors") - {"exit_code"}
+    assert answer.keys() == documented("## Every object")
+
+
+@pytest.mark.parametrize(("code", "kind"), [(1, "failed"), (4, "no-dataset"), (5, "device"), (130, "interrupted")])
+def test_kind_of_an_error_is_that_of_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, kind: str
+) -> None:
+    assert re.search(rf"^\| {code} \| `{kind}` \|", TEXT, re.MULTILINE)
+
+    def fail(_arguments: argparse.Namespace) -> None:
+        if code == 130:
+            raise KeyboardInterrupt
+        raise PipetuneError("It did not work.", exit_code=code)
+
+    monkeypatch.setattr(rules, "execute", fail)
+    status, answer = printed(capsys, "rules", "--json")
+    assert (status, answer["error"]["kind"]) == (code, kind)
+
+
+def test_mistake_in_pipetune_is_an_object_and_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_arguments: argparse.Namespace) -> None:
+        raise ValueError("of pipetune")
+
+    monkeypatch.setattr(rules, "execute", fail)
+    with pytest.raises(ValueError, match="of pipetune"):
+        main(["rules", "--json"])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["kind"], error["exit_code"], error["message"]) == ("failed", 1, "ValueError: of pipetune")
+
+
+@pytest.mark.parametrize("status", [3, 130])
+def test_run_of_a_script_that_fails_is_an_error_for_programs_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    monkeypatch.setattr("pipetune.supervisor.session_ending.run_with_plan", lambda *_, **_options: status)
+    code, answer = printed(capsys, "run", "--json", "--plan", ".", "train.py")
+    assert (code, answer["error"]["exit_code"]) == (status, status)
+    capsys.readouterr()
+    assert main(["run", "--plan", ".", "train.py"]) == status
+    assert tuple(capsys.readouterr()) == ("", "")
+
+
+def test_json_of_the_script_is_not_an_option_of_pipetune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["analyze", "--bugdet", "3", "train.py", "--json"])
+    assert capsys.readouterr().out == ""
