@@ -177,6 +177,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
         PipetuneError: the options are not valid, or nothing could be started.
     """
     from pipetune.core.summary import summary
+    from pipetune.core.version import VERSION
     from pipetune.report.progress import Progress
     from pipetune.supervisor.analysis import analyze
 
@@ -184,6 +185,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     with Progress(quiet=arguments.quiet) as screen:
         for warning in warnings:
             screen.warn(warning)
+        screen.say(f"pipetune {VERSION}: Ctrl-C ends the run and keeps what is measured.")
         analysis = analyze(request, screen=screen)
     session = analysis.session
     return Answer(

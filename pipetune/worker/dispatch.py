@@ -34,9 +34,8 @@ from pipetune.worker import lockstep, observation, script, verification
 from pipetune.worker.verification import open_study
 
 START_MESSAGE = (
-    "Runs the script to its first training step and measures there. All variables are restored, models and "
-    "checkpoints are not saved, and files that the training loop changes meanwhile are restored. The script "
-    "ends there: nothing after that step runs, including finally blocks and atexit handlers."
+    "Runs the script to its first training step, measures there, and ends it: nothing after that step runs, including "
+    "finally blocks and atexit handlers. Nothing is saved; variables and files that change meanwhile are restored."
 )
 
 

@@ -36,7 +36,7 @@ def test_speedup_is_printed_first_and_results_go_to_reports(folder: Path, capsys
     assert main(["analyze", "train.py", "normal"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("1.99x faster training"), "of the patch, not the 1.30x of before"
-    assert "Verdict: input-bound" in shown.err
+    assert "INPUT-BOUND" in shown.err
     assert sorted(path.name for path in (folder / "reports" / "train").glob("*.*")) == [
         "distributed.py",
         "plan.json",
@@ -62,7 +62,7 @@ def test_json_on_standard_output_is_the_summary(folder: Path, capsys: pytest.Cap
     summary = json.loads((folder / "results" / "session.json").read_text())["summary"]
     assert {name: value for name, value in printed.items() if name in summary} == summary
     assert Path(printed["paths"]["patch"]).read_text() == (folder / "results" / "tuned.patch").read_text()
-    assert "Verdict: input-bound" in shown.err, "progress goes to standard error"
+    assert "INPUT-BOUND" in shown.err, "progress goes to standard error"
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from tests.e2e.command import OWN, Case, wait_for
 
 def interrupt(process: subprocess.Popen[str], stderr: Path) -> None:
     """Presses Ctrl-C once trials have begun."""
-    wait_for("[trials]", stderr, process)
+    wait_for("[trying changes]", stderr, process)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
 
 
 def kill_worker(process: subprocess.Popen[str], stderr: Path) -> None:
     """Kills the worker, as the kernel does with the largest process when memory runs out."""
-    wait_for("[profile]", stderr, process)
+    wait_for("[input or model?]", stderr, process)
     for child in psutil.Process(process.pid).children():
         os.kill(child.pid, signal.SIGKILL)
 
