@@ -73,8 +73,9 @@ class Progress:
         self._console = console_for(self._stream, width=width)
         self._line = _Line(clock)
         self._live: Live | None = None
-        self._step = ""
+        self._step = _STEPS["starting"]
         self._step_began = clock()
+        self._updated = False
         self._result = ""  # of the step, said when it ends
         self._printed_at = -PLAIN_SECONDS
         # A line is redrawn only where every character of a name can be printed.
@@ -110,8 +111,9 @@ class Progress:
         if self._quiet:
             return
         step, doing = _STEPS.get(phase, words.clean(phase)), words.clean(doing)
-        changed = step != self._step
-        if changed:
+        changed = step != self._step or not self._updated
+        self._updated = True
+        if step != self._step:
             self._finish_step()
             self._step, self._step_began = step, self._clock()
         self._line.set(step, doing, left)
@@ -138,7 +140,7 @@ class Progress:
 
     def _finish_step(self) -> None:
         """Print the step that is over, with its seconds and what came of it; once."""
-        if not self._step or self._step in self._line.finished:
+        if self._step in self._line.finished:
             self._result = ""
             return
         self._line.finished.add(self._step)

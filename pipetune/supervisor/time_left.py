@@ -10,7 +10,7 @@ from pipetune.core.time_plan import AFTER_NO_SECONDS
 
 # Measured on two cores with the examples; whatever they are, the estimate is corrected as the run goes on.
 _STARTS = 1.7  # of the way to the first training step: two processes take it at the same time, on the same cores
-_AFTER_PROOF = 0.25  # share of the budget: AUTOTUNE for comparison, epochs and memory, once the patch is proven
+_AFTER_PROOF = 0.2  # share of the budget: AUTOTUNE for comparison, epochs and memory, once the patch is proven
 _VERIFYING = 0.2  # share of the budget: pairs of windows of the patched script and the original
 _PAIRS = 6  # that a verification takes as a rule
 _REPORT = 1.0  # seconds

@@ -74,7 +74,8 @@ def test_phases_of_one_step_are_one_line_of_the_checklist():
         progress.update(phase)
         progress._clock.now += 4
     finished = [line.split("  ")[0] for line in stream.getvalue().splitlines() if line.startswith("+")]
-    assert finished == ["+ input or model?", "+ which operator?", "+ trying changes", "+ proving the patch"]
+    steps = ["starting the script", "input or model?", "which operator?", "trying changes", "proving the patch"]
+    assert finished == [f"+ {step}" for step in steps]
 
 
 def test_a_step_that_comes_again_is_not_finished_twice():
@@ -138,4 +139,4 @@ def test_a_terminal_without_the_characters_gets_plain_lines(encoding):
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with Progress(stream) as progress:
         progress.update("trials", "图像")
-    assert raw.getvalue().startswith(b"[trying changes]  ??")
+    assert b"[trying changes]  ??" in raw.getvalue()
