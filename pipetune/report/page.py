@@ -74,7 +74,12 @@ def advice(session: Session, places: Places) -> Section | None:
 
 def _notices(id: str, title: str, findings: Sequence[Finding], places: Places) -> Section | None:
     notices = tuple(
-        Notice(words.clean(one.code), places.place(one.file, one.line), places.said(one.message), places.said(one.hint))
+        Notice(
+            words.clean(one.code),
+            places.place(one.file, one.line),
+            places.sentence(one.message),
+            places.sentence(one.hint),
+        )
         for one in findings
     )
     return Section(id, title, notices) if notices else None

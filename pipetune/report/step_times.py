@@ -117,7 +117,7 @@ def step_bars(times: StepTimes) -> Bars | None:
     if not rows or times.current is None:
         return None
     longest = max(step for _, step in rows)
-    bars, kinds, said = [], set(), []
+    bars, kinds, texts = [], set(), []
     for label, step in rows:
         parts = _parts(times, step, current=label == "current")
         kinds |= {kind for kind, _ in parts}
@@ -129,12 +129,12 @@ def step_bars(times: StepTimes) -> Bars | None:
                 marked=label == "tuned",
             )
         )
-        said.append(f"{label} {words.seconds(step)}")
+        texts.append(f"{label} {words.seconds(step)}")
     return Bars(
         tuple(bars),
         legend=tuple((kind, meaning) for kind, meaning in _LEGEND.items() if kind in kinds),
         limit=None if times.model is None else times.model / longest,
-        sentence=f"Time per training step: {', '.join(said)}.",
+        sentence=f"Time per training step: {', '.join(texts)}.",
     )
 
 

@@ -70,7 +70,7 @@ def operators(result: DatasetResult, places: Places) -> tuple[Block, ...]:
 def _blocks(result: DatasetResult, places: Places, texts: Mapping[str, str]) -> Iterator[Block]:
     diagnosis = result.diagnosis
     if diagnosis is not None and diagnosis.bottleneck_sentence:
-        yield Sentence(places.said(diagnosis.bottleneck_sentence))
+        yield Sentence(places.sentence(diagnosis.bottleneck_sentence))
     for sentence in (between(result), storage_sentence(result), epochs_sentence(result.course)):
         if sentence:
             yield Sentence(sentence)
