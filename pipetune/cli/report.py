@@ -12,7 +12,7 @@ from pipetune.cli.command import Subparsers, add_command
 if TYPE_CHECKING:
     from pipetune.core.codec import Json
 
-_SUFFIXES = {"html": "html", "json": "json", "csv": "csv", "markdown": "md"}
+_FORMATS = ("html", "json", "csv", "markdown", "trace")
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -27,9 +27,9 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--open", action="store_true", help="write the HTML report and open it in a browser")
     parser.add_argument(
         "--format",
-        choices=tuple(_SUFFIXES),
-        help="html writes report.html next to the session; json, csv and markdown are printed (default: print "
-        "everything as text)",
+        choices=_FORMATS,
+        help="html writes report.html next to the session; json, csv, markdown and trace are printed (default: print "
+        "everything as text); a trace opens in Perfetto",
     )
     parser.add_argument(
         "--editor",

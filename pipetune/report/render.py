@@ -9,7 +9,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.files import write_text
 from pipetune.core.session import Session
 
-FORMATS = ("html", "markdown", "json", "csv", "text")
+FORMATS = ("html", "markdown", "json", "csv", "text", "trace")
 
 
 def render_text(session: Session, format: str, *, editor: str = "vscode") -> str:
@@ -21,7 +21,7 @@ def render_text(session: Session, format: str, *, editor: str = "vscode") -> str
         editor: what a place in the source opens in html, a key of `report.html.EDITORS`.
 
     Raises:
-        PipetuneError: the format is not known.
+        PipetuneError: the format is not known, or a trace is wanted and no steps were recorded.
     """
     match format:
         case "html":
@@ -40,6 +40,10 @@ def render_text(session: Session, format: str, *, editor: str = "vscode") -> str
             from pipetune.report.tabular import csv
 
             return csv(session)
+        case "trace":
+            from pipetune.report.trace import trace
+
+            return trace(session)
         case "text":
             from pipetune.report.terminal import report_text
 

@@ -69,7 +69,7 @@ def test_the_answer_comes_first(name, kind, big):
 
 
 def test_the_parts_stand_in_their_order():
-    order = ["answer", "why", "tried", "warnings", "distributed", "details"]
+    order = ["answer", "why", "steps", "tried", "warnings", "distributed", "details"]
     assert [one.id for one in page(samples.distributed()).sections] == order
     assert [one.id for one in page(samples.failed()).sections] == ["answer", "details"]
 
