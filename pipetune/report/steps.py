@@ -22,7 +22,9 @@ def steps(session: Session) -> Section | None:
 
 
 def _blocks(result: DatasetResult) -> Iterator[Block]:
-    known = {name: series for name, series in result.step_series.items() if series.step_seconds}
+    names = ("defaults", "tuned") if result.plan is not None else ("defaults",)  # steps of a plan that is not proven
+    found = {name: result.step_series[name] for name in names if name in result.step_series}
+    known = {name: series for name, series in found.items() if series.step_seconds}
     if not known:
         return
     longest = max(max(series.step_seconds) for series in known.values())

@@ -55,6 +55,12 @@ def test_without_steps_there_is_no_such_part():
     assert "steps" not in ids(session_of(defaults=StepSeries(why="no time was left")))
 
 
+def test_a_plan_that_is_not_proven_has_no_steps():
+    session = samples.photos()
+    without = replace(session, datasets=(replace(session.datasets[0], plan=None), *session.datasets[1:]))
+    assert len(blocks(without, Series, "steps")) == 1
+
+
 def test_percentiles():
     assert percentiles([1.0] * 95 + [9.0] * 5) == (1.0, pytest.approx(1.4))
 
