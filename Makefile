@@ -1,5 +1,5 @@
 # Three commands do everything, set-up included:
-#   make demo   analyse the photo example and say where the report is
+#   make demo   analyze an example and say where the report is
 #   make test   lint, types, import contract, tests
 #   make check  the same within a minute, without TensorFlow
 SHELL := /bin/bash
@@ -14,7 +14,7 @@ TOGETHER ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PHOTOS := examples/photos
+DEMO := csv
 HOROVOD := 0.28.1
 HOROVOD_VENV := .venv-horovod
 HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE # without byte code each of some hundred proces
   recordings compare-recordings browser lines clean
 
 help:
-	@echo "make demo [BUDGET=60]    analyse the photo example and say where the report is"
+	@echo "make demo [DEMO=csv]      analyze an example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
 	@echo "make check               the same within a minute: the tests without TensorFlow that are fast"
 	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
@@ -47,9 +47,9 @@ $(INSTALLED) $(HOROVOD_VENV)/.installed: %/.installed: pyproject.toml pipetune/c
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/python $(PHOTOS)/make_data.py
-	$(BIN)/pipetune analyze --budget $(BUDGET) --out reports/photos $(PHOTOS)/train.py
-	@echo "The report: $(CURDIR)/reports/photos/report.html"
+	$(BIN)/python examples/$(DEMO)/make_data.py
+	$(BIN)/pipetune analyze --budget $(BUDGET) --out reports/$(DEMO) examples/$(DEMO)/train.py
+	@echo "The report: $(CURDIR)/reports/$(DEMO)/report.html"
 
 test: lint types imports browser test-one-core test-all
 

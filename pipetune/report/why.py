@@ -13,6 +13,7 @@ from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Ro
 from pipetune.report.epochs import epochs_sentence
 from pipetune.report.files import storage_sentence
 from pipetune.report.handover import between
+from pipetune.report.patch import shown_patch
 from pipetune.report.places import Places
 from pipetune.report.values import Fact
 
@@ -58,7 +59,8 @@ def why(session: Session, places: Places) -> Section | None:
     result = session.main_dataset
     if result is None or not result.pipeline.nodes:
         return None
-    texts = session.patch.texts if session.patch is not None else {}
+    patch = shown_patch(session)
+    texts = patch.texts if patch is not None else {}
     return Section("why", "Why: time per operator", tuple(_blocks(result, places, texts)))
 
 
