@@ -11,6 +11,10 @@ from pipetune.report import words
 from pipetune.report.blocks import Block, Part, Section, Sentence, Series
 
 _LABELS = {"defaults": "current", "tuned": "tuned"}
+_WAITS = (
+    "A wait here is the time until the batch is there. The wait of a step above is longer where input and model share "
+    "processors: it also counts what the model is slowed down by."
+)
 _CLIPPED_ABOVE = 4.0  # medians of the longest series: columns beyond are cut, so that the others can be seen
 
 
@@ -34,6 +38,8 @@ def _blocks(result: DatasetResult) -> Iterator[Block]:
         yield _series(_LABELS.get(name, name), series, highest)
         if series.why:
             yield Sentence(words.sentence(words.clean(series.why)), quiet=True)
+    if any(series.wait_seconds is not None for series in known.values()):
+        yield Sentence(_WAITS, quiet=True)
 
 
 def _series(label: str, series: StepSeries, highest: float) -> Series:
