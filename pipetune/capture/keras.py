@@ -348,11 +348,11 @@ class FitConsumer:
     def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
         """Implements `Consumer.record_steps`; what happens between Keras's epochs is left out.
 
-        The training function takes its elements itself, so a relay tells how long it waits for them. A strategy takes
-        them ahead, and a relay would copy those on a device to the host: then no wait is known, and no end of an epoch.
+        The training function takes its elements itself, so a relay tells how long it waits for them. Where there can be
+        none, no wait is known, and no end of an epoch.
         """
-        relayed = self._distributed_input is None and windows.host_part(dataset) is dataset
-        relay = InputRelay(dataset) if relayed else None
+        obstacle = self._relay_obstacle(dataset)
+        relay = None if obstacle else InputRelay(dataset)
         recorder = StepRecorder(steps=steps, seconds=seconds)
         free_iterators()
         before = self._model.stop_training
@@ -364,7 +364,13 @@ class FitConsumer:
             )
         finally:
             self._model.stop_training = before
-        return recorder.series() if relayed else replace(recorder.series(), why=_TAKEN_AHEAD)
+        return replace(recorder.series(), why=obstacle)
+
+    def _relay_obstacle(self, dataset: Any) -> str:
+        """Returns why the elements of `dataset` cannot be relayed, or ''; a relay would copy them back to the host."""
+        if self._distributed_input is not None or windows.host_part(dataset) is not dataset:
+            return _TAKEN_AHEAD
+        return _NO_CLOCK if tensorflow_private.op_determinism_enabled() else ""
 
     def _endless(self, dataset: Any) -> Any:
         """Returns what `fit` is given in place of `dataset`, to train on it for as long as is wanted."""
@@ -389,6 +395,8 @@ class FitConsumer:
 
 
 _TAKEN_AHEAD = "Batches are copied to the devices before the steps need them, so it is unknown how long a step waits."
+
+_NO_CLOCK = "With op determinism enabled no function can read a clock, so it is unknown how long a step waits."
 
 
 def _recording_calls(

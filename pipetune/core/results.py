@@ -79,7 +79,9 @@ class Window:
 class StepSeries:
     """Single training steps, one after the other, from the start of an epoch; wall seconds, to the microsecond.
 
-    No step is left out: the wait at the start of an epoch is a wait like any other.
+    No step is left out: the wait at the start of an epoch is a wait like any other. A step waits as long as its request
+    for an element blocks. That it computes more slowly where the input works on the same cores is no wait here, but
+    counts in the wait share of a `ConsumerProfile`, which compares with steps without an input.
     """
 
     step_seconds: tuple[float, ...] = ()  # the wait for its element included

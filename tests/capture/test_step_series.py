@@ -17,6 +17,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
+from pipetune import tensorflow_private
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.coordinators import CoordinatorConsumer, ScheduledCall
 from pipetune.capture.keras import _TAKEN_AHEAD, FitConsumer
@@ -138,6 +139,20 @@ def test_waits_are_unknown_under_a_strategy() -> None:
     found = fitted(model, handed=handed).record_steps(slow_pairs(), steps=30, seconds=30.0)
     assert len(found.step_seconds) == 30 and sum(found.step_seconds) > 3 * SECONDS
     assert (found.wait_seconds, found.epoch_ends, found.why) == (None, (), _TAKEN_AHEAD)
+
+
+def test_waits_are_unknown_where_elements_are_on_a_device_or_no_clock_may_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def recorded(dataset: Any) -> StepSeries:
+        return fitted(compiled()).record_steps(dataset, steps=5, seconds=30.0)
+
+    copied = recorded(slow_pairs().apply(tf.data.experimental.copy_to_device("/cpu:0")))
+    assert (len(copied.step_seconds), copied.wait_seconds, copied.why) == (5, None, _TAKEN_AHEAD)
+    monkeypatch.setattr(tensorflow_private, "op_determinism_enabled", lambda: True)
+    deterministic = recorded(slow_pairs())
+    assert (len(deterministic.step_seconds), deterministic.wait_seconds) == (5, None)
+    assert "determinism" in deterministic.why
 
 
 def test_steps_of_a_loop_that_ends_are_kept() -> None:
