@@ -13,6 +13,7 @@ from pipetune.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from pipetune.api import apply_plan, load, profile, record, tune
+    from pipetune.monitoring import monitor
 
 __all__ = [
     "PipetuneError",
@@ -21,6 +22,7 @@ __all__ = [
     "__version__",
     "apply_plan",
     "load",
+    "monitor",
     "profile",
     "record",
     "tune",
@@ -29,7 +31,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        return getattr(importlib.import_module("pipetune.api"), name)
+        return getattr(importlib.import_module("pipetune.monitoring" if name == "monitor" else "pipetune.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
