@@ -37,7 +37,7 @@ class InputMonitor(tf.keras.callbacks.Callback):
     Validation is not in it, nor is the very first step, which compiles.
 
     `logs["input_wait"]` of an epoch is the share in this epoch. That of a step is the share since the epoch began, as
-    with Keras's own metrics; it is at most 0.05 s old. An epoch of a single step has NaN.
+    with Keras's own metrics; it is up to 0.5 s old. An epoch of a single step has NaN.
 
     It is not available under distribution strategies, with `steps_per_execution` above 1, with the runtime's model
     switched off (`options.autotune.enabled = False`), and with other backends of Keras than TensorFlow. There is no

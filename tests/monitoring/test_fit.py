@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 import keras
 
 import pipetune
+from pipetune.timing import gap_times
 from tests.starting import search_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +116,8 @@ def test_epochs_that_share_an_iterator_are_told_apart() -> None:
     assert len(shares) == 3 and max(shares) < 0.2
 
 
-def test_history_csv_and_steps_have_the_key(tmp_path: Path) -> None:
+def test_history_csv_and_steps_have_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gap_times, "_INTERVAL_SECONDS", 0.05)
     seen = Seen()
     _, shares = fit(Model(0.002), dataset(12, 0.02), keras.callbacks.CSVLogger(tmp_path / "log.csv"), seen, epochs=2)
     assert len(shares) == 2
