@@ -12,7 +12,9 @@ from pipetune.core.errors import PipetuneError, PlanMismatch, StepFailed
 from pipetune.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from pipetune import keras
     from pipetune.api import apply_plan, load, profile, record, tune
+    from pipetune.monitoring import monitor
 
 __all__ = [
     "PipetuneError",
@@ -20,7 +22,9 @@ __all__ = [
     "StepFailed",
     "__version__",
     "apply_plan",
+    "keras",
     "load",
+    "monitor",
     "profile",
     "record",
     "tune",
@@ -28,8 +32,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "keras":
+        return importlib.import_module("pipetune.keras")
     if name in __all__:
-        return getattr(importlib.import_module("pipetune.api"), name)
+        return getattr(importlib.import_module("pipetune.monitoring" if name == "monitor" else "pipetune.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
