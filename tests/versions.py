@@ -159,19 +159,22 @@ def main(words: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     commit = _commit()
-    results = {one.combination: one for one in (read_table(RESULTS.read_text()) if RESULTS.exists() else ())}
-    todo = chosen if options.again else remaining(chosen, results.values(), commit)
+    todo = chosen if options.again else remaining(chosen, _kept(), commit)
     for one in todo:
         interpreter = shutil.which(f"python{one.python}")
         if interpreter is None:
             print(f"{one}: there is no python{one.python} on the PATH", flush=True)
             continue
         print(f"{one}: preparing the environment", flush=True)
-        python = environment(one, interpreter, options.environments.resolve())
-        results[one] = _try(python, options.analyze_with, commit)
-        RESULTS.write_text(_INTRODUCTION + table(results.values()))
-        print(f"{one}: tests {results[one].tests}; analysis {results[one].analysis}", flush=True)
-    return int(not all(one.passed for combination, one in results.items() if combination in chosen))
+        result = _try(environment(one, interpreter, options.environments.resolve()), options.analyze_with, commit)
+        RESULTS.write_text(_INTRODUCTION + table([*_kept(), result]))
+        print(f"{one}: tests {result.tests}; analysis {result.analysis}", flush=True)
+    return int(not all(one.passed for one in _kept() if one.combination in chosen))
+
+
+def _kept() -> list[Result]:
+    """What is in the file now: another process may have added to it."""
+    return read_table(RESULTS.read_text()) if RESULTS.exists() else []
 
 
 def environment(one: Combination, interpreter: str, folder: Path) -> Path:
