@@ -71,7 +71,7 @@ def _tensorflow_version() -> str:
 
 def _build() -> str:
     """Returns the name by which pip knows the installed TensorFlow: tensorflow, tensorflow-cpu, tf-nightly, ..."""
-    return next(iter(_builds()), "tensorflow")
+    return next(iter(_builds()), "tensorflow").replace("_", "-")  # wheels of tensorflow-cpu say tensorflow_cpu
 
 
 def _builds() -> list[str]:

@@ -36,9 +36,10 @@ def install(site: Path, build: str, version: str) -> None:
     """Puts a TensorFlow there that must not be imported."""
     (site / "tensorflow").mkdir()
     (site / "tensorflow" / "__init__.py").write_text("raise AssertionError('imported')")
-    about = site / f"{build.replace('-', '_')}-{version}.dist-info"
+    name = build.replace("-", "_")  # as published wheels have it
+    about = site / f"{name}-{version}.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {build}\nVersion: {version}\n")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     (about / "top_level.txt").write_text("tensorflow\n")
 
 
