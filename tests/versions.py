@@ -202,7 +202,8 @@ def _try(python: Path, analyze_with: Sequence[str], commit: str) -> Result:
 
 def _run_tests(python: Path, folder: Path) -> str:
     report = folder / "tests.xml"
-    words = ("-q", "-m", "not exhaustive", f"--junitxml={report}", *(f"tests/{name}" for name in TESTS))
+    once_more = ("--reruns", "1")  # some compare as much as time allows, and other programs use the machine too
+    words = ("-q", "-m", "not exhaustive", *once_more, f"--junitxml={report}", *(f"tests/{name}" for name in TESTS))
     done = subprocess.run([python, "-m", "pytest", *words], cwd=ROOT, check=False)
     return counted(report.read_text()) if report.is_file() else f"failed: exit code {done.returncode}"
 
