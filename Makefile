@@ -11,6 +11,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BUDGET ?= 60
 TOGETHER ?= 3
+VERSIONS ?=
+PYTHONS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -21,7 +23,7 @@ HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 unexport PYTHONDONTWRITEBYTECODE # without byte code each of some hundred processes compiles the package anew
 
-.PHONY: help demo test check lint types imports test-one-core test-all test-exhaustive test-horovod soundness \
+.PHONY: help demo test check lint types imports test-one-core test-all test-exhaustive test-horovod test-versions soundness \
   recordings compare-recordings browser lines clean
 
 help:
@@ -33,6 +35,7 @@ help:
 	@echo "make soundness           hunts for wrong rewrites for hours; interrupted, it goes on (HUNT='--minutes 30')"
 	@echo "make recordings          measures the examples once, and keeps the answers and what came of them"
 	@echo "make compare-recordings  runs them with these answers: what differs was changed in the code since"
+	@echo "make test-versions       each supported TensorFlow and Python, from the registries (VERSIONS='2.18 2.20/3.13')"
 	@echo "make test-horovod        two ranks of a Horovod built here train the example, and are analysed in step"
 
 $(BIN)/python $(HOROVOD_VENV)/bin/python: %/bin/python:
@@ -119,6 +122,11 @@ recordings: $(INSTALLED)
 
 compare-recordings: $(INSTALLED)
 	$(BIN)/python -m tests.recorded compare $(EXAMPLES)
+
+# An environment of 3 GB for each, kept in the user's cache folder, and some ten minutes. PYTHONS="/opt/python3.13/bin"
+# names folders with interpreters that are not on the PATH; TRY has further options (`python -m tests.versions --help`).
+test-versions:
+	PATH="$(PYTHONS:%=%:)$$PATH" $(PYTHON) -m tests.versions $(VERSIONS) $(TRY)
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.
