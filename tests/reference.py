@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
 import os
@@ -59,10 +60,12 @@ def python() -> Iterator[str]:
     """The functions of the package and the session they return."""
     yield from ("# Python interface", "", NOTICE, "")
     yield "`import pipetune` imports no TensorFlow; the functions do when they are called."
-    for name in pipetune.__all__:
+    names = [name for name in pipetune.__all__ if name != "keras"]  # a module that imports TensorFlow
+    for name in names:
         value = getattr(pipetune, name)
         if inspect.isfunction(value):
             yield from ("", f"## pipetune.{name}", "", *_function(f"pipetune.{name}", value))
+    yield from ("", "## pipetune.keras.InputMonitor", "", *_input_monitor())
     yield from ("", "## The session", "", _docstring(api.TunedSession))
     for name, member in vars(api.TunedSession).items():
         if name.startswith("_"):
@@ -72,7 +75,7 @@ def python() -> Iterator[str]:
         elif inspect.isfunction(member):
             yield from ("", f"### session.{name}()", "", *_function(f"session.{name}", member))
     yield from ("", "## Errors", "")
-    for name in pipetune.__all__:
+    for name in names:
         value = getattr(pipetune, name)
         if inspect.isclass(value) and issubclass(value, Exception):
             yield f"- `pipetune.{name}`: {_plain(_docstring(value).splitlines()[0])}"
@@ -106,10 +109,28 @@ def _function(name: str, function: Callable[..., Any]) -> Iterator[str]:
     yield from ("```python", f"{name}{signature.replace('(self)', '()')}", "```", "", _docstring(function))
 
 
+def _input_monitor() -> Iterator[str]:
+    """The callback, from its source: to import it would import TensorFlow."""
+    tree = ast.parse((Path(pipetune.__file__).parent / "keras.py").read_text(encoding="utf-8"))
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "InputMonitor")
+    methods = {node.name: node for node in found.body if isinstance(node, ast.FunctionDef)}
+    arguments = ast.unparse(methods["__init__"].args).removeprefix("self, ")
+    yield from ("```python", f"pipetune.keras.InputMonitor({arguments})", "```", "")
+    yield _markdown(ast.get_docstring(found) or "")
+    yield from ("", _markdown(ast.get_docstring(methods["__init__"]) or ""))
+    for name, node in methods.items():
+        if any(isinstance(one, ast.Name) and one.id == "property" for one in node.decorator_list):
+            yield from ("", f"- `.{name}`: {_markdown(ast.get_docstring(node) or '')}")
+
+
 def _docstring(value: object) -> str:
+    return _markdown(inspect.getdoc(value) or "")
+
+
+def _markdown(docstring: str) -> str:
     """A docstring as Markdown: sections become lists."""
     lines: list[str] = []
-    for line in (inspect.getdoc(value) or "").splitlines():
+    for line in docstring.splitlines():
         if re.fullmatch(r"(Args|Returns|Raises|Warns|Yields):", line):
             lines += [f"**{line.rstrip(':')}**", ""]
         elif found := re.fullmatch(r"    (\w+): (.*)", line):
