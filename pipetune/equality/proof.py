@@ -308,9 +308,9 @@ class EqualityProof:
         if failure is not None:
             return failure
         whole = first.complete and second.complete
-        if both == 0 and not self._is_empty():
+        if both == 0 and whole and not self._is_empty():
             return EqualityCheck("values", None, self._runs.shortage or "the sample yielded no element")
-        if not whole and self._runs.whole_epochs:
+        if not whole and (both == 0 or self._runs.whole_epochs):
             return EqualityCheck("values", None, f"time ran out after {both} elements", late=True)
         if first.errors:
             raised = ", ".join(dict.fromkeys(first.errors))
@@ -338,9 +338,10 @@ class EqualityProof:
         if failure is not None:
             return failure
         both = min(len(first.hashes), len(second.hashes))
-        if both == 0 and not self._is_empty():
+        whole = first.complete and second.complete
+        if both == 0 and whole and not self._is_empty():
             return EqualityCheck("epochs", None, "the sample yielded no element")
-        if not (first.complete and second.complete):
+        if not whole:
             agree = "" if self._runs.whole_epochs else f"; the first {both} elements agree"
             return EqualityCheck("epochs", None, f"time ran out before three epochs were compared{agree}", late=True)
         self.elements = max(self.elements, both)
