@@ -308,9 +308,9 @@ class EqualityProof:
         if failure is not None:
             return failure
         whole = first.complete and second.complete
-        if both == 0 and whole and not self._is_empty():
-            return EqualityCheck("values", None, self._runs.shortage or "the sample yielded no element")
-        if not whole and (both == 0 or self._runs.whole_epochs):
+        if both == 0 and not self._is_empty():
+            return self._no_element("values", whole=whole)
+        if not whole and self._runs.whole_epochs:
             return EqualityCheck("values", None, f"time ran out after {both} elements", late=True)
         if first.errors:
             raised = ", ".join(dict.fromkeys(first.errors))
@@ -322,6 +322,12 @@ class EqualityProof:
         self.elements = max(self.elements, both)
         self.epochs = max(1, self.epochs)
         return EqualityCheck("values", True, f"{both} elements")
+
+    def _no_element(self, name: str, *, whole: bool) -> EqualityCheck:
+        """The check of runs without an element, which more time would give where the time was over."""
+        if self._runs.out_of_time or not whole:
+            return EqualityCheck(name, None, "time ran out before the first element", late=True)
+        return EqualityCheck(name, None, self._runs.shortage or "the sample yielded no element")
 
     def _epochs(self, one: PinnedDataset, other: PinnedDataset, pins: PinningOptions, until: float) -> EqualityCheck:
         """Compares `EPOCHS` whole epochs."""
@@ -339,8 +345,8 @@ class EqualityProof:
             return failure
         both = min(len(first.hashes), len(second.hashes))
         whole = first.complete and second.complete
-        if both == 0 and whole and not self._is_empty():
-            return EqualityCheck("epochs", None, "the sample yielded no element")
+        if both == 0 and not self._is_empty():
+            return self._no_element("epochs", whole=whole)
         if not whole:
             agree = "" if self._runs.whole_epochs else f"; the first {both} elements agree"
             return EqualityCheck("epochs", None, f"time ran out before three epochs were compared{agree}", late=True)
