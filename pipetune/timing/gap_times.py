@@ -76,7 +76,7 @@ class _Stretch:
         self._gap_seconds = 0.0
 
     def add(self, elements: int, gaps: list[float], *, until: float) -> None:
-        """Adds steps that took these elements, with the gaps before them; the last began at a time of `perf_counter`."""
+        """Adds steps that took these elements, with the gaps before them; the last began at `until`."""
         within = gaps if self._elements else gaps[len(gaps) + 1 - elements :]
         self._gap_seconds += sum(within)
         self._elements += elements
@@ -105,7 +105,9 @@ class InputClock:
         self._gaps: GapTimes | None = None
         self._compiled = False  # the first step is over
         self._unread = 0  # steps since the last reading
-        self._began = self._read_at = 0.0  # times of `perf_counter`: this step, the last reading
+        # Times of `perf_counter`: starts of the step that runs, which may find the end of the data, and of the last one
+        # that ended; the last reading.
+        self._running_since = self._began = self._read_at = 0.0
 
     def begin_step(self, iterator: Any) -> None:
         """Notes the start of a step that takes its element from the iterator."""
@@ -115,12 +117,13 @@ class InputClock:
             self._gaps = GapTimes(iterator)
         if self._stretch is None:
             self._stretch = _Stretch()
-        self._began = time.perf_counter()
+        self._running_since = time.perf_counter()
 
     def end_step(self) -> None:
         """Notes the end of the step, and now and then reads the gaps."""
-        self._unread += 1
-        if time.perf_counter() - self._read_at >= _INTERVAL_SECONDS or self._unread >= _MOST_UNREAD or not self._compiled:
+        self._unread, self._began = self._unread + 1, self._running_since
+        recent = time.perf_counter() - self._read_at < _INTERVAL_SECONDS
+        if not recent or self._unread >= _MOST_UNREAD or not self._compiled:
             self._read()
 
     def end_epoch(self) -> InputWait:

@@ -117,7 +117,7 @@ def run(clock: InputClock, iterator: Any, *bodies: float) -> InputWait:
 
 
 def check(found: InputWait, seen: InputWait, source: Waiting) -> None:
-    """The wait lies between the time in the dataset's function and that in `next`, which on a busy machine is longer."""
+    """The wait lies between the time in the dataset's function and that in `next`, longer where the machine is busy."""
     assert found.steps == seen.steps and found.seconds == pytest.approx(seen.seconds, abs=0.005)
     assert sum(source.seconds[-seen.steps - 1 : -1]) - 0.02 <= found.wait_seconds <= seen.wait_seconds + 0.02
 
@@ -133,6 +133,16 @@ def test_wait_is_what_is_no_gap(monkeypatch: pytest.MonkeyPatch, interval: float
         seen = run(clock, iterator, *[body] * 20)
         time.sleep(0.2)  # validation
         check(clock.end_epoch(), seen, source)
+
+
+def test_step_that_finds_the_end_is_none() -> None:
+    clock, source = InputClock(), Waiting(10, 0.001)
+    run(clock, iter(source), 0.0)
+    iterator = iter(source)
+    seen = run(clock, iterator, *[0.03] * 10)  # read when they have ended
+    clock.begin_step(iterator)
+    assert next(iterator, None) is None
+    check(clock.end_epoch(), seen, source)
 
 
 def test_time_between_epochs_on_one_iterator_is_not_counted() -> None:
