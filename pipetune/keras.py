@@ -33,7 +33,7 @@ class InputMonitor(tf.keras.callbacks.Callback):
     """Logs how much of training is spent waiting for its input: `model.fit(..., callbacks=[InputMonitor()])`.
 
     The wait is the time from the request for a batch to its delivery, as the runtime of `tf.data` measures it; what is
-    logged is its share of the steps' time, 0 to 1, from the start of an epoch's first step to the end of its last.
+    logged is its share of the steps' time, 0 to 1, from the start of an epoch's first step to the start of its last.
     Validation is not in it, nor is the very first step, which compiles.
 
     `logs["input_wait"]` of an epoch is the share in this epoch. That of a step is the share since the epoch began, as

@@ -68,30 +68,34 @@ def _newer(kept: list[int], known: int | None, count: int) -> list[int] | None:
 
 
 class _Stretch:
-    """Steps in succession. Every gap lies within it but that behind the last element, for which the mean gap stands."""
+    """Steps in succession, from the start of the first to that of the last."""
 
     def __init__(self) -> None:
-        self._began = self._ended = time.perf_counter()
+        self._began = self._until = time.perf_counter()
         self._elements = 0
         self._gap_seconds = 0.0
 
-    def add(self, elements: int, gaps: list[float], *, ended: float) -> None:
-        """Adds steps that took these elements, with the gaps before them, and ended at a time of `perf_counter`."""
+    def add(self, elements: int, gaps: list[float], *, until: float) -> None:
+        """Adds steps that took these elements, with the gaps before them; the last began at `until`."""
         within = gaps if self._elements else gaps[len(gaps) + 1 - elements :]
         self._gap_seconds += sum(within)
         self._elements += elements
-        self._ended = ended
+        self._until = until
 
     def wait(self) -> InputWait:
-        """Returns the wait; nothing of fewer than two steps."""
-        if self._elements < 2:
-            return InputWait()
-        seconds = self._ended - self._began
-        return InputWait(self._elements, seconds, seconds - self._gap_seconds * self._elements / (self._elements - 1))
+        """Returns the wait of all steps but the last.
+
+        A gap ends shortly after the start of a step: what the last one has too much, the first request has too little.
+        """
+        seconds = self._until - self._began
+        return InputWait(max(0, self._elements - 1), seconds, seconds - self._gap_seconds)
 
 
 class InputClock:
-    """Measures the input wait of one training, epoch by epoch. The very first step, which compiles, is not counted."""
+    """Measures the input wait of one training, epoch by epoch.
+
+    The very first step, which compiles, is not counted, nor is the last of an epoch.
+    """
 
     def __init__(self) -> None:
         self.unavailable = ""  # why nothing can be measured; without a final full stop
@@ -101,7 +105,9 @@ class InputClock:
         self._gaps: GapTimes | None = None
         self._compiled = False  # the first step is over
         self._unread = 0  # steps since the last reading
-        self._ended = self._read_at = 0.0  # times of `perf_counter`
+        # Times of `perf_counter`: starts of the step that runs, which may find the end of the data, and of the last one
+        # that ended; the last reading.
+        self._running_since = self._began = self._read_at = 0.0
 
     def begin_step(self, iterator: Any) -> None:
         """Notes the start of a step that takes its element from the iterator."""
@@ -111,13 +117,13 @@ class InputClock:
             self._gaps = GapTimes(iterator)
         if self._stretch is None:
             self._stretch = _Stretch()
+        self._running_since = time.perf_counter()
 
     def end_step(self) -> None:
         """Notes the end of the step, and now and then reads the gaps."""
-        self._ended = time.perf_counter()
-        self._unread += 1
-        waited = self._ended - self._read_at >= _INTERVAL_SECONDS
-        if waited or self._unread >= _MOST_UNREAD or not self._compiled:
+        self._unread, self._began = self._unread + 1, self._running_since
+        recent = time.perf_counter() - self._read_at < _INTERVAL_SECONDS
+        if not recent or self._unread >= _MOST_UNREAD or not self._compiled:
             self._read()
 
     def end_epoch(self) -> InputWait:
@@ -129,7 +135,7 @@ class InputClock:
         return found
 
     def _read(self) -> None:
-        steps, self._unread, self._read_at = self._unread, 0, self._ended
+        steps, self._unread, self._read_at = self._unread, 0, time.perf_counter()
         if self.unavailable or self._gaps is None or self._stretch is None:
             return
         try:
@@ -147,7 +153,7 @@ class InputClock:
         elif gaps is None:
             self._close_stretch()
         else:
-            self._stretch.add(elements, gaps, ended=self._ended)
+            self._stretch.add(elements, gaps, until=self._began)
             self.epoch = self._earlier + self._stretch.wait()
 
     def _close_stretch(self) -> None:
