@@ -9,67 +9,19 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipetune.core import session_file
 from pipetune.core.command import Command
-from pipetune.core.plan_file import PlanFile, load_plan, plan_file, save_plan
+from pipetune.core.plan_file import PlanFile, load_plan
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings, consents_of
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener, NullListener
-
-if TYPE_CHECKING:
-    import pandas
+from pipetune.tuned_session import TunedSession
 
 _PROFILE_SECONDS = 20.0  # budget shared by the parts of a profile: in a notebook, the user waits for it
-
-
-class TunedSession:
-    """A session with its plan, its report and its table of operators."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    @property
-    def plan(self) -> PlanFile | None:
-        """The confirmed plan; without edits if nothing was proven faster, None if nothing was profiled."""
-        return plan_file(self.session)
-
-    def report(self, path: str | os.PathLike[str], *, format: str = "html") -> None:
-        """Writes the report.
-
-        Args:
-            path: the file to write.
-            format: "html", "markdown", "json" or "csv".
-        """
-        from pipetune.report.render import render
-
-        render(self.session, format, Path(path))
-
-    def to_frame(self) -> pandas.DataFrame:
-        """Returns a table with one row per operator of the studied pipeline."""
-        from pipetune.report.tabular import to_frame
-
-        return to_frame(self.session)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes session.json.
-
-        Raises:
-            PipetuneError: the folder cannot be written to.
-        """
-        session_file.save(self.session, Path(path))
-
-    def save_plan(self, path: str | os.PathLike[str]) -> None:
-        """Writes plan.json, for `apply_plan` in another process; does nothing if there is no plan."""
-        if self.plan is not None:
-            save_plan(self.plan, Path(path))
-
-    def __repr__(self) -> str:
-        edits = len(self.plan.edits) if self.plan else 0
-        return f"<pipetune session: {self.session.status}, {edits} edits>"
 
 
 def tune(
