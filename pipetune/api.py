@@ -21,8 +21,6 @@ from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener, NullListener
 from pipetune.tuned_session import TunedSession
 
-_PROFILE_SECONDS = 20.0  # budget shared by the parts of a profile: in a notebook, the user waits for it
-
 
 def tune(
     dataset: Any,
@@ -32,6 +30,7 @@ def tune(
     allow: Iterable[str] = (),
     memory_limit: int | None = None,
     seed: int = 0,
+    progress: bool = True,
     listener: Listener | None = None,
 ) -> TunedSession:
     """Profiles a live `tf.data.Dataset`, tries rewrites, and returns the session with the plan that was proven.
@@ -44,7 +43,8 @@ def tune(
         allow: consents in addition to the default, as for `--allow`.
         memory_limit: the most memory that a plan may use, in bytes; None: the available memory minus a margin.
         seed: seed of the order of trials.
-        listener: receives progress; None for none.
+        progress: whether to show progress on standard error, where that is a terminal or a notebook.
+        listener: receives the events of the analysis; None for none.
 
     Returns:
         The session, with the plan that was proven faster, or without one.
@@ -59,10 +59,6 @@ def tune(
         StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
-    from pipetune import workflow
-    from pipetune.pipelines import files
-    from pipetune.timing.iterators import shortened_pauses
-
     settings = Settings(
         budget_seconds=budget,
         allow=consents_of([allow] if isinstance(allow, str) else allow),
@@ -70,17 +66,25 @@ def tune(
         seed=seed,
         force=step is None,
     )
-    with files.private_files(), shortened_pauses():
-        study = _study(dataset, step, settings, listener or NullListener(), caller="pipetune.tune")
-        return TunedSession(workflow.analyze(study))
+    return _analyze(dataset, step, settings, progress=progress, listener=listener, caller="pipetune.tune")
 
 
-def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSession:
+def profile(
+    dataset: Any,
+    *,
+    step: Callable[..., Any] | None = None,
+    budget: float = 20.0,
+    progress: bool = True,
+    listener: Listener | None = None,
+) -> TunedSession:
     """Profiles a live dataset without trying anything; `to_frame()` has one row per operator.
 
     Args:
         dataset: any dataset, created before or after pipetune was imported.
         step: as in `tune`, with the same warning.
+        budget: seconds that the profile may take; with more, its intervals are narrower.
+        progress: as in `tune`.
+        listener: as in `tune`.
 
     Returns:
         The session, with the costs, and whether the input slows the step down.
@@ -90,14 +94,8 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
         StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
-    from pipetune import workflow
-    from pipetune.pipelines import files
-    from pipetune.timing.iterators import shortened_pauses
-
-    settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
-    with files.private_files(), shortened_pauses():
-        study = _study(dataset, step, settings, NullListener(), caller="pipetune.profile")
-        return TunedSession(workflow.analyze(study))
+    settings = Settings(budget_seconds=budget, trials=False)
+    return _analyze(dataset, step, settings, progress=progress, listener=listener, caller="pipetune.profile")
 
 
 def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[str] | None) -> Any:
@@ -142,6 +140,26 @@ def load(path: str | os.PathLike[str]) -> TunedSession:
     return TunedSession(session_file.load(Path(path)))
 
 
+def _analyze(
+    dataset: Any,
+    step: Callable[..., Any] | None,
+    settings: Settings,
+    *,
+    progress: bool,
+    listener: Listener | None,
+    caller: str,
+) -> TunedSession:
+    from pipetune import workflow
+    from pipetune.live_progress import showing_progress
+    from pipetune.pipelines import files
+    from pipetune.timing.iterators import shortened_pauses
+
+    shown = showing_progress(listener or NullListener(), requested=progress)
+    with files.private_files(), shortened_pauses(), shown as listening:
+        study = _study(dataset, step, settings, listening, caller=caller)
+        return TunedSession(workflow.analyze(study))
+
+
 def _study(
     dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
 ) -> Any:
@@ -162,7 +180,7 @@ def _study(
         "stay in these objects. Pass a step that works on copies of them."
     )
     if kept:
-        warnings.warn(changed, stacklevel=3)
+        warnings.warn(changed, stacklevel=4)
     consumer: consumption.Consumer = (
         loop_consumer.StepConsumer(step)
         if step is not None
