@@ -7,6 +7,7 @@ import functools
 import math
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -118,6 +119,8 @@ class Hooks:
         )
         self.notes: list[str] = []
         self.resuming: list[ResumePoint] = []
+        self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
+        self._observed: weakref.WeakSet[Any] = weakref.WeakSet()  # the script's iterators
 
     # -- opening and closing
 
@@ -132,7 +135,12 @@ class Hooks:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        """Removes all that was installed: a notebook goes on, with the iterators and datasets that it has."""
         self.patches.undo_all()
+        for iterator in list(self._observed):
+            iterator.__class__ = iterator._base
+        for dataset in list(self._used_datasets):
+            object.__delattr__(dataset, _USE)
 
     def record_resuming(self, found: ResumePoint) -> None:
         """Records that the script saves its position in the data, to resume there in another run."""
@@ -230,6 +238,7 @@ class Hooks:
         making.charge(use)
         use.loop, self._loops = self._loops, self._loops + 1
         iterator.__class__ = kind
+        self._observed.add(iterator)
         iterator._pipetune_hooks, iterator._pipetune_use, iterator._pipetune_dataset = self, use, dataset
         iterator._pipetune_distributed_input = handed
         iterator._pipetune_trains_after = FIRST_ELEMENTS if self.target_dataset in (None, use.name) else math.inf
@@ -283,6 +292,7 @@ class Hooks:
         if use is None:
             use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
             object.__setattr__(dataset, _USE, use)
+            self._used_datasets.add(dataset)
         elif role != "training" and use.role != "preview":
             return self._keep_use(use)  # its role is known already
         elif role != "preview":

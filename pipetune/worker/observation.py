@@ -15,7 +15,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from pipetune.capture import consumption, hooks, loop_consumer, native_writers, pending_cleanup, protection
+from pipetune.capture import (
+    consumption,
+    hooks,
+    loop_consumer,
+    native_writers,
+    pending_cleanup,
+    protection,
+    range_loops,
+)
 from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptExited, ScriptFailed
@@ -72,7 +80,7 @@ class ObservedRun:
         self._process = os.getpid()
         self._stop_signals = StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
         self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
-        self._loop_extender = script.LoopExtender(self._elements_taken)
+        self._loop_extender = range_loops.LoopExtender(self._elements_taken)
         self._journal = undo.open_journal(job.undo)
         self._exit_handlers = pending_cleanup.ExitHandlers()
         self._flushes = 0
@@ -113,7 +121,7 @@ class ObservedRun:
             script.seed_python()
             script.run(
                 self._job,
-                script.compile_with_extended_loops,
+                range_loops.compile_with_extended_loops,
                 compiles_module=lambda path: not call_sites.is_library(path),
             )
         except consumption.ScriptStopped:
