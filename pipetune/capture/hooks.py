@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import sys
 import threading
 import weakref
@@ -67,6 +68,9 @@ class Patches:
 
 _USE = "_pipetune_use"  # the attribute of a dataset that holds its Consumption
 _MAX_USES = 50  # datasets remembered, at most
+
+PREVIEW_ELEMENTS = 1
+"""Elements taken by `next(iter(dataset))` or `take(1)`, only to look at them."""
 
 TrainingHandler = Callable[[Consumption, consumption.Consumer], None]
 """Called once, when training begins. When it returns, a loop continues; any other script is stopped."""
@@ -312,6 +316,15 @@ class Hooks:
         most = max(previews, key=lambda seen: seen.elements, default=None)
         self.uses = [seen for seen in self.uses if seen.role != "preview" or seen is use or seen is most][-_MAX_USES:]
         return use
+
+    def describe_other_uses(self) -> str:
+        """Returns what was seen in place of training, as clauses: fits on other data, and glances; "" if nothing."""
+        glances = [
+            f"it took only one element of {use.name} ({os.path.basename(use.file)}:{use.line})"
+            for use in self.uses
+            if use.role == "preview" and use.elements == PREVIEW_ELEMENTS
+        ]
+        return "; ".join(dict.fromkeys([*self.notes, *glances]))
 
     def role(self) -> str:
         """Returns what this thread consumes for at the moment, such as Keras's evaluation; '' for the script itself."""

@@ -135,13 +135,22 @@ def list_folder(folder: str) -> FolderListing | None:
 class UndoJournal:
     """Records the state of paths before the script changes them, in the process that runs the script."""
 
-    def __init__(self, folder: str, *, ignored: Iterable[str] = (), ignored_files: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: str,
+        *,
+        ignored: Iterable[str] = (),
+        ignored_files: Iterable[str] = (),
+        ends_process: bool = True,
+    ) -> None:
         """Creates a journal file in `folder`; nothing is recorded before the first `begin_generation`.
 
         Args:
             folder: an existing folder, private to the user, created by `core.restoration`.
             ignored: folders whose contents do not belong to the script.
             ignored_files: files that others in this process have open, such as the history of a notebook.
+            ends_process: whether this process ends with the script. What the script makes by `tempfile` is then
+                removed; else it is a file like any other.
 
         Raises:
             OSError: the folder is not writable.
@@ -150,6 +159,7 @@ class UndoJournal:
         ignored = (self._folder, *map(os.path.realpath, ignored), "/proc", "/sys", "/dev")
         self._ignored = tuple(above + os.sep for above in ignored)
         self._ignored_files = frozenset(map(os.path.realpath, ignored_files))
+        self._ends_process = ends_process
         self._owner = os.getpid()
         self._path = os.path.join(self._folder, f"{self._owner}.jsonl")
         self._lines = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -310,6 +320,8 @@ class UndoJournal:
 
     def before_temporary(self, path: str, *, owned: bool) -> None:
         """`tempfile` will create `path`. If it is `owned`, Python removes it when the script ends."""
+        if not self._ends_process:
+            return
         name = self._resolved(path, -1)
         if os.getpid() != self._owner or name is None or os.path.lexists(name) or self._is_ignored(name):
             return
@@ -496,16 +508,15 @@ class UndoJournal:
                 yield os.path.relpath(os.path.join(above, name), folder)
 
 
-def open_journal(folder: str, *, ignored_files: Iterable[str] = ()) -> UndoJournal | None:
+def open_journal(folder: str, **options: Any) -> UndoJournal | None:
     """Returns a new journal in `folder` of the script's changes outside pipetune's folders; None if impossible.
 
     Args:
         folder: as in `UndoJournal`; "" for none.
-        ignored_files: as in `UndoJournal`.
+        options: as in `UndoJournal`.
     """
     try:
-        ignored = filter(None, [root()])
-        return UndoJournal(folder, ignored=ignored, ignored_files=ignored_files) if folder else None
+        return UndoJournal(folder, ignored=filter(None, [root()]), **options) if folder else None
     except OSError:
         return None
 
