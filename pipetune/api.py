@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipetune.core import session_file
 from pipetune.core.command import Command
@@ -20,6 +20,9 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener, NullListener
 from pipetune.tuned_session import TunedSession
+
+if TYPE_CHECKING:
+    from pipetune.stages.study import Study, Subject
 
 
 def tune(
@@ -157,19 +160,37 @@ def _analyze(
     shown = showing_progress(listener or NullListener(), requested=progress)
     with files.private_files(), shortened_pauses(), shown as listening:
         study = _study(dataset, step, settings, listening, caller=caller)
-        return TunedSession(workflow.analyze(study))
+        return finished(workflow.analyze(study))
+
+
+def finished(session: Session) -> TunedSession:
+    """Returns a session that was measured in this process; in a notebook, its places are those of cells."""
+    from pipetune.source.cells import Cells
+
+    session, diff = Cells().finish(session)
+    return TunedSession(session, cell_diff=diff)
+
+
+def new_study(subject: Subject, settings: Settings, listener: Listener, *, notes: tuple[str, ...] = ()) -> Study:
+    """Returns the study of a pipeline in this process, before anything is measured; `notes` are for its session."""
+    from pipetune.measure import machine
+    from pipetune.measure.machine import detect_resources
+    from pipetune.stages.study import Study
+
+    here = replace(machine.read_machine(), believed=detect_resources())
+    command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
+    session = Session(VERSION, command=command, machine=here, notes=notes)
+    return Study(subject, settings, here, Journal(session, TimePlan.of(settings), listener))
 
 
 def _study(
     dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
-) -> Any:
+) -> Study:
     from pipetune.capture import consumption, loop_consumer
     from pipetune.capture.step_state import unrestorable_state
-    from pipetune.measure import machine
-    from pipetune.measure.machine import detect_resources
     from pipetune.pipelines import live, resume_points
     from pipetune.pipelines.live import require_dataset
-    from pipetune.stages.study import Study, Subject
+    from pipetune.stages.study import Subject
 
     require_dataset(dataset, caller=caller)
     if step is not None and not callable(step):
@@ -187,10 +208,6 @@ def _study(
         else consumption.NoConsumer("No step was given: the input was measured alone.")
     )
     use = consumption.Consumption(dataset, "dataset", "training", "pipetune.tune")
-    here = replace(machine.read_machine(), believed=detect_resources())
-    command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
-    session = Session(VERSION, command=command, machine=here, notes=(changed,) if kept else ())
-    journal = Journal(session, TimePlan.of(settings), listener)
     source = live.read(dataset)
     subject = Subject(source, consumer, use, resuming=tuple(resume_points.find(source)))
-    return Study(subject, settings, here, journal)
+    return new_study(subject, settings, listener, notes=(changed,) if kept else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO, cast
 
 from pipetune.core.profile import Diagnosis, Finding
@@ -13,27 +13,29 @@ from pipetune.core.session import Session
 from pipetune.interactive import in_notebook
 from pipetune.journal import Listener
 from pipetune.report.progress import Progress
+from pipetune.source.cells import Cells
 
 
 class ProgressListener:
     """A `journal.Listener` that shows events, and passes them on to another listener."""
 
-    def __init__(self, screen: Progress, listener: Listener) -> None:
-        self._screen, self._listener = screen, listener
+    def __init__(self, screen: Progress, listener: Listener, named: Callable[[str], str]) -> None:
+        """Takes where events are shown, who receives them too, and what puts the names of cells into their texts."""
+        self._screen, self._listener, self._named = screen, listener, named
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
         """Shows what is being done."""
-        self._screen.update(phase, f"{doing} (proven: {best})" if best else doing, left)
+        self._screen.update(phase, self._named(f"{doing} (proven: {best})" if best else doing), left)
         self._listener.progress(phase, doing, best=best, elapsed=elapsed, left=left)
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
         """Shows the verdict; the findings are in the report."""
-        self._screen.verdict(diagnosis.verdict.value, diagnosis.sentence)
+        self._screen.verdict(diagnosis.verdict.value, self._named(diagnosis.sentence))
         self._listener.verdict(diagnosis, findings)
 
     def bottleneck(self, sentence: str) -> None:
         """Shows what limits the input."""
-        self._screen.say(sentence)
+        self._screen.say(self._named(sentence))
         self._listener.bottleneck(sentence)
 
     def saved(self, session: Session) -> None:
@@ -78,6 +80,7 @@ class _Screen(Progress):
 
     def __init__(self) -> None:
         super().__init__(cast(TextIO, _Log(sys.stderr)))
+        self._console.is_jupyter = False  # else rich displays what it was told to write
         self._line.finished.add(self._step)
 
 
@@ -93,4 +96,4 @@ def showing_progress(listener: Listener, *, requested: bool) -> Iterator[Listene
         yield listener
         return
     with _Screen() as screen:
-        yield ProgressListener(screen, listener)
+        yield ProgressListener(screen, listener, Cells().named)

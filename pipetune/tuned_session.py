@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _HEIGHT_PIXELS = 560  # of the report in a notebook: its first screen, without taking the cells around it off the screen
 
+_OF_CELLS = "The plan as a change of your cells. The plan was measured; the cells were not run with this change."
+
 
 @dataclass(frozen=True)
 class PlannedRewrite:
@@ -37,8 +39,15 @@ class PlannedRewrite:
 class TunedSession:
     """A session with its plan, its report and its tables."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, cell_diff: str = "") -> None:
+        """Takes a session.
+
+        Args:
+            session: as it was measured or loaded.
+            cell_diff: its plan as a change of the cells of a notebook, which no session contains.
+        """
         self.session = session
+        self._cell_diff = cell_diff
 
     @property
     def outcome(self) -> SessionOutcome:
@@ -87,8 +96,8 @@ class TunedSession:
 
     @property
     def patch(self) -> str:
-        """The proven plan as a diff of the source; "" if there is none."""
-        return self.session.patch.diff if self.session.patch is not None else ""
+        """The proven plan as a diff of the source, of cells in a notebook; "" if there is none."""
+        return self._cell_diff or (self.session.patch.diff if self.session.patch is not None else "")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -168,5 +177,10 @@ class TunedSession:
         page = html.escape(render_text(self.session, "html"))
         return (
             f'<iframe srcdoc="{page}" title="pipetune report" sandbox="allow-scripts allow-popups allow-downloads" '
-            f'width="100%" height="{_HEIGHT_PIXELS}" style="border: 0"></iframe>'
+            f'width="100%" height="{_HEIGHT_PIXELS}" style="border: 0"></iframe>{self._cells_html()}'
         )
+
+    def _cells_html(self) -> str:
+        if not self._cell_diff:
+            return ""
+        return f"<p>{_OF_CELLS}</p><pre>{html.escape(self._cell_diff)}</pre>"

@@ -60,8 +60,8 @@ def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, requested: bool = 
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes this process look like the kernel of a notebook."""
-    shell = SimpleNamespace(kernel=object())
+    """Makes this process look like the kernel of a notebook, which has run no cell."""
+    shell = SimpleNamespace(kernel=object(), compile=SimpleNamespace(format_code_name=lambda _file: None))
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
 
 
