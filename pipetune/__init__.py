@@ -27,6 +27,20 @@ __all__ = [
 ]
 
 
+def load_ipython_extension(shell: object) -> None:
+    """Loads the magic `%%pipetune`: `%load_ext pipetune`."""
+    from pipetune.notebook import extension
+
+    extension.load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Takes the magic out again: `%unload_ext pipetune`."""
+    from pipetune.notebook import extension
+
+    extension.unload(shell)
+
+
 def __getattr__(name: str) -> object:
     if name in __all__:
         return getattr(importlib.import_module("pipetune.api"), name)

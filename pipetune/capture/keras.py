@@ -323,6 +323,7 @@ class FitConsumer:
             RunFailed: `fit` raised, or the data ran out.
         """
         measured, skipped = steps, warmup
+        history = getattr(self._model, "history", None)
         clock = _fit_clock(self._callback_list, self._model, measured, skipped)
         free_iterators()
         started = time.perf_counter()
@@ -341,6 +342,7 @@ class FitConsumer:
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
             raise RunFailed(f"fit raised {type(error).__name__}: {first_line(error)}") from error
         finally:
+            self._model.history = history  # that of the user's own training, which a notebook goes on with
             free_iterators()
         if not clock.closed:
             raise RunFailed("The data ran out before the window was full.")
