@@ -1,5 +1,5 @@
 # Three commands do everything, set-up included:
-#   make demo   analyse the photo example and say where the report is
+#   make demo   analyze an example and say where the report is
 #   make test   lint, types, import contract, tests
 #   make check  the same within a minute, without TensorFlow
 SHELL := /bin/bash
@@ -11,21 +11,23 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BUDGET ?= 60
 TOGETHER ?= 3
+VERSIONS ?=
+PYTHONS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PHOTOS := examples/photos
+DEMO := csv
 HOROVOD := 0.28.1
 HOROVOD_VENV := .venv-horovod
 HOROVOD_READY := $(HOROVOD_VENV)/.horovod-$(HOROVOD)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 unexport PYTHONDONTWRITEBYTECODE # without byte code each of some hundred processes compiles the package anew
 
-.PHONY: help demo test check lint types imports test-one-core test-all test-exhaustive test-horovod soundness \
+.PHONY: help demo test check lint types imports test-one-core test-all test-exhaustive test-horovod test-versions soundness \
   recordings compare-recordings browser lines clean
 
 help:
-	@echo "make demo [BUDGET=60]    analyse the photo example and say where the report is"
+	@echo "make demo [DEMO=csv]      analyze an example and say where the report is"
 	@echo "make test                lint, types, import contract, tests"
 	@echo "make check               the same within a minute: the tests without TensorFlow that are fast"
 	@echo "make test-exhaustive     the cases that make test leaves out: another one there goes the same way"
@@ -33,6 +35,7 @@ help:
 	@echo "make soundness           hunts for wrong rewrites for hours; interrupted, it goes on (HUNT='--minutes 30')"
 	@echo "make recordings          measures the examples once, and keeps the answers and what came of them"
 	@echo "make compare-recordings  runs them with these answers: what differs was changed in the code since"
+	@echo "make test-versions       each supported TensorFlow and Python, from the registries (VERSIONS='2.18 2.20/3.13')"
 	@echo "make test-horovod        two ranks of a Horovod built here train the example, and are analysed in step"
 
 $(BIN)/python $(HOROVOD_VENV)/bin/python: %/bin/python:
@@ -47,9 +50,9 @@ $(INSTALLED) $(HOROVOD_VENV)/.installed: %/.installed: pyproject.toml pipetune/c
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/python $(PHOTOS)/make_data.py
-	$(BIN)/pipetune analyze --budget $(BUDGET) --out reports/photos $(PHOTOS)/train.py
-	@echo "The report: $(CURDIR)/reports/photos/report.html"
+	$(BIN)/python examples/$(DEMO)/make_data.py
+	$(BIN)/pipetune analyze --budget $(BUDGET) --out reports/$(DEMO) examples/$(DEMO)/train.py
+	@echo "The report: $(CURDIR)/reports/$(DEMO)/report.html"
 
 test: lint types imports browser test-one-core test-all
 
@@ -119,6 +122,11 @@ recordings: $(INSTALLED)
 
 compare-recordings: $(INSTALLED)
 	$(BIN)/python -m tests.recorded compare $(EXAMPLES)
+
+# An environment of 3 GB for each, kept in the user's cache folder, and some ten minutes. PYTHONS="/opt/python3.13/bin"
+# names folders with interpreters that are not on the PATH; TRY has further options (`python -m tests.versions --help`).
+test-versions:
+	PATH="$(PYTHONS:%=%:)$$PATH" $(PYTHON) -m tests.versions $(VERSIONS) $(TRY)
 
 # A real Horovod beside the stand-in of the tests: built from its source, some minutes, so no part of `test`, and in an
 # environment of its own. As published it does not compile with this TensorFlow; without its operations for XLA it does.

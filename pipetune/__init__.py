@@ -6,13 +6,17 @@ Importing this package does not import TensorFlow; its functions do when they ar
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING
 
+from pipetune.core import requirements
 from pipetune.core.errors import PipetuneError, PlanMismatch, StepFailed
 from pipetune.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from pipetune import keras
     from pipetune.api import apply_plan, load, profile, record, tune
+    from pipetune.monitoring import monitor
 
 __all__ = [
     "PipetuneError",
@@ -20,7 +24,9 @@ __all__ = [
     "StepFailed",
     "__version__",
     "apply_plan",
+    "keras",
     "load",
+    "monitor",
     "profile",
     "record",
     "tune",
@@ -42,9 +48,22 @@ def unload_ipython_extension(shell: object) -> None:
 
 
 def __getattr__(name: str) -> object:
+    if name == "keras":
+        _look_for_tensorflow()
+        return importlib.import_module("pipetune.keras")
     if name in __all__:
-        return getattr(importlib.import_module("pipetune.api"), name)
+        requirements.require_python()
+        if name != "load":  # a session can be read anywhere
+            _look_for_tensorflow()
+        module = "pipetune.monitoring" if name == "monitor" else "pipetune.api"
+        return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _look_for_tensorflow() -> None:
+    warning = requirements.require_tensorflow()
+    if warning:
+        warnings.warn(warning, stacklevel=3)
 
 
 def __dir__() -> list[str]:

@@ -254,6 +254,16 @@ def table_values(table: Any, values: Any) -> Any:
     return values.numpy().reshape(len(values), *table._default_value.shape)
 
 
+def restart_iterator(iterator: Any, dataset: Any) -> Any:
+    """Returns the op by which an iterator begins a pass over a dataset, whatever it iterated before.
+
+    Args:
+        iterator: an `OwnedIterator`.
+        dataset: the dataset, with the spec of that iterator.
+    """
+    return tf.raw_ops.MakeIterator(dataset=dataset._variant_tensor, iterator=iterator._iterator_resource)
+
+
 def split_device_copy(dataset: Any) -> tuple[Any, Callable[[Any], Any]] | None:
     """Splits off a final `copy_to_device` (and any `prefetch` after it).
 

@@ -22,6 +22,7 @@ from pipetune.stages.profiling import (
     time_device_copy,
     watch_memory,
 )
+from pipetune.stages.steps import record_steps
 from pipetune.stages.study import Study
 from pipetune.stages.validation import tune_validation
 
@@ -98,6 +99,7 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
     if study.journal.result.cost is None:  # where validation is tuned, they decide that, and are known
         measure_dataset_costs(study, profile)
     compare_inputs(study)
+    record_steps(study, profile, plan)
     profile = watch_memory(study, profile)
     measure_epochs(study, profile)
     profile = sweep_reads(study, profile)

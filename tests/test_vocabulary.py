@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "pipetune"
 
-TO_BE_REWRITTEN = ("search", "report", "bench", "distributed/emit")
+TO_BE_REWRITTEN = ("search", "bench", "distributed/emit")
 """These keep their names until they are redesigned."""
 
 DIALECT = {
@@ -77,7 +77,11 @@ def test_identifiers_use_terms_of_the_field() -> None:
     assert not found
 
 
-NOT_IN_MESSAGES = re.compile(r"\b(anew|oftener|beside|told|theirs|thereof|likewise|hitherto)\b")
+NOT_IN_MESSAGES = re.compile(
+    r"\b(anew|oftener|beside|told|theirs|thereof|likewise|hitherto|as written|rates ladder|overlap lost|taking turns"
+    r"|neighbours?|epoch borders?|knee|if you consent)\b",
+    re.IGNORECASE,
+)
 
 
 def test_messages_are_in_plain_english() -> None:

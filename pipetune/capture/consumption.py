@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.training_signs import TrainingSigns
 from pipetune.core.distribution import CapturedObject
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.pipelines import call_sites
 
@@ -154,6 +154,19 @@ class Consumer(Protocol):
         """
         ...
 
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Trains on `dataset`, from its beginning, with a new iterator in each epoch, and returns single steps.
+
+        Args:
+            dataset: a `tf.data.Dataset`.
+            steps: number of steps, at most.
+            seconds: after which no further step begins.
+
+        Raises:
+            RunFailed: as in `window`.
+        """
+        ...
+
 
 class NoConsumer:
     """Nothing trains: the input is measured alone."""
@@ -165,6 +178,14 @@ class NoConsumer:
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         """Measures nothing.
+
+        Raises:
+            RunFailed: always; the message says why nothing trains.
+        """
+        raise RunFailed(self.description)
+
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Records nothing.
 
         Raises:
             RunFailed: always; the message says why nothing trains.

@@ -25,7 +25,7 @@ from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.cluster import task_from_environment
 from pipetune.core.distribution import COORDINATOR, FIT, CapturedKind, CapturedObject
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow
 from pipetune.pipelines.errors import first_line
@@ -451,6 +451,14 @@ class CoordinatorConsumer:
                 if tensorflow_private.worker_failures() == self._known_losses:
                     return taken
         raise RunFailed("A worker was lost during a measuring window, and again when the window was repeated.")
+
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Records nothing.
+
+        Raises:
+            RunFailed: always: the coordinator does not show when a worker begins a step.
+        """
+        raise RunFailed("The coordinator's workers take steps at the same time, and do not show when each begins.")
 
     def _wait_for_lost_workers(self) -> None:
         end = time.monotonic() + _RECOVERY_SECONDS

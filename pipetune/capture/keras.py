@@ -8,6 +8,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,12 @@ from pipetune.capture.imports import ImportWatcher
 from pipetune.capture.loops import is_called_once
 from pipetune.capture.resume_detection import find_backup_callbacks
 from pipetune.core.distribution import FIT
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
+from pipetune.timing.steps import InputRelay, StepRecorder
 
 if TYPE_CHECKING:
     from pipetune.capture.hooks import Hooks
@@ -323,27 +325,11 @@ class FitConsumer:
             RunFailed: `fit` raised, or the data ran out.
         """
         measured, skipped = steps, warmup
-        history = getattr(self._model, "history", None)
-        clock = _fit_clock(self._callback_list, self._model, measured, skipped)
-        free_iterators()
-        started = time.perf_counter()
-        try:
-            self._fit(
-                self._model,
-                x=windows.repeat_forever(dataset)
-                if self._distributed_input is None
-                else self._distributed_input.distribute_endless(dataset),
-                epochs=1,
-                steps_per_epoch=clock.calls_wanted * self._steps_per_call,
-                callbacks=clock,
-                verbose=0,
-                **self._kept_arguments,
-            )
-        except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
-            raise RunFailed(f"fit raised {type(error).__name__}: {first_line(error)}") from error
-        finally:
-            self._model.history = history  # that of the user's own training, which a notebook goes on with
+        with self._keeping_history():
+            clock = _fit_clock(self._callback_list, self._model, measured, skipped)
             free_iterators()
+            started = time.perf_counter()
+            self._run_fit(self._endless(dataset), calls=clock.calls_wanted, callbacks=clock)
         if not clock.closed:
             raise RunFailed("The data ran out before the window was full.")
         return Window(
@@ -359,6 +345,101 @@ class FitConsumer:
             others_seconds=clock.timer.others_seconds,
             cores=clock.timer.cores,
         )
+
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Implements `Consumer.record_steps`; what happens between Keras's epochs is left out.
+
+        The training function takes its elements itself, so a relay tells how long it waits for them. Where there can be
+        none, no wait is known, and no end of an epoch.
+        """
+        obstacle = self._relay_obstacle(dataset)
+        relay = None if obstacle else InputRelay(dataset)
+        recorder = StepRecorder(steps=steps, seconds=seconds)
+        free_iterators()
+        before = self._model.stop_training
+        try:
+            with self._keeping_history():
+                self._run_fit(
+                    self._endless(dataset) if relay is None else relay.dataset,
+                    calls=-(-steps // self._steps_per_call),
+                    callbacks=_recording_calls(self._callback_list, self._model, recorder, relay, self._steps_per_call),
+                )
+        finally:
+            self._model.stop_training = before
+        return replace(recorder.series(), why=obstacle)
+
+    def _relay_obstacle(self, dataset: Any) -> str:
+        """Returns why the elements of `dataset` cannot be relayed, or ''; a relay would copy them back to the host."""
+        if self._distributed_input is not None or windows.host_part(dataset) is not dataset:
+            return _TAKEN_AHEAD
+        return _NO_CLOCK if tensorflow_private.op_determinism_enabled() else ""
+
+    def _endless(self, dataset: Any) -> Any:
+        """Returns what `fit` is given in place of `dataset`, to train on it for as long as is wanted."""
+        handed = self._distributed_input
+        return windows.repeat_forever(dataset) if handed is None else handed.distribute_endless(dataset)
+
+    @contextlib.contextmanager
+    def _keeping_history(self) -> Iterator[None]:
+        """Context manager: on exit `history` of the model is that of the user's own training, for a notebook."""
+        history = getattr(self._model, "history", None)
+        try:
+            yield
+        finally:
+            self._model.history = history
+
+    def _run_fit(self, data: Any, *, calls: int, callbacks: Any) -> None:
+        try:
+            self._fit(
+                self._model,
+                x=data,
+                epochs=1,
+                steps_per_epoch=calls * self._steps_per_call,
+                callbacks=callbacks,
+                verbose=0,
+                **self._kept_arguments,
+            )
+        except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
+            raise RunFailed(f"fit raised {type(error).__name__}: {first_line(error)}") from error
+        finally:
+            free_iterators()
+
+
+_TAKEN_AHEAD = "Batches are copied to the devices before the steps need them, so it is unknown how long a step waits."
+
+_NO_CLOCK = "With op determinism enabled no function can read a clock, so it is unknown how long a step waits."
+
+
+def _recording_calls(
+    callback_list: type, model: Any, recorder: StepRecorder, relay: InputRelay | None, steps_per_call: int
+) -> Any:
+    """Returns a Keras CallbackList that records each call of the training function, and ends `fit` after enough.
+
+    It replaces the list for the reason given in `_fit_clock`.
+    """
+
+    class Recording(callback_list):
+        def __init__(self) -> None:
+            super().__init__(add_history=True, model=model, epochs=1, verbose=0)
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_begin(batch, logs)
+            if batch == 0:
+                if relay is not None:
+                    relay.read()  # Keras takes a first look at the elements if a layer is not built
+                recorder.begin()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_end(batch, logs)
+            recorder.keep_pace(logs)
+            model.stop_training = not recorder.end(relay.read if relay is not None else _unknown, steps=steps_per_call)
+            recorder.begin()
+
+    return Recording()
+
+
+def _unknown() -> tuple[None, bool]:
+    return None, False
 
 
 def _fit_clock(callback_list: type, model: Any, measured: int, skipped: int) -> Any:

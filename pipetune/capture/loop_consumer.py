@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import inspect
 import queue
 import threading
@@ -15,14 +17,15 @@ from pipetune.capture.consumption import ScriptStopped
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.keras import FitConsumer
 from pipetune.core.lockstep import LockstepTeam
-from pipetune.core.results import RunFailed, StepRaised, Window
+from pipetune.core.results import RunFailed, StepRaised, StepSeries, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
+from pipetune.timing.steps import StepRecorder
 
 
 class LoopConsumer:
-    """The user's own Python loop: its iterator serves the measuring windows that the workflow requests."""
+    """The user's own Python loop: its iterator serves the windows and series that the workflow requests."""
 
     kind = "loop"
 
@@ -35,8 +38,8 @@ class LoopConsumer:
         """
         self.description = "a Python loop"
         self._distributed_input = handed
-        self._requests: queue.SimpleQueue[LoopWindow | None] = queue.SimpleQueue()
-        self._current: LoopWindow | None = None
+        self._requests: queue.SimpleQueue[LoopRequest | None] = queue.SimpleQueue()
+        self._current: LoopRequest | None = None
         self._end_reason: str = ""
         self._stopping = False
         self._ready = threading.Event()
@@ -55,16 +58,28 @@ class LoopConsumer:
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         """Implements `Consumer.window`; a window that includes compilation starts over once."""
-        return self._serve(dataset, steps=steps, warmup=warmup, again=True)
+        return self._window(dataset, steps=steps, warmup=warmup, again=True)
 
     def exact_window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         """Returns a window of exactly `steps` steps, even if it includes compilation."""
-        return self._serve(dataset, steps=steps, warmup=warmup, again=False)
+        return self._window(dataset, steps=steps, warmup=warmup, again=False)
 
-    def _serve(self, dataset: Any, *, steps: int, warmup: int, again: bool) -> Window:
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Implements `Consumer.record_steps`; what the script does between epochs does not run."""
+        recorder = StepRecorder(steps=steps, seconds=seconds)
+        self._serve(LoopSteps(dataset, recorder, handed=self._distributed_input))
+        return recorder.series()
+
+    def _window(self, dataset: Any, *, steps: int, warmup: int, again: bool) -> Window:
         request = LoopWindow(
             dataset, steps=steps, warmup=warmup, closer=self._closer, handed=self._distributed_input, may_restart=again
         )
+        self._serve(request)
+        if request.result is None:
+            raise RunFailed(self._end_reason or "The loop ended during a measuring window.")
+        return request.result
+
+    def _serve(self, request: LoopRequest) -> None:
         with self._request_lock:
             if self._end_reason:
                 raise RunFailed(self._end_reason)
@@ -75,9 +90,6 @@ class LoopConsumer:
             raise RunFailed(
                 f"The step or its input raised an error: {first_line(request.failure)}"
             ) from request.failure
-        if request.result is None:
-            raise RunFailed(self._end_reason or "The loop ended during a measuring window.")
-        return request.result
 
     def next_element(self) -> Any:
         """Returns the next element of the current window; called on the script's thread, from `next` of its iterator.
@@ -123,7 +135,76 @@ class LoopConsumer:
                     request.drop()
 
 
-class LoopWindow:
+class LoopRequest(abc.ABC):
+    """Training steps that a loop takes on request: what its own calls of `next` return."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.failure: Exception | None = None
+        self._iterator: Any = None
+
+    def advance(self, produced: Any = None) -> tuple[bool, Any]:
+        """Returns (True, the next element), or (False, None) once there are enough or one has failed.
+
+        Args:
+            produced: the value that the step on the last element returned; None if it cannot be seen.
+        """
+        try:
+            more, element = self._advance(produced)
+            if more:
+                return True, element
+        except StopIteration:
+            self.failure = RunFailed("The dataset is empty.")
+        except Exception as error:  # on the script's thread: the request reports it, the script does not see it
+            self.failure = error
+        self.drop()
+        return False, None
+
+    def drop(self) -> None:
+        """Frees the iterator and wakes the thread that waits for the request; what is missing then has failed."""
+        self._iterator = None
+        self.done.set()
+
+    @abc.abstractmethod
+    def _advance(self, produced: Any) -> tuple[bool, Any]:
+        """Implements `advance`; may raise."""
+
+
+class LoopSteps(LoopRequest):
+    """Single training steps of a loop, with a new iterator in each epoch."""
+
+    def __init__(self, dataset: Any, recorder: StepRecorder, *, handed: DistributedInput | None = None) -> None:
+        """Takes what is needed.
+
+        Args:
+            dataset: the dataset.
+            recorder: records the steps.
+            handed: how a strategy distributed the loop's dataset; `dataset` is distributed in the same way.
+        """
+        super().__init__()
+        self._dataset, self._recorder, self._distributed_input = dataset, recorder, handed
+        self._taken = (0.0, False)  # of the last element: the wait for it, and whether it was the first of an epoch
+
+    def _advance(self, produced: Any) -> tuple[bool, Any]:
+        if self._iterator is not None and not self._recorder.end(lambda: self._taken):
+            return False, None
+        self._recorder.begin()
+        requested = time.perf_counter()
+        element, new_epoch = self._take()
+        self._taken = time.perf_counter() - requested, new_epoch
+        self._recorder.keep_pace(produced)
+        return True, element
+
+    def _take(self) -> tuple[Any, bool]:
+        if self._iterator is not None:
+            with contextlib.suppress(StopIteration):
+                return next(self._iterator), False
+        handed = self._distributed_input
+        self._iterator = iter(self._dataset if handed is None else handed.distribute(self._dataset))
+        return next(self._iterator), True
+
+
+class LoopWindow(LoopRequest):
     """One measuring window in a loop, advanced by the loop's own calls of `next`.
 
     If something was compiled inside it, it starts over once, on the same iterator, if `may_restart` allows that.
@@ -149,17 +230,15 @@ class LoopWindow:
             handed: how a strategy distributed the loop's dataset; `dataset` is distributed in the same way.
             may_restart: whether the window may start over.
         """
+        super().__init__()
         self._distributed_input = handed
         self._elements_per_step = (
             handed.handover().elements_per_step if handed is not None else 1
         )  # elements of the dataset per step
         steps = -(-steps // self._elements_per_step)
-        self.done = threading.Event()
         self.result: Window | None = None
-        self.failure: Exception | None = None
         self._dataset, self._steps, self._opens_after = dataset, steps, warmup
         self._close = closer or windows.DeviceSynchronizer()
-        self._iterator: Any = None
         self._steps_taken = -1
         self._examples = 0
         self._wait = 0.0
@@ -173,21 +252,6 @@ class LoopWindow:
         self._shapes: set[tuple[object, ...]] = set()
         self._new_shapes = False
 
-    def advance(self, produced: Any = None) -> tuple[bool, Any]:
-        """Returns (True, the next element), or (False, None) once the window is full or has failed.
-
-        Args:
-            produced: the value that the step on the last element returned; None if it cannot be seen.
-        """
-        try:
-            return self._advance(produced)
-        except StopIteration:
-            self.failure = RunFailed("The dataset is empty.")
-        except Exception as error:  # on the script's thread: the window reports it, the script does not see it
-            self.failure = error
-        self.drop()
-        return False, None
-
     def _advance(self, produced: Any) -> tuple[bool, Any]:
         arrived = time.perf_counter()
         self._steps_taken += 1
@@ -195,7 +259,6 @@ class LoopWindow:
             self._step_seconds.append(arrived - self._returned)
         value, self._previous_value = (self._previous_value if self._delay else produced), produced
         if self._steps_taken == self._opens_after + self._steps + self._delay and self._try_close(value):
-            self.drop()
             return False, None
         if self._steps_taken == self._opens_after:
             self._delay = int(produced is not None)
@@ -249,11 +312,6 @@ class LoopWindow:
         )
         return True
 
-    def drop(self) -> None:
-        """Frees the iterator and wakes the thread that waits for the window; without a result, it has failed."""
-        self._iterator = None
-        self.done.set()
-
 
 class StepConsumer:
     """A function called with each element, as passed to `pipetune.tune(dataset, step=...)`."""
@@ -273,20 +331,32 @@ class StepConsumer:
             RunFailed: the input raised.
         """
         window = LoopWindow(dataset, steps=steps, warmup=warmup, closer=self._closer)
+        self._serve(window)
+        assert window.result is not None
+        return window.result
+
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Implements `Consumer.record_steps`; raises as `window` does."""
+        recorder = StepRecorder(steps=steps, seconds=seconds)
+        self._serve(LoopSteps(dataset, recorder))
+        return recorder.series()
+
+    def _serve(self, request: LoopRequest) -> None:
         produced = None
         while True:
-            more, element = window.advance(produced)
+            more, element = request.advance(produced)
             if not more:
                 break
             try:
                 produced = call_step(self._step, element)
             except Exception as error:  # whatever the user's own step raises
-                window.drop()
+                request.drop()
                 raise StepRaised(f"The step raised {type(error).__name__}: {first_line(error)}") from error
         free_iterators()
-        if window.result is None:
-            raise RunFailed(f"The step or its input raised an error: {first_line(window.failure)}") from window.failure
-        return window.result
+        if request.failure is not None:
+            raise RunFailed(
+                f"The step or its input raised an error: {first_line(request.failure)}"
+            ) from request.failure
 
 
 class EmulatedConsumer(StepConsumer):
@@ -368,6 +438,14 @@ class LockstepConsumer:
         window = self._lockstep_window(dataset, steps=steps, warmup=warmup)
         # What any worker compiled in the first window is compiled now, and no worker waits for it again.
         return self._lockstep_window(dataset, steps=steps, warmup=warmup) if window.compile_seconds else window
+
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Records nothing.
+
+        Raises:
+            RunFailed: always: the number of steps that the others take is decided before the first one.
+        """
+        raise RunFailed("Single steps of several processes in lockstep are not recorded.")
 
     def _lockstep_window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
         self._team.train(steps=steps, warmup=warmup)

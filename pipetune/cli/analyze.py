@@ -190,7 +190,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     session = analysis.session
     return Answer(
         summary(session),
-        lambda: _show(session, quiet=arguments.quiet),
+        lambda: _show(analysis.results.with_shown_folder(session), quiet=arguments.quiet),
         {} if session.command.confidential else _paths(analysis.results, session),
         failure=_failure(request, analysis) if analysis.exit_code else None,
     )

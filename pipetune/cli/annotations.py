@@ -25,7 +25,7 @@ def annotation_lines(gate: Gate) -> Iterator[str]:
         yield _command(_level(gate.fails(check)), place, check.name, "\n".join(filter(None, message)))
     new = any(gate.fails(check) for check in gate.checks if check.name == WARNINGS)
     for finding in gate.findings:
-        message = [places.said(finding.message), places.said(finding.hint)]
+        message = [places.sentence(finding.message), places.sentence(finding.hint)]
         place = _place(gate, None if places.confidential else finding.file, finding.line)
         yield _command(_level(new), place, finding.code, "\n".join(filter(None, message)))
 

@@ -49,7 +49,7 @@ class Gate:
             return None
         location = location_of(dataset.diagnosis.bottleneck or "", dataset.pipeline)
         file, line = (location.file, location.line) if location else (dataset.file, dataset.line)
-        sentence = places_of(self.session).said(dataset.diagnosis.bottleneck_sentence)
+        sentence = places_of(self.session).sentence(dataset.diagnosis.bottleneck_sentence)
         return Culprit(None if self.session.command.confidential else file, line, sentence)
 
     @property

@@ -36,7 +36,7 @@ def _facts(gate: Gate) -> Iterator[str]:
     if culprit is not None and any(check.result is not GateResult.PASSED for check in gate.checks):
         yield _fact("where", places.line(culprit.file or WITHHELD, culprit.line), culprit.sentence)
     for finding in gate.findings[:_MOST_WARNINGS]:
-        sentence = f"{finding.code}: {places.said(finding.message)}"
+        sentence = f"{finding.code}: {places.sentence(finding.message)}"
         yield _fact("warning", places.line(finding.file, finding.line), sentence)
     more = len(gate.findings) - _MOST_WARNINGS
     if more > 0:

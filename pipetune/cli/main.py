@@ -17,6 +17,7 @@ from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.version import VERSION
 
 COMMANDS = (analyze, apply, run, report, compare, check, size, rules, bench, doctor)
+_RUN_TENSORFLOW = (analyze, run, bench, doctor)
 
 _DESCRIPTION = """\
 Finds the bottleneck in the tf.data input pipeline of a training script, tries
@@ -144,6 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(parsed: argparse.Namespace) -> Answer:
     try:
+        if parsed.command_name in map(_name, _RUN_TENSORFLOW):
+            _look_for_tensorflow(quiet=getattr(parsed, "quiet", False))
         answer: Answer = parsed.command(parsed)
         return answer
     except PipetuneError as error:
@@ -154,3 +157,11 @@ def _answer(parsed: argparse.Namespace) -> Answer:
         if parsed.json:  # a mistake in pipetune: its traceback goes to standard error
             Answer(failure=Failure(f"{type(error).__name__}: {error}")).print_object(parsed.command_name)
         raise
+
+
+def _look_for_tensorflow(*, quiet: bool) -> None:
+    from pipetune.core.requirements import require_tensorflow
+
+    warning = require_tensorflow()
+    if warning and not quiet:
+        print(f"pipetune: {warning}", file=sys.stderr)

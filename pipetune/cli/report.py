@@ -12,7 +12,7 @@ from pipetune.cli.command import Subparsers, add_command
 if TYPE_CHECKING:
     from pipetune.core.codec import Json
 
-_SUFFIXES = {"html": "html", "json": "json", "csv": "csv", "markdown": "md"}
+_FORMATS = ("html", "json", "csv", "markdown", "trace")
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -27,9 +27,15 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--open", action="store_true", help="write the HTML report and open it in a browser")
     parser.add_argument(
         "--format",
-        choices=tuple(_SUFFIXES),
-        help="html writes report.html next to the session; json, csv and markdown are printed (default: print the "
-        "summary)",
+        choices=_FORMATS,
+        help="html writes report.html next to the session; json, csv, markdown and trace are printed (default: print "
+        "everything as text); a trace opens in Perfetto",
+    )
+    parser.add_argument(
+        "--editor",
+        choices=("vscode", "idea", "file", "none"),
+        default="vscode",
+        help="what a place in the source opens in html: an editor, the file, or nothing (default: vscode)",
     )
     parser.add_argument("--out", metavar="FILE", help="write to this file instead")
     return parser
@@ -61,7 +67,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     data: dict[str, Json] = {"format": arguments.format, **summary(session)}
     if not written:
         return Answer(data, lambda: write(sys.stdout, render_text(session, format)), {"session": source})
-    path = render(session, format, arguments.out or source.parent / "report.html")
+    path = render(session, format, arguments.out or source.parent / "report.html", editor=arguments.editor)
     if arguments.open:
         import webbrowser
 

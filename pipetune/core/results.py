@@ -76,6 +76,29 @@ class Window:
 
 
 @dataclass(frozen=True)
+class StepSeries:
+    """Single training steps, one after the other, from the start of an epoch; wall seconds, to the microsecond.
+
+    No step is left out: the wait at the start of an epoch is a wait like any other. A step waits as long as its request
+    for an element blocks. That it computes more slowly where the input works on the same cores is no wait here, but
+    counts in the wait share of a `ConsumerProfile`, which compares with steps without an input.
+    """
+
+    step_seconds: tuple[float, ...] = ()  # the wait for its element included
+    wait_seconds: tuple[float, ...] | None = None  # of each step, for its element; None: it cannot be told
+    epoch_ends: tuple[int, ...] = ()  # steps until an epoch had ended: 30 if step 30, counted from 0, begins the next
+    compile_seconds: float = 0.0  # of all steps: part spent tracing a new shape
+    why: str = ""  # why there are no steps, or why their waits cannot be told
+
+    @property
+    def compute_seconds(self) -> tuple[float, ...] | None:
+        """What each step takes beside its wait; None if that cannot be told."""
+        if self.wait_seconds is None:
+            return None
+        return tuple(step - wait for step, wait in zip(self.step_seconds, self.wait_seconds, strict=True))
+
+
+@dataclass(frozen=True)
 class WindowPair:
     """A pair of windows in the same unit: one of the tuned pipeline, one of the original script."""
 

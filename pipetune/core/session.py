@@ -23,6 +23,7 @@ from pipetune.core.results import (
     RunDynamics,
     Scenario,
     ServiceNeed,
+    StepSeries,
     StoredPrefix,
     Trial,
 )
@@ -154,6 +155,7 @@ class DatasetResult:
     as_written: OriginalSharding | None = None  # what each worker receives; None: one worker, or not counted
     share: float | None = None  # of validation: what its input takes of an epoch of training and validation
     patch: PatchResult | None = None  # of validation: the session's patch with its own plan in it, to be verified
+    step_series: dict[str, StepSeries] = field(default_factory=dict)  # "defaults", "tuned"; empty: nothing trains
 
 
 @dataclass(frozen=True)

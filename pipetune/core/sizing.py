@@ -113,7 +113,7 @@ class JobSize:
 class InputRequirements:
     """What one variant of the pipeline needs and delivers in the job `Sizing.job`."""
 
-    variant: str  # "as written", "tuned"
+    variant: str  # "current", "tuned"
     cpu_seconds: QuantityRange | None  # CPU time per example
     cores: QuantityRange | None  # cores of one host that its input keeps busy
     host_rate: QuantityRange | None  # examples per second of one input pipeline on a host

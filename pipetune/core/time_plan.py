@@ -115,6 +115,7 @@ COMPARISON = Measurement(Part.SEARCH, 5.0, most=20.0, least=4.0)  # of one plan;
 MEMORY_GROWTH = Measurement(Part.INFORMATION, 2.5, most=2.5)
 READ_SWEEPS = Measurement(Part.INFORMATION, 3.0, most=5.0)
 EPOCHS = Measurement(Part.INFORMATION, 6.0, most=6.0)
+STEP_SERIES = Measurement(Part.INFORMATION, 5.0, most=5.0)
 STEPS_PER_CALL = Measurement(Part.INFORMATION, 5.0, most=6.0)
 
 

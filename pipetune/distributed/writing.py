@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import tensorflow as tf
+
 from pipetune.core.distribution import DeliveryMode, ElementBytes, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.files import write_text
@@ -252,7 +254,7 @@ def distribute(
         refuse_all(*looks)
         found = parts.collect(source, tuned)
         weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
-        known = Known(script, batch_bytes=weighed)
+        known = Known(script, batch_bytes=weighed, tensorflow=tf.__version__)
         written = chosen.emit(found.parts, known)
         counted = count_deliveries(chosen, written, source, tuned, parameter=found.parameter)
     except (CannotExpress, CannotReplay) as error:

@@ -312,6 +312,11 @@ class PairedRuns:
         return sample.counts_for_last_batch(self.sides[0].pipeline, starts[0], rests, available=available)
 
     @property
+    def out_of_time(self) -> bool:
+        """Whether fewer elements than wanted were recorded, because the time was over."""
+        return any(recording.out_of_time for recording in self.recordings.values())
+
+    @property
     def shortage(self) -> str:
         """Why the sample is too short to show what the pipelines yield; empty if it is long enough."""
         for name, recording in self.recordings.items():

@@ -309,7 +309,7 @@ class EqualityProof:
             return failure
         whole = first.complete and second.complete
         if both == 0 and not self._is_empty():
-            return EqualityCheck("values", None, self._runs.shortage or "the sample yielded no element")
+            return self._no_element("values", whole=whole)
         if not whole and self._runs.whole_epochs:
             return EqualityCheck("values", None, f"time ran out after {both} elements", late=True)
         if first.errors:
@@ -322,6 +322,12 @@ class EqualityProof:
         self.elements = max(self.elements, both)
         self.epochs = max(1, self.epochs)
         return EqualityCheck("values", True, f"{both} elements")
+
+    def _no_element(self, name: str, *, whole: bool) -> EqualityCheck:
+        """The check of runs without an element, which more time would give where the time was over."""
+        if self._runs.out_of_time or not whole:
+            return EqualityCheck(name, None, "time ran out before the first element", late=True)
+        return EqualityCheck(name, None, self._runs.shortage or "the sample yielded no element")
 
     def _epochs(self, one: PinnedDataset, other: PinnedDataset, pins: PinningOptions, until: float) -> EqualityCheck:
         """Compares `EPOCHS` whole epochs."""
@@ -338,9 +344,10 @@ class EqualityProof:
         if failure is not None:
             return failure
         both = min(len(first.hashes), len(second.hashes))
+        whole = first.complete and second.complete
         if both == 0 and not self._is_empty():
-            return EqualityCheck("epochs", None, "the sample yielded no element")
-        if not (first.complete and second.complete):
+            return self._no_element("epochs", whole=whole)
+        if not whole:
             agree = "" if self._runs.whole_epochs else f"; the first {both} elements agree"
             return EqualityCheck("epochs", None, f"time ran out before three epochs were compared{agree}", late=True)
         self.elements = max(self.elements, both)

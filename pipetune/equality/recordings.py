@@ -26,6 +26,7 @@ class RecordedElements:
     positions: tuple[int, ...] = ()  # index in the dataset of each element of a pass
     rows: Any = None  # for in-memory arrays: the rows of one pass, stacked; `passes` is then empty
     generated: bool = False  # the elements are generated, not the user's
+    out_of_time: bool = False  # more elements were wanted
 
     def __len__(self) -> int:
         return len(self.positions) if self.rows is not None else len(self.passes[0])
@@ -85,7 +86,10 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
         found = found[:1]
     spread = bool(positions) and positions[-1] >= len(positions)
     places = "all" if complete else "start, middle and end" if spread else "start"
-    return RecordedElements(dataset.element_spec, tuple(found), complete, places, error, tuple(positions))
+    out_of_time = not (complete or error) and len(positions) < count and time.monotonic() >= first_deadline
+    return RecordedElements(
+        dataset.element_spec, tuple(found), complete, places, error, tuple(positions), out_of_time=out_of_time
+    )
 
 
 class PassCounter:

@@ -19,7 +19,7 @@ from pipetune.core.errors import CannotReplay, StepFailed
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.results import AutotuneValues, Comparison, RunFailed, StepRaised, Window
+from pipetune.core.results import AutotuneValues, Comparison, RunFailed, StepRaised, StepSeries, Window
 from pipetune.equality import compare
 from pipetune.equality.compare import replica_check
 from pipetune.measure.autotune_log import ParameterLog, log_parameters
@@ -171,6 +171,36 @@ class TensorFlowRunner:
             StepFailed: the step raised.
         """
         return self._train(self.training_dataset(None), steps, as_written=True)
+
+    def record_steps(self, plan: Plan, *, steps: int, seconds: float) -> StepSeries:
+        """Returns single training steps on the pipeline with `plan` applied, with the script's own shuffle buffers.
+
+        If a new shape was compiled in one of them, they are taken again, as a window is, as far as there is time.
+
+        Args:
+            plan: the plan.
+            steps: number of steps, at most.
+            seconds: what they may take; what is built before, such as a cache of the plan, takes longer.
+
+        Raises:
+            RunFailed: the pipeline cannot be built, or a step or its input raised.
+        """
+        cut = self.cut
+        if cut.sizes:
+            self.cut = CutBuffers(self.source)
+        try:
+            dataset = self.training_dataset(plan)
+            self.drop_file_caches()
+            end = time.perf_counter() + seconds
+            with self.measuring():
+                series = self.consumer.record_steps(dataset, steps=steps, seconds=seconds)
+                left = end - time.perf_counter()
+                if series.compile_seconds and left > sum(series.step_seconds) - series.compile_seconds:
+                    series = self.consumer.record_steps(dataset, steps=steps, seconds=left)
+            return series
+        finally:
+            if cut.sizes:
+                self.cut = cut
 
     def training_dataset(self, plan: Plan | None) -> Any:
         """Returns the dataset of training windows: the pipeline under `plan`, or one cached batch if it is None.

@@ -109,13 +109,13 @@ def _cpu_seconds(form: PipelineVariant, why: str) -> QuantityRange | None:
     if window:
         found.append(window * 1e-6)
     whole = form.profile.input_cpu_seconds
-    if form.variant == "as written" and whole:
+    if form.variant == "current" and whole:
         found.append(whole / form.examples_per_element)
     elif not why:
         found.append(form.predict_on(1).cpu_seconds / form.examples_per_element)
     if not found or max(found) <= 0:
         return None
-    measured = bool(window) or form.variant == "as written"
+    measured = bool(window) or form.variant == "current"
     note = "the process with its threads busy, and one after another" if len(found) == 2 and measured else ""
     return QuantityRange(min(found), max(found), Origin.MEASURED if measured else Origin.PREDICTED, note)
 
@@ -338,7 +338,7 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
     if profile is None:
         raise ValueError("a dataset without a profile")
     forms = [
-        PipelineVariant("as written", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)
+        PipelineVariant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)
     ]
     if result.plan is not None and result.tuned is not None:
         forms.append(PipelineVariant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))

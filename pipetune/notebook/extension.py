@@ -6,10 +6,12 @@ TensorFlow is not imported here; recording begins once the notebook imports it.
 from __future__ import annotations
 
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
 from pipetune.capture.imports import ImportWatcher
+from pipetune.core import requirements
 
 
 class Extension:
@@ -83,6 +85,9 @@ def pipetune(line: str, cell: str) -> object:
     --allow CONSENT   consent beyond the default: statistical, reorder, approximate, python-parallel, file-cache;
                       several with commas
     """
+    warning = requirements.require_tensorflow()
+    if warning:
+        warnings.warn(warning, stacklevel=2)
     from pipetune.notebook import magic
 
     return magic.run(line, cell)

@@ -17,7 +17,7 @@ def accelerator_facts(session: Session) -> tuple[Fact, ...]:
     if machine.device != "gpu":
         sees_one = any(":GPU:" in name for name in machine.devices)
         why = "the CPU was the target" if sees_one else "TensorFlow sees none here"
-        return (Fact("Accelerator", NOT_ON_A_GPU, f"{why}; beside one, a step takes another time"),)
+        return (Fact("Accelerator", NOT_ON_A_GPU, f"{why}; with one, a step takes another time"),)
     transfer = dataset.profile.transfer if dataset and dataset.profile else None
     if transfer is None:
         return (Fact("Copy to the device", "not measured"),)

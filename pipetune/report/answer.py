@@ -71,7 +71,9 @@ def _patch(session: Session, places: Places) -> Iterator[Block]:
         yield Sentence(f"No patch: {why_no_patch(session)}.")
     if patch is not None and not _withheld(patch):
         for rejection in patch.not_covered:
-            yield Sentence(f"Not in the patch: {words.clean(rejection.rule)}. {places.said(rejection.why)}", quiet=True)
+            yield Sentence(
+                f"Not in the patch: {words.clean(rejection.rule)}. {places.sentence(rejection.why)}", quiet=True
+            )
 
 
 def _withheld(patch: PatchResult | None) -> bool:

@@ -1,4 +1,4 @@
-"""pipetune beside its rivals: the workloads of `pipetune bench` for the terminal and as Markdown."""
+"""pipetune and its rivals: the workloads of `pipetune bench` for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ QUICK_EXPLAINED = (
 _HEAD = ("", "examples/s", "CPU", "first batch", "memory", "pipetune over it")
 _SUMMARY_HEAD = ("workload", "examples/s", "defaults", "autotune", "best rival", "training", "plan")
 _SUMMARY_SAYS = (
-    "How many times as fast pipetune's plan is as the script as written, AUTOTUNE everywhere and its best rival, the "
-    "input alone; the same of the script's training step over as written; how long `pipetune analyze` took."
+    "How many times as fast pipetune's plan is as the current script, AUTOTUNE everywhere and its best rival, the "
+    "input alone; the same of the script's training step over the current one; how long `pipetune analyze` took."
 )
 
 
@@ -70,7 +70,7 @@ def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None, wi
 def markdown_text(benchmarks: Benchmarks) -> str:
     """All of it as Markdown."""
     option = " --quick" if benchmarks.quick else ""
-    lines = ["# pipetune beside its rivals", "", f"`pipetune bench{option}`, pipetune {benchmarks.version}."]
+    lines = ["# pipetune and its rivals", "", f"`pipetune bench{option}`, pipetune {benchmarks.version}."]
     if benchmarks.machine is not None:
         lines.append(machine_line(benchmarks.machine))
     took = f" Measured in {words.seconds(benchmarks.seconds)}, {words.clean(benchmarks.date)}."
@@ -122,10 +122,10 @@ def _rival_rows(result: WorkloadResult) -> list[tuple[str, ...]]:
         rows.append(
             (
                 name,
-                _told(rate.examples_per_second, words.significant),
-                _told(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
-                _told(rate.first_batch_seconds, words.seconds),
-                _told(rate.peak_rss_mib, words.mebibytes),
+                _shown(rate.examples_per_second, words.significant),
+                _shown(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
+                _shown(rate.first_batch_seconds, words.seconds),
+                _shown(rate.peak_rss_mib, words.mebibytes),
                 "" if name == PIPETUNE else _interval(ratio),
             )
         )
@@ -140,12 +140,12 @@ def _summary_rows(workloads: Sequence[WorkloadResult]) -> list[tuple[str, ...]]:
         rows.append(
             (
                 words.clean(one.name),
-                _told(ours.examples_per_second if ours else None, words.significant),
+                _shown(ours.examples_per_second if ours else None, words.significant),
                 _short(one.ratio_over.get("defaults")),
                 _short(one.ratio_over.get("autotune")),
                 f"{_short(one.ratio_over[best])} {best}" if best else MISSING,
                 _short(one.end_to_end),
-                _told(one.plan_seconds, lambda value: f"{value:.0f} s"),
+                _shown(one.plan_seconds, lambda value: f"{value:.0f} s"),
             )
         )
     return rows
@@ -153,27 +153,27 @@ def _summary_rows(workloads: Sequence[WorkloadResult]) -> list[tuple[str, ...]]:
 
 def _remarks(result: WorkloadResult) -> list[str]:
     """What the plan does, what is left of it without a cache, what went wrong."""
-    said = []
+    remarks = []
     if result.rewrites:
         equal = result.equality or {}
         proof = f"; data {'equal' if equal.get('equal') else 'not proven equal'}" if equal else ""
-        said.append(f"Plan: {', '.join(result.rewrites)}{proof}.")
+        remarks.append(f"Plan: {', '.join(result.rewrites)}{proof}.")
     if result.rewrites_without_cache:
-        said.append("Without caches: " + ", ".join(result.rewrites_without_cache) + ".")
+        remarks.append("Without caches: " + ", ".join(result.rewrites_without_cache) + ".")
     if result.why:
-        said.append(words.sentence(result.why))
+        remarks.append(words.sentence(result.why))
     for name, use in result.caches.items():
         bare = result.without_cache.get("defaults") if name == PIPETUNE else None
         left = f" Without it {_interval(bare)} over defaults." if bare is not None and use.counts else ""
         kept = "" if use.counts else " It was measured without it."
-        said.append(f"The cache of {name}: {use.why}{kept}{left}")
+        remarks.append(f"The cache of {name}: {use.why}{kept}{left}")
     if result.end_to_end is not None:
-        said.append(f"Training step: {_interval(result.end_to_end)} over the script as written.")
-    said += [f"{name} could not be run: {words.sentence(why)}" for name, why in result.failed.items()]
-    return [*said, *result.notes]
+        remarks.append(f"Training step: {_interval(result.end_to_end)} over the current script.")
+    remarks += [f"{name} could not be run: {words.sentence(why)}" for name, why in result.failed.items()]
+    return [*remarks, *result.notes]
 
 
-def _told(value: float | None, in_words: Callable[[float], str]) -> str:
+def _shown(value: float | None, in_words: Callable[[float], str]) -> str:
     return MISSING if value is None else in_words(value)
 
 

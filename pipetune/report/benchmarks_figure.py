@@ -44,7 +44,7 @@ def write_figure(benchmarks: Benchmarks, path: Path) -> None:
         axes.axvline(1.0, color="black", linewidth=0.8)
         axes.set_yticks(range(len(workloads)), [words.clean(one.name) for one in workloads])
         axes.set_ylim(len(workloads) - 0.4, -0.6)
-        axes.set_xlabel("examples per second over the script as written (defaults), input alone")
+        axes.set_xlabel("examples per second over the current script (defaults), input alone")
         _ticks(axes)
         _legend(axes)
         save_canvas(canvas, path, format=path.suffix.removeprefix("."))

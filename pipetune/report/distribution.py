@@ -10,7 +10,7 @@ from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Listing, Row, Section, Sentence, Table
 from pipetune.report.places import Places
-from pipetune.report.shards import coverage_blocks, division_sentence, said
+from pipetune.report.shards import coverage_blocks, coverage_sentence, division_sentence
 
 
 def distribution(session: Session, places: Places) -> Section | None:
@@ -32,18 +32,18 @@ def distribution(session: Session, places: Places) -> Section | None:
 def form_sentence(form: DistributedResult, places: Places) -> str:
     """Whether every element comes once, in a sentence; that the module was not written, where it was not."""
     if not form.file and form.notes:
-        return f"Not written. {places.said(form.notes[0])}"
-    return _coverage_sentence(form)
+        return f"Not written. {places.sentence(form.notes[0])}"
+    return _checked_sentence(form)
 
 
 def _form(form: DistributedResult, places: Places) -> Iterator[Block]:
     yield Sentence(f"{form_sentence(form, places)} {places.file(form.file)}".strip())
-    yield from (Sentence(places.said(line)) for line in form.advice)
+    yield from (Sentence(places.sentence(line)) for line in form.advice)
     if form.companions:
         beside = words.joined([Path(name).name for name in form.companions])
         yield Sentence(f"Next to it: {words.clean(beside)}.", quiet=True)
     for note in form.notes if form.file else form.notes[1:]:
-        yield Sentence(places.said(note), quiet=True)
+        yield Sentence(places.sentence(note), quiet=True)
     if form.checks:
         yield Table("One epoch over all workers", _COLUMNS, tuple(_check(check) for check in form.checks))
     if form.as_written is not None and form.as_written.coverage is None:
@@ -51,7 +51,7 @@ def _form(form: DistributedResult, places: Places) -> Iterator[Block]:
 
 
 def _parts(form: DistributedResult, places: Places) -> Iterator[Section]:
-    found = [("", coverage, said(coverage)) for coverage in form.coverage]
+    found = [("", coverage, coverage_sentence(coverage)) for coverage in form.coverage]
     current = form.as_written
     if current is not None and current.coverage is not None:
         sentence = f"The script as it is: {division_sentence(current)}"
@@ -86,15 +86,15 @@ def _count(value: int | None) -> Cell:
     return Cell(("no", "yes")[value] if isinstance(value, bool) else f"{value:,}")
 
 
-def _coverage_sentence(form: DistributedResult) -> str:
+def _checked_sentence(form: DistributedResult) -> str:
     covered = [check for check in form.checks if check.missing == 0 and check.duplicated == 0]
     counts = words.joined([f"{check.workers:,}" for check in covered])
     if not form.checks:
         return "Its coverage was not checked."
     if len(covered) < len(form.checks):
-        unknown = all(check.missing is None for check in form.checks)
-        told = "Which elements come was not counted" if unknown else "Not every element comes exactly once per epoch"
-        return f"{told}: see the table."
+        if all(check.missing is None for check in form.checks):
+            return "Which elements come was not counted: see the table."
+        return "Not every element comes exactly once per epoch: see the table."
     if all(check.everything for check in form.checks):
         return f"Every element once per epoch from each of {counts} workers, checked by running them."
     return f"Every element once per epoch with {counts} workers, checked in process."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pipetune.core.edits import (
     HEAD_PREFIX,
     Edit,
@@ -17,9 +19,45 @@ from pipetune.core.edits import (
     SetOption,
     SplitFunction,
 )
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
 from pipetune.report import words
-from pipetune.report.why import argument_list, argument_words
+
+_TUNABLE = frozenset({"num_parallel_calls", "buffer_size", "cycle_length", "num_parallel_reads"})
+_SHOWN_ARGUMENTS = (
+    "num_parallel_calls",
+    "num_parallel_reads",
+    "cycle_length",
+    "block_length",
+    "buffer_size",
+    "batch_size",
+    "count",
+    "drop_remainder",
+    "deterministic",
+    "reshuffle_each_iteration",
+    "shuffle",
+    "size",
+    "shift",
+)
+# Left out where they say nothing; `shuffle=True` of list_files is a default few know of and is shown.
+_DEFAULTS: Mapping[str, bool] = {"drop_remainder": False, "reshuffle_each_iteration": True}
+
+
+def argument_words(name: str, value: Value) -> str:
+    """`num_parallel_calls=AUTOTUNE`, `batch_size=32`."""
+    if value == AUTOTUNE and not isinstance(value, bool) and name in _TUNABLE:
+        return f"{name}=AUTOTUNE"
+    if value == INFINITE and not isinstance(value, bool) and name == "count":
+        return "count=infinite"
+    return words.clean(f"{name}={value}")
+
+
+def argument_list(arguments: Mapping[str, Value]) -> str:
+    return ", ".join(
+        argument_words(name, arguments[name])
+        for name in _SHOWN_ARGUMENTS
+        if arguments.get(name) is not None and arguments[name] is not _DEFAULTS.get(name)
+    )
+
 
 SAFETY_WORDS = {
     Safety.EXACT: "exact",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
+from pipetune.report.accelerator import accelerator_facts
 from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Section, Sentence, Table, missing_or
 from pipetune.report.granted import load_fact, sides
 from pipetune.report.places import Places, script_words, shell
@@ -50,7 +51,7 @@ def _machine(session: Session) -> Iterator[Block]:
     if session.machine is None:
         yield Sentence("The machine was not recorded.", quiet=True)
     else:
-        yield Facts(tuple(machine_facts(session.machine, session.load)))
+        yield Facts((*machine_facts(session.machine, session.load), *accelerator_facts(session)))
     yield from (Facts(facts) for facts in (phases(session), suppressed(session)) if facts)
     if script := script_words(session):
         yield Commands((Fact(shell("pipetune", "analyze", *script), "what was run"),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipetune.core.results import Comparison
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
 from pipetune.report.blocks import Block, Checks, Section, Sentence
@@ -27,10 +28,15 @@ def equality(result: DatasetResult) -> Section | None:
     return Section("equality", "Same data: what was compared", tuple(_blocks(result)), folded=True)
 
 
+def comparison_of(result: DatasetResult) -> Comparison | None:
+    """The comparison of the plan to show: of the proven one, else of the candidate; None if there is none."""
+    if result.comparison is None and result.candidate is not None:
+        return result.candidate.comparison
+    return result.comparison
+
+
 def equality_sentence(result: DatasetResult) -> str:
-    comparison = result.comparison
-    if comparison is None and result.candidate is not None:
-        comparison = result.candidate.comparison
+    comparison = comparison_of(result)
     if comparison is None:
         return "The data was not compared."
     extent = f"{words.count(comparison.elements, 'element')} over {words.count(comparison.epochs, 'epoch')}"
@@ -43,9 +49,7 @@ def equality_sentence(result: DatasetResult) -> str:
 
 def _blocks(result: DatasetResult) -> Iterator[Block]:
     yield Sentence(equality_sentence(result))
-    comparison = result.comparison
-    if comparison is None and result.candidate is not None:
-        comparison = result.candidate.comparison
+    comparison = comparison_of(result)
     if comparison is not None and comparison.checks:
         yield Checks(
             "Checks",

@@ -27,7 +27,7 @@ def verdict(sizing: Sizing) -> str:
     )
     if feed.host_rate is None:
         why = f": {words.clean(feed.why)}" if feed.why else ""
-        return words.sentence(f"whether {host} feeds {replicas} cannot be told{why}")
+        return words.sentence(f"whether {host} feeds {replicas} is unknown{why}")
     form = f", {feed.variant}," if len(sizing.feeds) > 1 else ""
     delivers = f"the input{form} delivers {span(feed.host_rate, words.rate)} there"
     match feed.can_feed(job.replicas_on_full_host):
@@ -45,13 +45,13 @@ def advice(sizing: Sizing, result: DatasetResult, places: Places) -> str:
     job, feed = sizing.job, sizing.best_requirements
     if feed.host_rate is None or feed.can_feed(job.replicas_on_full_host):
         return ""
-    said = []
+    parts = []
     most = feed.most_rate
     if feed.cores is not None and not (most is not None and most.high < job.host_rate):
-        said.append(f"A host needs {span(feed.cores, words.significant)} cores for its input alone.")
+        parts.append(f"A host needs {span(feed.cores, words.significant)} cores for its input alone.")
     if most is not None and most.low < job.host_rate:
         enough = "No number of cores is enough" if most.high < job.host_rate else "Cores may not be enough"
-        said.append(
+        parts.append(
             f"{enough}: {named(feed.most_node, result, places)} holds an input pipeline to {span(most, words.rate)}. "
             f"{_more_calls(feed.most_node, result)}"
             "Fewer replicas on a host, or a process for each, gives it less to feed."
@@ -59,11 +59,11 @@ def advice(sizing: Sizing, result: DatasetResult, places: Places) -> str:
     if feed.service_workers is not None:
         workers = span(feed.service_workers, lambda value: f"{value:,.0f}")
         each = f"{words.plain(job.worker_cores)} core{'' if job.worker_cores == 1 else 's'}"
-        said.append(
+        parts.append(
             f"tf.data service would take {workers} workers of {each} for the whole job; what sending costs comes on "
             f"top, on both sides{_too_much_to_send(sizing)}."
         )
-    return " ".join(said)
+    return " ".join(parts)
 
 
 def _too_much_to_send(sizing: Sizing) -> str:

@@ -39,7 +39,7 @@ def _blocks(use: FileUse, places: Places) -> Iterator[Block]:
         yield Facts(facts)
     for sweep in use.sweeps:
         yield _sweep(sweep)
-    yield from (Sentence(places.said(note), quiet=True) for note in use.notes)
+    yield from (Sentence(places.sentence(note), quiet=True) for note in use.notes)
 
 
 def _which(use: FileUse, places: Places) -> str:
@@ -94,8 +94,8 @@ def _facts(use: FileUse) -> Iterator[Fact]:
         yield Fact("Read per element of the output", sizes.text, note)
     for label, value, note in (
         ("Needed", use.needed, "so that the model never waits"),
-        ("Reached", use.reached, "input alone, as written"),
-        ("Reached in training", use.reached_training, "as written"),
+        ("Reached", use.reached, "current input alone"),
+        ("Reached in training", use.reached_training, "current pipeline"),
         ("Storage delivers", use.storage_bytes_per_second, "the files' bytes, nothing done with them"),
     ):
         if value is not None:

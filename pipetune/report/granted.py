@@ -103,7 +103,7 @@ def settings(machine: Machine) -> Iterator[Fact]:
 
 
 def load_fact(load: CpuLoad | None) -> Fact | None:
-    """Who used the cores while measuring: "the neighbours took 12 %"."""
+    """Who used the cores while measuring: "other processes took 12 %"."""
     if load is None:
         return None
     cores = words.count(load.cores, "core")
@@ -118,7 +118,7 @@ def load_fact(load: CpuLoad | None) -> Fact | None:
             stopped += f", {words.seconds(load.throttled_seconds)} in all"
         parts.append(stopped)
     note = "; ".join(parts)
-    return Fact("Load while measuring", f"the neighbours took {words.percent(load.others_share)}", note)
+    return Fact("load while measuring", f"other processes took {words.percent(load.others_share)}", note)
 
 
 def _exceeds(threads: float | None, machine: Machine) -> bool:

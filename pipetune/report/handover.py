@@ -33,7 +33,7 @@ def handover(found: InputDistribution | None) -> str:
         return f"{strategy} trains in {found.workers} processes, each of which builds a pipeline of its own."
     if found.how == COORDINATOR:
         return (
-            f"{strategy} builds the dataset anew on each of its {found.workers} workers, by {COORDINATOR}: nothing is "
+            f"{strategy} builds the dataset again on each of its {found.workers} workers, by {COORDINATOR}: nothing is "
             "divided or sharded."
         )
     if found.how == FUNCTION:

@@ -124,7 +124,7 @@ def _candidate(candidate: Candidate, places: Places) -> Headline:
     rules = words.joined(list(dict.fromkeys(one.rule for one in candidate.plan.rewrites)))
     span = f"{gain.span.replace(' to ', 'x to ')}x in 80 of 100 cases"
     chance = f"The chance of a gain above 3 % is {words.percent(candidate.probability)}."
-    details = [places.said(candidate.why)]
+    details = [places.sentence(candidate.why)]
     if not candidate.diff:
         details.append("The source cannot express the change.")
     if candidate.likely:

@@ -20,6 +20,7 @@ from pipetune.report.memory import memory
 from pipetune.report.places import WITHHELD, Places, places_of, script_words
 from pipetune.report.predictions import predictions
 from pipetune.report.step_times import step_times
+from pipetune.report.steps import steps
 from pipetune.report.tensorflow_work import tensorflow_work
 from pipetune.report.throughput import throughput
 from pipetune.report.tried import changes_table, tried
@@ -31,7 +32,7 @@ def page(session: Session) -> Page:
     places = places_of(session)
     found = headline(session, places)
     times = step_times(session)
-    parts = [answer(session, places, found, times), why(session, places), tried(session, places)]
+    parts = [answer(session, places, found, times), why(session, places), steps(session), tried(session, places)]
     if outcome_of(session) is SessionOutcome.NOT_INPUT_BOUND:  # the rest matters to few
         parts = [part if part is None or part.id == "answer" else _folded(part) for part in parts]
     rest = (function(session, places) for function in (warnings, advice, distribution, details))
@@ -74,7 +75,12 @@ def advice(session: Session, places: Places) -> Section | None:
 
 def _notices(id: str, title: str, findings: Sequence[Finding], places: Places) -> Section | None:
     notices = tuple(
-        Notice(words.clean(one.code), places.place(one.file, one.line), places.said(one.message), places.said(one.hint))
+        Notice(
+            words.clean(one.code),
+            places.place(one.file, one.line),
+            places.sentence(one.message),
+            places.sentence(one.hint),
+        )
         for one in findings
     )
     return Section(id, title, notices) if notices else None

@@ -10,6 +10,7 @@ from pipetune.core.session import PatchResult, Session, SessionOutcome, has_acce
 from pipetune.core.summary import location_of
 from pipetune.report import words
 from pipetune.report.blocks import Checks, Diff, Hunk
+from pipetune.report.equality import comparison_of
 from pipetune.report.places import Places
 from pipetune.report.values import interval
 
@@ -75,11 +76,10 @@ def _gains(session: Session, file: str, first: int, length: int) -> tuple[str, .
 def checks(session: Session) -> Checks | None:
     """Returns whether the change is safe: data, order, memory, and whether the patched script was run."""
     result = session.main_dataset
-    candidate = session.candidate
-    if result is None or (result.plan is None and candidate is None):
+    if result is None or (result.plan is None and result.candidate is None):
         return None
     answers = []
-    comparison = result.comparison if candidate is None else candidate.comparison
+    comparison = comparison_of(result)
     if comparison is not None:
         elements, epochs = words.count(comparison.elements, "element"), words.count(comparison.epochs, "epoch")
         state = "yes" if comparison.equal else "no"

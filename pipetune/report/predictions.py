@@ -56,15 +56,15 @@ def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
 
 def _as_shown(result: DatasetResult) -> list[PredictedRate]:
     """Every plan once, with the rate that the table of throughput shows where it has one."""
-    named = {name: label for name, label, _ in VARIANTS}
+    variants = {label: name for name, label, _ in VARIANTS}
     found = []
     for rate in result.predictions:
         if result.plan is not None and rate.plan == result.plan.key:
             continue
-        shown = result.rates.get(rate.name)
+        shown = result.rates.get(variants.get(rate.name, ""))
         if shown is not None and shown.examples_per_second is not None:
             rate = replace(rate, measured=shown.examples_per_second)
-        found.append(replace(rate, name=named.get(rate.name, rate.name)))
+        found.append(rate)
     tuned = result.rates.get("tuned")
     if found and tuned is not None and result.plan is not None and tuned.examples_per_second is not None:
         key = result.plan.key

@@ -40,6 +40,7 @@ _STEPS = {
     "emission": "trying changes",
     "validation": "trying changes",
     "verification": "proving the patch",
+    "steps": "measuring details",
     "memory": "measuring details",
     "course": "measuring details",
     "report": "writing the report",

@@ -9,20 +9,25 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.files import write_text
 from pipetune.core.session import Session
 
-FORMATS = ("html", "markdown", "json", "csv", "text")
+FORMATS = ("html", "markdown", "json", "csv", "text", "trace")
 
 
-def render_text(session: Session, format: str) -> str:
+def render_text(session: Session, format: str, *, editor: str = "vscode") -> str:
     """The session as text in `format`, one of `FORMATS`.
 
+    Args:
+        session: what is rendered.
+        format: of the text.
+        editor: what a place in the source opens in html, a key of `report.html.EDITORS`.
+
     Raises:
-        PipetuneError: the format is not known.
+        PipetuneError: the format is not known, or a trace is wanted and no steps were recorded.
     """
     match format:
         case "html":
             from pipetune.report.html import html
 
-            return html(session)
+            return html(session, editor=editor)
         case "markdown":
             from pipetune.report.markdown import markdown
 
@@ -35,6 +40,10 @@ def render_text(session: Session, format: str) -> str:
             from pipetune.report.tabular import csv
 
             return csv(session)
+        case "trace":
+            from pipetune.report.trace import trace
+
+            return trace(session)
         case "text":
             from pipetune.report.terminal import report_text
 
@@ -42,12 +51,12 @@ def render_text(session: Session, format: str) -> str:
     raise PipetuneError(f"There is no report format {format!r}.", hint=f"Choose one of {', '.join(FORMATS)}.")
 
 
-def render(session: Session, format: str, path: str | os.PathLike[str]) -> Path:
+def render(session: Session, format: str, path: str | os.PathLike[str], *, editor: str = "vscode") -> Path:
     """Write the session in `format` to `path`, whole or not at all; returns the path.
 
     Raises:
         PipetuneError: the format is not known, or the file cannot be written.
     """
     target = Path(path)
-    write_text(target, render_text(session, format))
+    write_text(target, render_text(session, format, editor=editor))
     return target

@@ -47,7 +47,7 @@ class RungRow:
     needed: str
     delivered: str
     held_by: str
-    asked: bool  # it is the size that was asked about
+    requested: bool  # it is the size in question
 
 
 @dataclass(frozen=True)
@@ -132,5 +132,5 @@ def _rung(one: JobSize, sizing: Sizing) -> RungRow:
         needed=words.rate(one.needed),
         delivered="-" if one.delivered is None else words.rate(one.delivered),
         held_by=_HELD_BY[one.held_by] if one.held_by is not None else "",
-        asked=one.replicas == sizing.job.replicas,
+        requested=one.replicas == sizing.job.replicas,
     )

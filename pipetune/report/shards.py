@@ -11,8 +11,8 @@ from pipetune.report.blocks import Band, Bands, Block, Cell, Column, Row, Senten
 from pipetune.report.values import Fact
 
 _TOLD = {
-    ElementIdentity.INDEX: "Elements were told apart by a number given to each as it was read.",
-    ElementIdentity.DIGEST: "Elements were told apart by their values; equal ones are counted together.",
+    ElementIdentity.INDEX: "Elements were distinguished by a number given to each as it was read.",
+    ElementIdentity.DIGEST: "Elements were distinguished by their values; equal ones are counted together.",
     ElementIdentity.NAME: "Files were counted, by their names, not what is in them.",
     ElementIdentity.ARITHMETIC: "Nothing was run for this: it follows from how TensorFlow 2.21 divides data.",
 }
@@ -29,7 +29,7 @@ _MEANINGS = (
 _HOW = {
     "": "Each of {workers} builds the script's pipeline for itself.",
     "FILE": "TensorFlow gives each of {workers} files of its own (auto_shard_policy FILE).",
-    "DATA": "Each of {workers} reads all of the data and leaves to the others what is theirs (auto_shard_policy DATA).",
+    "DATA": "Each of {workers} reads all of the data and leaves to the others their part (auto_shard_policy DATA).",
     "OFF": "TensorFlow divides nothing between {workers} (auto_shard_policy OFF).",
 }
 
@@ -47,7 +47,7 @@ def division_sentence(found: OriginalSharding | None) -> str:
             size = f"{words.count(found.files, 'file')}, {words.byte_size(found.file_bytes or 0)}"
             parts.append(f"Each reads all of {size} (auto_shard_policy {found.policy}).")
         return " ".join(parts)
-    return f"{_HOW[found.policy].format(workers=workers)} {said(found.coverage)}"
+    return f"{_HOW[found.policy].format(workers=workers)} {coverage_sentence(found.coverage)}"
 
 
 def coverage_blocks(found: Sequence[tuple[str, Coverage, str]]) -> Iterator[Block]:
@@ -90,10 +90,10 @@ def bands(found: Coverage) -> Bands:
 
 def coverage_table(found: Sequence[tuple[str, Coverage, str]]) -> Table:
     """The numbers of these coverages, a row each; what was not counted shows as a dash."""
-    told = [(title or _workers(coverage), facts(coverage)) for title, coverage, _ in found]
-    columns = tuple(dict.fromkeys(fact.label for _, one in told for fact in one))
+    numbers = [(title or _workers(coverage), facts(coverage)) for title, coverage, _ in found]
+    columns = tuple(dict.fromkeys(fact.label for _, one in numbers for fact in one))
     rows = []
-    for title, one in told:
+    for title, one in numbers:
         texts = {fact.label: fact.text for fact in one}
         cells = (Cell(texts[column]) if column in texts else Cell(why="it was not counted") for column in columns)
         rows.append(Row((Cell(title), *cells)))
@@ -101,7 +101,7 @@ def coverage_table(found: Sequence[tuple[str, Coverage, str]]) -> Table:
     return Table("An epoch, in elements", titles, tuple(rows))
 
 
-def said(found: Coverage) -> str:
+def coverage_sentence(found: Coverage) -> str:
     """The coverage in a sentence or two."""
     noun = "file" if found.counted == "files" else "element"
     what = f"the first {words.count(found.elements, noun)}" if found.counted.startswith("first") else ""

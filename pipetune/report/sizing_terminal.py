@@ -68,7 +68,7 @@ def _scaling(view: ScalingView) -> Iterator[RenderableType]:
     table.add_row(*(Text(name, style="bold") for name in ("replicas", "hosts", "needed", "delivered", "held back by")))
     for rung in view.rungs:
         cells = (rung.replicas, rung.hosts, rung.needed, rung.delivered, rung.held_by)
-        table.add_row(*cells, style="bold" if rung.asked else "")
+        table.add_row(*cells, style="bold" if rung.requested else "")
     yield Text()
     yield _indented(table)
 

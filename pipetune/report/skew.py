@@ -38,17 +38,17 @@ def _apart(found: InputSkew) -> str:
     if slowest is None or ratio is None:
         return ""
     fastest = min(one.seconds for one in found.measured_inputs)
-    said = (
+    text = (
         f"Input skew: each alone, the inputs of {len(found.measured_inputs)} workers take {words.seconds(fastest)} to "
         f"{words.seconds(slowest.seconds)} a step"
     )
     if found.is_certain:
-        said += f", worker {slowest.worker} {words.ratio(ratio)} the median, and every step waits for it"
+        text += f", worker {slowest.worker} {words.ratio(ratio)} the median, and every step waits for it"
     else:
-        said += ", no further apart than the rounds of one worker"
+        text += ", no further apart than the rounds of one worker"
     if first is not None:
-        said += f"; the last worker's first batch comes {words.seconds(first)} after the first's"
-    return f"{said}."
+        text += f"; the last worker's first batch comes {words.seconds(first)} after the first's"
+    return f"{text}."
 
 
 def _why(reason: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval
-from pipetune.core.session import DatasetResult, Session, TrainingResult
+from pipetune.core.session import Session, TrainingResult
 from pipetune.report import skew, words
 from pipetune.report.blocks import Bar, Bars, Part
 from pipetune.report.values import Figure, figure, interval
@@ -117,7 +117,7 @@ def step_bars(times: StepTimes) -> Bars | None:
     if not rows or times.current is None:
         return None
     longest = max(step for _, step in rows)
-    bars, kinds, said = [], set(), []
+    bars, kinds, texts = [], set(), []
     for label, step in rows:
         parts = _parts(times, step, current=label == "current")
         kinds |= {kind for kind, _ in parts}
@@ -129,12 +129,12 @@ def step_bars(times: StepTimes) -> Bars | None:
                 marked=label == "tuned",
             )
         )
-        said.append(f"{label} {words.seconds(step)}")
+        texts.append(f"{label} {words.seconds(step)}")
     return Bars(
         tuple(bars),
         legend=tuple((kind, meaning) for kind, meaning in _LEGEND.items() if kind in kinds),
         limit=None if times.model is None else times.model / longest,
-        sentence=f"Time per training step: {', '.join(said)}.",
+        sentence=f"Time per training step: {', '.join(texts)}.",
     )
 
 
@@ -149,9 +149,3 @@ def _parts(times: StepTimes, step: float, *, current: bool) -> list[tuple[str, f
     lost = min(times.not_overlapped, rest - start) if times.not_overlapped >= _NOTABLE * step else 0.0
     parts = [("model", model), ("lost", lost), ("wait", rest - start - lost), ("start", start)]
     return [(kind, seconds) for kind, seconds in parts if seconds > 0 or kind in ("model", "wait")]
-
-
-def input_seconds(result: DatasetResult) -> float | None:
-    """Returns the seconds per step that the input alone takes, as its throughput is shown; None if not measured."""
-    rate = result.rates.get("defaults")
-    return 1 / rate.batches_per_second if rate and rate.batches_per_second else None

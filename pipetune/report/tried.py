@@ -80,7 +80,7 @@ def tried(session: Session, places: Places) -> Section | None:
     if result is None:
         return None
     table = changes_table(session, result, places)
-    notes = dict.fromkeys(places.said(note) for note in session.notes if note)
+    notes = dict.fromkeys(places.sentence(note) for note in session.notes if note)
     blocks: list[Block] = [table] if table is not None else []
     blocks += [Sentence(note, quiet=True) for note in notes]
     return Section("tried", "What was tried", tuple(blocks)) if blocks else None
@@ -136,7 +136,7 @@ class _Changes:
             covered = patch is not None and bool(patch.diff) and rewrite.key in patch.covered
             gain = interval(self._result.gains.get(rewrite.key), words.ratio, why="not measured on its own")
             state = "in the patch" if covered else "in the plan"
-            yield self._rewrite(rewrite, state, gain, self._places.said(rewrite.summary))
+            yield self._rewrite(rewrite, state, gain, self._places.sentence(rewrite.summary))
 
     def _candidate(self) -> Iterator[Row]:
         candidate = self._result.candidate
@@ -148,13 +148,15 @@ class _Changes:
         for rewrite in rewrites:
             missing = Figure(why="not measured on its own")
             own = gain if len(rewrites) == 1 else missing
-            yield self._rewrite(rewrite, state, own, self._places.said(rewrite.summary))
+            yield self._rewrite(rewrite, state, own, self._places.sentence(rewrite.summary))
 
     def _offered(self) -> Iterator[Row]:
         for offer in self._result.offered:
             gain = interval(offer.gain, words.ratio, why="not measured")
             approve = f"Allow it with {words.clean(offer.consent)}." if offer.consent else ""
-            why = " ".join(filter(None, (self._places.said(offer.rewrite.summary), self._places.said(offer.why))))
+            why = " ".join(
+                filter(None, (self._places.sentence(offer.rewrite.summary), self._places.sentence(offer.why)))
+            )
             state = "needs approval" if offer.consent else "not faster"
             yield self._rewrite(offer.rewrite, state, gain, f"{why} {approve}".strip())
 
@@ -165,9 +167,9 @@ class _Changes:
                 continue
             foreign = trial.outcome is Outcome.FAILED
             why = self._places.foreign(trial.why) if foreign else words.clean(trial.why)
-            said = " ".join(filter(None, (words.sentence(why), outlier_sentence(trial.ratios))))
+            text = " ".join(filter(None, (words.sentence(why), outlier_sentence(trial.ratios))))
             gain = interval(trial.gain, words.ratio, why="no pair was measured")
-            yield self._row(trial.plan, _OUTCOMES[trial.outcome], gain, said, trial.ratios)
+            yield self._row(trial.plan, _OUTCOMES[trial.outcome], gain, text, trial.ratios)
 
     def _rejected(self) -> Iterator[Row]:
         found: Counter[Rejection] = Counter(
@@ -175,14 +177,14 @@ class _Changes:
         )
         for rejection, times in found.items():
             gain = interval(rejection.gain, words.ratio, why="no speed was measured")
-            why = self._places.said(rejection.why) + (f" ({times} variants)" if times > 1 else "")
+            why = self._places.sentence(rejection.why) + (f" ({times} variants)" if times > 1 else "")
             state = _REASONS[rejection.reason] if rejection.reason is not None else "not faster"
             yield self._at(rejection.rule, rejection.node, state, gain, why)
 
     def _silent(self) -> Iterator[Row]:
         for silence in self._result.silences:
             missing = Figure(why="it does not apply")
-            yield self._at(silence.rule, silence.node, "does not apply", missing, self._places.said(silence.why))
+            yield self._at(silence.rule, silence.node, "does not apply", missing, self._places.sentence(silence.why))
 
     def _rewrite(self, rewrite: Rewrite, state: str, gain: Figure, why: str) -> Row:
         alone = [trial for trial in self._trials if [one.key for one in trial.plan.rewrites] == [rewrite.key]]

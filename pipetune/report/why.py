@@ -4,53 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, Value
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.results import Interval
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Row, Section, Sentence, Table
+from pipetune.report.edit_text import argument_list, argument_words
 from pipetune.report.epochs import epochs_sentence
 from pipetune.report.files import storage_sentence
 from pipetune.report.handover import between
+from pipetune.report.patch import shown_patch
 from pipetune.report.places import Places
 from pipetune.report.values import Fact
-
-_TUNABLE = frozenset({"num_parallel_calls", "buffer_size", "cycle_length", "num_parallel_reads"})
-_SHOWN_ARGUMENTS = (
-    "num_parallel_calls",
-    "num_parallel_reads",
-    "cycle_length",
-    "block_length",
-    "buffer_size",
-    "batch_size",
-    "count",
-    "drop_remainder",
-    "deterministic",
-    "reshuffle_each_iteration",
-    "shuffle",
-    "size",
-    "shift",
-)
-# Left out where they say nothing; `shuffle=True` of list_files is a default few know of and is shown.
-_DEFAULTS: Mapping[str, bool] = {"drop_remainder": False, "reshuffle_each_iteration": True}
-
-
-def argument_words(name: str, value: Value) -> str:
-    """`num_parallel_calls=AUTOTUNE`, `batch_size=32`."""
-    if value == AUTOTUNE and not isinstance(value, bool) and name in _TUNABLE:
-        return f"{name}=AUTOTUNE"
-    if value == INFINITE and not isinstance(value, bool) and name == "count":
-        return "count=infinite"
-    return words.clean(f"{name}={value}")
-
-
-def argument_list(arguments: Mapping[str, Value]) -> str:
-    return ", ".join(
-        argument_words(name, arguments[name])
-        for name in _SHOWN_ARGUMENTS
-        if arguments.get(name) is not None and arguments[name] is not _DEFAULTS.get(name)
-    )
 
 
 def why(session: Session, places: Places) -> Section | None:
@@ -58,7 +24,8 @@ def why(session: Session, places: Places) -> Section | None:
     result = session.main_dataset
     if result is None or not result.pipeline.nodes:
         return None
-    texts = session.patch.texts if session.patch is not None else {}
+    patch = shown_patch(session)
+    texts = patch.texts if patch is not None else {}
     return Section("why", "Why: time per operator", tuple(_blocks(result, places, texts)))
 
 
@@ -70,7 +37,7 @@ def operators(result: DatasetResult, places: Places) -> tuple[Block, ...]:
 def _blocks(result: DatasetResult, places: Places, texts: Mapping[str, str]) -> Iterator[Block]:
     diagnosis = result.diagnosis
     if diagnosis is not None and diagnosis.bottleneck_sentence:
-        yield Sentence(places.said(diagnosis.bottleneck_sentence))
+        yield Sentence(places.sentence(diagnosis.bottleneck_sentence))
     for sentence in (between(result), storage_sentence(result), epochs_sentence(result.course)):
         if sentence:
             yield Sentence(sentence)

@@ -19,7 +19,7 @@ from pipetune.search.statistics import ACCEPT_ABOVE, LOOKS
 MOST = 0.95
 """The share of the final rate whose time is told: what comes later is fine work."""
 
-_BASELINES = {DEFAULTS: "the pipeline as written", "autotune": "AUTOTUNE everywhere", "off": "optimisations off"}
+_BASELINES = {DEFAULTS: "current", "autotune": "AUTOTUNE everywhere", "off": "optimizations off"}
 _OUT_OF_SIGHT = f"a gain of {ACCEPT_ABOVE - 1:.0%} is out of sight"
 
 
@@ -109,13 +109,13 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
 def _ending(state: SearchState, *, too_small: bool) -> str:
     """One sentence: how the search ended."""
     if state.chosen:
-        return "A plan was proven faster than the pipeline as written."
+        return "A plan was proven faster than the current pipeline."
     if not state.granted and not state.inside:
         return "No rewrite is legal here without consent."
     if state.candidate is not None or too_small:
         decided = "proven" if state.candidate is not None else "decided"
         return f"Nothing was {decided} within the {state.budget.seconds:.0f} s of the budget."
-    return "No plan was proven faster than the pipeline as written."
+    return "No plan was proven faster than the current pipeline."
 
 
 def _settled(state: SearchState, trial: Trial) -> Trial:

@@ -38,7 +38,7 @@ def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchR
         _begin(state)
     except RunFailed as problem:
         state.ended_early = True
-        why = f"the pipeline as written could not be measured: {str(problem).rstrip('.')}"
+        why = f"the current pipeline could not be measured: {str(problem).rstrip('.')}"
         return build_result(state, why=f"Nothing could be tried: {why}.")
     except OutOfBudget:
         return build_result(state)

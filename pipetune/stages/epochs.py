@@ -79,7 +79,7 @@ def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDy
     first = profile.first_element_seconds
     notes: list[str] = []
     endless = pipeline.output.cardinality == INFINITE
-    length = _epoch_elements(pipeline)
+    length = epoch_elements(pipeline)
 
     def run() -> list[Epoch]:
         # By now the caches of the script's own dataset are full; in a first epoch they are empty.
@@ -168,7 +168,7 @@ def _fresh_iterator_seconds(dataset: object, steady: float, first: float, time: 
     return max(0.0, statistics.median(firsts) - steady) if firsts else None
 
 
-def _epoch_elements(pipeline: Pipeline) -> float | None:
+def epoch_elements(pipeline: Pipeline) -> float | None:
     """Returns the output elements per epoch, if known; the epochs of an endless pipeline are those of its repeat."""
     if pipeline.output.cardinality >= 0:
         return float(pipeline.output.cardinality)

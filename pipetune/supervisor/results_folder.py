@@ -79,8 +79,13 @@ class Results:
 
     def folder_from(self, directory: str) -> str:
         """Returns the path of the run's folder, relative to `directory` if it is inside."""
-        inside = os.path.relpath(self.folder, directory or ".")
-        return str(self.folder) if inside.startswith("..") else inside
+        return _path_from(self.folder, directory)
+
+    def with_shown_folder(self, session: Session) -> Session:
+        """Returns the session with the folder to type: the results folder itself, as long as it shows this run."""
+        if session.command.confidential or session.status != FINISHED:
+            return session
+        return replace(session, command=replace(session.command, out=_path_from(self.root, session.command.directory)))
 
     def with_new_run(self) -> Results:
         """Returns these results with a new run folder that has empty logs; called before anything runs.
@@ -143,6 +148,11 @@ class Results:
         render(self.redacted_if_confidential(session), "html", self.report)
         shows_finished = ResultsFolder(self.root).status == FINISHED
         return () if shows_finished and session.status != FINISHED else self.publish()
+
+
+def _path_from(path: Path, directory: str) -> str:
+    inside = os.path.relpath(path, directory or ".")
+    return str(path) if inside.startswith("..") else inside
 
 
 def write_error(folder: Path, error: OSError) -> PipetuneError:

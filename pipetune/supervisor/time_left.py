@@ -54,11 +54,12 @@ class TimeLeft:
         self._promising = promising or self._promising
         if self._verdict == Verdict.NOT_INPUT_BOUND.value:
             return min(budget_left, AFTER_NO_SECONDS) + _REPORT
-        # Half of the runs have a patch to verify; a proven plan ends the search before its time.
         verification = self._starts() + _AFTER_PROOF * self._budget
-        if self._promising:
+        if self._promising:  # a proven plan ends the search before its time
             return min(budget_left, 0.5 * self._budget) + verification + _REPORT
-        return budget_left + 0.5 * verification + _REPORT
+        # Half of the runs have a patch to verify; the later it is, the fewer of those without a proven plan.
+        chance = min(0.5, max(0.0, (budget_left / self._budget - 0.3) / 0.6))
+        return budget_left + chance * verification + _REPORT
 
     def verifying(self, *, pairs: int = 0, proven: bool = False) -> float:
         """Returns the estimate while the patch is verified.

@@ -115,10 +115,17 @@ def wait_for_device(produced: Any = None, *, variables: Sequence[Any] = ()) -> N
     Raises:
         Exception: the exception of the queued work of the step; it surfaces here at the latest.
     """
-    for value in (*_values(produced), *variables):
-        _read(value)
+    read_values(produced)
+    for variable in variables:
+        _read(variable)
     if tf.executing_eagerly():
         tensorflow_private.sync_devices()
+
+
+def read_values(produced: Any) -> None:
+    """Waits for what a step returned, in any structure, and not for what was queued after it."""
+    for value in _values(produced):
+        _read(value)
 
 
 class DeviceSynchronizer:

@@ -41,7 +41,7 @@ FOLDERS = {
 
 LIMIT_SECONDS = 7200
 ALL = ("tests",)
-SHORT, LONG = "not horovod and not exhaustive", "exhaustive"  # marks of the tests of the two suites
+SHORT, LONG = "not horovod and not registry and not exhaustive", "exhaustive"  # marks of the tests of the two suites
 STATE = ROOT / "reports" / "broken.json"
 
 _HANGS = "the tests do not end"

@@ -46,7 +46,8 @@ def test_speedup_is_printed_first_and_results_go_to_reports(folder: Path, capsys
         "tuned.patch",
     ]
     (run,) = Path("reports/train/runs").glob("2*")
-    assert f"\n  pipetune apply {run}\n" in shown.out
+    assert "\n  pipetune apply reports/train\n" in shown.out
+    assert f"pipetune apply {run}<" in (run / "report.html").read_text(), "which may show another run one day"
     (folder / "other").mkdir()
     (folder / "other" / "train.py").write_text("")
     before = Path("reports/train/session.json").read_text()

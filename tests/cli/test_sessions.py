@@ -50,6 +50,13 @@ def test_report_prints_everything(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert shown.startswith("1.30x faster training") and "Machine, time and command" in shown
 
 
+def test_places_of_the_report_open_the_editor_that_is_asked_for(tmp_path: Path) -> None:
+    found = saved(tmp_path, session())
+    for editor, link in (("idea", "idea://open?file="), ("vscode", "vscode://file/")):
+        assert main(["report", found, "--format", "html", "--editor", editor]) == 0
+        assert link in (Path(found).parent / "report.html").read_text()
+
+
 @pytest.mark.parametrize(("format", "starts"), [("json", "{"), ("csv", ""), ("markdown", "#")])
 def test_report_prints_other_formats(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str, starts: str

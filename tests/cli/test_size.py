@@ -93,7 +93,7 @@ def test_json_has_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "worker_cores": "measured",
     }
     written, tuned = found["feeds"]  # type: ignore[misc]
-    assert (written["variant"], tuned["variant"]) == ("as written", "tuned")
+    assert (written["variant"], tuned["variant"]) == ("current", "tuned")
     assert tuned["cores"]["low"] <= tuned["cores"]["high"]
     assert found["stops_at"] is not None and found["missing"]
 

@@ -34,7 +34,7 @@ from pipetune.core.profile import (
     Stage,
     Verdict,
 )
-from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome, Rate, Trial
+from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome, Rate, StepSeries, Trial
 from pipetune.core.session import (
     DatasetResult,
     DistributedResult,
@@ -196,6 +196,10 @@ def session(
         ),
         order=Reproducibility(True, False, True, "draws are taken in parallel"),
         tuned=pipeline(),
+        step_series={
+            "defaults": StepSeries((0.1, 0.25, 0.1), (0.03, 0.18, 0.03), epoch_ends=(1,), compile_seconds=0.05),
+            "tuned": StepSeries(why="20 steps need 2.0 s, and 1.5 s were left for them."),
+        },
     )
     return Session(
         version="0.1.0",

@@ -40,6 +40,19 @@ def test_session_round_trip(tmp_path: Path) -> None:
     assert session_file.load(tmp_path) == session()  # the folder is accepted too
 
 
+def test_session_of_a_release_without_step_series_is_read(tmp_path: Path) -> None:
+    data = written(tmp_path, session())
+    (main, *others) = data["datasets"]  # type: ignore[misc]
+    series = main.pop("step_series")
+    (tmp_path / "session.json").write_text(json.dumps(data))
+    (found, *_) = session_file.load(tmp_path).datasets
+    assert found == replace(session().datasets[0], step_series={})
+    jsonschema.validate(data, schema("session"))
+    series["defaults"]["wait_seconds"] = [0.03, "long", 0.03]
+    with pytest.raises(jsonschema.ValidationError, match="long"):
+        jsonschema.validate({**data, "datasets": [{**main, "step_series": series}, *others]}, schema("session"))
+
+
 def test_session_json_starts_with_documented_keys_and_validates(tmp_path: Path) -> None:
     data = written(tmp_path, session())
     assert list(data)[:7] == ["schema", "pipetune", "machine", "command", "datasets", "trials", "summary"]

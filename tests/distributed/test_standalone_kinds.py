@@ -308,6 +308,8 @@ def test_service_module_is_checked_by_running_a_service(tmp_path: Path, dataset:
     assert (check.workers, check.elements, check.missing, check.duplicated) == (2, 24, 0, 0)
     assert "Checked by running a service with 2 workers" in result.module
     assert "ShardingPolicy.DYNAMIC" in result.module and "one takes " in result.module
+    release = ".".join(tf.__version__.split(".")[:2])
+    assert f"image: tensorflow/tensorflow:{release}.0\n" in (tmp_path / "docker-compose.yml").read_text()
 
 
 def test_service_without_sharding_is_used_where_rows_are_taken_by_position(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import collections
 import pathlib
 import random
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ tf = pytest.importorskip("tensorflow")
 
 from pipetune.core.edits import Edit, Insert, Move, Safety, SetArgument, SetOption, apply_edits
 from pipetune.core.results import Comparison
-from pipetune.equality import proof
+from pipetune.equality import proof, recordings
 from pipetune.equality.compare import compare, compare_datasets
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
@@ -524,3 +526,28 @@ def test_elements_beyond_those_of_the_other_run_are_left_out() -> None:
     cut = run.limited(2)
     assert (cut.hashes, cut.errors, cut.values, cut.complete) == ((("a",), ("raises E",)), ("E",), (1, None), False)
     assert cut.comparable == 2 and run.limited(1).errors == ()
+
+
+def test_no_element_in_the_time_there_was_is_no_empty_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine such a plan was rejected as not comparable, although more time would have compared it."""
+    dataset = tf.data.Dataset.range(1000).map(lambda x: x + 1).batch(32, drop_remainder=True)
+    source = live.read(dataset)
+    (name,) = (node.id for node in source.pipeline if node.op == "map")
+    edits = [SetArgument(name, "num_parallel_calls", 2)]
+    original = recordings.record
+
+    def slow(dataset: Any, *, count: int, **limits: Any) -> recordings.RecordedElements:
+        return replace(original(dataset, count=20, **limits), out_of_time=count > 20)
+
+    monkeypatch.setattr(recordings, "record", slow)
+    found = compare(source, apply_edits(source.pipeline, edits), Safety.EXACT, elements=64)
+    assert not found.proven and found.undecided
+    assert not any("no element" in check.detail for check in found.checks)
+
+
+def test_a_recording_knows_that_it_ended_for_want_of_time() -> None:
+    dataset = tf.data.Dataset.range(1000)
+    cut = recordings.record(dataset, count=500, deadline=0.0, max_bytes=1e9)
+    assert cut.out_of_time and not cut.complete
+    whole = recordings.record(dataset.take(3), count=500, deadline=time.monotonic() + 60, max_bytes=1e9)
+    assert whole.complete and not whole.out_of_time

@@ -459,6 +459,18 @@ def test_finished_snapshot_is_recognised_by_its_metadata(tmp_path: Path) -> None
     assert not tensorflow_private.snapshot_is_finished(str(tmp_path))
 
 
+def test_iterator_begins_anew_inside_a_function() -> None:
+    numbers = RANGE(3).shuffle(3, seed=1)
+    iterator = iter(numbers.take(0))
+
+    def again(_: Any) -> Any:
+        with tf.control_dependencies([tensorflow_private.restart_iterator(iterator, numbers)]):
+            return tf.stack([iterator.get_next() for _ in range(3)])
+
+    first, second = values(RANGE(2).map(again))
+    assert sorted(first) == sorted(second) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("task", [{"type": "worker", "index": "1"}, {"type": "worker", "index": 1.0}])
 @pytest.mark.parametrize("workers", [["a:1", "b:1"], {"1": "b:1", "0": "a:1"}])
 def test_cluster_configuration_is_read_as_by_tensorflow(

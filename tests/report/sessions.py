@@ -22,7 +22,7 @@ from pipetune.core.profile import (
     Verdict,
 )
 from pipetune.core.redaction import redact
-from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, Trial
+from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, StepSeries, Trial
 from pipetune.core.session import (
     Candidate,
     DatasetResult,
@@ -363,6 +363,12 @@ def photo_trials() -> tuple[Trial, ...]:
     )
 
 
+def photo_steps(step: float, wait: float) -> StepSeries:
+    """Sixty steps, every seventh of them slower, and an epoch that ends after forty: a shuffle buffer is filled."""
+    waits = [wait + 0.03 * (number % 7 == 0) + 0.9 * (number in (0, 40)) for number in range(60)]
+    return StepSeries(tuple(step - wait + one for one in waits), tuple(waits), epoch_ends=(40,))
+
+
 def photos() -> Session:
     """Input-bound, tuned, confirmed, with an offer, a warning and a verified patch."""
     plan = Plan("tuned", (PARALLEL, PREFETCH))
@@ -420,6 +426,7 @@ def photos() -> Session:
             notes=("samples were taken from start, middle and end",),
         ),
         order=Reproducibility(True, False, True, "two calls of the random function run at the same time"),
+        step_series={"defaults": photo_steps(0.0981, 0.0279), "tuned": photo_steps(0.0723, 0.0021)},
         tuned=apply_edits(photo_pipeline(), plan.edits),
     )
     validation = DatasetResult(

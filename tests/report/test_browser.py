@@ -94,6 +94,26 @@ def test_tables_show_all_their_columns_on_a_usual_screen(visit):
         assert found and max(found) <= 1, name  # a pixel of rounding
 
 
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+@pytest.mark.parametrize("name", ["photos", "undetermined", "nothing", "likely", "interrupted"])
+def test_no_word_of_the_headline_is_broken(visit, name, width):
+    broken = """() => {
+        const node = document.querySelector("h1 .big").firstChild, text = node.textContent;
+        return text.split(/\\s+/).filter(word => {
+            const range = document.createRange(), start = text.indexOf(word);
+            range.setStart(node, start);
+            range.setEnd(node, start + word.length);
+            return range.getClientRects().length > 1;
+        });
+    }"""
+    assert visit(name, width).page.evaluate(broken) == []
+
+
+def test_captions_of_wide_tables_are_whole_on_a_phone(visit):
+    rights = "Array.from(document.querySelectorAll('.table figcaption')).map(one => one.getBoundingClientRect().right)"
+    assert max(visit("photos", 390).page.evaluate(rights)) <= 390
+
+
 @pytest.mark.parametrize("name", ["photos", "likely"])
 def test_the_answer_is_on_the_first_screen(visit, name):
     """The number, the change with its gains, the command and whether it is safe: nothing to scroll for."""

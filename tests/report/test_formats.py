@@ -26,9 +26,14 @@ from tests.report import sessions as samples
 
 
 @pytest.mark.parametrize("name", samples.ALL)
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "trace"])
 def test_every_session_renders_in_every_format(name, format):
     assert render_text(samples.ALL[name](), format)
+
+
+@pytest.mark.parametrize("name", [name for name in samples.ALL if name not in ("failed", "no_dataset", "bare")])
+def test_every_session_with_steps_renders_as_a_trace(name):
+    assert json.loads(render_text(samples.ALL[name](), "trace"))["traceEvents"]
 
 
 def test_golden_markdown(golden):

@@ -85,7 +85,7 @@ def test_the_doctor_answers_in_eighty_columns(machine: object) -> None:
 def test_who_used_the_cores() -> None:
     assert load_fact(None) is None
     found = load_fact(CpuLoad(12.0, 30, 2, 0.7, 0.23, 0.01, 0.9, 100, 25, 1.25))
-    assert found is not None and found.text == "the neighbours took 23 %"
+    assert found is not None and found.text == "other processes took 23 %"
     for part in ("12.0 s", "2 cores", "we took 70 %", "90 %", "hypervisor took 1.0 %", "25 % of its periods", "1.25 s"):
         assert part in found.note
     quiet = load_fact(CpuLoad(12.0, 30, 2, 0.7, 0.0))

@@ -68,7 +68,7 @@ def test_without_a_strategy_nothing_is_said() -> None:
         ),
         (
             InputDistribution("ParameterServerStrategy", 1, COORDINATOR, 3),
-            "ParameterServerStrategy builds the dataset anew on each of its 3 workers, by create_per_worker_dataset: "
+            "ParameterServerStrategy builds the dataset again on each of its 3 workers, by create_per_worker_dataset: "
             "nothing is divided or sharded.",
         ),
         (

@@ -69,7 +69,7 @@ def test_the_answer_comes_first(name, kind, big):
 
 
 def test_the_parts_stand_in_their_order():
-    order = ["answer", "why", "tried", "warnings", "distributed", "details"]
+    order = ["answer", "why", "steps", "tried", "warnings", "distributed", "details"]
     assert [one.id for one in page(samples.distributed()).sections] == order
     assert [one.id for one in page(samples.failed()).sections] == ["answer", "details"]
 
@@ -78,6 +78,20 @@ def test_where_the_input_is_fine_only_the_answer_is_open():
     shown = page(samples.busy())
     assert [one.id for one in shown.sections if not one.folded] == ["answer", "details"]
     assert "No patch" not in " ".join(sentences(samples.busy()))
+
+
+def test_where_the_input_is_fine_no_operator_is_blamed():
+    session = samples.busy()
+    diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence="map (a.py:3) is slow.")
+    session = replace(session, datasets=(replace(session.datasets[0], diagnosis=diagnosis), *session.datasets[1:]))
+    assert "map (a.py:3) is slow" not in summary_text(session)
+
+
+def test_a_dataset_that_was_not_consumed_before_training_has_no_count():
+    session = samples.photos()
+    datasets = tuple(replace(one, consumed_elements=0) for one in session.datasets)
+    cell = table(replace(session, datasets=datasets), "datasets").rows[0].cells[3]
+    assert (cell.text, cell.why) == ("", "nothing was consumed")
 
 
 def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():

@@ -11,8 +11,8 @@ from tests.report import sessions as samples
 from tests.report.reading import blocks, ids, texts
 
 PREDICTIONS = (
-    PredictedRate("off", "off", 800.0, 1000.0),
-    PredictedRate("defaults", "defaults", 1100.0, 1000.0),
+    PredictedRate("off", "optimizations off", 800.0, 1000.0),
+    PredictedRate("defaults", "current", 1100.0, 1000.0),
     PredictedRate("cache@n3", "cache <b>", 5000.0, None),
     PredictedRate("opaque", "opaque", None, 700.0, "map runs Python code"),
 )

@@ -15,7 +15,7 @@ from pipetune.model.coverage import worst_coverage
 from pipetune.report.blocks import Bands, Listing, Sentence
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
-from pipetune.report.shards import bands, coverage_table, division_sentence, facts, said
+from pipetune.report.shards import bands, coverage_sentence, coverage_table, division_sentence, facts
 from tests.report import sessions as samples
 from tests.report.reading import blocks, ids, texts
 
@@ -44,7 +44,9 @@ def test_a_clean_division() -> None:
     found = of([0, 2, 4, 6], [1, 3, 5, 7])
     assert kinds(found) == ["o.o.o.o.", ".o.o.o.o"]
     assert [row.label for row in bands(found).rows] == ["worker 0", "worker 1"]
-    assert said(found) == ("2 workers together get 8 elements, every one once in an epoch. Each gets 4 elements.")
+    assert coverage_sentence(found) == (
+        "2 workers together get 8 elements, every one once in an epoch. Each gets 4 elements."
+    )
     assert [kind for kind, _ in bands(found).legend] == ["once"]
     assert text_of(found)["Idle"] == "none"
 
@@ -54,7 +56,7 @@ def test_what_comes_twice_and_what_comes_to_nobody_stands_out() -> None:
     assert kinds(found) == ["aaoo....", "aa..oo..", "......nn"]
     nobody = bands(found).rows[-1]
     assert (nobody.label, nobody.sentence) == ("no worker", "2 elements")
-    assert said(found).startswith("Of 8 elements 2 come never, 4 come once and 2 come twice.")
+    assert coverage_sentence(found).startswith("Of 8 elements 2 come never, 4 come once and 2 come twice.")
     assert (text_of(found)["Never"], text_of(found)["Once"], text_of(found)["Twice"]) == ("2", "4", "2")
     assert [kind for kind, _ in bands(found).legend] == ["once", "again", "never"]
 
@@ -64,7 +66,7 @@ def test_everything_to_everyone_is_no_mistake_where_it_is_meant() -> None:
     assert kinds(everyone) == ["aaaaaaaa"] * 2
     meant = replace(everyone, each_everything=True, twice=0, once=8)
     assert kinds(meant) == ["oooooooo"] * 2
-    assert said(meant) == "Each of 2 workers gets 8 elements, every one once in an epoch."
+    assert coverage_sentence(meant) == "Each of 2 workers gets 8 elements, every one once in an epoch."
 
 
 def test_files_are_drawn_as_long_as_they_are() -> None:
@@ -73,7 +75,7 @@ def test_files_are_drawn_as_long_as_they_are() -> None:
     assert [part[:3] for row in found.rows for part in row.parts] == [(0, 0.75, 1), (0.75, 0.25, 1)]
     assert found.borders == (0.75,)
     assert found.caption.startswith("From left to right: 8 elements in 2 files, in the order of their names.")
-    assert "They get 6 and 2 elements." in said(coverage)
+    assert "They get 6 and 2 elements." in coverage_sentence(coverage)
 
 
 def test_a_stretch_of_which_a_worker_gets_a_part_is_paler() -> None:
@@ -133,14 +135,14 @@ def test_bytes_that_are_read_beside_those_that_are_used() -> None:
         return of([], workers=tuple(workers), **changes)
 
     wasted = told(4096, 1024)
-    assert "They read 8.00 KiB of files for 2.00 KiB that are used." in said(wasted)
+    assert "They read 8.00 KiB of files for 2.00 KiB that are used." in coverage_sentence(wasted)
     numbers = text_of(wasted)
     assert (numbers["Read over used"], numbers["Bytes read over used"]) == ("2.00x", "4.00x")
     assert numbers["Bytes read"] == "8.00 KiB"
-    assert "They read 2.00 KiB of files, all of it used." in said(told(1024, 1024))
-    assert "The service reads 1.00 KiB of files, all of it used." in said(told(1024, 1024, servers=2))
+    assert "They read 2.00 KiB of files, all of it used." in coverage_sentence(told(1024, 1024))
+    assert "The service reads 1.00 KiB of files, all of it used." in coverage_sentence(told(1024, 1024, servers=2))
     unknown = told(1024, None)
-    assert "read" not in said(unknown) and "Bytes read" not in text_of(unknown)
+    assert "read" not in coverage_sentence(unknown) and "Bytes read" not in text_of(unknown)
 
 
 def test_the_table_has_a_row_for_each_number_of_workers_and_a_dash_for_what_was_not_counted() -> None:
@@ -214,7 +216,7 @@ def test_how_the_data_is_divided_is_said(policy: str) -> None:
 def test_a_service_is_read_by_one() -> None:
     served = of(range(8), workers=(WorkerShare(8, 2, 0, None, (8,)),), servers=2)
     assert bands(served).rows[0].label == "training process"
-    assert said(served) == (
+    assert coverage_sentence(served) == (
         "From a service of 2 workers a training process gets 8 elements, every one once in an epoch."
     )
     assert texts(coverage_table([("", served, "")]).rows[0])[0] == "a service of 2 workers"

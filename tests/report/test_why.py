@@ -10,7 +10,7 @@ from pipetune.core.command import Command
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report.blocks import Facts, Listing, Sentence
-from pipetune.report.why import argument_list
+from pipetune.report.edit_text import argument_list
 from tests.report import sessions as samples
 from tests.report.reading import blocks, table, texts
 

@@ -380,9 +380,9 @@ def test_what_spares_memory_stays_in_the_plan_of_nearly_every_run() -> None:
     [
         ("parallel-map@n3", "parallel-map"),
         ("cache@n3+prefetch@n4", "cache + prefetch"),
-        ("defaults", "the pipeline as written"),
+        ("defaults", "current"),
         ("baseline-autotune@n5:-1", "AUTOTUNE everywhere"),
-        ("off", "optimisations off"),
+        ("off", "optimizations off"),
     ],
 )
 def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:

@@ -310,6 +310,18 @@ def test_companion_files_start_what_serve_py_offers(folder: str) -> None:
     assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
 
 
+@pytest.mark.parametrize(
+    ("version", "tag"), [("2.18.1", "2.18.0"), ("2.21.0", "2.21.0"), ("2.22.0.dev20260101", "nightly"), ("", "latest")]
+)
+def test_servers_have_the_tensorflow_that_trains(version: str, tag: str) -> None:
+    companions = dict(emit(photos(14), "service", tensorflow=version).companions)
+    compose = yaml.safe_load(companions["docker-compose.yml"])
+    documents = list(yaml.safe_load_all(companions["kubernetes.yaml"]))
+    pods = [document["spec"]["template"]["spec"] for document in documents[1:]]
+    images = [pod["containers"][0]["image"] for pod in pods] + [one["image"] for one in compose["services"].values()]
+    assert len(images) == 4 and set(images) == {f"tensorflow/tensorflow:{tag}"}
+
+
 NEED = ServiceNeed(5000.0, QuantityRange(1500, 1500, Origin.MEASURED), QuantityRange(20, 24, Origin.MEASURED), 4.0)
 ENOUGH = replace(NEED, local_rate=QuantityRange(6000, 6000, Origin.MEASURED))
 

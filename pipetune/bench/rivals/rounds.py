@@ -68,5 +68,5 @@ def take_windows(
     race(list(arms.values()), None, next_round, take=take, draw=random.Random(seed), rounds=length.rounds)
     failed = {name: arm.failure for name, arm in arms.items() if arm.failure}
     if DEFAULTS in failed:
-        raise RunFailed(f"The pipeline as written could not be measured: {failed[DEFAULTS]}")
+        raise RunFailed(f"The current pipeline could not be measured: {failed[DEFAULTS]}")
     return {name: arms.get(name, arms[DEFAULTS]).windows for name in found.plans if name not in failed}, failed

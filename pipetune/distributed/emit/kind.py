@@ -19,6 +19,7 @@ class Known:
     epoch_batches: int | None = None  # of one process that reads everything; None: not counted
     batch_bytes: ElementBytes | None = None  # what a batch takes on its way; None: not measured
     need: ServiceNeed | None = None  # whether a service helps, and how many workers it takes; None: not worked out
+    tensorflow: str = ""  # the version that trains
     no_index: str = ""  # why there is to be no form with indices, as part of a sentence
     no_fill: str = ""  # why last batches are not to be filled, as part of a sentence
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 
 from pipetune.core.distribution import SourceText
 from pipetune.core.results import ServiceNeed
 
-_IMAGE = "tensorflow/tensorflow:2.21.0"
 _WORKERS = 2  # where nobody knows how many it takes
 
 _SERVE = '''"""Starts the dispatcher or a worker of a tf.data service, or asks whether one answers.
@@ -210,12 +210,20 @@ def machines(need: ServiceNeed | None) -> str:
     return f"{_plural(need.max_workers, 'machine')} of {_plural(need.worker_cores, 'core')}: what training takes"
 
 
-def companions(folder: str, need: ServiceNeed | None = None) -> tuple[tuple[str, str], ...]:
+def _image(tensorflow: str) -> str:
+    """The image with the release that the training process has: servers of another may not understand it."""
+    release = re.match(r"\d+\.\d+", tensorflow)
+    tag = "latest" if release is None else "nightly" if "dev" in tensorflow else f"{release[0]}.0"
+    return f"tensorflow/tensorflow:{tag}"
+
+
+def companions(folder: str, need: ServiceNeed | None = None, tensorflow: str = "") -> tuple[tuple[str, str], ...]:
     """Name and text of each file.
 
     Args:
         folder: the local folder the data is in, which workers need too; "" where it is elsewhere.
         need: how many workers it takes; None: not known.
+        tensorflow: the version that trains; "" if not known.
     """
     data = mount = volume = ""
     if folder:
@@ -226,7 +234,7 @@ def companions(folder: str, need: ServiceNeed | None = None) -> tuple[tuple[str,
             "        - name: data  # the folder of the files, the same on every node; or a claim of shared storage\n"
             f"          hostPath: {{path: {name}}}\n"
         )
-    filled = {"image": _IMAGE, **_workers(need)}
+    filled = {"image": _image(tensorflow), **_workers(need)}
     return (
         ("serve.py", _SERVE.replace("@MACHINES@", machines(need))),
         ("docker-compose.yml", _COMPOSE.format(data=data, **filled)),

@@ -219,5 +219,5 @@ def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
     runner = FakeRunner(clock, fails={rewrite("breaks").key: "no such op"})
     plans = Contenders({"defaults": Plan("defaults", (rewrite("breaks"),))})
     length = Length(rounds=1, window_seconds=0.5)
-    with pytest.raises(RunFailed, match="as written could not be measured: no such op"):
+    with pytest.raises(RunFailed, match="current pipeline could not be measured: no such op"):
         take_windows(plans, runner, clock, length=length, seed=0, say=lambda doing: None)

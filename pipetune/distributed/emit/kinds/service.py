@@ -102,7 +102,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         "",
         None,
         batch_size=body.batch_size,
-        companions=service_files.companions(folder, known.need),
+        companions=service_files.companions(folder, known.need, known.tensorflow),
         splits=mode.policy == "DYNAMIC",
         indexed=bool(indexed.lines),
         guarantee=guarantee,

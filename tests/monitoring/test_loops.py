@@ -1,0 +1,140 @@
+"""`pipetune.monitor`: what it counts as wait, and what it leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pipetune
+from pipetune import monitoring
+from tests.starting import search_path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Clock:
+    """A time that passes only where a test lets it."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(monitoring, "time", made)
+    return made
+
+
+class Batches:
+    """Three batches by default, each of which takes a second."""
+
+    def __init__(self, clock: Clock, *, seconds: float = 1.0, count: int = 3) -> None:
+        self.clock, self.seconds, self.count = clock, seconds, count
+        self.open = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.open += 1
+        try:
+            for number in range(self.count):
+                self.clock.now += self.seconds
+                yield number
+        finally:
+            self.open -= 1
+
+
+def test_share_is_that_of_the_steps_after_the_first(clock: Clock) -> None:
+    monitored = pipetune.monitor(Batches(clock), quiet=True)
+    body = iter([100.0, 3.0, 3.0])  # the first step compiles
+    assert monitored.input_wait is None
+    assert [(number, setattr(clock, "now", clock.now + next(body)))[0] for number in monitored] == [0, 1, 2]
+    assert (monitored.steps, monitored.seconds, monitored.wait_seconds, monitored.input_wait) == (2, 8.0, 2.0, 0.25)
+
+
+def test_loops_add_up_and_only_the_first_step_of_all_is_left_out(clock: Clock) -> None:
+    monitored = pipetune.monitor(Batches(clock), quiet=True)
+    for _ in range(2):
+        for _ in monitored:
+            clock.now += 1.0
+    assert (monitored.steps, monitored.input_wait) == (5, 0.5)
+
+
+def test_break_and_exceptions_close_the_dataset_and_leave_the_unfinished_step_out(clock: Clock) -> None:
+    batches = Batches(clock, count=9)
+    monitored = pipetune.monitor(batches, quiet=True)
+    for number in monitored:
+        clock.now += 3.0
+        if number == 2:
+            break
+    assert (batches.open, monitored.steps, monitored.input_wait) == (0, 1, 0.25)
+    with pytest.raises(ZeroDivisionError):
+        for _ in monitored:
+            raise ZeroDivisionError
+    gc.collect()  # the traceback holds the loop
+    assert (batches.open, monitored.steps) == (0, 1)
+
+
+def test_one_line_is_printed_when_the_first_loop_ends(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    monitored = pipetune.monitor(Batches(clock, count=1872))
+    for _ in range(2):
+        for _ in monitored:
+            clock.now += 3.0
+        assert capsys.readouterr().out.count("\n") == (1 if monitored.steps == 1871 else 0)
+
+
+def test_line_names_the_command_where_a_faster_input_can_gain_something(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    main = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.chdir(tmp_path)
+
+    def line(wait: float) -> str:
+        for _ in pipetune.monitor(Batches(clock, seconds=wait, count=1871)):
+            clock.now += 100.0 - wait
+        return capsys.readouterr().out
+
+    assert line(23.0) == "Input wait 23 % of 1,870 steps: `pipetune.tune(dataset)` may help.\n"  # as in a notebook
+    main.__file__ = str(tmp_path / "jobs" / "train.py")
+    assert line(23.0) == "Input wait 23 % of 1,870 steps: `pipetune analyze jobs/train.py` may help.\n"
+    main.__spec__ = types.SimpleNamespace(name="jobs.__main__")  # type: ignore[assignment]
+    assert line(23.0) == "Input wait 23 % of 1,870 steps: `pipetune analyze -m jobs` may help.\n"
+    assert line(4.0) == "Input wait 4 % of 1,870 steps.\n"
+
+
+@pytest.mark.parametrize("numpy", [False, True])
+@pytest.mark.tensorflow
+def test_datasets_are_passed_on_as_they_are_and_released(numpy: bool) -> None:
+    tf = pytest.importorskip("tensorflow")
+    dataset = tf.data.Dataset.range(5)
+    source = dataset.as_numpy_iterator() if numpy else dataset
+    assert [int(element) for element in pipetune.monitor(source, quiet=True)] == [0, 1, 2, 3, 4]
+    iterators: list[weakref.ref[object]] = []
+
+    class Watched:
+        def __iter__(self) -> Iterator[object]:
+            made = iter(dataset)
+            iterators.append(weakref.ref(made))
+            return made  # type: ignore[no-any-return]
+
+    for _ in pipetune.monitor(Watched(), quiet=True):
+        break
+    assert [reference() for reference in iterators] == [None]
+
+
+def test_nothing_imports_tensorflow() -> None:
+    code = (
+        "import sys, pipetune\n"
+        "list(pipetune.monitor(range(3)))\n"
+        "assert not {'tensorflow', 'keras', 'numpy', 'pipetune.api'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": search_path(ROOT)}, check=True)
