@@ -33,6 +33,20 @@ __all__ = [
 ]
 
 
+def load_ipython_extension(shell: object) -> None:
+    """Loads the magic `%%pipetune`: `%load_ext pipetune`."""
+    from pipetune.notebook import extension
+
+    extension.load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Takes the magic out again: `%unload_ext pipetune`."""
+    from pipetune.notebook import extension
+
+    extension.unload(shell)
+
+
 def __getattr__(name: str) -> object:
     if name == "keras":
         _look_for_tensorflow()

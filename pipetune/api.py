@@ -13,63 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.core import session_file
 from pipetune.core.command import Command
-from pipetune.core.plan_file import PlanFile, load_plan, plan_file, save_plan
+from pipetune.core.plan_file import PlanFile, load_plan
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings, consents_of
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener, NullListener
+from pipetune.tuned_session import TunedSession
 
 if TYPE_CHECKING:
-    import pandas
-
-_PROFILE_SECONDS = 20.0  # budget shared by the parts of a profile: in a notebook, the user waits for it
-
-
-class TunedSession:
-    """A session with its plan, its report and its table of operators."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    @property
-    def plan(self) -> PlanFile | None:
-        """The confirmed plan; without edits if nothing was proven faster, None if nothing was profiled."""
-        return plan_file(self.session)
-
-    def report(self, path: str | os.PathLike[str], *, format: str = "html") -> None:
-        """Writes the report.
-
-        Args:
-            path: the file to write.
-            format: "html", "markdown", "json" or "csv".
-        """
-        from pipetune.report.render import render
-
-        render(self.session, format, Path(path))
-
-    def to_frame(self) -> pandas.DataFrame:
-        """Returns a table with one row per operator of the studied pipeline."""
-        from pipetune.report.tabular import to_frame
-
-        return to_frame(self.session)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes session.json.
-
-        Raises:
-            PipetuneError: the folder cannot be written to.
-        """
-        session_file.save(self.session, Path(path))
-
-    def save_plan(self, path: str | os.PathLike[str]) -> None:
-        """Writes plan.json, for `apply_plan` in another process; does nothing if there is no plan."""
-        if self.plan is not None:
-            save_plan(self.plan, Path(path))
-
-    def __repr__(self) -> str:
-        edits = len(self.plan.edits) if self.plan else 0
-        return f"<pipetune session: {self.session.status}, {edits} edits>"
+    from pipetune.stages.study import Study, Subject
 
 
 def tune(
@@ -80,6 +33,7 @@ def tune(
     allow: Iterable[str] = (),
     memory_limit: int | None = None,
     seed: int = 0,
+    progress: bool = True,
     listener: Listener | None = None,
 ) -> TunedSession:
     """Profiles a live `tf.data.Dataset`, tries rewrites, and returns the session with the plan that was proven.
@@ -92,7 +46,8 @@ def tune(
         allow: consents in addition to the default, as for `--allow`.
         memory_limit: the most memory that a plan may use, in bytes; None: the available memory minus a margin.
         seed: seed of the order of trials.
-        listener: receives progress; None for none.
+        progress: whether to show progress on standard error, where that is a terminal or a notebook.
+        listener: receives the events of the analysis; None for none.
 
     Returns:
         The session, with the plan that was proven faster, or without one.
@@ -107,10 +62,6 @@ def tune(
         StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
-    from pipetune import workflow
-    from pipetune.pipelines import files
-    from pipetune.timing.iterators import shortened_pauses
-
     settings = Settings(
         budget_seconds=budget,
         allow=consents_of([allow] if isinstance(allow, str) else allow),
@@ -118,17 +69,25 @@ def tune(
         seed=seed,
         force=step is None,
     )
-    with files.private_files(), shortened_pauses():
-        study = _study(dataset, step, settings, listener or NullListener(), caller="pipetune.tune")
-        return TunedSession(workflow.analyze(study))
+    return _analyze(dataset, step, settings, progress=progress, listener=listener, caller="pipetune.tune")
 
 
-def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSession:
+def profile(
+    dataset: Any,
+    *,
+    step: Callable[..., Any] | None = None,
+    budget: float = 20.0,
+    progress: bool = True,
+    listener: Listener | None = None,
+) -> TunedSession:
     """Profiles a live dataset without trying anything; `to_frame()` has one row per operator.
 
     Args:
         dataset: any dataset, created before or after pipetune was imported.
         step: as in `tune`, with the same warning.
+        budget: seconds that the profile may take; with more, its intervals are narrower.
+        progress: as in `tune`.
+        listener: as in `tune`.
 
     Returns:
         The session, with the costs, and whether the input slows the step down.
@@ -138,14 +97,8 @@ def profile(dataset: Any, *, step: Callable[..., Any] | None = None) -> TunedSes
         StepFailed: `step` raised; the cause is its own exception.
         RunFailed: the dataset cannot be run; the cause is its own exception.
     """
-    from pipetune import workflow
-    from pipetune.pipelines import files
-    from pipetune.timing.iterators import shortened_pauses
-
-    settings = Settings(budget_seconds=_PROFILE_SECONDS, trials=False)
-    with files.private_files(), shortened_pauses():
-        study = _study(dataset, step, settings, NullListener(), caller="pipetune.profile")
-        return TunedSession(workflow.analyze(study))
+    settings = Settings(budget_seconds=budget, trials=False)
+    return _analyze(dataset, step, settings, progress=progress, listener=listener, caller="pipetune.profile")
 
 
 def apply_plan(dataset: Any, plan: PlanFile | TunedSession | str | os.PathLike[str] | None) -> Any:
@@ -190,16 +143,54 @@ def load(path: str | os.PathLike[str]) -> TunedSession:
     return TunedSession(session_file.load(Path(path)))
 
 
-def _study(
-    dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
-) -> Any:
-    from pipetune.capture import consumption, loop_consumer
-    from pipetune.capture.step_state import unrestorable_state
+def _analyze(
+    dataset: Any,
+    step: Callable[..., Any] | None,
+    settings: Settings,
+    *,
+    progress: bool,
+    listener: Listener | None,
+    caller: str,
+) -> TunedSession:
+    from pipetune import workflow
+    from pipetune.live_progress import showing_progress
+    from pipetune.pipelines import files
+    from pipetune.timing.iterators import shortened_pauses
+
+    shown = showing_progress(listener or NullListener(), requested=progress)
+    with files.private_files(), shortened_pauses(), shown as listening:
+        study = _study(dataset, step, settings, listening, caller=caller)
+        return finished(workflow.analyze(study))
+
+
+def finished(session: Session) -> TunedSession:
+    """Returns a session that was measured in this process; in a notebook, its places are those of cells."""
+    from pipetune.source.cells import Cells
+
+    session, diff = Cells().finish(session)
+    return TunedSession(session, cell_diff=diff)
+
+
+def new_study(subject: Subject, settings: Settings, listener: Listener, *, notes: tuple[str, ...] = ()) -> Study:
+    """Returns the study of a pipeline in this process, before anything is measured; `notes` are for its session."""
     from pipetune.measure import machine
     from pipetune.measure.machine import detect_resources
+    from pipetune.stages.study import Study
+
+    here = replace(machine.read_machine(), believed=detect_resources())
+    command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
+    session = Session(VERSION, command=command, machine=here, notes=notes)
+    return Study(subject, settings, here, Journal(session, TimePlan.of(settings), listener))
+
+
+def _study(
+    dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
+) -> Study:
+    from pipetune.capture import consumption, loop_consumer
+    from pipetune.capture.step_state import unrestorable_state
     from pipetune.pipelines import live, resume_points
     from pipetune.pipelines.live import require_dataset
-    from pipetune.stages.study import Study, Subject
+    from pipetune.stages.study import Subject
 
     require_dataset(dataset, caller=caller)
     if step is not None and not callable(step):
@@ -210,17 +201,13 @@ def _study(
         "stay in these objects. Pass a step that works on copies of them."
     )
     if kept:
-        warnings.warn(changed, stacklevel=3)
+        warnings.warn(changed, stacklevel=4)
     consumer: consumption.Consumer = (
         loop_consumer.StepConsumer(step)
         if step is not None
         else consumption.NoConsumer("No step was given: the input was measured alone.")
     )
     use = consumption.Consumption(dataset, "dataset", "training", "pipetune.tune")
-    here = replace(machine.read_machine(), believed=detect_resources())
-    command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
-    session = Session(VERSION, command=command, machine=here, notes=(changed,) if kept else ())
-    journal = Journal(session, TimePlan.of(settings), listener)
     source = live.read(dataset)
     subject = Subject(source, consumer, use, resuming=tuple(resume_points.find(source)))
-    return Study(subject, settings, here, journal)
+    return new_study(subject, settings, listener, notes=(changed,) if kept else ())

@@ -160,20 +160,20 @@ class Journal:
             case "trying" if isinstance(plan, Plan):
                 self._begin_trial(plan)
             case "pair" if isinstance(plan, Plan):
-                self._standing = f"{_plan_title(plan)}: pair {details['pairs']}, {details['ratio']:.2f}x so far"
+                self._standing = f"{plan.title}: pair {details['pairs']}, {details['ratio']:.2f}x so far"
                 self.report_progress(self._standing)
             case "trial":
                 self._end_trial()
                 trial: Trial = details["trial"]
                 self.update(trials=(*self.session.trials, trial))
             case "best" if isinstance(plan, Plan) and isinstance(gain, Interval):  # without a gain it is a guess
-                self._best = f"{_plan_title(plan)}, {gain.median:.2f}x"
+                self._best = f"{plan.title}, {gain.median:.2f}x"
 
     def _begin_trial(self, plan: Plan) -> None:
         self._end_trial()
         self._trying = plan.key
         self._listener.trial_started(plan.key)
-        self.report_progress(self._standing or f"trying {_plan_title(plan)}")
+        self.report_progress(self._standing or f"trying {plan.title}")
 
     def _end_trial(self) -> None:
         if self._trying is not None:
@@ -190,8 +190,3 @@ _STAGES = {
     "inside": "trying rewrites that only gain inside the training step",
     "offers": "measuring rewrites that need consent",
 }
-
-
-def _plan_title(plan: Plan) -> str:
-    rules = list(dict.fromkeys(rewrite.rule.removeprefix("baseline-") for rewrite in plan.rewrites))
-    return " + ".join(rules) if rules else plan.name

@@ -26,10 +26,10 @@ from tensorflow.python.distribute import values as distribute_values
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context, metric_utils
 from tensorflow.python.distribute.coordinator import values as coordinator_values
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import tracing_compilation
+from tensorflow.python.eager.polymorphic_function import polymorphic_function, tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
 from tensorflow.python.lib.io import _pywrap_file_io
-from tensorflow.python.ops import script_ops
+from tensorflow.python.ops import resource_variable_ops, script_ops
 from tensorflow.python.ops.parallel_for import pfor
 
 DatasetV2 = dataset_ops.DatasetV2
@@ -295,6 +295,45 @@ def _prefetch(dataset: Any, *, buffer_size: int) -> Any:
 def source_device(dataset: Any) -> str:
     """Returns the device from which a `copy_to_device` copies."""
     return str(dataset._source_device_string)
+
+
+@contextmanager
+def watching_new_variables(created: Callable[[Any], None]) -> Iterator[None]:
+    """Context manager: while open, calls `created` with each new variable that has got its initial value.
+
+    Those that a `tf.function` creates when it is first called get it either at once or right before it runs. They may
+    be reported twice.
+    """
+    function = polymorphic_function.Function
+    variables = (resource_variable_ops.ResourceVariable, polymorphic_function.UnliftedInitializerVariable)
+    inits, initialize = [kind.__init__ for kind in variables], function._initialize_uninitialized_variables
+
+    def watched(init: Any) -> Any:
+        @functools.wraps(init)
+        def watched_init(variable: Any, *args: Any, **kwargs: Any) -> None:
+            init(variable, *args, **kwargs)
+            if tf.executing_eagerly():
+                created(variable)
+
+        return watched_init
+
+    @functools.wraps(initialize)
+    def watched_initialize(called: Any, initializers: Any) -> Any:
+        done = initialize(called, initializers)
+        with tf.init_scope():  # the call may be inside another function that is being traced
+            for variable, _ in initializers:
+                created(variable)
+        return done
+
+    for kind, init in zip(variables, inits, strict=True):
+        kind.__init__ = watched(init)
+    function._initialize_uninitialized_variables = watched_initialize
+    try:
+        yield
+    finally:
+        for kind, init in zip(variables, inits, strict=True):
+            kind.__init__ = init
+        function._initialize_uninitialized_variables = initialize
 
 
 def tracing_seconds() -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -67,6 +69,9 @@ class Patches:
 _USE = "_pipetune_use"  # the attribute of a dataset that holds its Consumption
 _MAX_USES = 50  # datasets remembered, at most
 
+PREVIEW_ELEMENTS = 1
+"""Elements taken by `next(iter(dataset))` or `take(1)`, only to look at them."""
+
 TrainingHandler = Callable[[Consumption, consumption.Consumer], None]
 """Called once, when training begins. When it returns, a loop continues; any other script is stopped."""
 
@@ -118,6 +123,8 @@ class Hooks:
         )
         self.notes: list[str] = []
         self.resuming: list[ResumePoint] = []
+        self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
+        self._observed: weakref.WeakSet[Any] = weakref.WeakSet()  # the script's iterators
 
     # -- opening and closing
 
@@ -132,7 +139,12 @@ class Hooks:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        """Removes all that was installed: a notebook goes on, with the iterators and datasets that it has."""
         self.patches.undo_all()
+        for iterator in list(self._observed):
+            iterator.__class__ = iterator._base
+        for dataset in list(self._used_datasets):
+            object.__delattr__(dataset, _USE)
 
     def record_resuming(self, found: ResumePoint) -> None:
         """Records that the script saves its position in the data, to resume there in another run."""
@@ -230,6 +242,7 @@ class Hooks:
         making.charge(use)
         use.loop, self._loops = self._loops, self._loops + 1
         iterator.__class__ = kind
+        self._observed.add(iterator)
         iterator._pipetune_hooks, iterator._pipetune_use, iterator._pipetune_dataset = self, use, dataset
         iterator._pipetune_distributed_input = handed
         iterator._pipetune_trains_after = FIRST_ELEMENTS if self.target_dataset in (None, use.name) else math.inf
@@ -283,6 +296,7 @@ class Hooks:
         if use is None:
             use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
             object.__setattr__(dataset, _USE, use)
+            self._used_datasets.add(dataset)
         elif role != "training" and use.role != "preview":
             return self._keep_use(use)  # its role is known already
         elif role != "preview":
@@ -302,6 +316,15 @@ class Hooks:
         most = max(previews, key=lambda seen: seen.elements, default=None)
         self.uses = [seen for seen in self.uses if seen.role != "preview" or seen is use or seen is most][-_MAX_USES:]
         return use
+
+    def describe_other_uses(self) -> str:
+        """Returns what was seen in place of training, as clauses: fits on other data, and glances; "" if nothing."""
+        glances = [
+            f"it took only one element of {use.name} ({os.path.basename(use.file)}:{use.line})"
+            for use in self.uses
+            if use.role == "preview" and use.elements == PREVIEW_ELEMENTS
+        ]
+        return "; ".join(dict.fromkeys([*self.notes, *glances]))
 
     def role(self) -> str:
         """Returns what this thread consumes for at the moment, such as Keras's evaluation; '' for the script itself."""

@@ -325,10 +325,11 @@ class FitConsumer:
             RunFailed: `fit` raised, or the data ran out.
         """
         measured, skipped = steps, warmup
-        clock = _fit_clock(self._callback_list, self._model, measured, skipped)
-        free_iterators()
-        started = time.perf_counter()
-        self._run_fit(self._endless(dataset), calls=clock.calls_wanted, callbacks=clock)
+        with self._keeping_history():
+            clock = _fit_clock(self._callback_list, self._model, measured, skipped)
+            free_iterators()
+            started = time.perf_counter()
+            self._run_fit(self._endless(dataset), calls=clock.calls_wanted, callbacks=clock)
         if not clock.closed:
             raise RunFailed("The data ran out before the window was full.")
         return Window(
@@ -357,11 +358,12 @@ class FitConsumer:
         free_iterators()
         before = self._model.stop_training
         try:
-            self._run_fit(
-                self._endless(dataset) if relay is None else relay.dataset,
-                calls=-(-steps // self._steps_per_call),
-                callbacks=_recording_calls(self._callback_list, self._model, recorder, relay, self._steps_per_call),
-            )
+            with self._keeping_history():
+                self._run_fit(
+                    self._endless(dataset) if relay is None else relay.dataset,
+                    calls=-(-steps // self._steps_per_call),
+                    callbacks=_recording_calls(self._callback_list, self._model, recorder, relay, self._steps_per_call),
+                )
         finally:
             self._model.stop_training = before
         return replace(recorder.series(), why=obstacle)
@@ -376,6 +378,15 @@ class FitConsumer:
         """Returns what `fit` is given in place of `dataset`, to train on it for as long as is wanted."""
         handed = self._distributed_input
         return windows.repeat_forever(dataset) if handed is None else handed.distribute_endless(dataset)
+
+    @contextlib.contextmanager
+    def _keeping_history(self) -> Iterator[None]:
+        """Context manager: on exit `history` of the model is that of the user's own training, for a notebook."""
+        history = getattr(self._model, "history", None)
+        try:
+            yield
+        finally:
+            self._model.history = history
 
     def _run_fit(self, data: Any, *, calls: int, callbacks: Any) -> None:
         try:

@@ -121,15 +121,17 @@ _SUMMARIES = ("scalar", "image", "histogram", "text", "audio", "write", "graph",
 _listener: Callable[[str], None] = lambda _name: None  # noqa: E731 - replaced by `disable_saving`
 
 
-def disable_saving(on_suppressed: Callable[[str], None]) -> None:
+def disable_saving(on_suppressed: Callable[[str], None]) -> Callable[[], None]:
     """Makes every function that saves a model, checkpoint, summary or dataset report its calls and save nothing.
 
     The function bodies are replaced, not the names that refer to them: the script may hold its own reference, as after
-    `from keras.models import save_model`. Those of a Keras module imported later are replaced on import. This cannot
-    be undone: the process must end without saving.
+    `from keras.models import save_model`. Those of a Keras module imported later are replaced on import.
 
     Args:
         on_suppressed: called with the name of each suppressed call.
+
+    Returns:
+        A function that makes them save again, for a process that goes on: the kernel of a notebook.
     """
     global _listener
     _listener = on_suppressed
@@ -139,7 +141,19 @@ def disable_saving(on_suppressed: Callable[[str], None]) -> None:
     _disable(tf.saved_model, ("save",), "saved_model")
     _disable(tf.data.Dataset, ("save",), "Dataset")
     _disable(tf.summary, _SUMMARIES, "tf.summary", False)
-    ImportWatcher(_KERAS, _disable_keras).__enter__()
+    watcher = ImportWatcher(_KERAS, _disable_keras).__enter__()
+
+    def enable() -> None:
+        watcher.__exit__()
+        while _disabled:
+            function, code, defaults, keyword_defaults = _disabled.pop()
+            function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, keyword_defaults
+
+    return enable
+
+
+_disabled: list[tuple[FunctionType, CodeType, Any, Any]] = []
+"""Functions that save nothing at the moment, with the code and the defaults that they had."""
 
 
 def on_suppressed_call(name: str, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> None:
@@ -177,6 +191,7 @@ def _disable(owner: Any, names: tuple[str, ...], prefix: str, result: object = N
         while hasattr(function, "__wrapped__"):  # decorators stay: they call what they wrap
             function = function.__wrapped__
         if isinstance(function, FunctionType):
+            _disabled.append((function, function.__code__, function.__defaults__, function.__kwdefaults__))
             code = _code(_DISABLED_SOURCE.format(name=f"{prefix}.{name}", result=result))
             # A function keeps its closure, so its new code must declare the same number of free variables.
             function.__code__ = code.replace(co_freevars=function.__code__.co_freevars)

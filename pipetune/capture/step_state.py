@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 _DEPTH = 3  # attributes and items that are followed: self.trainer.model
@@ -23,6 +24,23 @@ def unrestorable_state(step: Callable[..., Any]) -> list[str]:
     for name, value, rebound in _reachable(step):
         for path, kind in _states(name, value, _DEPTH, held=rebound):
             found[f"{path} ({kind})"] = None
+    return list(found)
+
+
+def unrestorable_names(code: CodeType, namespace: Mapping[str, Any]) -> list[str]:
+    """Returns the same of what the code of a cell can change: by the names in it, and in functions among them.
+
+    Args:
+        code: of the cell.
+        namespace: the names of the notebook, which pipetune can bind as they were.
+    """
+    found: dict[str, None] = {}
+    for name in code.co_names:
+        value = namespace.get(name)
+        if inspect.isfunction(value):
+            found |= dict.fromkeys(unrestorable_state(value))
+        else:
+            found |= dict.fromkeys(f"{path} ({kind})" for path, kind in _states(name, value, _DEPTH, held=False))
     return list(found)
 
 

@@ -343,6 +343,12 @@ class Plan:
         """The edits of all rewrites, in order."""
         return tuple(edit for rewrite in self.rewrites for edit in rewrite.edits)
 
+    @property
+    def title(self) -> str:
+        """Its rules, each once; its name if it has none."""
+        rules = dict.fromkeys(rewrite.rule.removeprefix("baseline-") for rewrite in self.rewrites)
+        return " + ".join(rules) or self.name
+
     @functools.cached_property
     def key(self) -> str:
         """Identifies the plan within a session by its rewrites, independent of its name."""

@@ -135,12 +135,22 @@ def list_folder(folder: str) -> FolderListing | None:
 class UndoJournal:
     """Records the state of paths before the script changes them, in the process that runs the script."""
 
-    def __init__(self, folder: str, *, ignored: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: str,
+        *,
+        ignored: Iterable[str] = (),
+        ignored_files: Iterable[str] = (),
+        ends_process: bool = True,
+    ) -> None:
         """Creates a journal file in `folder`; nothing is recorded before the first `begin_generation`.
 
         Args:
             folder: an existing folder, private to the user, created by `core.restoration`.
             ignored: folders whose contents do not belong to the script.
+            ignored_files: files that others in this process have open, such as the history of a notebook.
+            ends_process: whether this process ends with the script. What the script makes by `tempfile` is then
+                removed; else it is a file like any other.
 
         Raises:
             OSError: the folder is not writable.
@@ -148,6 +158,8 @@ class UndoJournal:
         self._folder = os.path.realpath(folder)
         ignored = (self._folder, *map(os.path.realpath, ignored), "/proc", "/sys", "/dev")
         self._ignored = tuple(above + os.sep for above in ignored)
+        self._ignored_files = frozenset(map(os.path.realpath, ignored_files))
+        self._ends_process = ends_process
         self._owner = os.getpid()
         self._path = os.path.join(self._folder, f"{self._owner}.jsonl")
         self._lines = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -215,6 +227,10 @@ class UndoJournal:
             kept = [path for _, kept in self._generations for path in kept]
             made = [os.path.join(above, name) for path in kept for above, _, names in os.walk(path) for name in names]
             self._write(final={path: current_state(path) for path in (*kept, *made)})
+
+    def release(self) -> None:
+        """Closes the journal file after `discard` or `close`; for a process that goes on."""
+        os.close(self._lines)
 
     @property
     def temporary_paths(self) -> tuple[str, ...]:
@@ -304,6 +320,8 @@ class UndoJournal:
 
     def before_temporary(self, path: str, *, owned: bool) -> None:
         """`tempfile` will create `path`. If it is `owned`, Python removes it when the script ends."""
+        if not self._ends_process:
+            return
         name = self._resolved(path, -1)
         if os.getpid() != self._owner or name is None or os.path.lexists(name) or self._is_ignored(name):
             return
@@ -471,6 +489,8 @@ class UndoJournal:
     def _is_ignored(self, name: str) -> bool:
         if (name.startswith(self._ignored) and not name.startswith(f"{_MEMORY}/")) or _TRANSIENT_FILES.search(name):
             return True
+        if name in self._ignored_files:
+            return True
         return name in self._temporaries or any(above in self._temporaries for above in _parent_folders(name))
 
     def _is_new(self, name: str, kept: Mapping[str, PathState]) -> bool:
@@ -488,10 +508,15 @@ class UndoJournal:
                 yield os.path.relpath(os.path.join(above, name), folder)
 
 
-def open_journal(folder: str) -> UndoJournal | None:
-    """Returns a new journal in `folder` of the script's changes outside pipetune's folders; None if impossible."""
+def open_journal(folder: str, **options: Any) -> UndoJournal | None:
+    """Returns a new journal in `folder` of the script's changes outside pipetune's folders; None if impossible.
+
+    Args:
+        folder: as in `UndoJournal`; "" for none.
+        options: as in `UndoJournal`.
+    """
     try:
-        return UndoJournal(folder, ignored=filter(None, [root()])) if folder else None
+        return UndoJournal(folder, ignored=filter(None, [root()]), **options) if folder else None
     except OSError:
         return None
 

@@ -161,8 +161,7 @@ def _spans(path: CallPath, files: tuple[str, ...]) -> tuple[SourceLocation, ...]
         line, end_line, column, end_column = span_of((code, offset))
         if line is None or end_line is None or column is None or end_column is None:
             break
-        file = os.path.abspath(name)
-        found.append(SourceLocation(file, line, column, end_line, end_column, "", code.co_qualname))
+        found.append(SourceLocation(_path(name), line, column, end_line, end_column, "", code.co_qualname))
     return tuple(found)
 
 
@@ -210,6 +209,17 @@ def clear() -> None:
     _calls.clear()
     _live_datasets.clear()
     _paths_by_site.clear()
+
+
+def forget(file: str) -> None:
+    """Discards what was recorded of calls in `file`, which is about to run again: a cell of a notebook."""
+    for record in [record for record in _calls if record[0].file == file]:
+        del _calls[record]
+        _paths_by_site.pop(record, None)
+    for dataset in live_datasets():
+        found = site_of(dataset)
+        if found is not None and found.file == file:
+            _live_datasets.discard(dataset)
 
 
 def user_frame(frame: FrameType | None) -> tuple[FrameType | None, str]:
@@ -312,9 +322,14 @@ def _inside_pipetune(frame: FrameType | None, user: FrameType) -> bool:
     return False
 
 
+def _path(filename: str) -> str:
+    """Returns the absolute path of a source file; the name of a cell of an IPython terminal, which has none, as is."""
+    return filename if filename.startswith("<") else os.path.abspath(filename)
+
+
 @functools.lru_cache(maxsize=4096)
 def _span(found: Site) -> SourceLocation:
-    file = os.path.abspath(found.file)
+    file = _path(found.file)
     if found.code is not None:
         line, end_line, column, end_column = span_of((found.code, found.offset))
         if line is not None and end_line is not None and column is not None and end_column is not None:

@@ -41,11 +41,13 @@ class Places:
         return clean(name)
 
     def line(self, name: str | None, number: int | None) -> str:
-        """`file:line`, or nothing where the file is not known."""
+        """`file:line`, or "In [3], line 2" for a cell of a notebook; nothing where the file is not known."""
         shown = self.file(name)
         if not shown or number is None:
             return shown
-        return f"line {number}" if self.confidential else f"{shown}:{number}"
+        if self.confidential:
+            return f"line {number}"
+        return f"{shown}, line {number}" if shown.startswith("In [") else f"{shown}:{number}"
 
     def location(self, location: SourceLocation | None) -> str:
         return self.line(location.file, location.line) if location else ""

@@ -15,7 +15,16 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from pipetune.capture import consumption, hooks, loop_consumer, native_writers, pending_cleanup, protection
+from pipetune.capture import (
+    consumption,
+    file_protection,
+    hooks,
+    loop_consumer,
+    native_writers,
+    pending_cleanup,
+    protection,
+    range_loops,
+)
 from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptExited, ScriptFailed
@@ -31,9 +40,7 @@ Work = Callable[[consumption.Consumption, consumption.Consumer, hooks.Hooks], in
 Conclude = Callable[[int, str], int]
 """Takes the exit code so far and a sentence on the part of the script not run; returns the exit code of the job."""
 
-_MAX_FLUSHES = 16  # each scans all live objects, which takes a tenth of a second; a script may begin many loops
 _MARK = "_pipetune_undo_mark"  # attribute of a dataset: the undo generation in which the script first iterated it
-_PREVIEW_ELEMENTS = 1  # elements taken by `next(iter(dataset))` or `take(1)`, only to look at them
 
 NO_DATASET = 4  # exit code: the script consumed no dataset
 SCRIPT_FAILED = 3  # exit code: the script failed
@@ -72,10 +79,10 @@ class ObservedRun:
         self._process = os.getpid()
         self._stop_signals = StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
         self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
-        self._loop_extender = script.LoopExtender(self._elements_taken)
+        self._loop_extender = range_loops.LoopExtender(self._elements_taken)
         self._journal = undo.open_journal(job.undo)
+        self._files = file_protection.FileProtection(self._journal)
         self._exit_handlers = pending_cleanup.ExitHandlers()
-        self._flushes = 0
         self._loop_left = False  # the script has left its loop
         self._leave_lock = threading.Lock()
         self.code: int | None = None
@@ -113,7 +120,7 @@ class ObservedRun:
             script.seed_python()
             script.run(
                 self._job,
-                script.compile_with_extended_loops,
+                range_loops.compile_with_extended_loops,
                 compiles_module=lambda path: not call_sites.is_library(path),
             )
         except consumption.ScriptStopped:
@@ -159,12 +166,7 @@ class ObservedRun:
                 )
             )
             return NO_DATASET
-        glances = [
-            f"it took only one element of {use.name} ({os.path.basename(use.file)}:{use.line})"
-            for use in self._hooks.uses
-            if use.role == "preview" and use.elements == _PREVIEW_ELEMENTS
-        ]
-        notes = "; ".join(dict.fromkeys([*self._hooks.notes, *glances]))
+        notes = self._hooks.describe_other_uses()
         self._writer.send(
             AnalysisFailed(
                 "The script did not train on a tf.data dataset" + (f": {notes}." if notes else "."),
@@ -180,24 +182,12 @@ class ObservedRun:
     def _on_loop(self, dataset: Any) -> None:
         """Called when the script iterates a dataset: if that turns out to be training, later writes are undone."""
         if os.getpid() == self._process and not self._hooks.training_begun and not hasattr(dataset, _MARK):
-            object.__setattr__(dataset, _MARK, self._begin_generation(dataset))
-
-    def _begin_generation(self, dataset: Any) -> int:
-        """Begins a new generation of the undo journal, after flushing buffered writes; returns its number."""
-        if self._journal is None:
-            return 0
-        if self._flushes < _MAX_FLUSHES and self._journal.open_files():
-            self._flushes += 1
-            protection.flush()
-        generation = self._journal.begin_generation()
-        for name in files.files_written_by(dataset):
-            self._journal.before_files_named(os.path.abspath(name), changing=False)
-        return generation
+            object.__setattr__(dataset, _MARK, self._files.begin(dataset))
 
     def _on_training(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:
         if os.getpid() != self._process:
             return  # in a child process that the script has forked
-        consumer = self._protect_files(consumer, getattr(use.dataset, _MARK, 0) or self._begin_generation(use.dataset))
+        consumer = self._protect(consumer, getattr(use.dataset, _MARK, 0) or self._files.begin(use.dataset))
         if isinstance(consumer, loop_consumer.LoopConsumer):
             self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
             self._thread.start()
@@ -205,22 +195,15 @@ class ObservedRun:
             self._run_work(use, consumer)
             self._exit(self.code or 0, sys._getframe())
 
-    def _protect_files(self, consumer: consumption.Consumer, generation: int) -> consumption.Consumer:
+    def _protect(self, consumer: consumption.Consumer, generation: int) -> consumption.Consumer:
         """Protects the user's files from `generation` of the undo journal on; returns the consumer that may train."""
-        large = self._journal.confirm_training(generation) if self._journal is not None else ()
+        consumer = self._files.confirm(consumer, generation, on_too_large=self._on_journal_full)
         self._switch_off_saving()
-        if not isinstance(consumer, loop_consumer.LoopConsumer):
-            return consumer
-        if self._journal is None:
-            return consumption.NoConsumer(
-                "There is no place to back up the files that the script's loop may overwrite."
-            )
-        self._journal.on_too_large = self._on_journal_full
-        return consumption.NoConsumer(_TOO_LARGE.format(large[0])) if large else consumer
+        return consumer
 
     def _on_journal_full(self, path: str) -> None:
         """Called when the script would change more than can be copied: the change is refused and its loop held."""
-        why, loop = _TOO_LARGE.format(path), self._hooks.loop
+        why, loop = file_protection.TOO_LARGE.format(path), self._hooks.loop
         if loop is not None:
             loop.abandon(why)
             if loop.thread == threading.get_ident():
@@ -275,14 +258,14 @@ class ObservedRun:
             for use in self._hooks.uses
             if (use.role in ("preview", "other") and requested in (None, use.name)) or requested == use.name
         ]
-        uses = [use for use in uses if use.elements != _PREVIEW_ELEMENTS or requested == use.name]
+        uses = [use for use in uses if use.elements != hooks.PREVIEW_ELEMENTS or requested == use.name]
         if not uses:
             return
         use = max(uses, key=lambda one: one.elements)
         use.role = "training"
         self._hooks.training_begun = True
         # What the script has written until now is kept.
-        self._protect_files(consumption.NoConsumer(""), self._begin_generation(use.dataset))
+        self._protect(consumption.NoConsumer(""), self._files.begin(use.dataset))
         taken = (
             f"the script took only {use.elements} elements"
             if use.elements
@@ -300,12 +283,6 @@ class ObservedRun:
         kind = "summaries_suppressed" if name.startswith("tf.summary") else "saves_suppressed"
         self._suppressed[kind] += 1
         self._writer.send(ActionSuppressed(kind, self._suppressed[kind]))
-
-
-_TOO_LARGE = (
-    "Its loop changes more than 1 GB of files, too much to back up first: {}. It was stopped there, and no training "
-    "steps were measured."
-)
 
 
 def _requested_dataset(job: Job) -> str | None:

@@ -25,6 +25,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, hooks, loop_consumer
 from pipetune.capture.keras import FitConsumer
+from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core import cluster
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import RunFailed, Window
@@ -52,6 +53,10 @@ class Run:
     def consumer(self) -> consumption.Consumer:
         (begun,) = self.begun
         return begun[1]
+
+    def use_of(self, dataset: Any) -> consumption.Consumption:
+        (found,) = (use for use in self.hooks.uses if use.dataset is dataset)
+        return found
 
     @property
     def roles(self) -> dict[str, str]:
@@ -571,6 +576,26 @@ def test_hooks_are_undone_after_the_run() -> None:
     from pipetune.capture.imports import ImportWatcher
 
     assert not any(isinstance(finder, ImportWatcher) for finder in sys.meta_path)
+
+
+def test_iterators_and_datasets_are_their_own_again_after_the_run() -> None:
+    """A notebook goes on with them, and may be observed once more: nothing of the first run is known then."""
+    dataset, kept = Dataset.range(100), []
+
+    def preview() -> None:
+        kept.append(iter(dataset))
+        next(kept[0])
+
+    first = run(preview)
+    assert type(kept[0]) is tensorflow_private.OwnedIterator and first.use_of(dataset).elements == 1
+    assert [int(next(kept[0])) for _ in range(50)] == list(range(1, 51)) and not first.begun
+
+    def train() -> None:
+        for _ in dataset:
+            pass
+
+    second = run(train)
+    assert second.stopped and second.use.elements == FIRST_ELEMENTS and second.use is not first.use_of(dataset)
 
 
 def test_iterators_of_pipetune_are_not_uses() -> None:

@@ -43,9 +43,10 @@ archive.track(model)
 archive.add_endpoint("serve", model.call, [tf.TensorSpec([None, 2])])
 writer = tf.summary.create_file_writer("events")
 before = sorted(os.listdir("events"))
+size = os.path.getsize(os.path.join("events", before[0]))
 
 seen = []
-protection.disable_saving(seen.append)
+enable = protection.disable_saving(seen.append)
 results = {}
 
 def attempt(name, call):
@@ -88,7 +89,18 @@ def at_exit():
     files = sorted(os.listdir("."))
     if sorted(os.listdir("events")) != before:
         files.append("an event")
-    json.dump({"results": results, "files": files, "last": seen[-1]}, open(sys.argv[1], "w"))
+    last = seen[-1]
+    enable()
+    for save in (lambda: bound("v.keras"), lambda: save_model(model, "w.keras"), lambda: checkpoint.write("x"),
+                 lambda: late.save("y.h5"), lambda: save_signatures(model, "z")):
+        save()
+    with writer.as_default():
+        tf.summary.write("loss", 1.0, step=0)
+    writer.flush()
+    again = sorted(set(os.listdir(".")) - set(files))
+    event = os.path.getsize(os.path.join("events", before[0])) > size
+    found = {"results": results, "files": files, "last": last, "again": again, "event": event}
+    json.dump(found, open(sys.argv[1], "w"))
 atexit.register(at_exit)
 try:
     raise SystemExit
@@ -147,3 +159,5 @@ def test_disabled_saving_writes_nothing_until_the_process_ends(tmp_path: Path) -
     assert told["results"] == EXPECTED
     assert told["last"] == "Model.save"
     assert told["files"] == ["events"], "what it had made"
+    assert told["again"] == ["v.keras", "w.keras", "x.data-00000-of-00001", "x.index", "y.h5", "z"], "on again"
+    assert told["event"]

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import pipetune
-from pipetune.capture.step_state import unrestorable_state
+from pipetune.capture.step_state import unrestorable_names, unrestorable_state
 
 
 class _Module:
@@ -42,6 +42,18 @@ def test_steps_that_change_nothing_of_torch_or_jax_are_silent() -> None:
 
     assert unrestorable_state(step) == []
     assert unrestorable_state(print) == []
+
+
+def test_cell_can_change_what_it_and_its_functions_name() -> None:
+    model, frozen = _Module(), _Module()
+
+    def step(element: Any) -> None:
+        print(model, element)
+
+    names = {"train_step": step, "frozen": frozen, "params": _Array(), "kept": [_Array()], "other": _Module()}
+    code = compile("for x in data:\n    train_step(x)\n    print(frozen, params, kept)\n", "cell", "exec")
+    assert unrestorable_names(code, names) == ["model (PyTorch)", "frozen (PyTorch)", "kept[0] (JAX)"]
+    assert unrestorable_names(compile("train(x)", "cell", "exec"), names) == []
 
 
 def test_models_are_found_wherever_the_step_reaches_them() -> None:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,8 +40,8 @@ def in_another_process(work: Callable[[], object]) -> int:
 
 
 @contextmanager
-def recording(folder: Path) -> Iterator[undo.UndoJournal]:
-    journal = Journal(str(folder))
+def recording(folder: Path, *, ignored_files: Iterable[str] = ()) -> Iterator[undo.UndoJournal]:
+    journal = Journal(str(folder), ignored_files=ignored_files)
     file_events.set_journal(journal)
     try:
         yield journal
@@ -100,6 +100,31 @@ def test_changes_before_training_are_kept(own: Path, journals: Path) -> None:
         journal.close()
     assert restored(journals).restored == [str(own / "file")]
     assert (own / "file").read_text() == (own / "made before").read_text() == "its own"
+
+
+def test_file_that_others_have_open_is_left_alone(own: Path, journals: Path) -> None:
+    """The history of a notebook: its kernel writes it while a cell is measured."""
+    history = own / "history"
+    with history.open("w") as opened:
+        opened.write("before")
+        opened.flush()
+        with recording(journals, ignored_files=[str(history)]) as journal:
+            journal.confirm_training(journal.begin_generation())
+            opened.write(" and meanwhile")
+            opened.flush()
+            (own / "file").write_text("of the loop")
+            journal.close()
+        assert restored(journals).restored == [str(own / "file")]
+    assert history.read_text() == "before and meanwhile"
+
+
+def test_process_that_goes_on_keeps_no_file_of_the_journal(journals: Path) -> None:
+    journal = undo.UndoJournal(str(journals))
+    opened = f"/proc/self/fd/{journal._lines}"
+    assert os.readlink(opened).startswith(str(journals))
+    journal.discard()
+    journal.release()
+    assert not os.path.exists(opened)
 
 
 def test_changes_of_loop_before_training_is_confirmed_are_undone(own: Path, journals: Path) -> None:

@@ -69,6 +69,23 @@ def test_iterators_of_eager_loops_are_owned_iterators() -> None:
     )
 
 
+def test_new_variables_are_seen_with_their_initial_values() -> None:
+    made: list[Any] = []
+    seen: list[float] = []
+
+    @tf.function
+    def step() -> None:
+        if not made:
+            made.append(tf.Variable(2.0))
+        made[0].assign_add(1.0)
+
+    with tensorflow_private.watching_new_variables(lambda variable: seen.append(float(variable.numpy()))):
+        tf.Variable(1.0).assign(9.0)
+        step()
+    tf.Variable(3.0)
+    assert set(seen) == {1.0, 2.0} and float(made[0]) == 3.0
+
+
 def test_inputs() -> None:
     source = RANGE(3)
     assert tensorflow_private.inputs(source.map(lambda x: x)) == (source,)

@@ -409,6 +409,33 @@ def test_user_exception_passes_and_closes_the_recorder() -> None:
     assert tf.data.Dataset.__init__ is original
 
 
+def test_file_that_runs_again_is_recorded_afresh(tmp_path: Path) -> None:
+    """A cell of a notebook that is run twice: the datasets of its first run do not share its calls any more."""
+    call_sites.clear()
+    source = "import tensorflow as tf\nmade = tf.data.Dataset.range(3).map(lambda x: x)\n"
+    first: dict[str, Any] = {}
+    second: dict[str, Any] = {}
+    elsewhere: dict[str, Any] = {}
+    with call_sites.Recorder():
+        exec(compile(source, "cell.py", "exec"), first)
+        exec(compile(source, "other.py", "exec"), elsewhere)
+        call_sites.forget("cell.py")
+        exec(compile(source, "cell.py", "exec"), second)
+    assert call_sites.datasets_at_call(second["made"]) == 1
+    assert second["made"] in call_sites.live_datasets() and elsewhere["made"] in call_sites.live_datasets()
+    assert first["made"] not in call_sites.live_datasets()
+
+
+def test_cell_of_a_terminal_keeps_its_name() -> None:
+    found: dict[str, Any] = {}
+    source = "import tensorflow as tf\ndef make():\n    return tf.data.Dataset.range(3)\nmade = make()"
+    with call_sites.Recorder():
+        exec(compile(source, "<ipython-input-2-abc>", "exec"), found)
+    place = call_sites.location(found["made"])
+    assert place is not None and str(place) == "<ipython-input-2-abc>:3"
+    assert call_sites.enclosing_calls(found["made"])[0].file == "<ipython-input-2-abc>"
+
+
 def test_recorded_datasets_can_be_freed() -> None:
     with call_sites.Recorder():
         dataset = tf.data.Dataset.from_tensor_slices([1, 2, 3]).map(lambda x: x + 1)

@@ -1,0 +1,99 @@
+"""The magic `%%pipetune`: its arguments, and what it says about the cell."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+
+from pipetune.core.settings import Settings, consents_of
+from pipetune.interactive import running_shell
+from pipetune.notebook.tuning import CellTuning
+from pipetune.supervisor.user_files import warnings
+from pipetune.tuned_session import TunedSession
+
+_NAME = "_pipetune"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises a UsageError, which IPython shows in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"%%pipetune: {message}")
+
+
+def _parser() -> _Parser:
+    parser = _Parser("%%pipetune", add_help=False, allow_abbrev=False)
+    parser.add_argument("--budget", type=float, default=Settings().budget_seconds)
+    parser.add_argument("--allow", action="append", default=[])
+    parser.add_argument("name", nargs="?", default=_NAME)
+    return parser
+
+
+def run(line: str, cell: str) -> TunedSession | None:
+    """Runs the magic, and returns the session for the notebook to show; None if the cell did not train.
+
+    Raises:
+        UsageError: the arguments are wrong.
+        BaseException: what the cell raised, or what ended the measurements.
+    """
+    given = _parser().parse_args(line.split())
+    if not given.name.isidentifier():
+        raise UsageError(f"%%pipetune: {given.name!r} is not a name that the session can be bound to.")
+    if not given.budget > 0:
+        raise UsageError("%%pipetune: --budget takes seconds above 0.")
+    try:
+        allow = consents_of(word for words in given.allow for word in words.split(",") if word)
+    except ValueError as error:
+        raise UsageError(f"%%pipetune: --allow: {error}") from None
+    shell = running_shell()
+    assert shell is not None
+    tuning = CellTuning(shell, cell, Settings(budget_seconds=given.budget, allow=allow, distribute="none"))
+    try:
+        tuned = tuning.run()
+    except KeyboardInterrupt:
+        partial = tuning.interrupted()
+        if partial is not None:
+            shell.push({given.name: partial})
+            print(f"Interrupted. What was measured until then is {given.name}.")
+        raise KeyboardInterrupt from None
+    if tuned is None:
+        print(_nothing_to_tune(tuning))
+        return None
+    shell.push({given.name: tuned})
+    print("\n".join(_remarks(tuning, tuned, given.name, shell.user_ns)))
+    return tuned
+
+
+def _nothing_to_tune(tuning: CellTuning) -> str:
+    seen = tuning.other_uses
+    return (
+        f"The cell ran to its end and trained on no tf.data.Dataset{f': {seen}' if seen else ''}. pipetune tunes "
+        "tf.data pipelines: pass a tf.data.Dataset to fit, or loop over one. A loop is taken for training once it has "
+        "taken 20 elements and changes weights."
+    )
+
+
+def _remarks(tuning: CellTuning, tuned: TunedSession, name: str, namespace: dict[str, Any]) -> Iterator[str]:
+    """Yields what to know about the cell, and what to do next."""
+    yield (
+        f"The cell was stopped at its first training step: {tuning.training}. The rest of it did not run, and what the "
+        "measured steps changed was put back."
+    )
+    if tuning.kept:
+        yield f"It could not be put back in {', '.join(tuning.kept)}: make them again before you train."
+    yield from warnings(replace(tuning.files, unexplained=[]))
+    main = tuned.session.main_dataset
+    dataset = (main.pipeline.name if main is not None else "").strip()
+    if main is not None and not any(node.location for node in main.pipeline):
+        yield (
+            f"No places in your code are known, as the cells that build {dataset} ran before pipetune was loaded. Run "
+            "them again, or build the dataset in `with pipetune.record():`."
+        )
+    if tuned.plan is not None and tuned.plan.edits:
+        variable = dataset if dataset in namespace else "dataset"
+        load = "" if "pipetune" in namespace else "import pipetune; "
+        yield f"To train with the plan: {load}{variable} = pipetune.apply_plan({variable}, {name}.plan)"

@@ -1,0 +1,244 @@
+"""Runs a cell in the kernel until training begins, measures there, and puts back what the measured steps changed.
+
+The cell is unwound where a script's process would end: its `finally` clauses run, and if it swallows the stop and goes
+on, it is stopped again at its next training step. A loop is measured from a thread of its own, as its body runs in that
+of the cell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from pipetune.capture import native_writers, protection
+from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
+from pipetune.capture.created_variables import CreatedVariables
+from pipetune.capture.file_protection import TOO_LARGE, FileProtection
+from pipetune.capture.hooks import PREVIEW_ELEMENTS, Hooks
+from pipetune.capture.loop_consumer import LoopConsumer
+from pipetune.capture.range_loops import LoopExtender
+from pipetune.core import file_events, restoration, undo
+from pipetune.core.files import writable_descriptors, writable_mappings
+from pipetune.core.undo import TooLarge
+from pipetune.notebook.namespace import NamespaceCopy
+from pipetune.pipelines import call_sites, files
+from pipetune.timing.iterators import free_iterators, shortened_pauses
+
+Work = Callable[[Consumption, Consumer, Hooks], None]
+"""Works on the training pipeline of the cell."""
+
+_MOST_STATES = 16  # taken of the process: each scans all live objects, and a cell may begin thousands of loops
+_KEPT_STATES = 8  # of loops that may still train: each has a copy of all variables
+
+
+@dataclass
+class _State:
+    """What a training step can change, as it was before the first one; and the journal's generation since then."""
+
+    dataset: Any
+    taken: int  # elements of the dataset
+    variables: protection.Snapshot
+    created: int  # variables
+    names: NamespaceCopy
+    generation: int
+
+
+class ObservedCell:
+    """One run of a cell."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        work: Work,
+        *,
+        undo_folder: str = "",
+        silence: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> None:
+        """Prepares the run; nothing of the cell runs yet.
+
+        Args:
+            namespace: the names of the notebook.
+            work: called where training begins, for a loop on another thread.
+            undo_folder: where what the cell changes in files is recorded, as in `restoration.journal_folder`.
+            silence: makes a context manager in which nothing is shown of what the measured steps print.
+        """
+        self._namespace, self._work, self._undo_folder, self._silence = namespace, work, undo_folder, silence
+        opened_before = [f"/proc/self/fd/{found[0]}" for found in writable_descriptors()]
+        self._journal = undo.open_journal(
+            undo_folder, ignored_files=[*opened_before, *writable_mappings()], ends_process=False
+        )
+        self._files = FileProtection(self._journal)
+        self.hooks = Hooks(self._on_training, on_iteration=self._on_loop)
+        self._created = CreatedVariables()
+        self._extender = LoopExtender(self._elements_taken)
+        self._states: deque[_State] = deque(maxlen=_KEPT_STATES)
+        self._states_taken = 0
+        self._state: _State | None = None  # before the first training step
+        self._measuring = contextlib.ExitStack()  # what is installed from that step on
+        self._thread: threading.Thread | None = None
+        self._own_thread, self._process = threading.get_ident(), os.getpid()
+        self._failure: BaseException | None = None
+        self._finished = False  # all is measured
+        self.stopped = threading.Event()
+        """Set once the work shall end early: the cell has failed or was interrupted."""
+        self.suppressed = 0
+        """How many calls that save something did nothing."""
+        self.files = restoration.Restoration()
+        """What was done to files that the measured steps changed."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether training began; else the cell has run as it does by itself."""
+        return self._state is not None
+
+    def run(self, cell: Callable[[], object], *, extends_loops: bool = False) -> None:
+        """Runs the cell.
+
+        Args:
+            cell: calls its code.
+            extends_loops: whether that was compiled with extended loops (`range_loops`).
+
+        Raises:
+            BaseException: whatever the cell raised before training or in a measured step, or the work raised.
+        """
+        try:
+            with self._measuring, call_sites.Recorder(), self.hooks, self._created:
+                native_writers.watch(self.hooks.patches)
+                if extends_loops:
+                    self._extender.install()
+                    self._measuring.callback(self._extender.uninstall)
+                try:
+                    cell()
+                except ScriptStopped:
+                    pass
+                except BaseException as error:
+                    self._on_error(error)
+                self._leave_loop()
+        finally:
+            file_events.set_journal(None)
+            self._restore()
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_error(self, error: BaseException) -> None:
+        """Handles what the cell has raised; it is raised again when all is restored.
+
+        Nothing counts that it raises once all is measured, or in an iteration that it would not run by itself.
+        """
+        if not self._finished and not self._extender.restarted:
+            self._failure = self._failure or error
+            self.stopped.set()
+
+    def _leave_loop(self) -> None:
+        """Waits for the end of the work on a loop that the cell has left."""
+        if self._thread is None or self.hooks.loop is None:
+            return
+        taken = f"{self.hooks.loop.elements_taken:,} elements"
+        self.hooks.loop.abandon(f"The loop of the cell ended after {taken}. The measurement needs more.")
+        while self._thread.is_alive():
+            try:
+                self._thread.join()
+            except KeyboardInterrupt as interrupt:
+                self._on_error(interrupt)
+
+    def _restore(self) -> None:
+        state = self._state
+        if state is not None:
+            state.variables.restore()
+            self._created.restore(state.created)
+            state.names.restore()
+            free_iterators()
+            protection.flush()  # what files that the cell left open have in their buffers is undone next
+        if self._journal is None:
+            return
+        if state is not None:
+            self._journal.close()
+        else:
+            self._journal.discard()
+        self._journal.release()
+        done = restoration.restore(self._undo_folder, ended=time.time())
+        self.files = done if state is not None else self.files
+
+    # -- where training begins
+
+    def _on_loop(self, dataset: Any) -> None:
+        """Called when the cell iterates a dataset: keeps the state of the process, in case this turns out to train.
+
+        Of a dataset that the cell has only glanced at since the last state, the present one counts.
+        """
+        if self.hooks.training_begun or os.getpid() != self._process or self._states_taken >= _MOST_STATES:
+            return
+        taken = next((use.elements for use in self.hooks.uses if use.dataset is dataset), 0)
+        known = self._state_of(dataset)
+        if known is not None and not 0 < taken - known.taken <= PREVIEW_ELEMENTS:
+            return
+        if known is not None:
+            self._states.remove(known)
+        self._states.append(self._current_state(dataset, taken))
+
+    def _state_of(self, dataset: Any) -> _State | None:
+        return next((state for state in self._states if state.dataset is dataset), None)
+
+    def _current_state(self, dataset: Any, taken: int = 0) -> _State:
+        self._states_taken += 1
+        file_events.set_journal(self._journal)
+        generation = self._files.begin(dataset)
+        names = NamespaceCopy(self._namespace)
+        return _State(dataset, taken, protection.snapshot(), self._created.count, names, generation)
+
+    def _on_training(self, use: Consumption, consumer: Consumer) -> None:
+        if os.getpid() != self._process:
+            return  # in a child process that the cell has forked
+        loop = isinstance(consumer, LoopConsumer)
+        known = (self._state_of(use.dataset) or next(reversed(self._states), None)) if loop else None
+        self._state = known or self._current_state(use.dataset)
+        self._states.clear()
+        consumer = self._files.confirm(consumer, self._state.generation, on_too_large=self._on_too_large)
+        self._measuring.callback(protection.disable_saving(self._count_suppressed))
+        self._measuring.enter_context(self._silence())
+        if isinstance(consumer, LoopConsumer):
+            self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
+            self._thread.start()
+        else:
+            self._run_work(use, consumer)
+            raise ScriptStopped
+
+    def _in_thread(self, use: Consumption, consumer: LoopConsumer) -> None:
+        consumer.wait_until_ready()
+        self._run_work(use, consumer)
+        consumer.stop()
+        if consumer.thread != self._own_thread and self._own_thread == threading.main_thread().ident:
+            # A thread of the cell takes the elements, and the cell waits for what it makes of them.
+            signal.pthread_kill(self._own_thread, signal.SIGINT)
+
+    def _run_work(self, use: Consumption, consumer: Consumer) -> None:
+        try:
+            with call_sites.running_workflow(), files.private_files(), shortened_pauses():
+                self._work(use, consumer, self.hooks)
+        except BaseException as error:
+            if self._failure is None:
+                self._failure = error
+        self._finished = True
+
+    def _elements_taken(self) -> int:
+        loop = self.hooks.loop
+        return loop.elements_taken if loop is not None and loop.thread == threading.get_ident() else 0
+
+    def _on_too_large(self, path: str) -> NoReturn:
+        """Called before the loop would change more than can be copied: the change is refused, and the loop left."""
+        why, loop = TOO_LARGE.format(path), self.hooks.loop
+        if loop is not None:
+            loop.abandon(why)
+            if loop.thread == threading.get_ident():
+                raise ScriptStopped
+        raise TooLarge(why)
+
+    def _count_suppressed(self, _name: str) -> None:
+        self.suppressed += 1

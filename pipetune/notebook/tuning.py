@@ -1,0 +1,202 @@
+"""Tunes the pipeline that a cell trains on: compiles and runs the cell, and analyzes it at its first training step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import takewhile
+from types import CodeType, FrameType, TracebackType
+from typing import Any, cast
+
+from IPython.core.displaypub import DisplayPublisher
+
+from pipetune import workflow
+from pipetune.api import finished, new_study
+from pipetune.capture import step_state
+from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
+from pipetune.capture.hooks import Hooks
+from pipetune.capture.range_loops import extend_loops
+from pipetune.core import restoration
+from pipetune.core.errors import PipetuneError
+from pipetune.core.restoration import Restoration
+from pipetune.core.settings import Settings
+from pipetune.journal import Journal, Listener, NullListener
+from pipetune.live_progress import showing_progress
+from pipetune.notebook.observed_cell import ObservedCell
+from pipetune.pipelines import call_sites, replay, resume_points
+from pipetune.source.cells import Cells
+from pipetune.stages.study import Subject, other_pipelines
+from pipetune.tuned_session import TunedSession
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class CellTuning:
+    """The analysis of one cell."""
+
+    def __init__(self, shell: Any, cell: str, settings: Settings) -> None:
+        """Compiles the cell.
+
+        Args:
+            shell: the running shell.
+            cell: its text below the line of the magic.
+            settings: what to do.
+
+        Raises:
+            SyntaxError: the cell is not Python.
+        """
+        self._shell, self._settings = shell, settings
+        self._code, self._extends_loops = _compiled(shell, cell)
+        self._journal: Journal | None = None
+        self._listener: Listener = NullListener()
+        self._observed: ObservedCell | None = None
+        self._started = time.monotonic()
+        self.training = ""
+        """What was taken for training, in words."""
+        self.kept: list[str] = []
+        """Objects that hold the measured steps, as they cannot be restored."""
+
+    @property
+    def other_uses(self) -> str:
+        """What the cell did with data in place of training on a dataset; "" if nothing was seen."""
+        return Cells().named(self._observed.hooks.describe_other_uses()) if self._observed is not None else ""
+
+    @property
+    def files(self) -> Restoration:
+        """What was done to files that the measured steps changed."""
+        return self._observed.files if self._observed is not None else Restoration()
+
+    def run(self) -> TunedSession | None:
+        """Runs the cell and returns the session; None if the cell ran to its end without training on a dataset.
+
+        Raises:
+            BaseException: what the cell raised, or what ended the analysis.
+        """
+        showing = showing_progress(NullListener(), requested=True)
+        with restoration.journal_folder() as folder, showing as self._listener:
+            self._listener.progress("cell", "running to its first training step", best="", elapsed=0.0, left=None)
+            silence = _Output(self._shell).silenced
+            observed = ObservedCell(self._shell.user_ns, self._work, undo_folder=folder, silence=silence)
+            self._observed = observed
+            try:
+                observed.run(self._run_cell, extends_loops=self._extends_loops)
+            except BaseException as error:
+                _show_as_of_cell(error, self._code.co_filename, self._shell)
+                raise
+        if self._journal is None:
+            return None
+        return finished(self._journal.session)
+
+    def interrupted(self) -> TunedSession | None:
+        """Returns the session as far as it was measured; None if nothing was."""
+        if self._journal is None:
+            return None
+        return finished(replace(self._journal.session, status="interrupted", complete=True))
+
+    def _run_cell(self) -> None:
+        exec(self._code, self._shell.user_global_ns, self._shell.user_ns)
+
+    def _work(self, use: Consumption, consumer: Consumer, hooks: Hooks) -> None:
+        assert self._observed is not None
+        place = f", {use.file}:{use.line}" if use.file else ""
+        self.training = Cells().named(f"{use.consumer_call} over {use.name}{place}")
+        source = replay.read(use.dataset, name=use.name)
+        if not source.pipeline.nodes:
+            raise PipetuneError("No operator of the dataset can be read.")
+        if consumer.kind == "loop":
+            self.kept = step_state.unrestorable_names(self._code, self._shell.user_ns)
+        resuming = (*hooks.resuming, *resume_points.find(source))
+        subject = Subject(source, consumer, use, other_pipelines(hooks.uses, use), resuming)
+        listener = cast(Listener, _Stoppable(self._listener, self._observed))
+        study = new_study(subject, self._settings, listener)
+        self._journal = study.journal
+        study.journal.update(seconds={"capture": round(time.monotonic() - self._started, 3)})
+        workflow.analyze(study)
+        if self._observed.suppressed:
+            study.journal.update(side_effects={"saves_suppressed": self._observed.suppressed})
+
+
+class _Stoppable:
+    """A listener that ends the analysis at its next event once the cell has failed or was interrupted."""
+
+    def __init__(self, listener: Listener, observed: ObservedCell) -> None:
+        self._listener, self._observed = listener, observed
+
+    def __getattr__(self, event: str) -> Any:
+        if self._observed.stopped.is_set():
+            raise ScriptStopped
+        return getattr(self._listener, event)
+
+
+class _Output:
+    """What the cell prints and displays."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._before = sys.stdout, sys.stderr, shell.display_pub
+
+    @contextlib.contextmanager
+    def silenced(self) -> Iterator[None]:
+        """Context manager: nothing is shown; on exit the streams are those of the start, whatever the cell has set."""
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            sys.stdout = sys.stderr = nowhere
+            self._shell.display_pub = _NoDisplay()  # type: ignore[no-untyped-call]
+            try:
+                yield
+            finally:
+                sys.stdout, sys.stderr, self._shell.display_pub = self._before
+
+
+class _NoDisplay(DisplayPublisher):
+    def publish(self, *_data: Any, **_more: Any) -> None:
+        """Shows nothing."""
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Clears nothing."""
+
+
+def _compiled(shell: Any, cell: str) -> tuple[CodeType, bool]:
+    """Returns the code of a cell, its lines counted from that of the magic, and whether it has extended loops."""
+    empty = len(list(takewhile(lambda line: not line.strip(), cell.splitlines())))  # IPython removes them
+    text = "\n" * (1 + empty) + shell.transform_cell(cell)
+    file = shell.compile.cache(text, _number_of_running_cell(shell), raw_code=text)
+    call_sites.forget(file)
+    tree = shell.transform_ast(shell.compile.ast_parse(text, filename=file))
+    extends_loops = extend_loops(tree)
+    code: CodeType = shell.compile(tree, file, "exec")
+    return code, extends_loops
+
+
+def _number_of_running_cell(shell: Any) -> int:
+    """Returns the number that the notebook shows beside the cell which runs the magic."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        label = shell.compile.format_code_name(frame.f_code.co_filename)
+        if label is not None:
+            return int(label[1].removeprefix("In[").removesuffix("]"))
+        frame = frame.f_back
+    return int(shell.execution_count)
+
+
+def _show_as_of_cell(error: BaseException, file: str, shell: Any) -> None:
+    """Makes IPython show an exception of the cell as if nothing else had run; one of pipetune stays as it is."""
+    frames = list(_frames(error.__traceback__))
+    names = [frame.tb_frame.f_code.co_filename for frame in frames]
+    if file not in names:
+        return
+    shown: TracebackType | None = None
+    for frame in reversed(frames[names.index(file) :]):
+        if not frame.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            shown = TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    render = shell.InteractiveTB.structured_traceback
+    error._render_traceback_ = lambda: render(type(error), error, shown, tb_offset=0)  # type: ignore[attr-defined]
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next

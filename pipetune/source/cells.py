@@ -1,0 +1,114 @@
+"""Cells of a notebook as source files: their names, their text, and a plan as a change of it.
+
+IPython compiles each cell under the name of a file that does not exist, and keeps its text in `linecache`. Sessions
+name cells as the notebook does: "In [3]".
+"""
+
+from __future__ import annotations
+
+import enum
+import linecache
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from pipetune.core.edits import Plan
+from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session
+from pipetune.interactive import running_shell
+from pipetune.source.emit import Emission, emit
+from pipetune.source.source_files import read_source
+from pipetune.source.unified_diffs import file_diff
+
+_SHOWN = "It changes a cell, which pipetune does not write: the attribute patch of the session shows the change."
+
+
+_FILE = re.compile(r"(?<![\w/])(?:[^\s\"'():,]*/)?(\w+\.py|<ipython-input-[^>]+>)(?::(\d+)\b)?")
+"""A file in a text, of which IPython may have made up the name: its last part, and the line."""
+
+
+class Cells:
+    """The cells that the running shell has compiled so far; none if no shell runs."""
+
+    def __init__(self) -> None:
+        self._names = _names()
+        self._by_last_part = {os.path.basename(file): name for file, name in self._names.items()}
+
+    def __contains__(self, file: str) -> bool:
+        return file in self._names
+
+    def named(self, text: str) -> str:
+        """Returns a text with the names of cells in place of their files: "In [3], line 2"."""
+        return _FILE.sub(self._named_place, text) if self._names else text
+
+    def _named_place(self, place: re.Match[str]) -> str:
+        name = self._by_last_part.get(place[1])
+        if name is None:
+            return place[0]
+        return f"{name}, line {place[2]}" if place[2] else name
+
+    def finish(self, session: Session) -> tuple[Session, str]:
+        """Returns the session with the names of cells in place of their files, and its plan as a change of cells.
+
+        The second is "" where no cell builds the pipeline, or the plan cannot be written. The session then has no patch
+        either: `pipetune apply` writes files.
+        """
+        main, diff = session.main_dataset, ""
+        if main is not None and any(node.location is not None and node.location.file in self for node in main.pipeline):
+            others = [other.pipeline for other in session.datasets if other is not main]
+            emission = emit(main.pipeline, session.plan or Plan(""), read=self._read, other_pipelines=others)
+            diff = "".join(self._diff(path, old, new) for path, (old, new) in emission.files.items())
+            session = replace(
+                session,
+                patch=_patch_of_cells(session.plan, emission) if session.plan is not None else None,
+                datasets=tuple(_without_candidate_patch(one) for one in session.datasets),
+            )
+        return _mapped(session, self.named) if self._names else session, diff
+
+    def _read(self, file: str) -> str:
+        return "".join(linecache.getlines(file)) if file in self else read_source(file)
+
+    def _diff(self, file: str, old: str, new: str) -> str:
+        name = self._names.get(file) or os.path.relpath(file)
+        hunks = file_diff(name, old, new).split("\n", 2)[2]  # behind a header for programs, which know no cells
+        return f"--- {name}\n+++ {name}\n{hunks}"
+
+
+def _names() -> dict[str, str]:
+    """Returns the name of each cell by the file that it was compiled as."""
+    shell = running_shell()
+    found: dict[str, str] = {}
+    if shell is None:
+        return found
+    for file in list(linecache.cache):
+        label = shell.compile.format_code_name(file)
+        if label is not None:
+            found[file] = label[1].replace("In[", "In [")
+    return found
+
+
+def _patch_of_cells(plan: Plan, emission: Emission) -> PatchResult:
+    shown = (Rejection(one.rule, one.node, _SHOWN) for one in plan.rewrites if one.key in emission.covered)
+    return PatchResult(not_covered=(*shown, *emission.not_covered))
+
+
+def _without_candidate_patch(result: DatasetResult) -> DatasetResult:
+    return replace(result, candidate=replace(result.candidate, patch=None)) if result.candidate is not None else result
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Returns a value with every text in it changed; what has none in it is the same object."""
+    if isinstance(value, enum.Enum):
+        return value
+    if isinstance(value, str):
+        return change(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        changed = {name: new for name, part in parts.items() if (new := _mapped(part, change)) != part}
+        return replace(value, **changed) if changed else value
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, change) for item in value)
+    if isinstance(value, Mapping):
+        return {_mapped(key, change): _mapped(item, change) for key, item in value.items()}
+    return value

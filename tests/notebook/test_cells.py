@@ -1,0 +1,141 @@
+"""Cells of a notebook in a session: their names in place of made-up files, and the plan as a change of their text."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipetune.core.command import Command
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.functions import FunctionFacts
+from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.core.profile import Diagnosis, Finding, Verdict
+from pipetune.core.results import Interval
+from pipetune.core.session import Candidate, DatasetResult, PatchResult, Session
+from pipetune.source.cells import Cells
+
+compilerop = pytest.importorskip("IPython.core.compilerop")
+
+TEXT = "\nimport tensorflow as tf\nds = tf.data.Dataset.range(9)\nds = ds.map(decode)\nds = ds.batch(3)\n"
+PARALLEL = Rewrite("parallel-map", "n1", Safety.EXACT, (SetArgument("n1", "num_parallel_calls", 2),), "")
+PREFETCH = Rewrite("prefetch", "n2", Safety.EXACT, (Insert("n2", "prefetch", "prefetch@n2", {"buffer_size": 2}),), "")
+
+
+class NotebookCompiler(compilerop.CachingCompiler):  # type: ignore[misc,name-defined]
+    """Names cells as the kernel of a notebook does."""
+
+    def get_code_name(self, raw_code: str, _transformed: str, _number: int) -> str:
+        return f"/tmp/ipykernel_17/{abs(hash(raw_code))}.py"
+
+
+@pytest.fixture(params=[NotebookCompiler, compilerop.CachingCompiler], ids=["notebook", "terminal"])
+def cell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], str]:
+    """Compiles a cell, as the running shell; returns its file."""
+    compiler = request.param()
+    shell = SimpleNamespace(compile=compiler)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    return lambda text, number: str(compiler.cache(text, number))
+
+
+def pipeline(file: str, text: str = TEXT) -> Pipeline:
+    """The pipeline that `text` builds, with the places of its calls."""
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    nodes = []
+    for number, call in enumerate(sorted(calls, key=lambda call: call.lineno)):
+        method = call.func.attr  # type: ignore[attr-defined]
+        span = call.lineno, call.col_offset, call.end_lineno or 0, call.end_col_offset or 0
+        nodes.append(
+            Node(
+                f"n{number}",
+                method,
+                (f"n{number - 1}",) if number else (),
+                {"num_parallel_calls": None} if method == "map" else {},
+                FunctionFacts("decode", "d") if method == "map" else None,
+                location=SourceLocation(file, *span, method),
+            )
+        )
+    return Pipeline(tuple(nodes), name="ds")
+
+
+def session(file: str, *, plan: Plan | None = None) -> Session:
+    found = pipeline(file)
+    sentence = f"map ({file.rpartition('/')[2]}:4) bounds the input."
+    diagnosis = Diagnosis(Verdict.INPUT_BOUND, "Training waits.", bottleneck_sentence=sentence)
+    dataset = DatasetResult(found, "training", "Model.fit", file=file, line=7, diagnosis=diagnosis, plan=plan)
+    patch = PatchResult() if plan is not None else None
+    findings = (Finding("frozen-order", f"shuffle in {file}", file=file, line=3),)
+    notes = (f"See {file}:5.", "See /home/ada/other.py:5.")
+    return Session(
+        "1", Command(), datasets=(dataset,), findings=findings, notes=notes, patch=patch, status="done", complete=True
+    )
+
+
+def test_places_are_named_as_cells(cell: Callable[[str, int], str]) -> None:
+    before = session(cell(TEXT, 3))
+    after, _ = Cells().finish(before)
+    assert [node.location.file for node in after.datasets[0].pipeline if node.location] == ["In [3]"] * 3
+    assert (after.datasets[0].file, after.findings[0].file, after.findings[0].message) == (
+        *("In [3]", "In [3]", "shuffle in In [3]"),
+    )
+    diagnosis = after.datasets[0].diagnosis
+    assert diagnosis is not None and diagnosis.bottleneck_sentence == "map (In [3], line 4) bounds the input."
+    assert after.notes == ("See In [3], line 5.", "See /home/ada/other.py:5."), "of a file as it is"
+    assert replace(after, datasets=(), findings=(), notes=()) == replace(before, datasets=(), findings=(), notes=())
+
+
+def test_cell_that_ran_again_has_its_last_number(cell: Callable[[str, int], str]) -> None:
+    cell(TEXT, 3)
+    file = cell(TEXT, 12)
+    assert Cells().named(f"{file}:1 and {file}") == "In [12], line 1 and In [12]"
+
+
+def test_plan_is_shown_as_a_change_of_the_cell_and_is_no_patch(cell: Callable[[str, int], str]) -> None:
+    plan = Plan("tuned", (PARALLEL, PREFETCH))
+    before = session(cell(TEXT, 3), plan=plan)
+    after, diff = Cells().finish(before)
+    assert diff.startswith("--- In [3]\n+++ In [3]\n@@ ")
+    assert "-ds = ds.map(decode)\n" in diff and "+ds = ds.map(decode, num_parallel_calls=2)\n" in diff
+    assert "+ds = ds.batch(3).prefetch(2)\n" in diff
+    assert after.patch is not None and not after.patch.diff and not after.patch.covered
+    assert [one.rule for one in after.patch.not_covered] == ["parallel-map", "prefetch"]
+    assert all("cell" in one.why for one in after.patch.not_covered)
+
+
+def test_rewrite_that_cannot_be_written_says_why(cell: Callable[[str, int], str]) -> None:
+    file = cell("\nds = make()\n", 3)
+    after, diff = Cells().finish(session(file, plan=Plan("tuned", (PARALLEL,))))
+    assert diff == "" and after.patch is not None
+    (rejection,) = after.patch.not_covered
+    assert "shows the change" not in rejection.why and rejection.why
+
+
+def test_candidate_of_cells_has_no_patch_that_could_be_applied(cell: Callable[[str, int], str]) -> None:
+    before = session(cell(TEXT, 3))
+    candidate = Candidate(
+        Plan("c", (PARALLEL,)), Interval(1.2, 1.1, 1.3, 4), 0.9, "training", "Too little time.", patch=PatchResult("d")
+    )
+    before = replace(before, datasets=(replace(before.datasets[0], candidate=candidate),))
+    after, diff = Cells().finish(before)
+    assert after.candidate is not None and after.candidate.patch is None and after.candidate.plan == candidate.plan
+    assert diff == "", "nothing is proven"
+
+
+def test_pipeline_of_a_file_keeps_its_patch(cell: Callable[[str, int], str], tmp_path: Path) -> None:
+    cell("1 + 1", 2)
+    script = tmp_path / "data.py"
+    script.write_text(TEXT)
+    before = session(str(script), plan=Plan("tuned", (PARALLEL,)))
+    before = replace(before, patch=PatchResult("--- a/data.py\n", (str(script),), covered=(PARALLEL.key,)))
+    assert Cells().finish(before) == (before, "")
+
+
+def test_without_a_shell_a_session_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    before = session("/tmp/ipykernel_17/123.py")
+    assert Cells().finish(before)[0] is before

@@ -1,0 +1,67 @@
+"""What the steps of a loop change in the names of a notebook is put back."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from pipetune.notebook.namespace import NamespaceCopy
+
+
+class Trainer:
+    steps = 0
+
+
+def test_names_and_contents_are_put_back() -> None:
+    losses, metrics, seen, recent = [1.0], {"loss": 1.0}, {1}, deque([1], maxlen=2)
+    weights, data, raw = np.ones(3), np.arange(3), bytearray(b"ab")
+    names: dict[str, Any] = {
+        **{"losses": losses, "metrics": metrics, "seen": seen, "recent": recent, "weights": weights, "raw": raw},
+        **{"data": data, "same": losses, "step": 1, "gone": 2},
+    }
+    before = NamespaceCopy(names)
+    losses.append(2.0)
+    metrics.clear()
+    seen.add(2)
+    recent.extend([2, 3])
+    weights -= 0.5
+    raw.extend(b"c")
+    names.update(step=7, x=3, losses=[], weights=weights - 1)
+    del names["gone"]
+    before.restore()
+    assert names["losses"] is names["same"] is losses and losses == [1.0]
+    assert (metrics, seen, list(recent), recent.maxlen, raw) == ({"loss": 1.0}, {1}, [1], 2, b"ab")
+    assert names["weights"] is weights and weights.tolist() == [1.0, 1.0, 1.0]
+    assert (names["step"], names["gone"], "x" in names) == (1, 2, False)
+
+
+def test_namespaces_among_the_values_stay_whole() -> None:
+    """`exec` adds `__builtins__` to its names, and `names = globals()` the names themselves."""
+    names: dict[str, Any] = {}
+    exec("spaces = globals(), len", names)
+    names["own"] = names
+    before = NamespaceCopy(names)
+    exec("added = 1\n__builtins__['of_python'] = 2", names)
+    before.restore()
+    assert "added" not in names and names["own"] is names
+    assert names["__builtins__"].pop("of_python") == 2
+
+
+def test_what_cannot_be_copied_keeps_its_changes() -> None:
+    trainer, constant = Trainer(), np.ones(2)
+    constant.flags.writeable = False
+    names = {"trainer": trainer, "constant": constant}
+    before = NamespaceCopy(names)
+    trainer.steps = 5
+    before.restore()
+    assert trainer.steps == 5 and names == {"trainer": trainer, "constant": constant}
+
+
+def test_large_arrays_are_not_copied() -> None:
+    large = np.zeros(64 * 2**20 // 8 + 1)
+    before = NamespaceCopy({"large": large})
+    large[0] = 1.0
+    before.restore()
+    assert large[0] == 1.0
