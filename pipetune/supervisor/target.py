@@ -58,7 +58,7 @@ def script_target(script: str, arguments: tuple[str, ...]) -> Target:
     if path.suffix == ".ipynb":
         raise PipetuneError(
             f"{script} is a notebook.",
-            hint="Call pipetune.tune(dataset, step=train_step) in it, or convert it to a script: "
+            hint="In it, %load_ext pipetune and put %%pipetune above the cell that trains. Or convert it to a script: "
             f"jupyter nbconvert --to script {shlex.quote(script)}",
         )
     try:

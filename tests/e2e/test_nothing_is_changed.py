@@ -72,9 +72,9 @@ def test_no_process_or_temporary_file_is_left(tried: trial.Trial) -> None:
 
 @pytest.mark.run("restores")
 def test_first_line_announces_what_will_run_and_be_restored(done: Done) -> None:
-    first = done.said.partition("[")[0]
-    assert first.startswith("Runs the script to its first training step and measures there")
-    assert "files that the training loop changes meanwhile are restored" in first
+    first = done.said.partition("Training: ")[0]
+    assert "Runs the script to its first training step, measures there, and ends it" in first
+    assert "variables and files that change meanwhile are restored" in first
 
 
 @pytest.mark.exhaustive
