@@ -48,12 +48,12 @@ class Workload:
 
 
 def find_workloads(folder: Path = FOLDER) -> dict[str, Workload]:
-    """Returns all workloads by name, in alphabetical order.
+    """Returns all workloads by name, in alphabetical order: the examples with a workload.toml.
 
     Raises:
         PipetuneError: there is no folder of examples, or a workload.toml is invalid.
     """
-    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/train.py"))}
+    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/workload.toml"))}
     if not found:
         raise PipetuneError(
             f"There are no workloads: {folder} contains no examples.",
@@ -82,7 +82,7 @@ def choose_workloads(names: Sequence[str], *, quick: bool = False, folder: Path 
 def _read(name: str, folder: Path) -> Workload:
     path = folder / "workload.toml"
     try:
-        about = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        about = tomllib.loads(path.read_text(encoding="utf-8"))
         return Workload(
             name,
             folder,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.results import StepSeries
-from pipetune.timing import windows
+from pipetune.timing import other_libraries, windows
 
 
 class StepRecorder:
@@ -31,7 +31,7 @@ class StepRecorder:
         self._previous: Any = None  # what the step before the last one returned
         self._synchronize = windows.DeviceSynchronizer()
         kinds = {tf.DeviceSpec.from_string(name).device_type for name in tensorflow_private.own_devices()}
-        self._runs_ahead = kinds != {"CPU"}  # the host, of the devices
+        self._runs_ahead = kinds != {"CPU"} or other_libraries.run_ahead()  # the host, of the devices
 
     def begin(self) -> None:
         """A step begins; the next thing is its element."""
@@ -42,8 +42,8 @@ class StepRecorder:
         """Waits until a device is no more than one step behind: a step would else take as long as it takes to queue it.
 
         To be called in every step, where the device has the last one queued. The value of the one before it is read, so
-        that the device is never idle. Where no value is seen, variables are read: then it is idle for as long as a step
-        takes to be queued.
+        that the device is never idle. Where no value is seen, all that is queued is waited for: then it is idle for as
+        long as a step takes to be queued.
 
         Args:
             produced: what the last step returned; None if it cannot be seen.

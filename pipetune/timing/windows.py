@@ -17,6 +17,7 @@ from pipetune import tensorflow_private
 from pipetune.core.results import RunFailed, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.objects import live_objects
+from pipetune.timing import other_libraries
 from pipetune.timing.cpu_load import available_cores, core_seconds, has_children
 from pipetune.timing.iterators import free_iterators
 
@@ -129,19 +130,20 @@ def read_values(produced: Any) -> None:
 
 
 class DeviceSynchronizer:
-    """Closes the windows of one consumer, by reading what its step returned or else variables that training changes."""
+    """Closes the windows of one consumer: reads what its step returned, or else waits for all that is queued."""
 
     def __init__(self) -> None:
         self._variables: tuple[Any, ...] | None = None
 
     def __call__(self, produced: Any = None) -> None:
-        """Waits as `wait_for_device` does; without `produced`, reads `training_variables`."""
+        """Waits as `wait_for_device` does; without `produced`, for `training_variables` and for other libraries."""
         if produced is not None:
             wait_for_device(produced)
             return
         if self._variables is None:
             self._variables = training_variables()
         wait_for_device(variables=self._variables)
+        other_libraries.wait()
 
 
 def training_variables() -> tuple[Any, ...]:

@@ -219,7 +219,7 @@ def test_unknown_kind_is_refused_with_the_known_ones(script: Path, capsys: pytes
         (["."], ". is a folder.\n  Pass the training script in it, such as binary.py, latin.py, train.py.\n"),
         (
             ["notes.ipynb"],
-            "is a notebook.\n  In it, %load_ext pipetune and put %%pipetune above the cell that trains. Or convert it to ",
+            "is a notebook.\n  In it, %load_ext pipetune and put %%pipetune above the cell that trains. Or convert it",
         ),
         (["-m", "train.py"], "is not the name of a module"),
         (["-m", "../train"], "is not the name of a module"),

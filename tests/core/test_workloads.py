@@ -1,4 +1,4 @@
-"""Workloads: found by folder, described by workload.toml, listed in errors."""
+"""Workloads: found and described by their workload.toml, listed in errors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ def folder(tmp_path: Path, *names: str) -> Path:
     for name in names:
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.py").write_text("")
-    (tmp_path / "data").mkdir()  # not a workload
+        (tmp_path / name / "workload.toml").write_text("")
+    for other in ("data", "jax"):  # no workloads: a folder of files, and an example that no rival is measured on
+        (tmp_path / other).mkdir()
+    (tmp_path / "jax" / "train.py").write_text("")
     return tmp_path
 
 
-def test_folder_with_script_is_a_workload(tmp_path: Path) -> None:
+def test_example_with_a_description_is_a_workload(tmp_path: Path) -> None:
     place = folder(tmp_path, "images", "digits")
     (place / "images" / "workload.toml").write_text(ABOUT)
     (place / "images" / "make_data.py").write_text("")

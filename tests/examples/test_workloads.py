@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.core.benchmarks import find_workloads
 from tests.default_run import cases
 
 pytestmark = pytest.mark.tensorflow
@@ -44,7 +45,7 @@ EXPECTED: dict[str, list[tuple[str, list[int]]]] = {
     "tokens": [("int32", [32, 0]), ("int32", [32])],  # 0: padded to the longest line of the batch
     "transformer": [("int32", [16, 256])] * 6,
 }
-ALL = sorted(path.name for path in EXAMPLES.iterdir() if (path / "train.py").exists())
+ALL = sorted(path.parent.name for path in EXAMPLES.glob("*/train.py"))
 
 
 def load(name: str, script: str) -> ModuleType:
@@ -157,11 +158,15 @@ def test_data_is_created_once_and_foreign_files_are_kept(tmp_path: Path, capsys:
     assert (foreign / "thesis.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", find_workloads())
 def test_workload_has_description(name: str) -> None:
     about = tomllib.loads((EXAMPLES / name / "workload.toml").read_text())
     assert about.keys() >= {"title", "source", "note"}
     assert about.keys() <= {"title", "source", "note", "published_bytes", "published_examples", "arguments"}
     assert ("published_bytes" in about) == ("published_examples" in about)
     assert all(isinstance(about[key], int) and about[key] > 0 for key in about if key.startswith("published"))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_example_is_listed(name: str) -> None:
     assert f"[`{name}`]({name})" in (EXAMPLES / "README.md").read_text()

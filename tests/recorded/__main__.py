@@ -28,6 +28,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from pipetune.core.benchmarks import find_workloads
 from tests.recorded.answers import Answers, Clock, answered
 from tests.recorded.worker import RECORDER, REPLAYS
 
@@ -55,13 +56,13 @@ def main() -> int:
         prog="python -m tests.recorded", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=["record", "replay", "compare", "one"])
-    parser.add_argument("names", nargs="*", help="examples, before the options (default: all)")
+    parser.add_argument("names", nargs="*", help="examples, before the options (default: the workloads)")
     parser.add_argument("--budget", default="20", help="seconds for trials when recording (default 20)")
     parser.add_argument("--folder", type=Path, default=RECORDINGS)
     given = parser.parse_args()
     if given.command == "one":
         return _one(given.folder, given.names[0], given.budget)
-    names = given.names or sorted(path.parent.name for path in (ROOT / "examples").glob("*/train.py"))
+    names = given.names or list(find_workloads())
     different = []
     for name in names:
         before, now = given.folder / name / "kept", given.folder / name / "now"

@@ -47,7 +47,7 @@ def fake(tmp_path: Path) -> tuple[str, ...]:
     path.write_text(FAKE.format(root=str(Path(__file__).resolve().parents[2])))
     for name in ("table", "series", "digits"):
         (tmp_path / "examples" / name).mkdir(parents=True)
-        (tmp_path / "examples" / name / "train.py").write_text("")
+        (tmp_path / "examples" / name / "workload.toml").write_text("")
     return (sys.executable, str(path))
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +21,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnin
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.keras import FitConsumer
 from pipetune.core.results import Window
-from pipetune.timing import windows
+from pipetune.timing import other_libraries, windows
 from tests.timing.asynchronous import Device, InventedClock
 
 Dataset = tf.data.Dataset
@@ -117,17 +120,16 @@ def test_step_time_without_waiting_at_the_end_is_too_short(device: Device, monke
     assert by_a_step(device).step_seconds < 0.5 * SECONDS
 
 
-# -- a loop, whose step returns nothing to pipetune: a variable that it changes is read instead
+# -- a loop, whose step returns nothing to pipetune: a variable that it changes is read instead, or its library waits
 
 
-def by_a_loop(device: Device, monkeypatch: pytest.MonkeyPatch) -> Window:
-    monkeypatch.setattr(windows, "training_variables", lambda: (device,))
+def by_a_loop(step: Callable[[Any], Any]) -> Window:
     consumer = loop_consumer.LoopConsumer()
 
     def script() -> None:
         with contextlib.suppress(consumption.ScriptStopped):
             while True:
-                device.step(consumer.next_element())
+                step(consumer.next_element())
 
     thread = threading.Thread(target=script)
     thread.start()
@@ -138,14 +140,70 @@ def by_a_loop(device: Device, monkeypatch: pytest.MonkeyPatch) -> Window:
         thread.join()
 
 
-def test_loop_step_time_agrees_with_the_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    window = by_a_loop(device, monkeypatch)
+def in_tensorflow(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "training_variables", lambda: (device,))
+
+
+def in_jax(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def block_until_ready(arrays: list[Device]) -> None:
+        for one in arrays:
+            one.numpy()
+
+    jax = types.SimpleNamespace(live_arrays=lambda: [device], block_until_ready=block_until_ready)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(
+        sys.modules, "jax._src.xla_bridge", types.SimpleNamespace(backends_are_initialized=lambda: True)
+    )
+
+
+def in_pytorch(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = types.SimpleNamespace(is_initialized=lambda: True, synchronize=device.numpy)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+
+
+@pytest.mark.parametrize("queue_steps", [in_tensorflow, in_jax, in_pytorch])
+def test_loop_step_time_agrees_with_the_device(
+    queue_steps: Callable[[Device, pytest.MonkeyPatch], None], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue_steps(device, monkeypatch)
+    window = by_a_loop(device.step)
     assert 0.9 * SECONDS <= window.step_seconds < 2 * truth(device)
 
 
-def test_loop_step_time_without_waiting_is_too_short(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "wait_for_device", returned_at_once)
-    assert by_a_loop(device, monkeypatch).step_seconds < 0.5 * SECONDS
+def test_loop_step_time_without_waiting_is_too_short(device: Device) -> None:
+    assert by_a_loop(device.step).step_seconds < 0.5 * SECONDS
+
+
+def test_step_time_of_a_loop_in_jax_is_that_of_its_computation() -> None:
+    """On processors too, where JAX queues 32 steps: without waiting, a step takes as long as it takes to queue it."""
+    jax = pytest.importorskip("jax")
+    matrix = jax.numpy.ones((1000, 1000)) / 1000
+
+    @jax.jit
+    def multiply(state: Any) -> Any:
+        return matrix @ (matrix @ state)
+
+    state = multiply(matrix)
+    began = time.perf_counter()
+    for _ in range(STEPS):
+        state = jax.block_until_ready(multiply(state))
+    seconds = (time.perf_counter() - began) / STEPS
+
+    def step(_: Any) -> None:
+        nonlocal state
+        state = multiply(state)
+
+    assert by_a_loop(step).step_seconds > 0.4 * seconds
+
+
+def test_libraries_that_have_queued_nothing_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking JAX for arrays, or CUDA to finish, would take memory of a GPU that the script leaves alone."""
+    idle = types.SimpleNamespace(backends_are_initialized=lambda: False, is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(live_arrays=None))
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", idle)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=idle))
+    assert not other_libraries.run_ahead()
+    other_libraries.wait()
 
 
 def test_asynchronous_eager_execution_is_waited_for() -> None:

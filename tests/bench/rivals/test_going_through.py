@@ -49,7 +49,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bo
     """What the process says that goes through these workloads, in this process."""
     for name in names:
         (tmp_path / "examples" / name).mkdir(parents=True)
-        (tmp_path / "examples" / name / "train.py").write_text("")
+        (tmp_path / "examples" / name / "workload.toml").write_text("")
     read_end, write_end = os.pipe()
     job = Job(
         Mode.BENCH,
