@@ -111,6 +111,7 @@ class ObservedCell:
         try:
             with self._measuring, call_sites.Recorder(), self.hooks, self._created:
                 native_writers.watch(self.hooks.patches)
+                self._listen_to_interrupts()
                 if extends_loops:
                     self._extender.install()
                     self._measuring.callback(self._extender.uninstall)
@@ -126,6 +127,16 @@ class ObservedCell:
             self._restore()
         if self._failure is not None:
             raise self._failure
+
+    def _listen_to_interrupts(self) -> None:
+        """Makes an interrupt raise in the cell, which ends one that waits for its own thread.
+
+        A process that was started in the background ignores interrupts, as its children do.
+        """
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and not callable(before):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self._measuring.callback(signal.signal, signal.SIGINT, before)
 
     def _on_error(self, error: BaseException) -> None:
         """Handles what the cell has raised; it is raised again when all is restored.

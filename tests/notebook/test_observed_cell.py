@@ -229,8 +229,22 @@ def test_loop_that_ends_too_early_says_so(notebook: Notebook) -> None:
     assert notebook.failures[0].startswith("The loop of the cell ended after 24 elements")
 
 
-def test_loop_in_a_thread_of_the_cell_is_left(notebook: Notebook) -> None:
-    """The cell would wait for ever for what the thread makes of the elements."""
+@pytest.mark.parametrize("background", [False, True])
+def test_loop_in_a_thread_of_the_cell_is_left(notebook: Notebook, background: bool) -> None:
+    """The cell would wait for ever for what the thread makes of the elements.
+
+    A kernel that was started in the background ignores interrupts.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if background else signal.default_int_handler)
+    try:
+        run_fed_by_a_thread(notebook)
+        assert signal.getsignal(signal.SIGINT) is (signal.SIG_IGN if background else signal.default_int_handler)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert notebook.measured == [STEPS] * WINDOWS and float(notebook.names["weight"]) == 0.0
+
+
+def run_fed_by_a_thread(notebook: Notebook) -> None:
     notebook.run("""
         import queue, threading
         batches = queue.Queue(2)
@@ -242,7 +256,6 @@ def test_loop_in_a_thread_of_the_cell_is_left(notebook: Notebook) -> None:
             batches.get()
             weight.assign_add(1.0)
     """)
-    assert notebook.measured == [STEPS] * WINDOWS and float(notebook.names["weight"]) == 0.0
 
 
 def test_cell_that_does_not_train_runs_as_it_does_by_itself(notebook: Notebook) -> None:
