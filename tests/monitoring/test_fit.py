@@ -165,7 +165,7 @@ def test_training_that_stops_early_leaves_nothing_behind() -> None:
 def test_one_line_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     fit(Model(0.002), dataset(12, 0.02), epochs=2, monitor=pipetune.keras.InputMonitor())
     out = capsys.readouterr().out
-    assert out.startswith("Input wait ") and " of 21 steps: `pipetune analyze " in out and out.count("\n") == 1
+    assert out.startswith("Input wait ") and " of 21 steps: `pipetune" in out and out.count("\n") == 1
 
 
 # -- not available
