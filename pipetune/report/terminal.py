@@ -85,11 +85,10 @@ class _Command(Text):
 def _summary(session: Session) -> Iterator[RenderableType]:
     shown = page(session)
     answer = shown.sections[0]
-    if shown.busy:
-        yield unit_text(shown.busy, "yellow")
     for block in answer.blocks:  # the times of the bars stand in the first line
         if isinstance(block, Claim):
             yield from _claim(block, answer)
+            yield from _busy(shown)
         elif isinstance(block, Sentence | Listing):
             yield from _block(block)
     yield from _first_sentences(shown, "why")
@@ -108,6 +107,12 @@ def _summary(session: Session) -> Iterator[RenderableType]:
     if commands:
         yield Text()
         yield from _commands(Commands(tuple(commands)))
+
+
+def _busy(shown: Page) -> Iterator[RenderableType]:
+    """Behind the speedup, which is the first number that is shown."""
+    if shown.busy:
+        yield _indented(unit_text(shown.busy, "yellow"))
 
 
 def _first_sentences(shown: Page, id: str) -> Iterator[RenderableType]:
@@ -134,10 +139,10 @@ def _warnings(shown: Page) -> Iterator[RenderableType]:
 
 
 def _everything(shown: Page) -> Iterator[RenderableType]:
-    if shown.busy:
-        yield unit_text(shown.busy, "yellow")
     for section in shown.sections:
         yield from _section(section)
+        if section.id == "answer":
+            yield from _busy(shown)
     yield Text()
     origin = (f"pipetune {shown.version}", shown.title, shown.date, shown.machine)
     yield unit_text("  ".join(filter(None, origin)), "dim")

@@ -367,8 +367,8 @@ def test_an_empty_pipeline_does_not_break_the_page():
     assert "why" not in ids(Session("0", Command(), datasets=(result,), training=TrainingResult()))
 
 
-def test_a_busy_machine_is_said_first() -> None:
+def test_a_busy_machine_is_said_behind_the_speedup() -> None:
     quiet = replace(samples.photos(), load=CpuLoad(60.0, 30, 2, own_share=0.6, others_share=0.05))
     busy = replace(quiet, load=CpuLoad(60.0, 30, 2, own_share=0.6, others_share=0.31))
     assert page(quiet).busy == "" and "other processes used" not in summary_text(quiet)
-    assert summary_text(busy).startswith("busy machine: other processes used 31 % of the 2 cores")
+    assert summary_text(busy).splitlines()[1] == "  busy machine: other processes used 31 % of the 2 cores"

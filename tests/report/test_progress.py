@@ -74,7 +74,8 @@ def test_phases_of_one_step_are_one_line_of_the_checklist():
         progress.update(phase)
         progress._clock.now += 4
     finished = [line.split("  ")[0] for line in stream.getvalue().splitlines() if line.startswith("+")]
-    steps = ["starting the script", "input or model?", "which operator?", "trying changes", "proving the patch"]
+    steps = ["starting the script", "input or model?", "which operator?", "trying changes"]
+    steps += ["writing the change", "proving the patch"]
     assert finished == [f"+ {step}" for step in steps]
 
 
