@@ -210,7 +210,7 @@ def test_analysis_ends_where_the_step_is_the_bottleneck(done: Done) -> None:
     assert done.session["trials"] == [] and "[trying changes]" not in done.err
     assert (done.results / "tuned.patch").read_text() == ""
     assert done.summary["datasets"][0]["rewrites"] == []
-    assert "Your input is not what holds training back." in " ".join(done.out.split())
+    assert "The input is not what holds training back: the model is the limit." in " ".join(done.out.split())
     form = done.session["distributed"]
     assert form["service"]["local_rate"]["low"] > form["service"]["step_rate"]
     assert form["advice"][0].startswith("A tf.data service is not recommended: training consumes ")
