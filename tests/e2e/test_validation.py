@@ -53,7 +53,7 @@ def test_skip_is_moved_before_the_map_for_validation_alone(folder: Path, session
     proven = training["plan"] is not None
     assert (session["training"]["speedup"] is not None) is proven, "nothing of validation is credited to training"
     told = " ".join((folder / "terminal").read_text().split())
-    assert "Validation, apart from training: its input runs" in told
+    assert "Validation: its input runs" in told
     assert proven or "The patch is for validation alone." in told
     jsonschema.validate(session, schema("session"))
     plan = json.loads((folder / "out" / "plan.json").read_text())
