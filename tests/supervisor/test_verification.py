@@ -220,7 +220,7 @@ def test_part_for_validation_that_is_not_proven_is_left_out(tmp_path: Path, what
     assert screen.done.count("running the patched script") == 2, "what is shipped was run"
     assert screen.done.count("running the original script") == 1
     told = " ".join(summary_text(analysis.session).split())
-    assert "Validation, apart" not in told and "--dataset analyzes it" in told
+    assert "Validation: its input" not in told and "--dataset analyzes it" in told
 
 
 def test_patch_for_validation_alone_claims_nothing_for_training(tmp_path: Path) -> None:
