@@ -325,9 +325,11 @@ class EqualityProof:
 
     def _no_element(self, name: str, *, whole: bool) -> EqualityCheck:
         """The check of runs without an element, which more time would give where the time was over."""
+        shortage = self._runs.shortage
         if self._runs.out_of_time or not whole:
-            return EqualityCheck(name, None, "time ran out before the first element", late=True)
-        return EqualityCheck(name, None, self._runs.shortage or "the sample yielded no element")
+            late = "time ran out before the first element"
+            return EqualityCheck(name, None, f"{late}: {shortage}" if shortage else late, late=True)
+        return EqualityCheck(name, None, shortage or "the sample yielded no element")
 
     def _epochs(self, one: PinnedDataset, other: PinnedDataset, pins: PinningOptions, until: float) -> EqualityCheck:
         """Compares `EPOCHS` whole epochs."""

@@ -104,7 +104,7 @@ def test_distributed_module_is_written_and_checked(done: Done) -> None:
     found = done.summary["distributed"]
     assert [coverage["once"] for coverage in found["coverage"]] == [160] * 3
     assert {coverage["bytes_read_over_used"] for coverage in found["coverage"]} == {1.0}
-    assert report.count('class="shard"') == 2 + 3 + 4 + 2
+    assert report.count('class="band-row"') == 2 + 3 + 4, "the pipeline as written gives the first of these once more"
     assert "2 workers together get 160 elements, every one once in an epoch." in " ".join(done.out.split())
     as_written = form["as_written"]["coverage"]
     assert as_written["once"] == 160, "TensorFlow divides four files"
@@ -122,4 +122,4 @@ def test_job_that_leaves_data_out_gets_a_warning_with_the_amount(done: Done) -> 
     assert [worker["elements"] for worker in found["workers"]] == [1600, 1600]
     assert "Of 6,400 elements 3,200 come never and 3,200 come once." in " ".join(done.out.split())
     report = (done.results / "report.html").read_text()
-    assert 'id="workers"' in report and report.count('class="fill shard-never"') == 48
+    assert 'id="distributed"' in report and report.count('class="fill band-never"') == 48

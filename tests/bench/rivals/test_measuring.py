@@ -62,6 +62,7 @@ CACHE = Rewrite(
 def workload(tmp_path: Path) -> Workload:
     folder = tmp_path / "small"
     folder.mkdir()
+    (folder / "workload.toml").write_text('title = "Small"')
     (folder / "train.py").write_text(SCRIPT)
     (folder / "expert.py").write_text(EXPERT_SCRIPT)
     return find_workloads(tmp_path)["small"]
