@@ -167,8 +167,7 @@ def finished(session: Session) -> TunedSession:
     """Returns a session that was measured in this process; in a notebook, its places are those of cells."""
     from pipetune.source.cells import Cells
 
-    session, diff = Cells().finish(session)
-    return TunedSession(session, cell_diff=diff)
+    return TunedSession(Cells().finish(session))
 
 
 def new_study(subject: Subject, settings: Settings, listener: Listener, *, notes: tuple[str, ...] = ()) -> Study:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _HEIGHT_PIXELS = 560  # of the report in a notebook: its first screen, without taking the cells around it off the screen
 
-_OF_CELLS = "The plan as a change of your cells. The plan was measured; the cells were not run with this change."
-
 
 @dataclass(frozen=True)
 class PlannedRewrite:
@@ -39,15 +37,9 @@ class PlannedRewrite:
 class TunedSession:
     """A session with its plan, its report and its tables."""
 
-    def __init__(self, session: Session, *, cell_diff: str = "") -> None:
-        """Takes a session.
-
-        Args:
-            session: as it was measured or loaded.
-            cell_diff: its plan as a change of the cells of a notebook, which no session contains.
-        """
+    def __init__(self, session: Session) -> None:
+        """Takes a session as it was measured or loaded."""
         self.session = session
-        self._cell_diff = cell_diff
 
     @property
     def outcome(self) -> SessionOutcome:
@@ -97,7 +89,7 @@ class TunedSession:
     @property
     def patch(self) -> str:
         """The proven plan as a diff of the source, of cells in a notebook; "" if there is none."""
-        return self._cell_diff or (self.session.patch.diff if self.session.patch is not None else "")
+        return self.session.patch.diff if self.session.patch is not None else ""
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -128,13 +120,13 @@ class TunedSession:
 
     def trials_frame(self) -> pandas.DataFrame:
         """Returns a table with one row per trial: the plan, what it was compared in, its outcome and its gain."""
-        from pipetune.frames import trials_frame
+        from pipetune.report.tabular import trials_frame
 
         return trials_frame(self.session)
 
     def rates_frame(self) -> pandas.DataFrame:
         """Returns a table with one row per variant of the input alone: how fast it is, and what it takes."""
-        from pipetune.frames import rates_frame
+        from pipetune.report.tabular import rates_frame
 
         return rates_frame(self.session)
 
@@ -177,10 +169,5 @@ class TunedSession:
         page = html.escape(render_text(self.session, "html"))
         return (
             f'<iframe srcdoc="{page}" title="pipetune report" sandbox="allow-scripts allow-popups allow-downloads" '
-            f'width="100%" height="{_HEIGHT_PIXELS}" style="border: 0"></iframe>{self._cells_html()}'
+            f'width="100%" height="{_HEIGHT_PIXELS}" style="border: 0"></iframe>'
         )
-
-    def _cells_html(self) -> str:
-        if not self._cell_diff:
-            return ""
-        return f"<p>{_OF_CELLS}</p><pre>{html.escape(self._cell_diff)}</pre>"

@@ -84,6 +84,11 @@ def execute(arguments: argparse.Namespace) -> Answer:
     if arguments.diff:
         diff = patch.diff
         return Answer(_data("diff", diff=diff), lambda: sys.stdout.write(diff), paths)
+    if patch.of_cells:
+        raise PipetuneError(
+            "The patch changes cells of a notebook, which pipetune does not write.",
+            hint="`pipetune apply --diff` shows the change; pipetune.apply_plan(dataset, session.plan) trains with it.",
+        )
     if arguments.check:
         return _checked(check_patch(patch), paths, diff=patch.diff)
     return _apply(session, patch, paths, named)

@@ -337,9 +337,7 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
     profile = result.profile
     if profile is None:
         raise ValueError("a dataset without a profile")
-    forms = [
-        PipelineVariant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)
-    ]
+    forms = [PipelineVariant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
     if result.plan is not None and result.tuned is not None:
         forms.append(PipelineVariant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
     unexplained = unexplained_bytes(result.pipeline, profile, cores=machine.cores_granted)

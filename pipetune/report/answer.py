@@ -63,7 +63,8 @@ def _patch(session: Session, places: Places) -> Iterator[Block]:
     patch = session.patch
     if shown is not None:
         if shown_patch(session) is not patch:
-            yield Sentence("This change is not proven. It is applied only with --unproven.", quiet=True)
+            how = "" if shown_patch(session).of_cells else " It is applied only with --unproven."
+            yield Sentence(f"This change is not proven.{how}", quiet=True)
         yield shown
     elif patch is not None and patch.covered and places.confidential:
         yield Sentence("The patch is withheld: the session is confidential.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from posixpath import join
 
@@ -27,6 +28,9 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     result = session.main_dataset
     steps: list[Fact] = []
     patch = session.patch
+    command = session.command
+    if not (command.script or command.module or command.confidential):
+        return tuple(_in_python(session))
     if patch and patch.diff and patch.verified is not False:
         apply = shell("pipetune", "apply", *paths.words())
         steps.append(Fact(apply, "apply the patch (undo: pipetune apply --revert)"))
@@ -65,6 +69,19 @@ def report_step(session: Session) -> Fact | None:
     if not folder or session.main_dataset is None:
         return None
     return Fact(shell("pipetune", "report", folder, "--open"), "see why, in the browser")
+
+
+def _in_python(session: Session) -> Iterator[Fact]:
+    """What to type after `tune` or `%%pipetune`, where no script was run."""
+    main, patch = session.main_dataset, session.patch
+    if main is not None and session.plan is not None and session.plan.rewrites:
+        name = main.pipeline.name if main.pipeline.name.isidentifier() else "dataset"
+        yield Fact(
+            f"{name} = pipetune.apply_plan({name}, session.plan)",
+            "train with the plan; session is what tune returned, or the name given to %%pipetune (else _pipetune)",
+        )
+    if patch is not None and patch.diff and not patch.of_cells:
+        yield Fact(shell("pipetune", "apply", "session.json"), 'apply the patch, after session.save("session.json")')
 
 
 def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:

@@ -65,7 +65,7 @@ def _gains(session: Session, file: str, first: int, length: int) -> tuple[str, .
     found = []
     for rewrite in result.plan.rewrites:
         place = location_of(rewrite.node, result.pipeline, result.tuned)
-        if place is None or not place.file.endswith(f"/{file}") or not first <= place.end_line < first + length:
+        if place is None or not f"/{place.file}".endswith(f"/{file}") or not first <= place.end_line < first + length:
             continue
         gain = result.gains.get(rewrite.key)
         measured = f" {interval(gain, words.ratio).text}" if gain is not None else ""
@@ -101,12 +101,15 @@ def checks(session: Session) -> Checks | None:
         answers.append(("yes", text, "peak of the input alone"))
     patch = session.patch
     if patch is not None and patch.diff:
-        run = {True: ("yes", "the patched script was run"), None: ("unknown", "the patched script was not run")}
-        if patch.verified is not False:
-            state, text = run[patch.verified]
+        if patch.of_cells:
+            answers.append(("unknown", "the changed cells were not run", "the plan was"))
+        elif patch.verified is not False:
+            state, text = _RUN[patch.verified]
             answers.append((state, text, ""))
     return Checks("Safe?", tuple(answers)) if answers else None
 
+
+_RUN = {True: ("yes", "the patched script was run"), None: ("unknown", "the patched script was not run")}
 
 _DATA = {
     Safety.EXACT: "same elements in the same order",

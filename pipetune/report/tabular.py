@@ -1,12 +1,16 @@
-"""The operators as a table: a pandas DataFrame or CSV, one row per operator."""
+"""A session as tables of pandas (operators, trials, rates), and its operators as CSV; what was not measured is NaN."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import OperatorProfile, Profile, Stage
+from pipetune.core.results import Interval, Rate
 from pipetune.core.session import DatasetResult, Session
+from pipetune.core.summary import RATES
 from pipetune.report import words
 from pipetune.report.places import Places, places_of
 from pipetune.report.why import step_seconds
@@ -42,28 +46,61 @@ COLUMNS = (
 """Costs are microseconds per element put out; the share is a fraction of the input's CPU time."""
 
 _FIGURES = ("cpu_us", "wall_us", "cpu_share", "elements", "elements_in_per_out", "bytes_in", "bytes_out", "cpu_us_low",
-            "cpu_us_high", "waiting_us")  # fmt: skip
+            "cpu_us_high", "waiting_us", "buffered_bytes", "parallelism")  # fmt: skip
+
+TRIAL_COLUMNS = ("plan", "kind", "unit", "outcome", "gain", "low", "high", "pairs", "seconds", "why")
+RATE_COLUMNS = ("variant", *(field.name for field in fields(Rate)))
+_TRIAL_FIGURES = ("gain", "low", "high", "pairs", "seconds")
 
 # A spreadsheet takes a cell that begins so for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def to_frame(session: Session) -> pandas.DataFrame:
-    """One row per operator of every studied dataset, see `COLUMNS`; what was not measured is NaN."""
-    return _frame(_rows(session))
+    """Returns one row per operator of every studied dataset, see `COLUMNS`."""
+    return _frame(_rows(session), COLUMNS, figures=_FIGURES)
 
 
 def csv(session: Session) -> str:
-    """The frame as CSV (RFC 4180, with line feeds); a text that a spreadsheet would run is quoted."""
-    frame = _frame([[_harmless(value) for value in row] for row in _rows(session)])
-    return frame.to_csv(index=False, lineterminator="\n")
+    """The operators as CSV (RFC 4180, with line feeds); a text that a spreadsheet would run is quoted."""
+    rows = [[_harmless(value) for value in row] for row in _rows(session)]
+    return _frame(rows, COLUMNS, figures=_FIGURES).to_csv(index=False, lineterminator="\n")
 
 
-def _frame(rows: list[list[object]]) -> pandas.DataFrame:
+def trials_frame(session: Session) -> pandas.DataFrame:
+    """Returns one row per trial, in the order in which they ended.
+
+    `gain` is the ratio of the rate under the plan to that of what it was compared with, with its interval of 95 % from
+    `low` to `high`; `unit` says of what: "training", or "input" alone.
+    """
+    rows = [
+        (trial.plan.title, trial.kind, trial.unit, trial.outcome.value, *_figures(trial.gain), trial.seconds, trial.why)
+        for trial in session.trials
+    ]
+    return _frame(rows, TRIAL_COLUMNS, figures=_TRIAL_FIGURES)
+
+
+def rates_frame(session: Session) -> pandas.DataFrame:
+    """Returns one row per variant of the main dataset's input that was measured alone.
+
+    The variants are "off" (without TensorFlow's graph optimizations), "defaults" (the pipeline as it is), "autotune"
+    (everywhere) and, with a plan, "tuned".
+    """
+    main = session.main_dataset
+    rates = main.rates if main is not None else {}
+    names = [name for name in RATES if name in rates and (name != "tuned" or session.plan is not None)]
+    return _frame([(name, *astuple(rates[name])) for name in names], RATE_COLUMNS, figures=RATE_COLUMNS[1:])
+
+
+def _figures(gain: Interval | None) -> tuple[float | None, ...]:
+    return (gain.median, gain.low, gain.high, gain.pairs) if gain is not None else (None,) * 4
+
+
+def _frame(rows: Sequence[Sequence[object]], columns: Sequence[str], *, figures: Sequence[str]) -> pandas.DataFrame:
     import pandas
 
-    frame = pandas.DataFrame(rows, columns=list(COLUMNS))
-    for name in (*_FIGURES, "buffered_bytes", "parallelism"):
+    frame = pandas.DataFrame(rows, columns=list(columns))
+    for name in figures:
         frame[name] = pandas.to_numeric(frame[name])
     return frame
 

@@ -1,4 +1,4 @@
-"""Cells of a notebook as source files: their names, their text, and a plan as a change of it.
+"""Cells of a notebook as source files: their names, their text, and a patch of them.
 
 IPython compiles each cell under the name of a file that does not exist, and keeps its text in `linecache`. Sessions
 name cells as the notebook does: "In [3]".
@@ -10,19 +10,17 @@ import enum
 import linecache
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from pipetune.core.edits import Plan
-from pipetune.core.session import DatasetResult, PatchResult, Rejection, Session
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.session import PatchResult, Session
 from pipetune.interactive import running_shell
-from pipetune.source.emit import Emission, emit
+from pipetune.source.emit import emit
 from pipetune.source.source_files import read_source
 from pipetune.source.unified_diffs import file_diff
-
-_SHOWN = "It changes a cell, which pipetune does not write: the attribute patch of the session shows the change."
-
 
 _FILE = re.compile(r"(?<![\w/])(?:[^\s\"'():,]*/)?(\w+\.py|<ipython-input-[^>]+>)(?::(\d+)\b)?")
 """A file in a text, of which IPython may have made up the name: its last part, and the line."""
@@ -48,23 +46,26 @@ class Cells:
             return place[0]
         return f"{name}, line {place[2]}" if place[2] else name
 
-    def finish(self, session: Session) -> tuple[Session, str]:
-        """Returns the session with the names of cells in place of their files, and its plan as a change of cells.
-
-        The second is "" where no cell builds the pipeline, or the plan cannot be written. The session then has no patch
-        either: `pipetune apply` writes files.
-        """
-        main, diff = session.main_dataset, ""
+    def finish(self, session: Session) -> Session:
+        """Returns the session with the names of cells in place of their files, in its patches too."""
+        main = session.main_dataset
         if main is not None and any(node.location is not None and node.location.file in self for node in main.pipeline):
             others = [other.pipeline for other in session.datasets if other is not main]
-            emission = emit(main.pipeline, session.plan or Plan(""), read=self._read, other_pipelines=others)
-            diff = "".join(self._diff(path, old, new) for path, (old, new) in emission.files.items())
+            candidate = main.candidate
+            if candidate is not None:
+                candidate = replace(candidate, patch=self._patch(main.pipeline, candidate.plan, others))
             session = replace(
                 session,
-                patch=_patch_of_cells(session.plan, emission) if session.plan is not None else None,
-                datasets=tuple(_without_candidate_patch(one) for one in session.datasets),
+                patch=self._patch(main.pipeline, session.plan, others) if session.plan is not None else None,
+                datasets=tuple(replace(one, candidate=candidate) if one is main else one for one in session.datasets),
             )
-        return _mapped(session, self.named) if self._names else session, diff
+        return _mapped(session, self.named) if self._names else session
+
+    def _patch(self, pipeline: Pipeline, plan: Plan, others: Sequence[Pipeline]) -> PatchResult:
+        """Writes a plan into the text of cells."""
+        emission = emit(pipeline, plan, read=self._read, other_pipelines=others)
+        diff = "".join(self._diff(path, old, new) for path, (old, new) in emission.files.items())
+        return PatchResult(diff, covered=emission.covered, not_covered=emission.not_covered, of_cells=True)
 
     def _read(self, file: str) -> str:
         return "".join(linecache.getlines(file)) if file in self else read_source(file)
@@ -86,15 +87,6 @@ def _names() -> dict[str, str]:
         if label is not None:
             found[file] = label[1].replace("In[", "In [")
     return found
-
-
-def _patch_of_cells(plan: Plan, emission: Emission) -> PatchResult:
-    shown = (Rejection(one.rule, one.node, _SHOWN) for one in plan.rewrites if one.key in emission.covered)
-    return PatchResult(not_covered=(*shown, *emission.not_covered))
-
-
-def _without_candidate_patch(result: DatasetResult) -> DatasetResult:
-    return replace(result, candidate=replace(result.candidate, patch=None)) if result.candidate is not None else result
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

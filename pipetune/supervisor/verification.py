@@ -298,9 +298,7 @@ def fit_in_memory_together(session: Session, *, processes: int) -> bool:
 class _ScriptPair:
     """The original and the patched script; implements `search.confirmation.Windows`, with one process per script."""
 
-    def __init__(
-        self, session: Session, starter: ScriptStarter, settings: Settings, on_progress: OnProgress
-    ) -> None:
+    def __init__(self, session: Session, starter: ScriptStarter, settings: Settings, on_progress: OnProgress) -> None:
         dataset = session.main_dataset
         assert dataset is not None
         self._starter, self._settings, self._on_progress = starter, settings, on_progress

@@ -18,6 +18,9 @@ from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import Diagnosis, Finding, Verdict
 from pipetune.core.results import Interval
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Session
+from pipetune.report.patch import diff
+from pipetune.report.places import places_of
+from pipetune.report.render import render_text
 from pipetune.source.cells import Cells
 
 compilerop = pytest.importorskip("IPython.core.compilerop")
@@ -78,7 +81,7 @@ def session(file: str, *, plan: Plan | None = None) -> Session:
 
 def test_places_are_named_as_cells(cell: Callable[[str, int], str]) -> None:
     before = session(cell(TEXT, 3))
-    after, _ = Cells().finish(before)
+    after = Cells().finish(before)
     assert [node.location.file for node in after.datasets[0].pipeline if node.location] == ["In [3]"] * 3
     assert (after.datasets[0].file, after.findings[0].file, after.findings[0].message) == (
         *("In [3]", "In [3]", "shuffle in In [3]"),
@@ -95,35 +98,52 @@ def test_cell_that_ran_again_has_its_last_number(cell: Callable[[str, int], str]
     assert Cells().named(f"{file}:1 and {file}") == "In [12], line 1 and In [12]"
 
 
-def test_plan_is_shown_as_a_change_of_the_cell_and_is_no_patch(cell: Callable[[str, int], str]) -> None:
+def test_plan_is_a_patch_of_the_cell(cell: Callable[[str, int], str]) -> None:
     plan = Plan("tuned", (PARALLEL, PREFETCH))
     before = session(cell(TEXT, 3), plan=plan)
-    after, diff = Cells().finish(before)
-    assert diff.startswith("--- In [3]\n+++ In [3]\n@@ ")
-    assert "-ds = ds.map(decode)\n" in diff and "+ds = ds.map(decode, num_parallel_calls=2)\n" in diff
-    assert "+ds = ds.batch(3).prefetch(2)\n" in diff
-    assert after.patch is not None and not after.patch.diff and not after.patch.covered
-    assert [one.rule for one in after.patch.not_covered] == ["parallel-map", "prefetch"]
-    assert all("cell" in one.why for one in after.patch.not_covered)
+    after = Cells().finish(before)
+    assert after.patch is not None and after.patch.of_cells
+    text = after.patch.diff
+    assert text.startswith("--- In [3]\n+++ In [3]\n@@ ")
+    assert "-ds = ds.map(decode)\n" in text and "+ds = ds.map(decode, num_parallel_calls=2)\n" in text
+    assert "+ds = ds.batch(3).prefetch(2)\n" in text
+    assert after.patch.covered == (PARALLEL.key, PREFETCH.key) and not after.patch.not_covered
+
+
+def test_report_shows_the_patch_of_the_cell_and_how_to_train_with_the_plan(cell: Callable[[str, int], str]) -> None:
+    before = session(cell(TEXT, 3), plan=Plan("tuned", (PARALLEL, PREFETCH)))
+    gains = {PARALLEL.key: Interval(1.8, 1.6, 2.0, 6)}
+    plan = before.plan
+    before = replace(before, datasets=(replace(before.datasets[0], plan=plan, gains=gains),))
+    after = Cells().finish(before)
+    shown = diff(after, places_of(after))
+    assert shown is not None and [hunk.gains[0] for hunk in shown.hunks] == ["parallel-map 1.80x (1.60 to 2.00)"]
+    page = render_text(after, "markdown")
+    assert "+ds = ds.map(decode, num_parallel_calls=2)" in page
+    assert "ds = pipetune.apply_plan(ds, session.plan)" in page
+    assert "pipetune apply " not in page and "No patch" not in page
+    assert "the changed cells were not run" in page
 
 
 def test_rewrite_that_cannot_be_written_says_why(cell: Callable[[str, int], str]) -> None:
     file = cell("\nds = make()\n", 3)
-    after, diff = Cells().finish(session(file, plan=Plan("tuned", (PARALLEL,))))
-    assert diff == "" and after.patch is not None
+    after = Cells().finish(session(file, plan=Plan("tuned", (PARALLEL,))))
+    assert after.patch is not None and after.patch.diff == ""
     (rejection,) = after.patch.not_covered
-    assert "shows the change" not in rejection.why and rejection.why
+    assert rejection.why
 
 
-def test_candidate_of_cells_has_no_patch_that_could_be_applied(cell: Callable[[str, int], str]) -> None:
+def test_candidate_has_a_patch_of_the_cell(cell: Callable[[str, int], str]) -> None:
     before = session(cell(TEXT, 3))
     candidate = Candidate(
         Plan("c", (PARALLEL,)), Interval(1.2, 1.1, 1.3, 4), 0.9, "training", "Too little time.", patch=PatchResult("d")
     )
     before = replace(before, datasets=(replace(before.datasets[0], candidate=candidate),))
-    after, diff = Cells().finish(before)
-    assert after.candidate is not None and after.candidate.patch is None and after.candidate.plan == candidate.plan
-    assert diff == "", "nothing is proven"
+    after = Cells().finish(before)
+    assert after.candidate is not None and after.candidate.plan == candidate.plan
+    assert after.candidate.diff.startswith("--- In [3]") and after.candidate.patch.of_cells
+    assert after.patch is None, "nothing is proven"
+    assert "--unproven" not in render_text(after, "markdown")
 
 
 def test_pipeline_of_a_file_keeps_its_patch(cell: Callable[[str, int], str], tmp_path: Path) -> None:
@@ -132,10 +152,10 @@ def test_pipeline_of_a_file_keeps_its_patch(cell: Callable[[str, int], str], tmp
     script.write_text(TEXT)
     before = session(str(script), plan=Plan("tuned", (PARALLEL,)))
     before = replace(before, patch=PatchResult("--- a/data.py\n", (str(script),), covered=(PARALLEL.key,)))
-    assert Cells().finish(before) == (before, "")
+    assert Cells().finish(before) == before
 
 
 def test_without_a_shell_a_session_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     before = session("/tmp/ipykernel_17/123.py")
-    assert Cells().finish(before)[0] is before
+    assert Cells().finish(before) is before

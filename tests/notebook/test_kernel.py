@@ -109,7 +109,7 @@ pipeline = live.read(train).pipeline
 last = pipeline.output.id
 prefetch = Rewrite("prefetch", last, Safety.EXACT, (Insert(last, "prefetch", "new", {"buffer_size": 2}),), "")
 result = DatasetResult(pipeline, "training", diagnosis=Diagnosis(Verdict.BALANCED, ""), plan=Plan("p", (prefetch,)))
-print(Cells().finish(Session("1", Command(), datasets=(result,), status="done"))[1])
+print(Cells().finish(Session("1", Command(), datasets=(result,), status="done")).patch.diff)
 print([(node.op, node.shared) for node in pipeline])
 """
 

@@ -30,9 +30,7 @@ def ids(session: Session) -> list[str]:
 
 def blocks(session: Session, kind: type[B], id: str = "") -> list[B]:
     """All blocks of a kind, in one section or in all."""
-    found: list[Block] = [
-        block for one in sections(page(session)) if not id or one.id == id for block in one.blocks
-    ]
+    found: list[Block] = [block for one in sections(page(session)) if not id or one.id == id for block in one.blocks]
     return [block for block in found if isinstance(block, kind)]
 
 

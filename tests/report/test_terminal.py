@@ -114,5 +114,3 @@ def test_a_number_and_its_unit_stay_on_one_line():
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_other_widths(width):
     assert "1.36x" in summary_text(samples.photos(), width=width)
-
-
