@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
 from pipetune.cli.answer import Answer, Failure
@@ -50,6 +50,14 @@ class _Parser(argparse.ArgumentParser):
         if self.json:
             Answer(failure=Failure(message, exit_code=2)).print_object(self.prog.removeprefix("pipetune").strip())
         super().error(message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Names the choice that was probably meant; argparse has an option for it from Python 3.14 on."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            meant = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}.{meant}") from None
 
 
 def build_parser(*, json: bool = False) -> argparse.ArgumentParser:

@@ -118,6 +118,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixt
         (["analyze", "--bugdet", "3", "train.py"], "pipetune analyze", "arguments: --bugdet. Did you mean --budget?"),
         (["analyze", "--lr", "3", "train.py"], "pipetune analyze", "--lr. Arguments of the script follow it."),
         (["apply", "--dif=1"], "pipetune apply", "unrecognized arguments: --dif=1. Did you mean --diff?"),
+        (["report", "--format", "htm", "reports/train"], "pipetune report", "Did you mean html?"),
         (["analyze", "--allow", "reorders", "train.py"], "pipetune analyze", "Did you mean reorder?"),
     ],
 )
