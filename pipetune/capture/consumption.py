@@ -79,7 +79,7 @@ def describe_start(seconds: float, uses: Sequence[Consumption]) -> str:
     rest = seconds - sum(one.wall_seconds for one in long)
     if parts and rest >= 1:
         parts.append(f"{rest:.0f} s outside datasets")
-    causes = f": {', '.join(parts)}" if parts else ", none of it a tenth in one dataset"
+    causes = f": {', '.join(parts)}" if parts else ""
     return f"The first training step came after {seconds:.0f} s{causes}."
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from pipetune.core.errors import PipetuneError
 from pipetune.core.settings import Settings, consents_of
 from pipetune.interactive import running_shell
 from pipetune.notebook.tuning import CellTuning
@@ -60,6 +61,10 @@ def run(line: str, cell: str) -> TunedSession | None:
             shell.push({given.name: partial})
             print(f"Interrupted. What was measured until then is {given.name}.")
         raise KeyboardInterrupt from None
+    except PipetuneError as error:
+        text = f"pipetune: {error}"
+        error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # its frames are of no use to the user
+        raise
     if tuned is None:
         print(_nothing_to_tune(tuning))
         return None
