@@ -47,6 +47,7 @@ def _without_source(session: Session) -> Session:
                 one,
                 candidate=replace(one.candidate, patch=_without_text(one.candidate.patch)) if one.candidate else None,
                 patch=_without_text(one.patch),
+                calls={},
             )
             for one in session.datasets
         ),

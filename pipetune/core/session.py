@@ -156,6 +156,7 @@ class DatasetResult:
     share: float | None = None  # of validation: what its input takes of an epoch of training and validation
     patch: PatchResult | None = None  # of validation: the session's patch with its own plan in it, to be verified
     step_series: dict[str, StepSeries] = field(default_factory=dict)  # "defaults", "tuned"; empty: nothing trains
+    calls: dict[str, str] = field(default_factory=dict)  # source lines of the call that made each operator, by node id
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
@@ -14,7 +14,6 @@ from pipetune.report.edit_text import argument_list, argument_words
 from pipetune.report.epochs import epochs_sentence
 from pipetune.report.files import storage_sentence
 from pipetune.report.handover import between
-from pipetune.report.patch import shown_patch
 from pipetune.report.places import Places
 from pipetune.report.values import Fact
 
@@ -24,24 +23,22 @@ def why(session: Session, places: Places) -> Section | None:
     result = session.main_dataset
     if result is None or not result.pipeline.nodes:
         return None
-    patch = shown_patch(session)
-    texts = patch.texts if patch is not None else {}
-    return Section("why", "Why: time per operator", tuple(_blocks(result, places, texts)))
+    return Section("why", "Why: time per operator", operators(result, places))
 
 
 def operators(result: DatasetResult, places: Places) -> tuple[Block, ...]:
-    """The same of another dataset, without source lines."""
-    return tuple(_blocks(result, places, {}))
+    """The operators of a dataset."""
+    return tuple(_blocks(result, places))
 
 
-def _blocks(result: DatasetResult, places: Places, texts: Mapping[str, str]) -> Iterator[Block]:
+def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
     diagnosis = result.diagnosis
     if diagnosis is not None and diagnosis.bottleneck_sentence:
         yield Sentence(places.sentence(diagnosis.bottleneck_sentence))
     for sentence in (between(result), storage_sentence(result), epochs_sentence(result.course)):
         if sentence:
             yield Sentence(sentence)
-    yield operator_table(result, places, texts)
+    yield operator_table(result, places)
     profile = result.profile
     if profile is None:
         yield Sentence("This dataset was not profiled.", quiet=True)
@@ -57,7 +54,7 @@ def step_seconds(operator: OperatorProfile) -> tuple[float, float] | None:
     return operator.cpu_seconds * operator.visits, waiting * operator.visits
 
 
-def operator_table(result: DatasetResult, places: Places, texts: Mapping[str, str]) -> Table:
+def operator_table(result: DatasetResult, places: Places) -> Table:
     """One row per operator, sources first."""
     profile = result.profile or Profile((), None)  # type: ignore[arg-type]
     times = {operator.node: step_seconds(operator) for operator in profile.operators}
@@ -83,7 +80,7 @@ def operator_table(result: DatasetResult, places: Places, texts: Mapping[str, st
                     Cell(_parallelism(node, result.tuned)),
                     _size(node, operator),
                 ),
-                details=tuple(_details(node, operator, places, texts)),
+                details=tuple(_details(node, operator, result.calls.get(node.id, ""))),
             )
         )
     return Table(
@@ -153,9 +150,9 @@ def _size(node: Node, operator: OperatorProfile | None) -> Cell:
     return Cell(why=_UNSEEN) if size is None else Cell(words.byte_size(size), sort=size)
 
 
-def _details(node: Node, operator: OperatorProfile | None, places: Places, texts: Mapping[str, str]) -> Iterator[Block]:
-    if code := _code(node, places, texts):
-        yield Listing(code, "Source")
+def _details(node: Node, operator: OperatorProfile | None, call: str) -> Iterator[Block]:
+    if call:
+        yield Listing(words.clean(call, lines=True), "Source")
     facts = []
     if arguments := argument_list(node.arguments):
         facts.append(Fact("Arguments", arguments))
@@ -190,15 +187,6 @@ def _span(span: Interval | None) -> str:
     if span is None:
         return ""
     return f"{words.seconds(span.low)} to {words.seconds(span.high)}, {words.count(span.pairs, 'round')}"
-
-
-def _code(node: Node, places: Places, texts: Mapping[str, str]) -> str:
-    """The lines of the call."""
-    location = node.location
-    if location is None or places.confidential or location.file not in texts:
-        return ""
-    lines = texts[location.file].splitlines()[location.line - 1 : location.end_line]
-    return words.clean("\n".join(lines), lines=True)
 
 
 def _threads(result: DatasetResult) -> tuple[str, ...]:

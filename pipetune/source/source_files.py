@@ -5,16 +5,19 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+import linecache
 import os
 import re
 import stat
 import tempfile
+import textwrap
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.core.errors import PipetuneError
+from pipetune.core.pipeline import Pipeline
 
 NEWLINE = re.compile(rb"\r\n|\r|\n")
 BYTE_ORDER_MARK = "\ufeff"
@@ -33,6 +36,20 @@ def read_source(path: str) -> str:
 def decode_source(data: bytes) -> str:
     """Returns source code decoded by its encoding cookie (PEP 263); a byte order mark stays in the text."""
     return data.decode(_encoding(data))
+
+
+def source_lines(pipeline: Pipeline) -> dict[str, str]:
+    """Returns the lines of the call that made each operator, by node id, without those whose source is not known.
+
+    Cells of a notebook have them, too: IPython keeps their text in `linecache`.
+    """
+    found: dict[str, str] = {}
+    for node in pipeline:
+        if node.location is not None:
+            lines = linecache.getlines(node.location.file)[node.location.line - 1 : node.location.end_line]
+            if lines:
+                found[node.id] = textwrap.dedent("".join(lines)).rstrip()
+    return found
 
 
 def encode_source(text: str, *, like: bytes) -> bytes:

@@ -26,6 +26,7 @@ from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live, replay
 from pipetune.probes import annotation
 from pipetune.rewrites.rule import RuleContext
+from pipetune.source.source_files import source_lines
 from pipetune.timing import windows
 
 
@@ -85,6 +86,7 @@ class Subject:
                 line=use.line,
                 loop=use.loop,
                 handover=job_processes.handover_of(use),
+                calls=source_lines(source.pipeline),
             )
             for source, use in ((self.source, self.use), *self.other_datasets)
         )

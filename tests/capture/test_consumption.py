@@ -28,6 +28,4 @@ def test_a_slow_start_is_told_with_its_causes() -> None:
     assert said == (
         "The first training step came after 42 s: 30 s in adapt over words at train.py:9, 12 s outside datasets."
     )
-    assert describe_start(42.0, [training]) == (
-        "The first training step came after 42 s."
-    )
+    assert describe_start(42.0, [training]) == ("The first training step came after 42 s.")

@@ -22,6 +22,7 @@ from pipetune.report.patch import diff
 from pipetune.report.places import places_of
 from pipetune.report.render import render_text
 from pipetune.source.cells import Cells
+from pipetune.source.source_files import source_lines
 
 compilerop = pytest.importorskip("IPython.core.compilerop")
 
@@ -159,3 +160,11 @@ def test_without_a_shell_a_session_stays_as_it_is(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     before = session("/tmp/ipykernel_17/123.py")
     assert Cells().finish(before) is before
+
+
+def test_report_shows_the_line_of_each_call(cell: Callable[[str, int], str]) -> None:
+    found = pipeline(cell(TEXT, 3))
+    assert source_lines(found) == {
+        "n0": "ds = tf.data.Dataset.range(9)", "n1": "ds = ds.map(decode)", "n2": "ds = ds.batch(3)"
+    }  # fmt: skip
+    assert source_lines(pipeline("/nowhere.py")) == {}

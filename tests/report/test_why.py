@@ -8,6 +8,7 @@ import pytest
 
 from pipetune.core.command import Command
 from pipetune.core.profile import Diagnosis, Verdict
+from pipetune.core.redaction import redact
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report.blocks import Facts, Listing, Sentence
 from pipetune.report.edit_text import argument_list
@@ -57,11 +58,11 @@ def listings(session):
 
 def test_the_source_lines_are_shown_where_the_session_has_them():
     session = samples.photos()
-    source = "\n" * 23 + "    ds = ds.map(decode_and_augment)\n"
-    known = replace(session, patch=replace(session.patch, texts={samples.INPUT: source}))
-    assert listings(known)[3] == "    ds = ds.map(decode_and_augment)"
-    hidden = replace(known, command=replace(known.command, confidential=True))
-    assert not listings(hidden)
+    main = session.main_dataset
+    calls = {main.pipeline.nodes[3].id: "ds = ds.map(decode_and_augment)"}
+    known = replace(session, patch=None, datasets=(replace(main, calls=calls), *session.datasets[1:]))
+    assert listings(known) == {3: "ds = ds.map(decode_and_augment)"}
+    assert not listings(redact(known))
 
 
 def test_an_operator_the_runtime_does_not_show_has_no_invented_cost():
