@@ -37,7 +37,7 @@ def main() -> int:
     writer = MessageWriter(job.message_descriptor)
     code = 0
     try:
-        _tell_machine(writer)
+        _send_machine(writer)
         for name in job.arguments:
             code = max(code, _measure(name, job, writer))
     except Exception as error:
@@ -47,7 +47,7 @@ def main() -> int:
     return code
 
 
-def _tell_machine(writer: MessageWriter) -> None:
+def _send_machine(writer: MessageWriter) -> None:
     writer.send(Progress(PHASE, "starting TensorFlow"))
     from pipetune.measure.machine import read_machine
 

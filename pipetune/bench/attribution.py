@@ -111,7 +111,7 @@ def claims(found: Attribution, *, quick: bool) -> Sequence[Claim]:
     return (
         Claim("mean error", f"{found.mean_error:.1%}", wanted, None if quick else found.mean_error <= WANTED_ERROR),
         Claim("largest error", f"{found.max_error:.1%}", wanted, None if quick else found.max_error <= WANTED_ERROR),
-        Claim("waiting told from work", f"{found.recognised} of {len(found.rows)}", "all", right),
+        Claim("waiting distinguished from work", f"{found.recognised} of {len(found.rows)}", "all", right),
     )
 
 

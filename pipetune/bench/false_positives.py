@@ -105,11 +105,13 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> FalsePositives:
         simulated_resumed=_simulated(count, seed, say, resumes=RESUMPTIONS),
         likely=_likely(QUICK_SESSIONS if quick else LIKELY_SESSIONS, seed, say),
         real=_real(QUICK_COMPARISONS if quick else COMPARISONS, seed, say, kept),
-        power=tuple(_power(gain, of_each, seed, say, predicts=told) for told in (True, False) for gain in GAINS),
+        power=tuple(
+            _power(gain, of_each, seed, say, predicts=predicts) for predicts in (True, False) for gain in GAINS
+        ),
         notes=(
             f"Sessions of {CANDIDATES} candidates with the default budget of {BUDGET_SECONDS:.0f} s, search and "
             "confirmation whole, the data always found equal; their noise is replayed from windows recorded on two "
-            "cores, quiet, beside a process that takes a core for a second, and beside other people's work",
+            "cores, quiet, with a process that takes a core for a second, and with the work of others",
             "Gains tried: " + ", ".join(f"{gain - 1:.0%}" for gain in GAINS),
         ),
     )
@@ -123,7 +125,7 @@ def _simulated(
         seed=seed,
         budget_seconds=budget_seconds,
         resumes=resumes,
-        told=lambda done: say(f"simulated A/A sessions: {done} of {count}"),
+        progress=lambda done: say(f"simulated A/A sessions: {done} of {count}"),
     )
     accepted = share(sum(one.accepted for one in ended), count)
     return Simulated(
@@ -192,8 +194,8 @@ def claims(found: FalsePositives, *, quick: bool) -> Sequence[Claim]:
 
 
 def _power_claim(power: Sequence[Power], *, predicts: bool) -> Claim:
-    asked = [one for one in power if one.predicts == predicts]
-    smallest = [f"{scene} {_gain(_smallest_gain(asked, scene))}" for scene in asked[0].by_scene]
+    rows = [one for one in power if one.predicts == predicts]
+    smallest = [f"{scene} {_gain(_smallest_gain(rows, scene))}" for scene in rows[0].by_scene]
     subject = "smallest true gain found in 90 % of sessions" + (", without a model's word" if not predicts else "")
     return Claim(subject, "; ".join(smallest))
 

@@ -171,8 +171,8 @@ def rows_of(case: Case) -> tuple[PlanRow, ...]:
     """Every plan of a case predicted from its profile, which was taken before and apart."""
     found = []
     for plan in case.plans:
-        foreseen = predict_examples(plan.pipeline, case.profile, case.cores)
-        rate = foreseen.examples_per_second
+        predicted = predict_examples(plan.pipeline, case.profile, case.cores)
+        rate = predicted.examples_per_second
         per_element = case.profile.examples_per_element
         found.append(
             PlanRow(
@@ -182,7 +182,7 @@ def rows_of(case: Case) -> tuple[PlanRow, ...]:
                 measured=plan.rate,
                 low=min(plan.rates),
                 high=max(plan.rates),
-                why=foreseen.why,
+                why=predicted.why,
             )
         )
     return tuple(found)

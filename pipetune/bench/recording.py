@@ -52,7 +52,7 @@ def _input_windows(loop: loops.Loop, seconds: float) -> Series:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         slices: _Slices = []
-        asked = time.perf_counter()
+        started = time.perf_counter()
 
         def go_on(iterator: Any, slices: _Slices = slices) -> None:
             slices += (_time_slice(iterator) for _ in range(SLICES))
@@ -65,7 +65,7 @@ def _input_windows(loop: loops.Loop, seconds: float) -> Series:
             on_end=go_on,
         )
         measured = first.wall_seconds + SLICES * SLICE_SECONDS
-        overhead = time.perf_counter() - asked - WARMUP_SECONDS - measured
+        overhead = time.perf_counter() - started - WARMUP_SECONDS - measured
         taken.append((overhead, slices, first.converged))
     return _series(taken, slice_steps=0)
 
@@ -113,9 +113,9 @@ def _training_windows(loop: loops.Loop, seconds: float) -> Series:
     while time.perf_counter() < end:
         taken_steps = 0
         edges.clear()
-        asked = time.perf_counter()
+        started = time.perf_counter()
         window = consumer.window(loop.dataset, steps=SLICES * slice_steps, warmup=WARMUP_STEPS)
-        overhead = time.perf_counter() - asked - window.wall_seconds
+        overhead = time.perf_counter() - started - window.wall_seconds
         slices = [_slice(before, after, slice_steps) for before, after in itertools.pairwise(edges)]
         taken.append((overhead, slices, True))
     return _series(taken, slice_steps=slice_steps)

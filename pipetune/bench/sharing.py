@@ -90,7 +90,7 @@ def judge(rows: Sequence[SharingRow], *, notes: tuple[str, ...] = ()) -> Sharing
 
 def claims(found: Sharing, *, quick: bool) -> Sequence[Claim]:
     """Each run, predicted beside measured; nothing is promised."""
-    told = [
+    others = [
         Claim(
             f"{row.example}, {row.processes} process{'es' if row.processes > 1 else ''} at once",
             f"{row.predicted:.0f} batches/s predicted, {row.measured:.0f} measured ({row.low:.0f} to {row.high:.0f})",
@@ -100,7 +100,7 @@ def claims(found: Sharing, *, quick: bool) -> Sequence[Claim]:
     if found.mean_abs_error is None or found.max_abs_error is None:
         return [Claim("mean error of several processes at once", "not measured")]
     error = f"{found.mean_abs_error:.1%}, at most {found.max_abs_error:.1%}"
-    return [Claim(f"mean error, {found.runs} runs", error), *told]
+    return [Claim(f"mean error, {found.runs} runs", error), *others]
 
 
 def rows_of(folder: Path, *, rounds: int, seed: int, say: Say) -> tuple[SharingRow, ...]:

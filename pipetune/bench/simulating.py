@@ -101,12 +101,12 @@ def session(
     )
     draw = random.Random(seed)
     log = math.log(gain)
-    told = {
+    gains = {
         name: draw.gauss(log if name == USEFUL else 0.0, error_of(log if name == USEFUL else 0.0)) for name in names
     }
 
     def expected(plan: Plan) -> Prediction:
-        return Prediction(1000 * math.exp(sum(told[one.rule] for one in plan.rewrites)), 1e-3)
+        return Prediction(1000 * math.exp(sum(gains[one.rule] for one in plan.rewrites)), 1e-3)
 
     def searched(earlier: EarlierRace | None, number: int) -> tuple[SearchResult, TimePlan]:
         settings = Settings(budget_seconds=budget_seconds, seed=seed + number)
@@ -169,9 +169,9 @@ def sessions(
     budget_seconds: float = BUDGET_SECONDS,
     predicts: bool = False,
     resumes: int = 0,
-    told: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> list[Ended]:
-    """That many sessions over all scenes in turn; one takes some milliseconds. `told(done)` after every 200."""
+    """That many sessions over all scenes in turn; one takes some milliseconds. `progress(done)` after every 200."""
     ended = []
     for number in range(count):
         scene = SCENES[number % len(SCENES)]
@@ -185,7 +185,7 @@ def sessions(
         )
         ended.append(one)
         if len(ended) % 200 == 0:
-            told(len(ended))
+            progress(len(ended))
     return ended
 
 

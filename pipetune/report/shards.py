@@ -10,7 +10,7 @@ from pipetune.report import words
 from pipetune.report.blocks import Band, Bands, Block, Cell, Column, Row, Sentence, Table
 from pipetune.report.values import Fact
 
-_TOLD = {
+_DISTINGUISHED_BY = {
     ElementIdentity.INDEX: "Elements were distinguished by a number given to each as it was read.",
     ElementIdentity.DIGEST: "Elements were distinguished by their values; equal ones are counted together.",
     ElementIdentity.NAME: "Files were counted, by their names, not what is in them.",
@@ -84,7 +84,7 @@ def bands(found: Coverage) -> Bands:
         rows=rows,
         legend=tuple((kind, meaning) for kind, meaning in _MEANINGS if kind in drawn),
         borders=tuple(places[1:-1]) if found.by_file else (),
-        caption=f"From left to right: {axis}. {_TOLD[found.told_by]}",
+        caption=f"From left to right: {axis}. {_DISTINGUISHED_BY[found.told_by]}",
     )
 
 

@@ -99,7 +99,7 @@ def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = Fa
         return known.probability >= LIKELY_ENOUGH
     if not state.races or known.expected >= WORTH:
         return True
-    return in_doubt and state.gains.told(state.composer.plan([rewrite])).probability >= NOTHING_BELOW
+    return in_doubt and state.gains.attainable(state.composer.plan([rewrite])).probability >= NOTHING_BELOW
 
 
 def open_plans(state: SearchState) -> list[Plan]:

@@ -153,12 +153,12 @@ def confirm(
     spoken = f"{gain.median:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f}, {gain.pairs} pairs)"
     beside, alone = statistics.median(pair.ratios(as_measured=True)), statistics.median(ratios)
     if max(beside, alone) > _NOTABLE * min(beside, alone):
-        spoken += f", without the other processes of this machine; beside them {beside:.2f}"
+        spoken += f", without the other processes of this machine; with them {beside:.2f}"
     confirmed = gain.low > pair.least
     if confirmed:
         notify("proven", median=gain.median)
         pair.look_beside(beside_seconds)
-        why = f"Measured anew: {spoken}."
+        why = f"Measured again: {spoken}."
         if pair.claimed is not None and gain.high < pair.claimed.low:
             why += f" The search had measured {pair.claimed.low:.2f} to {pair.claimed.high:.2f}."
     else:

@@ -51,9 +51,9 @@ class EqualityGate:
             self._known[plan.key] = comparison
             if comparison is None or not allows(comparison, plan):
                 unknown = comparison is None or comparison.equal
-                said = "not proven to be the same data" if unknown else "not the same data"
+                reason = "not proven to be the same data" if unknown else "not the same data"
                 outcome = Outcome.UNDECIDED if comparison and comparison.undecided else Outcome.REJECTED
-                trial = Trial(plan, outcome, f"{said}: {why}")
+                trial = Trial(plan, outcome, f"{reason}: {why}")
                 self.trials.append(trial)
                 self._notify("trial", trial=trial)
                 if len(plan.rewrites) == 1:

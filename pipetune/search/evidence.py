@@ -296,7 +296,7 @@ class Gains:
         )
         return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
 
-    def told(self, plan: Plan) -> Evidence:
+    def attainable(self, plan: Plan) -> Evidence:
         """Returns what is known of the gain of `plan` over the base where it is no more than training could gain."""
         return self.of(plan, most_gain=self.most_gain(self.prediction(plan)) if self.most_gain is not None else None)
 

@@ -93,14 +93,14 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
         gain = ratio_interval(measured) if not why and len(measured) >= 2 else None
         if rewrite.equal_is_enough:
             outcome, why = Outcome.REJECTED, why or _judged(gain)
-            offered, told = gain is not None and gain.low > NOT_SLOWER, why
+            offered, reason = gain is not None and gain.low > NOT_SLOWER, why
         else:
-            outcome, offered, told = Outcome.REFUSED, True, why
+            outcome, offered, reason = Outcome.REFUSED, True, why
             why = f"needs {consent}" + (f"; {why}" if why else "")
         seconds = state.meter.clock.now() - before
         state.note(Trial(tried, outcome, why, gain=gain, unit=state.unit, ratios=measured, seconds=seconds))
         if offered:
-            offers.append(OptionalRewrite(rewrite, gain, consent, told))
+            offers.append(OptionalRewrite(rewrite, gain, consent, reason))
     return offers
 
 
@@ -138,8 +138,8 @@ def _judged(gain: Interval | None) -> str:
 
 def _overlaps(rewrite: Rewrite, plan: Plan) -> bool:
     """Whether the plan itself says a number that the rewrite would write."""
-    said = {(edit.node, edit.name) for edit in plan.edits if isinstance(edit, SetArgument)}
-    return any(isinstance(edit, SetArgument) and (edit.node, edit.name) in said for edit in rewrite.edits)
+    set_by_plan = {(edit.node, edit.name) for edit in plan.edits if isinstance(edit, SetArgument)}
+    return any(isinstance(edit, SetArgument) and (edit.node, edit.name) in set_by_plan for edit in rewrite.edits)
 
 
 def _expected(rewrite: Rewrite, state: SearchState) -> float | None:

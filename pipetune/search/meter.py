@@ -103,10 +103,10 @@ class Meter:
         self.window_seconds, self._warmup_seconds = window_seconds, window_seconds / 2
         self.steps = 2 * FEWEST_STEPS  # of a training window
         self._fewest_steps = FEWEST_STEPS
-        self.restless: list[str] = []  # keys of plans whose AUTOTUNE numbers never stood still
+        self.not_converged: list[str] = []  # keys of plans whose AUTOTUNE numbers never stood still
         self._memory_limit_bytes, self._conflict, self.notify = memory_limit_bytes, conflict, notify
         self._failed = failed or {}
-        self._as_written_restless = False
+        self._original_not_converged = False
         self._warm_up: dict[str, float] = {}  # seconds, by key of plans that need a longer one
         self._costs: dict[str, list[float]] = defaultdict(list)
         self._taken: list[Taken] = []
@@ -220,12 +220,12 @@ class Meter:
         while True:
             measure = partial(self.runner.input_window, plan, seconds=seconds, warmup_seconds=warm_up)
             window = self._timed(plan, "screening" if short else unit, part, measure)
-            restless = plan.key in self.restless or self._as_written_restless
-            if short or window.converged or window.exhausted or restless:
+            not_converged = plan.key in self.not_converged or self._original_not_converged
+            if short or window.converged or window.exhausted or not_converged:
                 return window  # a short one screens only, and never becomes a result
             if warm_up >= LONGEST_WARM_UP * self._warmup_seconds:
-                self.restless.append(plan.key)
-                self._as_written_restless |= not plan.edits
+                self.not_converged.append(plan.key)
+                self._original_not_converged |= not plan.edits
                 self._warm_up.pop(plan.key, None)  # the longer one bought nothing
                 return window
             warm_up = max(2 * warm_up, 0.1)

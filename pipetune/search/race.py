@@ -183,7 +183,7 @@ def decide(
 
     def is_over(rounds: int) -> bool:
         nonlocal spent
-        _tell_leading(arms, as_before, meter)
+        _notify_leading(arms, as_before, meter)
         if rounds in looks:
             share = error * rounds / LOOKS[-1] - spent
             spent += share
@@ -209,7 +209,7 @@ def decide(
     return tuple(trials)
 
 
-def _tell_leading(arms: Sequence[Arm], base: Arm, meter: Meter) -> None:
+def _notify_leading(arms: Sequence[Arm], base: Arm, meter: Meter) -> None:
     """Tells the listener how the leading plan stands."""
     measured = [(arm.plan, ratios) for arm in arms if arm.running and (ratios := arm.ratios(base))]
     if measured:

@@ -74,9 +74,9 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
     )
     left_out = rejections(state, trials, offered={offer.rewrite.key for offer in offers})
     too_small = state.chosen is None and any(one.undecided for one in left_out)
-    restless = dict.fromkeys(map(name_of, state.meter.restless))
-    if restless:
-        state.notes.append(f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(restless)}.")
+    not_converged = dict.fromkeys(map(name_of, state.meter.not_converged))
+    if not_converged:
+        state.notes.append(f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(not_converged)}.")
     plans = {plan.key: plan for plan in (*state.baselines.values(), *(trial.plan for trial in trials))}
     return SearchResult(
         chosen=state.chosen,
@@ -127,7 +127,7 @@ def _settled(state: SearchState, trial: Trial) -> Trial:
         return trial
     if any(one.key in state.proven_alone for one in trial.plan.rewrites):
         return replace(trial, outcome=Outcome.REJECTED, why="not proven better than what AUTOTUNE chooses")
-    if state.gains.told(trial.plan).probability >= NOTHING_BELOW:
+    if state.gains.attainable(trial.plan).probability >= NOTHING_BELOW:
         return trial
     return replace(trial, outcome=Outcome.REJECTED, why=_OUT_OF_SIGHT)
 
@@ -148,7 +148,7 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
     no_gain = {
         one.rewrites[0].key
         for one in ([] if plan else open_plans(state))
-        if len(one.rewrites) == 1 and gains.told(one).probability < NOTHING_BELOW
+        if len(one.rewrites) == 1 and gains.attainable(one).probability < NOTHING_BELOW
     }
     decided = {one.plan.rewrites[0].key: one for one in trials if _decides(one)}
     for key, raced in state.raced.items():
@@ -182,7 +182,7 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
         if group_of(rewrite) in groups or shape_of(rewrite) in shapes:
             return RejectionReason.OTHER_KIND, "another of its kind is in the plan"
         if plan and (conflict := composer.conflict(composer.added(plan, rewrite))):
-            return RejectionReason.EXCLUDED, f"must not stand beside what is in the plan: {conflict}"
+            return RejectionReason.EXCLUDED, f"excludes what is in the plan: {conflict}"
         if at_bound and (key in still or key in left):
             return RejectionReason.NOT_EXPECTED, "with the plan, training hardly waits for the input"
         if key in still:

@@ -234,7 +234,7 @@ def _find_candidate(state: SearchState) -> None:
 
     It must yield the same data. What is not compared yet is compared in the time that nothing has to be verified in.
     """
-    known = [(state.gains.told(plan), plan) for plan in open_plans(state)]
+    known = [(state.gains.attainable(plan), plan) for plan in open_plans(state)]
     known = [(gain, plan) for gain, plan in known if gain.probability >= NOTHING_BELOW]
     known.sort(key=lambda one: (min(one[0].probability, LIKELY_FROM), one[0].mean), reverse=True)
     for gain, plan in known:

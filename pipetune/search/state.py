@@ -195,7 +195,7 @@ class SearchState:
 
     def expected(self, plan: Plan) -> float:
         """Returns the log of what a plan gains over the best so far, if anything."""
-        return (self.gains.of(plan, self.chosen) if self.chosen else self.gains.told(plan)).expected
+        return (self.gains.of(plan, self.chosen) if self.chosen else self.gains.attainable(plan)).expected
 
     def note(self, *trials: Trial) -> None:
         """Keeps finished trials, and tells the listener of them."""

@@ -332,7 +332,7 @@ def test_gain_beside_a_neighbour_is_that_without_it_and_both_are_told() -> None:
     assert found.training.tuned_step_ms == pytest.approx(10)
     raw = [pair.tuned.examples_per_second / pair.original.examples_per_second for pair in found.pairs]
     assert {round(one, 3) for one in raw} == {1.0, 2.0}, "the pairs are kept as they were measured"
-    assert f"without the other processes of this machine; beside them {statistics.median(raw):.2f}" in found.why
+    assert f"without the other processes of this machine; with them {statistics.median(raw):.2f}" in found.why
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
 def test_small_errors_that_add_up_are_not_believed_as_one_large_gain() -> None:
     """Of useless rewrites, too, the model expects a little of some."""
     composer = Composer(tuple(LETTERS))
-    four = known(expecting({one.key: 1.09 for one in LETTERS[:4]})).told(composer.plan(LETTERS[:4]))
-    alone = known(expecting({A.key: 1.09**4})).told(composer.plan([A]))
+    four = known(expecting({one.key: 1.09 for one in LETTERS[:4]})).attainable(composer.plan(LETTERS[:4]))
+    alone = known(expecting({A.key: 1.09**4})).attainable(composer.plan([A]))
     assert four.expected == pytest.approx(alone.expected)
     assert four.probability < 0.5 and alone.probability > LIKELY_FROM
 

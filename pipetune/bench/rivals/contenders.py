@@ -96,8 +96,8 @@ def _words(edit: Edit, pipeline: Pipeline) -> str:
             title = pipeline[node].title if node in pipeline else node
             return f"{title} {name}={_value(value)}"
         case Insert(op=op, arguments=arguments):
-            told = ", ".join(f"{name}={_value(value)}" for name, value in arguments.items() if value != "")
-            return f"{op}({told})"
+            given = ", ".join(f"{name}={_value(value)}" for name, value in arguments.items() if value != "")
+            return f"{op}({given})"
         case SetOption(name=name, value=value):
             return f"options.{name}={_value(value)}"
         case Remove(node=node):

@@ -33,7 +33,7 @@ def joined(
     use = measured.caches.get(PIPETUNE)
     uncounted = use is not None and not use.counts
     session = bare.session if bare is not None and uncounted else analysis.session
-    training, told = session.training, summary(session)
+    training, answer = session.training, summary(session)
     rules = _rules(session)
     trains = training is not None and bool(rules) and not (uncounted and bare is None)
     return WorkloadResult(
@@ -45,14 +45,14 @@ def joined(
         plan_seconds=round(analysis.seconds, 1),
         rewrites=rules,
         rewrites_without_cache=_rules(bare.session) if bare else (),
-        equality=_equality(told),
+        equality=_equality(answer),
         title=workload.title,
         end_to_end_over_autotune=training.speedup_over_autotune if training and trains else None,
         over_defaults=measured.over_defaults,
         caches=measured.caches,
         plans=measured.sets,
         failed=measured.failed,
-        verdict=str(told["verdict"]),
+        verdict=str(answer["verdict"]),
         why="" if rules else _why_no_plan(session),
         analysis_seconds=dict(session.seconds),
         date=time.strftime("%Y-%m-%d %H:%M"),
@@ -64,8 +64,8 @@ def _rules(session: Session) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rewrite.rule for rewrite in session.plan.rewrites)) if session.plan else ()
 
 
-def _equality(told: dict[str, Json]) -> dict[str, object] | None:
-    datasets = told["datasets"]
+def _equality(answer: dict[str, Json]) -> dict[str, object] | None:
+    datasets = answer["datasets"]
     found = datasets[0]["equality"] if isinstance(datasets, list) and datasets else None
     return dict(found) if isinstance(found, dict) else None
 
@@ -78,5 +78,5 @@ def _why_no_plan(session: Session) -> str:
         return f"no plan: {diagnosis.sentence}"
     proofs = [trial.why for trial in session.trials if trial.kind in ("confirmation", "verification")]
     notes = [note for note in session.notes if not note.startswith(_ABOUT_THE_MACHINE)]
-    said = session.status_detail or " ".join(proofs[-1:] or notes[-2:])
-    return f"no plan: {said}" if said else "no plan"
+    reason = session.status_detail or " ".join(proofs[-1:] or notes[-2:])
+    return f"no plan: {reason}" if reason else "no plan"

@@ -43,14 +43,14 @@ def measured_workload(workload: Workload, folder: Path, job: Job, say: Say) -> t
     )
     measured_file = folder / MEASURED_FILE
     measured_file.unlink(missing_ok=True)
-    _start("measuring", own, doing="measuring it beside its rivals", log=log, say=say)
+    _start("measuring", own, doing="measuring it and its rivals", log=log, say=say)
     measured = take(Measured, measured_file)
     peaks = {}
     for rival in [name for name in measured.rivals if not quick or name in QUICK_PEAKS]:
-        asked = replace(own, arguments=(workload.name, rival))
+        of_rival = replace(own, arguments=(workload.name, rival))
         say(f"peak memory of {rival}")
         try:
-            _start("peaks", asked, doing=f"peak memory of {rival}", log=log, say=say)
+            _start("peaks", of_rival, doing=f"peak memory of {rival}", log=log, say=say)
             peaks[rival] = take(Peak, folder / peak_file(rival)).mib
         except RunFailed as failure:
             notes.append(str(failure))

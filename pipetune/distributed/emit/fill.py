@@ -19,7 +19,7 @@ INDEXED_CLOSING = (
 )
 """In front of the last prefetch of a form with indices whose shapes have to be fixed: what fills has the index -1."""
 
-TOLD = (
+PARAGRAPHS = (
     "With fill=True every batch is full: an element is (batch, mask), and rows where the mask is False only fill. As "
     "sample weights for fit: dataset.map(lambda batch, mask: (*batch, tf.cast(mask, tf.float32))).",
 )

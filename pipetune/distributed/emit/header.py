@@ -25,21 +25,21 @@ def notes(
 
 
 def docstring(
-    title: str, *, usage: Iterable[str], told: Iterable[str], notes: Iterable[str], checked: str
+    title: str, *, usage: Iterable[str], paragraphs: Iterable[str], notes: Iterable[str], checked: str
 ) -> Iterator[str]:
     """The lines of the module's docstring, quotes included.
 
     Args:
         title: its first line.
         usage: lines of code, shown as they are.
-        told: paragraphs below them.
+        paragraphs: paragraphs below them.
         notes: what differs from the pipeline on one machine, a clause each.
         checked: how the module was checked, a sentence.
     """
     yield f'"""{_plain(title)}'
     yield ""
     yield from (f"    {_plain(line)}" if line else "" for line in usage)
-    for paragraph in told:
+    for paragraph in paragraphs:
         yield ""
         yield from _wrapped(_plain(paragraph))
     yield ""

@@ -30,7 +30,7 @@ _LOSES = {
     "window": "makes datasets of elements, and their numbers would part from them",
 }
 
-TOLD = (
+PARAGRAPH = (
     "indexed_dataset_fn gives one pass over the same data, each element behind its index: its place in the source, for "
     "files 2**32 times the number of the file plus that of its record. in_order puts what was predicted for the "
     "batches of all workers back into that order."
@@ -45,17 +45,17 @@ class IndexedForm:
     definitions: tuple[Definition, ...] = ()  # what they call, and `in_order`
     why_not: str = ""
 
-    def functions(self, signature: str, *, told: str) -> tuple[Definition, ...]:
+    def functions(self, signature: str, *, docstring: str) -> tuple[Definition, ...]:
         """What the form is made of, the function called `signature` among it; () where there is none."""
         if not self.lines:
             return ()
         *called, in_order = self.definitions
-        return (*called, function_of(signature, told=told, body=self.lines), in_order)
+        return (*called, function_of(signature, docstring=docstring, body=self.lines), in_order)
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def paragraphs(self) -> tuple[str, ...]:
         """A paragraph for the docstring of the module."""
-        return (TOLD,) if self.lines else ()
+        return (PARAGRAPH,) if self.lines else ()
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -41,9 +41,9 @@ def module_text(
     return text
 
 
-def function_of(signature: str, *, told: str, body: Iterable[str]) -> Definition:
+def function_of(signature: str, *, docstring: str, body: Iterable[str]) -> Definition:
     """A function `def <signature>:` with a docstring and statements, some of which may have several lines."""
-    lines = [f"def {signature}:", f'    """{told}"""']
+    lines = [f"def {signature}:", f'    """{docstring}"""']
     lines += [f"    {line}" if line else "" for statement in body for line in statement.split("\n")]
     return Definition(signature.partition("(")[0], "\n".join(lines))
 

@@ -23,7 +23,7 @@ def emit_for_replicas(
     known: Known,
     *,
     strategy: str,
-    told: str,
+    purpose: str,
     notes: tuple[str, ...] = (),
     offered: tuple[Definition, ...] = (),
     fixed_shapes: bool = False,
@@ -32,7 +32,7 @@ def emit_for_replicas(
 
     Args:
         strategy: how the strategy is made, as code.
-        told: a sentence on where else the function serves, or what it needs.
+        purpose: a sentence on where else the function serves, or what it needs.
         notes: what differs from the pipeline on one machine, besides what the division changes.
         offered: functions that nothing in the module calls.
         fixed_shapes: no batch may have fewer rows than others.
@@ -61,11 +61,11 @@ def emit_for_replicas(
                 f"strategy = {strategy}",
                 f"dataset = strategy.distribute_datasets_from_function({function})",
             ),
-            told=(
-                f"{told} Every worker calls dataset_fn with its own InputContext and reads its own part of the data. "
-                "The folder of the training script has to be on the path where an import below needs it.",
-                *(fill.TOLD if fills else ()),
-                *indexed.told,
+            paragraphs=(
+                f"{purpose} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
+                "data. The folder of the training script has to be on the path where an import below needs it.",
+                *(fill.PARAGRAPHS if fills else ()),
+                *indexed.paragraphs,
                 *header.what_source_is(parameter),
             ),
             notes=notes,
@@ -75,14 +75,14 @@ def emit_for_replicas(
         own=[
             function_of(
                 f"dataset_fn(input_context{', *' if given else ''}{given})",
-                told="The part of the data that one input pipeline reads, in batches for one replica.",
+                docstring="The part of the data that one input pipeline reads, in batches for one replica.",
                 body=body.lines,
             ),
             *([fill.DEFINITION] if fills else []),
             *offered,
             *indexed.functions(
                 f"indexed_dataset_fn(input_context{', *, source' if parameter else ''})",
-                told="One pass over the same part, each element behind its index.",
+                docstring="One pass over the same part, each element behind its index.",
             ),
         ],
     )

@@ -250,9 +250,9 @@ def _workers(need: ServiceNeed | None) -> dict[str, object]:
         why = "how many are needed is not known"
     else:
         why = f"what training takes on machines of {_plural(need.worker_cores, 'core')}"
-        asked = f'          resources: {{requests: {{cpu: "{need.worker_cores:g}"}}}}\n'
+        requests = f'          resources: {{requests: {{cpu: "{need.worker_cores:g}"}}}}\n'
         count = _plural(need.max_workers, "worker")
-        return {"workers": need.max_workers, "count": f"{count}, {why}", "resources": asked}
+        return {"workers": need.max_workers, "count": f"{count}, {why}", "resources": requests}
     return {"workers": _WORKERS, "count": f"{_plural(_WORKERS, 'worker')} ({why})", "resources": ""}
 
 

@@ -54,7 +54,7 @@ class Tables:
             yield "with strategy.scope():  # which makes the tables on every worker"
             yield "    from distributed import dataset_creator, per_worker_dataset"
 
-    def asked_for_in(self, function: Definition) -> Definition:
+    def requested_in(self, function: Definition) -> Definition:
         """The function, which asks first whether the tables are where they have to be."""
         if not self.where:
             return function

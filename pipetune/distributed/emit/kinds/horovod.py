@@ -32,7 +32,7 @@ _NAMES = Definition(
     "RANK_AND_SIZE",
     "\n".join(
         (
-            "RANK_AND_SIZE = (  # what a process is told by horovodrun, by Open MPI, by MPICH and Intel MPI",
+            "RANK_AND_SIZE = (  # how a process learns it from horovodrun, by Open MPI, by MPICH and Intel MPI",
             *(f'    ("{rank}", "{size}"),' for rank, size in ((RANK_VARIABLE, SIZE_VARIABLE), *MPI_VARIABLES)),
             ")",
         )
@@ -83,11 +83,11 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         docstring=header.docstring(
             f"The tuned input pipeline of {known.script}, for training with Horovod.",
             usage=_usage(known, parameter=parameter),
-            told=(
+            paragraphs=(
                 "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
                 "Horovod once hvd.init() was called, else from the variables that horovodrun or mpirun sets. "
                 "The folder of the training script has to be on the path where an import below needs it.",
-                *indexed.told,
+                *indexed.paragraphs,
                 *header.what_source_is(parameter),
             ),
             notes=notes,
@@ -101,17 +101,17 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         own=[
             Definition("os", "import os"),
             _RANK_AND_SIZE,
-            function_of(f"dataset_fn({steps}, *, {source}size=None, rank=None)", told=_TOLD, body=body.lines),
+            function_of(f"dataset_fn({steps}, *, {source}size=None, rank=None)", docstring=_DOCSTRING, body=body.lines),
             *indexed.functions(
                 f"indexed_dataset_fn(*, {source}size=None, rank=None)",
-                told="One pass over the part of one rank, each element behind its index.",
+                docstring="One pass over the part of one rank, each element behind its index.",
             ),
         ],
     )
     return Standalone(text, notes, where.by, None, batch_size=body.batch_size, indexed=bool(indexed.lines))
 
 
-_TOLD = """The part of the data that one rank reads.
+_DOCSTRING = """The part of the data that one rank reads.
 
     steps: batches that all ranks take together; each takes steps // size of them, so that none waits for another.
         With None a rank gets its whole part, and ranks may differ by batches.

@@ -12,7 +12,7 @@ KIND = Kind(
     partial(
         emit_for_replicas,
         strategy="tf.distribute.MirroredStrategy()",
-        told="The same function serves MultiWorkerMirroredStrategy.",
+        purpose="The same function serves MultiWorkerMirroredStrategy.",
     ),
     one_process=True,
 )

@@ -12,6 +12,6 @@ KIND = Kind(
     partial(
         emit_for_replicas,
         strategy="tf.distribute.MultiWorkerMirroredStrategy()",
-        told="The same function serves MirroredStrategy.",
+        purpose="The same function serves MirroredStrategy.",
     ),
 )

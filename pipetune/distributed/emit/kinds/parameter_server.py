@@ -98,7 +98,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         docstring=header.docstring(
             f"The tuned input pipeline of {known.script}, for parameter server training.",
             usage=_usage(known, tables),
-            told=(
+            paragraphs=(
                 "Every worker makes its own pipeline: it reads all of the data, without end and in an order of its "
                 "own, so an epoch is so many steps and not the end of the data. The function makes everything it "
                 "uses and can be called again, as it is when a worker comes back. The coordinator needs the folder "
@@ -107,7 +107,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                     "indexed_dataset_fn gives the same, each element behind its index: its place in the source, for "
                     "files 2**32 times the number of the file plus that of its record. In the steps of an epoch, and "
                     "one for a last batch that is not full, a worker gives all; in_order takes each once, in order."
-                    for _ in indexed.told
+                    for _ in indexed.paragraphs
                 ),
             ),
             notes=(*notes, *body.notes),
@@ -123,13 +123,14 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             *([_WORKER_SEED] if shuffles else []),
             function_of(
                 "dataset_fn(input_context)",
-                told="All of the data without end, in batches for one replica, shuffled by each worker for itself.",
+                docstring="All of the data without end, in batches for one replica, which each worker shuffles.",
                 body=body.lines,
             ),
-            tables.asked_for_in(_PER_WORKER),
-            tables.asked_for_in(_CREATOR),
+            tables.requested_in(_PER_WORKER),
+            tables.requested_in(_CREATOR),
             *indexed.functions(
-                "indexed_dataset_fn(input_context)", told="All of the data without end, each element behind its index."
+                "indexed_dataset_fn(input_context)",
+                docstring="All of the data without end, each element behind its index.",
             ),
         ],
     )
@@ -142,7 +143,7 @@ def _refuse(pipeline: Pipeline) -> None:
     for node in pipeline:
         if node.op == "cache" and node.argument("filename"):
             raise CannotExpress(
-                f"{place(node)} writes a file, and the workers cannot be told apart: all would write the same.",
+                f"{place(node)} writes a file, and the workers cannot be distinguished: all would write the same.",
                 hint="Cache in memory, or prepare the data once and write it to files.",
             )
 

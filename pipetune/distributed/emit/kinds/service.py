@@ -68,11 +68,11 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 "",
                 f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
             ),
-            told=(
-                "serve.py stands beside this file and needs TensorFlow alone: the workers get the pipeline from the "
-                "training process. docker-compose.yml and kubernetes.yaml start the same commands.",
+            paragraphs=(
+                "serve.py is in the folder of this file and needs TensorFlow alone: the workers get the pipeline from "
+                "the training process. docker-compose.yml and kubernetes.yaml start the same commands.",
                 guarantee,
-                *indexed.told,
+                *indexed.paragraphs,
                 *(() if known.need is None else (" ".join(recommendation(known.need)),)),
                 *header.what_source_is(parameter),
             ),
@@ -83,14 +83,14 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         own=[
             Definition("os", "import os"),
             *([Definition("random", "import random")] if mixes else []),
-            function_of(f"pipeline({given})", told="What the workers of the service run.", body=body.lines),
+            function_of(f"pipeline({given})", docstring="What the workers of the service run.", body=body.lines),
             function_of(
                 f"dataset_fn({argument or '*, '}service=None, job_name=None)",
-                told=_TOLD,
+                docstring=_DOCSTRING,
                 body=_client(mode, at_client, given),
             ),
             *indexed.functions(
-                f"indexed_pipeline({given})", told="The same for one pass, each element behind its index."
+                f"indexed_pipeline({given})", docstring="The same for one pass, each element behind its index."
             ),
             *_indexed_client(indexed, mode, at_client, given, argument),
         ],
@@ -109,7 +109,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     )
 
 
-_TOLD = """What the training process reads.
+_DOCSTRING = """What the training process reads.
 
     service: where the dispatcher listens; else the environment variable TF_DATA_SERVICE says it.
     job_name: training processes that give the same name share one pass over the data.
@@ -144,7 +144,7 @@ def _indexed_client(
         once = tuple(node for node in at_client if node.op != "repeat")
         yield function_of(
             f"indexed_dataset_fn({argument or '*, '}service=None, job_name=None)",
-            told="What the training process reads in one pass, each element behind its index.",
+            docstring="What the training process reads in one pass, each element behind its index.",
             body=_client(mode, once, given, pipeline="indexed_pipeline"),
         )
 
@@ -180,14 +180,14 @@ def _transfer(measured: ElementBytes | None, need: ServiceNeed | None) -> list[D
         ]
     # With fewer than workers, some of them would stand still.
     ahead = max(2, workers, min(max(16, 2 * workers), _OUTSTANDING_BYTES // max(1, measured.raw)))
-    told = f"# batches asked for ahead; one takes {_size(measured.raw)} here"
-    found = [Definition("MAX_OUTSTANDING_REQUESTS", f"MAX_OUTSTANDING_REQUESTS = {ahead}  {told}")]
+    comment = f"# batches asked for ahead; one takes {_size(measured.raw)} here"
+    found = [Definition("MAX_OUTSTANDING_REQUESTS", f"MAX_OUTSTANDING_REQUESTS = {ahead}  {comment}")]
     if measured.packed is None:
         return [*found, Definition("COMPRESSION", 'COMPRESSION = "AUTO"')]
     share = measured.packed / max(1, measured.raw)
     chosen = '"AUTO"' if share < _WORTH_PACKING else "None"
-    told = f"# packed, a batch takes {share:.0%} of its bytes"
-    return [*found, Definition("COMPRESSION", f"COMPRESSION = {chosen}  {told}")]
+    comment = f"# packed, a batch takes {share:.0%} of its bytes"
+    return [*found, Definition("COMPRESSION", f"COMPRESSION = {chosen}  {comment}")]
 
 
 def _size(size: int) -> str:
