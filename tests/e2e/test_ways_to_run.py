@@ -105,7 +105,8 @@ def test_distributed_module_is_written_and_checked(done: Done) -> None:
     assert [coverage["once"] for coverage in found["coverage"]] == [160] * 3
     assert {coverage["bytes_read_over_used"] for coverage in found["coverage"]} == {1.0}
     assert report.count('class="band-row"') == 2 + 3 + 4, "the pipeline as written gives the first of these once more"
-    assert "2 workers together get 160 elements, every one once in an epoch." in " ".join(done.out.split())
+    assert "2 workers together get 160 elements, every one once in an epoch." in report
+    assert "Every element once per epoch with 2, 3 and 4 workers" in " ".join(done.out.split())
     as_written = form["as_written"]["coverage"]
     assert as_written["once"] == 160, "TensorFlow divides four files"
 
