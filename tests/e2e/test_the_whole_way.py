@@ -115,14 +115,16 @@ def test_patch_is_applied_and_reverted(done: Done, source: Path) -> None:
     assert diff.returncode == 0
     assert diff.stdout == (done.results / "tuned.patch").read_text()
     assert diff.stdout.startswith("# Made by pipetune") and "\n+++ b/" in diff.stdout
-    changed = [line for line in diff.stdout.splitlines() if re.match(r"[+-](?![+-])", line)]
-    assert len(changed) == 2 and ".prefetch(tf.data.AUTOTUNE)" in changed[1], "as small as it can be"
+    removed, *added = (line for line in diff.stdout.splitlines() if re.match(r"[+-](?![+-])", line))
+    assert removed.startswith("-dataset = ") and len(added) == diff.stdout.count(".prefetch(") in (1, 2)
+    assert "read).prefetch(tf.data.AUTOTUNE).map(decode)" in added[0], "as small as it can be"
     assert source.read_text() == ORIGINAL, "--diff changes nothing"
     assert pipetune("apply", "--check", done.results).returncode == 1
 
     assert pipetune("apply", done.results).returncode == 0
     patched = source.read_text()
-    assert patched != ORIGINAL and patched.replace(".prefetch(tf.data.AUTOTUNE)", "") == ORIGINAL
+    without = patched.replace(".prefetch(tf.data.AUTOTUNE)", "").replace("dataset = dataset\n", "")
+    assert patched != ORIGINAL and without == ORIGINAL
     assert pipetune("apply", "--check", done.results).returncode == 0
     trained = subprocess.run(
         [sys.executable, str(source), str(done.folder / "by-python"), "1"],
