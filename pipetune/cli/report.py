@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, lines, session_file_of
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pipetune.core.codec import Json
 
 _FORMATS = ("html", "json", "csv", "markdown", "trace")
+_FORMAT_OF = {".html": "html", ".htm": "html", ".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -37,7 +39,9 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         default="vscode",
         help="what a place in the source opens in html: an editor, the file, or nothing (default: vscode)",
     )
-    parser.add_argument("--out", metavar="FILE", help="write to this file instead")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write to this file instead; its suffix decides on the format where none is given"
+    )
     return parser
 
 
@@ -56,7 +60,9 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
     if arguments.open and arguments.format not in (None, "html"):
         raise PipetuneError(f"A browser opens html, not {arguments.format}.", hint="Omit --format.")
-    format = arguments.format or ("html" if arguments.open else "text")
+    format = arguments.format or (
+        "html" if arguments.open else _FORMAT_OF.get(Path(arguments.out or "").suffix, "text")
+    )
     written = format == "html" or bool(arguments.out)
     if arguments.json and arguments.format and not written:
         raise PipetuneError(

@@ -311,7 +311,7 @@ class EqualityProof:
         if both == 0 and not self._is_empty():
             return self._no_element("values", whole=whole)
         if not whole and self._runs.whole_epochs:
-            return EqualityCheck("values", None, f"time ran out after {both} elements", late=True)
+            return EqualityCheck("values", None, f"time ran out after {_elements(both)}", late=True)
         if first.errors:
             raised = ", ".join(dict.fromkeys(first.errors))
             self._runs.notes.append(
@@ -321,7 +321,7 @@ class EqualityProof:
             self._runs.notes.append(f"Time ran out after {both} elements.")
         self.elements = max(self.elements, both)
         self.epochs = max(1, self.epochs)
-        return EqualityCheck("values", True, f"{both} elements")
+        return EqualityCheck("values", True, _elements(both))
 
     def _no_element(self, name: str, *, whole: bool) -> EqualityCheck:
         """The check of runs without an element, which more time would give where the time was over."""
@@ -354,7 +354,7 @@ class EqualityProof:
             return EqualityCheck("epochs", None, f"time ran out before three epochs were compared{agree}", late=True)
         self.elements = max(self.elements, both)
         self.epochs = EPOCHS
-        return EqualityCheck("epochs", True, f"{EPOCHS} epochs, {both} elements")
+        return EqualityCheck("epochs", True, f"{EPOCHS} epochs, {_elements(both)}")
 
     def _failure(
         self,
@@ -439,3 +439,7 @@ def _dropped_rows(runs: PairedRuns) -> int:
     nodes = [node for node in runs.sides[0].pipeline if node.op in ("batch", "padded_batch")]
     sizes = [node.argument("batch_size") for node in nodes if node.argument("drop_remainder")]
     return sum((size - 1) * EPOCHS for size in sizes if isinstance(size, int))
+
+
+def _elements(count: int) -> str:
+    return f"{count} element{'s' if count != 1 else ''}"

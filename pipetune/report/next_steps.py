@@ -34,10 +34,12 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if patch and patch.diff and patch.verified is not False:
         apply = shell("pipetune", "apply", *paths.words())
         steps.append(Fact(apply, "apply the patch (undo: pipetune apply --revert)"))
-    if session.candidate is not None and session.candidate.diff:
-        steps.append(
-            Fact(shell("pipetune", "apply", "--unproven", *paths.words()), "apply the patch although it is not proven")
-        )
+    candidate = session.candidate
+    unproven = Fact(
+        shell("pipetune", "apply", "--unproven", *paths.words()), "apply the patch although it is not proven"
+    )
+    if candidate is not None and candidate.diff and candidate.likely:
+        steps.append(unproven)
     if session.plan and session.plan.rewrites and not (patch and patch.diff and not patch.not_covered):
         plan = paths.words("plan.json") or ("plan.json",)
         if script:
@@ -49,6 +51,8 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
             )
     if script and session.status == "done" and not (session.plan and session.plan.rewrites):
         steps.extend(_again(session, script))
+    if candidate is not None and candidate.diff and not candidate.likely:
+        steps.append(unproven)
     offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
         allowed = shell(*analyze_words(session), *consent.split(), *script)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Literal, TextIO
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
@@ -252,10 +254,34 @@ def _diff(diff: Diff, most: int = 0) -> Iterator[RenderableType]:
             if most and printed == most:
                 yield _indented(Text(f"... {changes - printed} more lines: pipetune apply --diff", style="dim"))
                 return
-            yield _indented(Text(text, style=_LINES.get(kind, "dim"), no_wrap=True, overflow="ellipsis"))
+            yield _indented(_CodeLine(text, kind))
             printed += 1
         if not most:
             yield from (_indented(unit_text(gain, "green"), 4) for gain in hunk.gains)
+
+
+class _CodeLine:
+    """A line of a diff: one of the context is cut, a changed one continues below, as its change may be at its end."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        self._text, self._kind = text, kind
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        style = _LINES.get(self._kind, "dim")
+        if self._kind == "same":
+            yield Text(self._text, style=style, no_wrap=True, overflow="ellipsis")
+            return
+        code = self._text[1:]
+        indent = len(code) - len(code.lstrip()) + 1 + _CONTINUED
+        wrapper = _CodeWrapper(options.max_width, subsequent_indent=" " * indent, break_on_hyphens=False)
+        yield Text("\n".join(wrapper.wrap(self._text)), style=style, no_wrap=True)
+
+
+_CONTINUED = 4  # columns by which the rest of a long line is indented
+
+
+class _CodeWrapper(textwrap.TextWrapper):
+    wordsep_simple_re = re.compile(r"( +|(?<=\))(?=\.))")  # also between the calls of a chain
 
 
 def _near(lines: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:

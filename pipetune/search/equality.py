@@ -36,6 +36,12 @@ class EqualityGate:
         reason = RejectionReason.NOT_EQUAL if different else RejectionReason.NOT_COMPARED
         self.blamed.setdefault(rewrite.key, (reason, why))
 
+    def forget(self, plan: Plan) -> None:
+        """Drops what an undecided comparison left of a plan that is not tried after all."""
+        self.trials = [trial for trial in self.trials if trial.plan.key != plan.key]
+        for rewrite in plan.rewrites:
+            self.blamed.pop(rewrite.key, None)
+
     def equal(self, plan: Plan) -> bool:
         """Whether the plan yields the same data; a plan that does not, or is not shown to, is a trial."""
         if plan.key not in self._known:
@@ -43,7 +49,7 @@ class EqualityGate:
             before = self._clock.now()
             try:
                 comparison = self._runner.compare(plan)
-                unmade = [f"{check.name} {check.detail}" for check in comparison.checks if check.equal is None]
+                unmade = [f"{check.name}: {check.detail}" for check in comparison.checks if check.equal is None]
                 why = comparison.why or "; ".join(unmade) or "no check of equality could be made"
             except (RunFailed, PipetuneError) as problem:
                 comparison, why = None, f"could not be compared: {problem}"

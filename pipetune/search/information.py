@@ -79,13 +79,13 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
         consent = "" if rewrite.equal_is_enough else missing_consent(rewrite, state.settings)
         fewest, most = (FEWEST_EQUAL_PAIRS, MOST_EQUAL_PAIRS) if rewrite.equal_is_enough else (FEWEST_PAIRS, MOST_PAIRS)
         pairs = affordable_pairs(state, waiting=len(wanted) - position, fewest=fewest, most=most)
-        if not pairs:
+        before = state.meter.clock.now()
+        tried = state.composer.added(state.before, rewrite)
+        if not pairs or (consent and _has_no_time_to_compare(tried, state)):
             ratio = expected[rewrite.key]
             if consent and (ratio is None or ratio >= 1 + _SAME):
                 offers.append(OptionalRewrite(rewrite, None, consent, unmeasured(ratio)))
             continue
-        before = state.meter.clock.now()
-        tried = state.composer.added(state.before, rewrite)
         measured, why = _measure(tried, state, pairs=pairs, fewest=fewest)
         if measured is None:
             state.gate.blame(rewrite, tried)
@@ -115,9 +115,7 @@ def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> tup
     arm, base, why = Arm(tried, state.unit), Arm(state.before, state.unit), ""
     try:
         state.meter.check(tried)
-        usual = state.budget.usual_seconds(COMPARISON)
-        longest = min(usual, _LONGER * state.gate.cost(usual))
-        late = state.gate.comparison(tried) is None and not state.budget.affords(Part.INFORMATION, longest)
+        late = _is_late(tried, state)
         if not late and not state.gate.equal(tried):
             return None, ""
         take = with_meter(state.meter, Part.INFORMATION)
@@ -126,6 +124,30 @@ def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> tup
     except RunFailed as problem:
         why = str(problem)
     return arm.ratios(base), why or arm.failure
+
+
+def _is_late(tried: Plan, state: SearchState) -> bool:
+    """Whether there is no time to compare a plan that was not compared yet."""
+    usual = state.budget.usual_seconds(COMPARISON)
+    longest = min(usual, _LONGER * state.gate.cost(usual))
+    return state.gate.comparison(tried) is None and not state.budget.affords(Part.INFORMATION, longest)
+
+
+def _has_no_time_to_compare(tried: Plan, state: SearchState) -> bool:
+    """Whether the comparison of a plan ends before it can tell; the plan is then no trial, as it was not tried."""
+    try:
+        state.meter.check(tried)
+    except RunFailed:
+        return False
+    if _is_late(tried, state):
+        return True
+    if state.gate.equal(tried):
+        return False
+    comparison = state.gate.comparison(tried)
+    if comparison is None or not comparison.undecided:
+        return False
+    state.gate.forget(tried)
+    return True
 
 
 def _judged(gain: Interval | None) -> str:

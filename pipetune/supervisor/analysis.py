@@ -134,8 +134,10 @@ class _Run:
         )
 
     def _last_lines(self, exit_code: int, cause: WorkerState) -> str:
-        """Returns the end of the log, with a usage message or the reason, if the script exited by itself; else ""."""
-        if exit_code != _SCRIPT_FAILED or cause.script_failed or self._request.verbose:
+        """Returns the end of the log where it has the reason: the script exited by itself, or nothing even began."""
+        exited = exit_code == _SCRIPT_FAILED and not cause.script_failed
+        never_began = cause.ending is Ending.DIED and not cause.message_count
+        if not (exited or never_began) or self._request.verbose:
             return ""
         return log_tail(self._request.results.log, count=_LAST_LINES)
 

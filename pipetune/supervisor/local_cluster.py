@@ -60,7 +60,8 @@ def gpu_environment(gpus: tuple[str, ...], *, workers: int, index: int) -> dict[
 _TAIL_BYTES, _TAIL_LINES = 8192, 6
 _LOG_NOISE = re.compile(
     r"[IW]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d [\d:.]+ [IW] |WARNING: All log messages before absl::"
-)  # absl messages of level INFO and WARNING, in both formats
+    r"|(E\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d [\d:.]+ E )[^\]]*(/|\b)cuda_\w+\.cc:\d+\]"
+)  # absl messages of level INFO and WARNING, in both formats, and the errors that a machine without a GPU gets
 
 
 class PeerWorker(Protocol):

@@ -39,7 +39,7 @@ class AnalysisResult:
     results: Results  # in the folder of this run
     traceback: str = ""  # of the user's code only
     failure: AnalysisFailed | None = None
-    log_tail: str = ""  # of the log: of the lost worker, or of a script that exited by itself
+    log_tail: str = ""  # of the log: of the lost worker, of a script that exited, or of a process that could not begin
 
 
 def make_job(request: AnalysisRequest, mode: Mode) -> Job:

@@ -30,12 +30,12 @@ SAME = EqualityCheck("values", True)
         (
             (SAME, EqualityCheck("epochs", None, "time ran out before three epochs", late=True)),
             Outcome.UNDECIDED,
-            "not proven to be the same data: epochs time ran out before three epochs",
+            "not proven to be the same data: epochs: time ran out before three epochs",
         ),
         (
             (SAME, EqualityCheck("epochs", None, "the pipeline raises an error in every epoch")),
             Outcome.REJECTED,
-            "not proven to be the same data: epochs the pipeline raises an error in every epoch",
+            "not proven to be the same data: epochs: the pipeline raises an error in every epoch",
         ),
         (None, Outcome.REJECTED, "not proven to be the same data: could not be compared: it raised"),
     ],

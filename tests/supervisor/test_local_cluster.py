@@ -144,6 +144,8 @@ def test_log_tail_has_last_lines_without_tensorflow_messages(tmp_path: Path) -> 
         "I0000 00:00:1795234039.263753    7422 port.cc:153] oneDNN custom operations are on.",
         "2026-01-01 10:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.",
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "E0000 00:00:1795669364.280501   32738 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error",
+        "2026-01-01 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:8310] no factory",
     )
     log.write_text("\n".join(["it raised", *passing, "E0000 00:00:1795.2 9 a.cc:1] broken", *passing]))
     assert log_tail(log) == "it raised\nE0000 00:00:1795.2 9 a.cc:1] broken"
