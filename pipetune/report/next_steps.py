@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from posixpath import join
 
 from pipetune.core.session import Session, SessionOutcome, outcome_of
+from pipetune.report import words
 from pipetune.report.places import analyze_words, results_folder, script_words, shell
 from pipetune.report.values import Fact
 
@@ -56,11 +57,12 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
         allowed = shell(*analyze_words(session), *consent.split(), *script)
-        steps.append(Fact(allowed, "measure what needs your approval, too"))
+        rules = dict.fromkeys(offer.rewrite.rule for offer in offered if offer.consent == consent)
+        steps.append(Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}"))
     if session.status == "failed":
-        words = analyze_words(session)
-        log = "worker-0.log" if "--workers" in words else "script.log"
-        log = "chief.log" if "--parameter-servers" in words else log
+        typed = analyze_words(session)
+        log = "worker-0.log" if "--workers" in typed else "script.log"
+        log = "chief.log" if "--parameter-servers" in typed else log
         steps.append(Fact(shell("less", *(paths.words(log) or (log,))), "what the script printed"))
     if session.status == "interrupted" and script:
         steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))
