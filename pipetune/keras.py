@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.monitoring import InputWait
+from pipetune.core.input_wait import InputWait
 from pipetune.timing.gap_times import InputClock
 
 _KEY = "input_wait"

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.monitoring import InputWait
+from pipetune.core.input_wait import InputWait
 
 _INTERVAL_SECONDS = 0.5  # between readings, which take 0.04 ms in succession, 0.4 ms on a busy machine
 _MOST_UNREAD = 90  # steps; the runtime keeps 100 gaps

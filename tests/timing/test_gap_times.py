@@ -10,7 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.monitoring import InputWait
+from pipetune.core.input_wait import InputWait
 from pipetune.timing import gap_times
 from pipetune.timing.gap_times import GapTimes, InputClock
 
