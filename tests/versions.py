@@ -162,8 +162,8 @@ def main(words: Sequence[str] | None = None) -> int:
     todo = chosen if options.again else remaining(chosen, _kept(), commit)
     for one in todo:
         interpreter = shutil.which(f"python{one.python}")
-        if interpreter is None:
-            print(f"{one}: there is no python{one.python} on the PATH", flush=True)
+        if interpreter is None or subprocess.run([interpreter, "--version"], capture_output=True).returncode:
+            print(f"{one}: no python{one.python} on the PATH can be run", flush=True)
             continue
         print(f"{one}: preparing the environment", flush=True)
         result = _try(environment(one, interpreter, options.environments.resolve()), options.analyze_with, commit)

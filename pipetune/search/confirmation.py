@@ -81,6 +81,12 @@ class Confirmation:
     training: TrainingResult | None = None
     rates: dict[str, Rate] = field(default_factory=dict)  # "defaults", "autotune", "tuned": the input alone
 
+    def gains(self, plan: Plan, searched: Mapping[str, Interval]) -> dict[str, Interval]:
+        """Returns what each rewrite of `plan` gains, by key: as the search measured it; of a single one as measured now."""
+        if self.confirmed and self.gain is not None and len(plan.rewrites) == 1:
+            return {plan.rewrites[0].key: self.gain}
+        return dict(searched)
+
     def candidate(self, plan: Plan, comparison: Comparison | None) -> Candidate | None:
         """`plan`, not confirmed, as a candidate; None if these pairs leave no gain in sight."""
         if len(self.ratios) < 2:

@@ -81,6 +81,7 @@ def _confirmed(study: Study, planned: PlanningResult, plan: Plan) -> Confirmatio
         rates["defaults"] = replace(rates["defaults"], peak_rss_mib=profile.peak_rss_mib)
         journal.update_dataset(
             rates=rates,
+            gains=proof.gains(plan, journal.result.gains),
             input_speedup=proof.input_speedup if proof.confirmed else None,
             input_speedup_over_autotune=proof.input_speedup_over_autotune if proof.confirmed else None,
         )

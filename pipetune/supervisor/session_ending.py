@@ -126,6 +126,7 @@ def with_verification(session: Session, found: Verification) -> Session:
     return _with_dataset(
         session,
         rates=rates,
+        gains=proof.gains(dataset.plan, dataset.gains),
         input_speedup=proof.input_speedup,
         input_speedup_over_autotune=proof.input_speedup_over_autotune,
     )

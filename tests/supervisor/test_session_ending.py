@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import PatchResult, Session, SessionOutcome, outcome_of
 from pipetune.search.confirmation import Confirmation
@@ -51,6 +52,15 @@ def test_a_patch_that_may_be_faster_becomes_a_candidate() -> None:
     assert after.candidate.patch is not None and after.candidate.patch.diff == "the diff"
     assert outcome_of(after) is SessionOutcome.LIKELY
     assert outcome_of(verified([1.2, 0.8, 1.3, 0.9, 1.25, 0.8])) is SessionOutcome.UNDECIDED
+
+
+def test_the_only_rewrite_of_a_plan_gains_what_its_patch_was_measured_to_gain() -> None:
+    measured = Interval(4.1, 3.9, 4.3, 6)
+    proof = Confirmation(True, "It is proven faster.", "training", measured)
+    first, second = (Rewrite(name, "n1", Safety.EXACT, (), "") for name in ("cache", "prefetch"))
+    searched = {first.key: Interval(4.4, 1.2, 15.0, 2)}
+    assert proof.gains(Plan("tuned", (first,)), searched) == {first.key: measured}
+    assert proof.gains(Plan("tuned", (first, second)), searched) == searched
 
 
 def test_a_patch_without_a_gain_in_sight_is_no_candidate() -> None:
