@@ -82,7 +82,7 @@ class Confirmation:
     rates: dict[str, Rate] = field(default_factory=dict)  # "defaults", "autotune", "tuned": the input alone
 
     def gains(self, plan: Plan, searched: Mapping[str, Interval]) -> dict[str, Interval]:
-        """Returns what each rewrite of `plan` gains, by key: as the search measured it, a single one as measured now."""
+        """Returns what each rewrite of `plan` gains, by key: as searched, a single one as measured now."""
         if self.confirmed and self.gain is not None and len(plan.rewrites) == 1:
             return {plan.rewrites[0].key: self.gain}
         return dict(searched)
