@@ -182,10 +182,6 @@ class Pipeline:
         nodes = (replace(node, function=functions.get(node.id, node.function)) for node in self.nodes)
         return replace(self, nodes=tuple(nodes))
 
-    def rename(self, name: str) -> Pipeline:
-        """Returns the pipeline under another name."""
-        return replace(self, name=name)
-
     @property
     def fingerprint(self) -> str:
         """Identity across runs: operators, parameters, function digests; no seeds, files, locations."""

@@ -192,13 +192,6 @@ class ConsumerProfile:
         return self.real_seconds - (self.model_seconds or 0.0) - (self.input_wait_seconds or 0.0) - start
 
     @property
-    def predicted_sum(self) -> float | None:
-        """Predicted seconds per step if input and model alternate."""
-        if self.bound_seconds is None or self.input_seconds is None:
-            return None
-        return self.bound_seconds + self.input_seconds
-
-    @property
     def predicted_maximum(self) -> float | None:
         """Predicted seconds per step if input and model overlap and share no resources."""
         if self.bound_seconds is None or self.input_seconds is None:
