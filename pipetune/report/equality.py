@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipetune.core.operators import operator_facts
 from pipetune.core.results import Comparison
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
@@ -35,11 +36,17 @@ def comparison_of(result: DatasetResult) -> Comparison | None:
     return result.comparison
 
 
+def compared_extent(result: DatasetResult, comparison: Comparison) -> str:
+    """How much was compared: "384 batches over 3 epochs"."""
+    noun = "batch" if any(operator_facts(node.op).batches for node in result.pipeline) else "element"
+    return f"{words.count(comparison.elements, noun)} over {words.count(comparison.epochs, 'epoch')}"
+
+
 def equality_sentence(result: DatasetResult) -> str:
     comparison = comparison_of(result)
     if comparison is None:
         return "The data was not compared."
-    extent = f"{words.count(comparison.elements, 'element')} over {words.count(comparison.epochs, 'epoch')}"
+    extent = compared_extent(result, comparison)
     if all(check.equal is None for check in comparison.checks):
         return "No check could be done."
     if comparison.equal:

@@ -10,7 +10,7 @@ from pipetune.core.session import PatchResult, Session, SessionOutcome, has_acce
 from pipetune.core.summary import location_of
 from pipetune.report import words
 from pipetune.report.blocks import Checks, Diff, Hunk
-from pipetune.report.equality import comparison_of
+from pipetune.report.equality import compared_extent, comparison_of
 from pipetune.report.places import Places
 from pipetune.report.values import interval
 
@@ -81,13 +81,12 @@ def checks(session: Session) -> Checks | None:
     answers = []
     comparison = comparison_of(result)
     if comparison is not None:
-        elements, epochs = words.count(comparison.elements, "element"), words.count(comparison.epochs, "epoch")
         state = "yes" if comparison.equal else "no"
         answers.append(
             (
                 state,
                 _DATA[comparison.safety] if comparison.equal else "the data differs",
-                f"{elements} over {epochs} compared",
+                f"{compared_extent(result, comparison)} compared",
             )
         )
     order = result.order

@@ -210,7 +210,7 @@ def session(
             date="2026-01-01T00:00:00+00:00",
         ),
         machine=MACHINE,
-        datasets=(dataset, DatasetResult(pipeline().rename("validation"), "validation")),
+        datasets=(dataset, DatasetResult(replace(pipeline(), name="validation"), "validation")),
         trials=(Trial(plan, Outcome.ACCEPTED, "faster", interval(1.5), ratios=(1.4, 1.6), seconds=9.0),),
         training=TrainingResult(100.0, 77.0, 70.0, 95.0, interval(speedup, spread=spread)),
         findings=(Finding("validation-leak", f"take/skip after shuffle in {SCRIPT}", "Split first.", SCRIPT, 9),),

@@ -161,7 +161,9 @@ def test_no_plan_without_a_pipeline() -> None:
 
 def test_plan_contains_second_tuned_dataset(tmp_path: Path) -> None:
     one = session()
-    both = replace(one, datasets=(one.datasets[0], replace(one.datasets[0], pipeline=pipeline().rename("second"))))
+    both = replace(
+        one, datasets=(one.datasets[0], replace(one.datasets[0], pipeline=replace(pipeline(), name="second")))
+    )
     found = plan_file.plan_file(both)
     assert found is not None
     plan_file.save_plan(found, tmp_path / "plan.json")

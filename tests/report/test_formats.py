@@ -90,7 +90,7 @@ def test_csv_reads_back_and_runs_nothing_in_a_spreadsheet():
 
     session = samples.photos()
     result = session.datasets[0]
-    renamed = replace(result, pipeline=result.pipeline.rename("=HYPERLINK(1)"))
+    renamed = replace(result, pipeline=replace(result.pipeline, name="=HYPERLINK(1)"))
     text = render_text(replace(session, datasets=(renamed,)), "csv")
     assert text.splitlines()[1].startswith("'=HYPERLINK(1),")
 

@@ -123,7 +123,7 @@ def test_ids_are_unique_and_links_lead_somewhere(page):
 
 def test_two_datasets_have_ids_of_their_own():
     session = samples.photos()
-    second = replace(session.datasets[0], pipeline=session.datasets[0].pipeline.rename("other"))
+    second = replace(session.datasets[0], pipeline=replace(session.datasets[0].pipeline, name="other"))
     document = Page(html(replace(session, datasets=(session.datasets[0], second))))
     ids = [attributes["id"] for _, attributes in document.tags if "id" in attributes]
     assert len(ids) == len(set(ids))

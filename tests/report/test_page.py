@@ -204,7 +204,7 @@ def test_whether_it_is_safe_is_answered():
         ("yes", "memory 398 MiB to 446 MiB"),
         ("yes", "the patched script was run"),
     ]
-    assert found.answers[0][2] == "384 elements over 3 epochs compared"
+    assert found.answers[0][2] == "384 batches over 3 epochs compared"
     hostile = samples.hostile()
     patch = replace(hostile.patch, verified=None)
     (broken,) = blocks(replace(hostile, patch=patch), Checks, "answer")
@@ -355,7 +355,7 @@ def test_names_outside_the_folder_stay_whole():
 
 def test_two_studied_datasets_are_both_shown():
     session = samples.photos()
-    second = replace(session.datasets[0], pipeline=session.datasets[0].pipeline.rename("other"))
+    second = replace(session.datasets[0], pipeline=replace(session.datasets[0].pipeline, name="other"))
     both = replace(session, datasets=(session.datasets[0], second))
     extra = next(one for one in ids(both) if one.startswith("dataset-"))
     assert section(both, extra).title == "Dataset other"

@@ -137,8 +137,8 @@ def test_what_no_time_was_left_for_is_told(given: dict[str, Any]) -> None:
 
 def test_changes_of_shared_calls_that_keep_all_elements_are_inherited() -> None:
     """The words of both pipelines stand at the same lines: they share the calls of the operators they share."""
-    training = pipeline("range 100 | map | take 60").rename("training")
-    validation = pipeline("range 100 | map | skip 60").rename("validation")
+    training = replace(pipeline("range 100 | map | take 60"), name="training")
+    validation = replace(pipeline("range 100 | map | skip 60"), name="validation")
     shared = Rewrite("parallel-map", "n1", Safety.EXACT, (SetArgument("n1", "num_parallel_calls", AUTOTUNE),), "")
     cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
     own = Rewrite("prefetch", "n2", Safety.EXACT, (Insert("n2", "prefetch", "p", {"buffer_size": 1}),), "")
