@@ -95,6 +95,15 @@ def test_tables_show_all_their_columns_on_a_usual_screen(visit):
             assert found and max(found) <= 1, (name, width)  # a pixel of rounding
 
 
+def test_phone_shows_each_operator_with_its_time_and_each_change_whole(visit):
+    page = visit("photos", 390).page
+    hidden = "id => { const one = document.querySelector(id + ' .scroll'); return one.scrollWidth - one.clientWidth; }"
+    assert page.evaluate(hidden, "#why") <= 1 and page.evaluate(hidden, "#tried") <= 1
+    assert page.locator("#why tbody tr:visible").count() == 7
+    number = page.locator("#why tbody tr").first.locator("td.number").first
+    assert number.is_visible() and page.locator("#tried tbody tr:visible td:last-child").first.is_visible()
+
+
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 @pytest.mark.parametrize("name", ["photos", "undetermined", "nothing", "likely", "interrupted"])
 def test_no_word_of_the_headline_is_broken(visit, name, width):
