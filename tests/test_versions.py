@@ -131,7 +131,7 @@ def test_results_are_kept_one_by_one(
     monkeypatch.setattr(versions, "_commit", lambda: "dbf1d1a")
     monkeypatch.setattr(versions, "_try", attempt)
     monkeypatch.setattr(versions, "environment", lambda one, _interpreter, _folder: one.python)
-    monkeypatch.setattr("shutil.which", lambda name: None if name == "python3.12" else name)
+    monkeypatch.setattr(versions, "find_python", lambda version: None if version == "3.12" else version)
     assert versions.main(["2.18/3.11", "2.21"]) == 1
     assert tried == ["3.11", "3.13"]
     assert "2.21/3.12: there is no python3.12 on the PATH" in capsys.readouterr().out

@@ -161,9 +161,9 @@ def main(words: Sequence[str] | None = None) -> int:
     commit = _commit()
     todo = chosen if options.again else remaining(chosen, _kept(), commit)
     for one in todo:
-        interpreter = shutil.which(f"python{one.python}")
-        if interpreter is None or subprocess.run([interpreter, "--version"], capture_output=True).returncode:
-            print(f"{one}: no python{one.python} on the PATH can be run", flush=True)
+        interpreter = find_python(one.python)
+        if interpreter is None:
+            print(f"{one}: there is no python{one.python} on the PATH", flush=True)
             continue
         print(f"{one}: preparing the environment", flush=True)
         result = _try(environment(one, interpreter, options.environments.resolve()), options.analyze_with, commit)
@@ -175,6 +175,14 @@ def main(words: Sequence[str] | None = None) -> int:
 def _kept() -> list[Result]:
     """What is in the file now: another process may have added to it."""
     return read_table(RESULTS.read_text()) if RESULTS.exists() else []
+
+
+def find_python(version: str) -> str | None:
+    """Returns the interpreter of this version on the PATH; a version manager may have a name there that runs nothing."""
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "--version"], capture_output=True).returncode:
+        return None
+    return found
 
 
 def environment(one: Combination, interpreter: str, folder: Path) -> Path:
