@@ -178,7 +178,7 @@ def _kept() -> list[Result]:
 
 
 def find_python(version: str) -> str | None:
-    """Returns the interpreter of this version on the PATH; a version manager may have a name there that runs nothing."""
+    """Returns the interpreter of this version on the PATH; what a version manager has there may run nothing."""
     found = shutil.which(f"python{version}")
     if found is None or subprocess.run([found, "--version"], capture_output=True).returncode:
         return None
