@@ -78,9 +78,6 @@ class LoopMonitor(Generic[Element]):
                 if running:
                     runtime.end_step()  # the last step of a loop is not counted
                 self._earlier += runtime.end_epoch()
-            close = getattr(iterator, "close", None)  # of a generator: its `finally` runs now
-            if close is not None:
-                close()
             if self.steps and not self._silent:
                 self._silent = True
                 print(self._wait.summary())

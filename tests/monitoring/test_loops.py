@@ -84,6 +84,13 @@ def test_break_and_exceptions_close_the_dataset_and_leave_the_unfinished_step_ou
     assert (batches.open, monitored.steps) == (0, 1)
 
 
+def test_iterator_that_is_given_goes_on_after_a_break() -> None:
+    numbers = (number for number in range(4))
+    for _ in pipetune.monitor(numbers, quiet=True):
+        break
+    assert list(numbers) == [1, 2, 3]
+
+
 def test_one_line_is_printed_when_the_first_loop_ends(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     monitored = pipetune.monitor(Batches(clock, count=1872))
     for _ in range(2):
