@@ -66,7 +66,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: dict[str, obj
     job = Job(Mode.BENCH, write_end, Settings(quick=True, seed=7), arguments=tuple(figures), out=str(tmp_path))
     write_job(job, tmp_path / "job.json")
     monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "job.json")])
-    monkeypatch.setattr(bench, "_tell_machine", lambda writer: None)
+    monkeypatch.setattr(bench, "_send_machine", lambda writer: None)
     monkeypatch.setattr(bench, "find_figure", figures.get)
     code = bench.main()
     os.close(write_end)

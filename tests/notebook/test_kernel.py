@@ -109,7 +109,8 @@ pipeline = live.read(train).pipeline
 last = pipeline.output.id
 prefetch = Rewrite("prefetch", last, Safety.EXACT, (Insert(last, "prefetch", "new", {"buffer_size": 2}),), "")
 result = DatasetResult(pipeline, "training", diagnosis=Diagnosis(Verdict.BALANCED, ""), plan=Plan("p", (prefetch,)))
-print(Cells().finish(Session("1", Command(), datasets=(result,), status="done")).patch.diff)
+patch = Cells().finish(Session("1", Command(), datasets=(result,), status="done")).patch
+print(patch.diff if patch else "")
 print([(node.op, node.shared) for node in pipeline])
 """
 
