@@ -381,7 +381,7 @@ def test_share_of_the_cost_is_measured() -> None:
     source, _ = _asked(_grey)
     (shares,) = measure_shares(source, annotate_branches(source, source.pipeline), seconds=60).values()
     assert shares.variants is not None and set(shares.variants) == {FunctionVariant.BRANCHING}
-    assert 0 < shares.variants[FunctionVariant.BRANCHING] < 0.9
+    assert 0 < shares.variants[FunctionVariant.BRANCHING] < 1
 
 
 def test_probe_of_a_function_that_selects_nothing() -> None:
