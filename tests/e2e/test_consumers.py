@@ -198,7 +198,7 @@ def test_datasets_created_inside_keras_are_located_in_the_script(worked: Forked)
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("raises_within_map-python", "ValueError: element 60 is broken"),
+        ("raises_within_map-python", "ValueError: element 120 is broken"),
         ("corrupt_tfrecord", "DataLossError"),
         pytest.param("unreadable_file", "part-2.tfrecord", marks=pytest.mark.exhaustive),
     ],

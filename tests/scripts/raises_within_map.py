@@ -1,4 +1,4 @@
-"""The map function raises at element 60 (step 15): argument "assert" (default) in the graph, "python" in a
+"""The map function raises at element 120 (step 30): argument "assert" (default) in the graph, "python" in a
 py_function.
 """
 
@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 KIND = sys.argv[1] if len(sys.argv) > 1 else "assert"
-ELEMENT = 60
+ELEMENT = 120
 weights = tf.Variable(tf.zeros([8, 1]))
 
 
