@@ -9,5 +9,7 @@ def check(step):
 
 
 dataset = tf.data.Dataset.range(9000).map(lambda x: x + 1).batch(4)
+weight = tf.Variable(0.0)
 for step, _batch in enumerate(dataset):
     check(step)
+    weight.assign_add(1.0)
