@@ -18,30 +18,6 @@ if TYPE_CHECKING:
 Element = TypeVar("Element")
 
 
-class RequestClock:
-    """Measures the input wait as the time between the request for an element and its delivery."""
-
-    def __init__(self) -> None:
-        self.wait = InputWait()
-        self._compiled = False  # the first step is over
-        self._requested = self._received = 0.0
-
-    def begin_step(self) -> None:
-        """Notes the request."""
-        self._requested = time.perf_counter()
-
-    def receive(self) -> None:
-        """Notes the delivery."""
-        self._received = time.perf_counter()
-
-    def end_step(self) -> None:
-        """Notes the end of the step; the first one, which compiles, is not counted."""
-        if self._compiled:
-            finished = time.perf_counter()
-            self.wait += InputWait(1, finished - self._requested, self._received - self._requested)
-        self._compiled = True
-
-
 class LoopMonitor(Generic[Element]):
     """Yields the elements of a dataset, and measures how long the loop over them waits for each."""
 
@@ -49,33 +25,34 @@ class LoopMonitor(Generic[Element]):
         """Stores what is iterated; see `monitor`."""
         self._dataset = dataset
         self._silent = quiet
-        self._requests = RequestClock()
+        self._compiled = False  # the first step is over
+        self._steps = 0
+        self._seconds = self._wait_seconds = 0.0  # the wait: inside `next`
         self._runtime: InputClock | None = None  # where the runtime measures it
         self._earlier = InputWait()  # of earlier loops, by the runtime
 
     def __iter__(self) -> Iterator[Element]:
-        iterator = iter(self._dataset)
+        iterator, clock = iter(self._dataset), time.perf_counter
         runtime = self._runtime = self._runtime or _runtime_clock(iterator)
-        running = False
+        requested, finished = clock(), True
+        if runtime is not None:
+            runtime.begin_step(iterator)
         try:
-            while True:
-                self._requests.begin_step()
-                if runtime is not None:
-                    runtime.begin_step(iterator)
-                try:
-                    element = next(iterator)
-                except StopIteration:
-                    return
-                self._requests.receive()
-                running = True
+            for element in iterator:
+                received, finished = clock(), False
                 yield element
-                self._requests.end_step()
+                now, finished = clock(), True
+                if self._compiled:
+                    self._steps += 1
+                    self._seconds += now - requested
+                    self._wait_seconds += received - requested
+                self._compiled, requested = True, now
                 if runtime is not None:
                     runtime.end_step()
-                running = False
+                    runtime.begin_step(iterator)
         finally:
             if runtime is not None:
-                if running:
+                if not finished:
                     runtime.end_step()  # the last step of a loop is not counted
                 self._earlier += runtime.end_epoch()
             if self.steps and not self._silent:
@@ -85,7 +62,7 @@ class LoopMonitor(Generic[Element]):
     @property
     def _wait(self) -> InputWait:
         if self._runtime is None or self._runtime.unavailable:
-            return self._requests.wait
+            return InputWait(self._steps, self._seconds, self._wait_seconds)
         return self._earlier + self._runtime.epoch
 
     @property

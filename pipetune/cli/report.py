@@ -60,9 +60,8 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
     if arguments.open and arguments.format not in (None, "html"):
         raise PipetuneError(f"A browser opens html, not {arguments.format}.", hint="Omit --format.")
-    format = arguments.format or (
-        "html" if arguments.open else _FORMAT_OF.get(Path(arguments.out or "").suffix, "text")
-    )
+    by_suffix = _FORMAT_OF.get(Path(arguments.out or "").suffix, "text")
+    format = arguments.format or ("html" if arguments.open else by_suffix)
     written = format == "html" or bool(arguments.out)
     if arguments.json and arguments.format and not written:
         raise PipetuneError(

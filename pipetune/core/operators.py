@@ -58,6 +58,11 @@ class OperatorFacts:
     same_elements: bool = False  # passes elements through unchanged: same structure, same bytes
     reads_all: bool = True  # consumes its inputs completely whenever it is consumed completely
 
+    @property
+    def makes_batches(self) -> bool:
+        """Whether it combines a fixed number of elements into one."""
+        return self.batches and self.count is CountEffect.FEWER
+
 
 CAUTIOUS = OperatorFacts(
     OrderEffect.UNKNOWN,

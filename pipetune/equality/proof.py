@@ -318,7 +318,7 @@ class EqualityProof:
                 f"Both pipelines raise {raised} at the same positions, {len(first.errors)} times in the sample."
             )
         if not whole and both < self._runs.count:
-            self._runs.notes.append(f"Time ran out after {both} elements.")
+            self._runs.notes.append(f"Time ran out after {_elements(both)}.")
         self.elements = max(self.elements, both)
         self.epochs = max(1, self.epochs)
         return EqualityCheck("values", True, _elements(both))

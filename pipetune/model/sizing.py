@@ -215,11 +215,7 @@ def _memory(form: PipelineVariant, job: TrainingJob, unexplained: float, *, reba
 
 def _batch_dependent(pipeline: Pipeline) -> frozenset[str]:
     """The last batching operator and everything downstream of it: their memory grows with the batch size."""
-    making = [
-        node.id
-        for node in pipeline
-        if operator_facts(node.op).batches and operator_facts(node.op).count is CountEffect.FEWER
-    ]
+    making = [node.id for node in pipeline if operator_facts(node.op).makes_batches]
     if not making:
         return frozenset()
     return frozenset({making[-1], *(node.id for node in pipeline.downstream(making[-1]))})
@@ -309,7 +305,7 @@ def epoch_examples(pipeline: Pipeline, profile: Profile) -> int | None:
         operator = operator_facts(node.op)
         if node.op == "repeat":
             found = None  # it counted several epochs
-        elif operator.batches and operator.count is CountEffect.FEWER:
+        elif operator.makes_batches:
             per_element /= element_counts.integer_or(node.argument("batch_size"), 0) or per_element
         elif operator.count is not CountEffect.ONE_TO_ONE:
             return found

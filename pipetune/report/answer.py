@@ -59,11 +59,11 @@ def _forest(session: Session, headline: Headline) -> Forest | None:
 
 
 def _patch(session: Session, places: Places) -> Iterator[Block]:
-    shown, of = diff(session, places), shown_patch(session)
+    shown, offered = diff(session, places), shown_patch(session)
     patch = session.patch
-    if shown is not None and of is not None:
-        if of is not patch:
-            how = "" if of.of_cells else " It is applied only with --unproven."
+    if shown is not None and offered is not None:
+        if offered is not patch:
+            how = "" if offered.of_cells else " It is applied only with --unproven."
             yield Sentence(f"This change is not proven.{how}", quiet=True)
         yield shown
     elif patch is not None and patch.covered and places.confidential:

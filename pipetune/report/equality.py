@@ -38,7 +38,8 @@ def comparison_of(result: DatasetResult) -> Comparison | None:
 
 def compared_extent(result: DatasetResult, comparison: Comparison) -> str:
     """How much was compared: "384 batches over 3 epochs"."""
-    noun = "batch" if any(operator_facts(node.op).batches for node in result.pipeline) else "element"
+    regrouping = [facts for node in result.pipeline if (facts := operator_facts(node.op)).batches]
+    noun = "batch" if regrouping and regrouping[-1].makes_batches else "element"
     return f"{words.count(comparison.elements, noun)} over {words.count(comparison.epochs, 'epoch')}"
 
 

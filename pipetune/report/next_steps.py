@@ -35,12 +35,6 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if patch and patch.diff and patch.verified is not False:
         apply = shell("pipetune", "apply", *paths.words())
         steps.append(Fact(apply, "apply the patch (undo: pipetune apply --revert)"))
-    candidate = session.candidate
-    unproven = Fact(
-        shell("pipetune", "apply", "--unproven", *paths.words()), "apply the patch although it is not proven"
-    )
-    if candidate is not None and candidate.diff and candidate.likely:
-        steps.append(unproven)
     if session.plan and session.plan.rewrites and not (patch and patch.diff and not patch.not_covered):
         plan = paths.words("plan.json") or ("plan.json",)
         if script:
@@ -50,10 +44,14 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
                     "run with the whole plan, without changing the source",
                 )
             )
-    if script and session.status == "done" and not (session.plan and session.plan.rewrites):
-        steps.extend(_again(session, script))
-    if candidate is not None and candidate.diff and not candidate.likely:
-        steps.append(unproven)
+    ends_without_plan = script and session.status == "done" and not (session.plan and session.plan.rewrites)
+    again = _again(session, script) if ends_without_plan else []
+    candidate = session.candidate
+    if candidate is not None and candidate.diff:
+        apply = shell("pipetune", "apply", "--unproven", *paths.words())
+        unproven = Fact(apply, "apply the patch although it is not proven")
+        again.insert(0 if candidate.likely else len(again), unproven)
+    steps.extend(again)
     offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
         allowed = shell(*analyze_words(session), *consent.split(), *script)

@@ -14,8 +14,6 @@ import tensorflow as tf
 
 from pipetune.core.input_wait import InputWait
 
-_ITERATOR = tf.data.Iterator  # looked up once: begin_step runs at every step
-
 _INTERVAL_SECONDS = 0.5  # between readings, which take 0.04 ms in succession, 0.4 ms on a busy machine
 _MOST_UNREAD = 90  # steps; the runtime keeps 100 gaps
 
@@ -114,7 +112,7 @@ class InputClock:
     def begin_step(self, iterator: Any) -> None:
         """Notes the start of a step that takes its element from the iterator."""
         if self._gaps is None or not self._gaps.belong_to(iterator):
-            if isinstance(iterator, _ITERATOR):
+            if isinstance(iterator, tf.data.Iterator):
                 self._gaps = GapTimes(iterator)
             else:
                 self.unavailable = _NO_ITERATOR

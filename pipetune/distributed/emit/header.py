@@ -32,7 +32,7 @@ def docstring(
     Args:
         title: its first line.
         usage: lines of code, shown as they are.
-        paragraphs: paragraphs below them.
+        paragraphs: the text below them.
         notes: what differs from the pipeline on one machine, a clause each.
         checked: how the module was checked, a sentence.
     """

@@ -23,7 +23,7 @@ def emit_for_replicas(
     known: Known,
     *,
     strategy: str,
-    purpose: str,
+    remark: str,
     notes: tuple[str, ...] = (),
     offered: tuple[Definition, ...] = (),
     fixed_shapes: bool = False,
@@ -32,7 +32,7 @@ def emit_for_replicas(
 
     Args:
         strategy: how the strategy is made, as code.
-        purpose: a sentence on where else the function serves, or what it needs.
+        remark: a sentence on where else the function serves, or what it needs.
         notes: what differs from the pipeline on one machine, besides what the division changes.
         offered: functions that nothing in the module calls.
         fixed_shapes: no batch may have fewer rows than others.
@@ -62,7 +62,7 @@ def emit_for_replicas(
                 f"dataset = strategy.distribute_datasets_from_function({function})",
             ),
             paragraphs=(
-                f"{purpose} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
+                f"{remark} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
                 "data. The folder of the training script has to be on the path where an import below needs it.",
                 *(fill.PARAGRAPHS if fills else ()),
                 *indexed.paragraphs,

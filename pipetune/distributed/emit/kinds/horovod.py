@@ -32,7 +32,7 @@ _NAMES = Definition(
     "RANK_AND_SIZE",
     "\n".join(
         (
-            "RANK_AND_SIZE = (  # how a process learns it from horovodrun, by Open MPI, by MPICH and Intel MPI",
+            "RANK_AND_SIZE = (  # as set by horovodrun, by Open MPI, by MPICH and Intel MPI",
             *(f'    ("{rank}", "{size}"),' for rank, size in ((RANK_VARIABLE, SIZE_VARIABLE), *MPI_VARIABLES)),
             ")",
         )

@@ -12,7 +12,7 @@ KIND = Kind(
     partial(
         emit_for_replicas,
         strategy="tf.distribute.MirroredStrategy()",
-        purpose="The same function serves MultiWorkerMirroredStrategy.",
+        remark="The same function serves MultiWorkerMirroredStrategy.",
     ),
     one_process=True,
 )

@@ -12,6 +12,6 @@ KIND = Kind(
     partial(
         emit_for_replicas,
         strategy="tf.distribute.MultiWorkerMirroredStrategy()",
-        purpose="The same function serves MirroredStrategy.",
+        remark="The same function serves MirroredStrategy.",
     ),
 )

@@ -47,7 +47,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
         parts,
         known,
         strategy=_STRATEGY,
-        purpose="No TPU was at hand: what was looked at is that every shape is known and that nothing runs Python.",
+        remark="No TPU was at hand: what was looked at is that every shape is known and that nothing runs Python.",
         notes=tuple(_notes(parts)),
         offered=(_IN_BFLOAT16,) if _has_floats(parts.pipeline) else (),
         fixed_shapes=True,
