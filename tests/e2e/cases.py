@@ -29,7 +29,7 @@ def kill_worker(process: subprocess.Popen[str], stderr: Path) -> None:
 
 def kill_both(process: subprocess.Popen[str], stderr: Path) -> None:
     """Kills the command and its worker in a window of training steps."""
-    wait_for("[verdict]", stderr, process)
+    wait_for("[input or model?]", stderr, process)
     for doomed in [psutil.Process(process.pid), *psutil.Process(process.pid).children()]:
         doomed.kill()
 
