@@ -8,6 +8,7 @@ from pipetune.core.edits import inserted_caches
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import (
+    LIKELY_FROM,
     Candidate,
     DatasetResult,
     PatchResult,
@@ -131,7 +132,12 @@ def _candidate(candidate: Candidate, places: Places) -> Headline:
         text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}. {chance}"
         missing = Figure(f"likely {gain.short}", why="it is not proven")
         return Headline("likely", missing, f"Likely {gain.short}", text, tuple(details), note="not proven")
-    text = f"{subject} may run faster with {rules}, or may not: {span}. {chance}"
+    if candidate.probability >= LIKELY_FROM:  # what is missing are windows
+        pairs = candidate.gain.pairs
+        source = f"the cost model and {words.count(pairs, 'pair')} of windows" if pairs else "the cost model alone"
+        text = f"{subject} may run {gain.short} as fast with {rules}, by {source}: {span}."
+    else:
+        text = f"{subject} may run faster with {rules}, or may not: {span}. {chance}"
     return Headline("undecided", Figure("undecided", why="nothing is proven"), "Undecided", text, tuple(details))
 
 

@@ -177,6 +177,18 @@ def test_a_candidate_is_shown_as_unproven():
     assert "pipetune analyze --resume reports/train" in commands(session)
 
 
+@pytest.mark.parametrize(
+    ("pairs", "source"), [(0, "by the cost model alone:"), (1, "by the cost model and 1 pair of windows:")]
+)
+def test_a_candidate_that_windows_do_not_show_is_the_word_of_the_cost_model(pairs: int, source: str):
+    session = samples.likely()
+    dataset = session.main_dataset
+    expected = replace(dataset.candidate, gain=replace(dataset.candidate.gain, pairs=pairs))
+    answer = claim(replace(session, datasets=(replace(dataset, candidate=expected),)))
+    assert answer.kind == "undecided" and source in answer.sentence
+    assert "or may not" not in answer.sentence and "The chance of" not in answer.sentence
+
+
 def test_the_patch_has_its_gains_beside_its_hunks():
     (shown,) = blocks(samples.photos(), Diff)
     (hunk,) = shown.hunks
