@@ -16,23 +16,12 @@ from pathlib import Path
 
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.source.call_arguments import METHODS
 
 AUTOTUNE = -1
 
-TRANSFORMS = {
-    "batch": "batch_size drop_remainder num_parallel_calls deterministic",
-    "cache": "filename",
-    "filter": "predicate",
-    "interleave": "map_func cycle_length block_length num_parallel_calls deterministic",
-    "map": "map_func num_parallel_calls deterministic",
-    "padded_batch": "batch_size padded_shapes padding_values drop_remainder",
-    "prefetch": "buffer_size",
-    "repeat": "count",
-    "shuffle": "buffer_size seed reshuffle_each_iteration",
-    "skip": "count",
-    "take": "count",
-    "with_options": "options",
-}
+TRANSFORMS = ("batch", "cache", "filter", "interleave", "map", "padded_batch", "prefetch", "repeat", "shuffle", "skip",
+              "take", "with_options")  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -60,9 +49,8 @@ class Dataset:
 
 
 def _transform(op: str):
-    names = TRANSFORMS[op].split()
     signature = inspect.Signature(
-        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None) for name in names]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None) for name in METHODS[op]]
     )
 
     def method(self, *args, **kwargs):
