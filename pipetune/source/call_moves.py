@@ -18,6 +18,7 @@ from pipetune.source.chain import (
     next_chain_call,
     refuse_bindings,
     remove_link,
+    split_after,
     upstream_calls,
 )
 from pipetune.source.dataset_flow import (
@@ -31,7 +32,6 @@ from pipetune.source.dataset_flow import (
 )
 from pipetune.source.dataset_options import returns_one_dataset
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
-from pipetune.source.function_splitting import split_after
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import (
     Statement,
@@ -64,12 +64,6 @@ def refuse_inside_library(pipeline: Pipeline, node: str) -> None:
 
 def refuse_append(tree: SyntaxTree, call: cst.Call, pipeline: Pipeline, node: str) -> None:
     """Refuses to append to a call whose value is not the dataset that operator `node` makes.
-
-    Args:
-        tree: the file that contains `call`.
-        call: the call that makes `node`.
-        pipeline: the pipeline that contains `node`.
-        node: id of the operator.
 
     Raises:
         CannotExpress: a downstream operator is made by the same call, or the call may return more than a dataset.
@@ -141,8 +135,6 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     """Returns the draft with the call of `node` moved to directly after the call of `after`.
 
     Args:
-        node: id of the operator to move.
-        after: id of the operator it is to follow.
         current: the pipeline before the move.
 
     Raises:
@@ -326,10 +318,6 @@ class FunctionCrossing:
 def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) -> FunctionCrossing | None:
     """Returns the calls that stand for two operators in the innermost function on both call stacks.
 
-    Args:
-        node: id of the operator that moves.
-        after: id of the operator that it moves behind.
-
     Returns:
         None if the calls of both operators are in the same function, reached by the same calls.
 
@@ -375,10 +363,7 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
     """Refuses if the call `level` frames around an operator does not return the dataset that the operator outputs.
 
     Args:
-        draft: the source files.
-        node: id of the operator.
         level: 0 for the operator's own call, 1 for the innermost call around it.
-        current: the pipeline that the draft builds.
 
     Raises:
         CannotExpress: the functions in between process the dataset further, or return more than it.

@@ -36,8 +36,6 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
     else reads it in between: no other statement, and no method of the same object called in an argument.
 
     Args:
-        upper: the earlier statement.
-        lower: the later statement.
         first: the call in the earlier statement; its chain may start with something other than the attribute.
     """
     target = upper.target
@@ -245,8 +243,6 @@ def conditional_move(
     """Returns the condition that a call is under, if both can move out of its block together; else None.
 
     Args:
-        draft: the source files.
-        tree: the file that contains both calls.
         call: the call to move.
         anchor: the call at the new place.
 
@@ -289,8 +285,6 @@ def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Sta
     A move between the statements is safe only if they are met.
 
     Args:
-        draft: the source files.
-        tree: the file that contains the statements.
         here, there: two statements of one block, in any order.
     """
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))

@@ -30,17 +30,16 @@ from pipetune.core.storage import read_config_field
 from pipetune.source.branches import select_by_branch
 from pipetune.source.call_arguments import set_argument, write_call, write_value
 from pipetune.source.call_moves import move, moves_with_condition, refuse_append, refuse_inside_library, remove
-from pipetune.source.chain import insert_link
+from pipetune.source.chain import insert_link, split_long_statement
 from pipetune.source.dataset_options import manual_hint, set_option, set_read_config
-from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft
-from pipetune.source.function_splitting import split_function, split_long_statement
+from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft, relocated, tracking
+from pipetune.source.function_splitting import split_function
 from pipetune.source.function_variants import fuse, gets_components, use_parse_example, vectorize
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
-from pipetune.source.map_functions import replace_operator, restrict_to_choice
+from pipetune.source.map_functions import restrict_to_choice
+from pipetune.source.operator_replacement import replace_operator
 from pipetune.source.own_branch import move_into_own_branch
-from pipetune.source.padded_batches import write_padded_shapes
 from pipetune.source.python_functions import call_with_arrays
-from pipetune.source.relocation import relocated, tracking
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
@@ -209,7 +208,7 @@ def _write_with_parameter(
     before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: SharedCalls
 ) -> Draft:
     """Returns the draft in which a parameter of the functions shared with other datasets enables the rewrite."""
-    passages = []
+    call_paths = []
     for node in touched:
         if node.id in before.exclusive or node.id not in before.sites:
             continue
@@ -217,11 +216,11 @@ def _write_with_parameter(
         if level and node.id in before.moved_beside:
             raise CannotExpress("A call was moved before, and is not where the other datasets pass it.")
         if level:
-            passages.append(CallPath(before.sites[node.id], before.call_stacks[node.id][:level]))
-    if not passages:
+            call_paths.append(CallPath(before.sites[node.id], before.call_stacks[node.id][:level]))
+    if not call_paths:
         raise CannotExpress("No call builds only this dataset.")
     name = rewrite.rule.replace("-", "_")
-    draft = add_switch_parameter(before, after, passages, name=name)
+    draft = add_switch_parameter(before, after, call_paths, name=name)
     _refuse_broken(draft, before)
     return draft.with_note(f"The same function builds other datasets: the new parameter {name} leaves them unchanged.")
 
@@ -372,25 +371,13 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls)
             return gather_rows(draft, edit, spec=current[node].element_spec, window=window)
         case ReplaceOperator(node=node):
             refuse_inside_library(current, node)
-            return replace_operator(draft, edit, _new_arguments(draft, edit, current))
+            return replace_operator(draft, edit, current)
         case SetOption(name=name, value=value) if current.options.get(name) == value:
             return draft  # already set by another rewrite, or by the script
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_append(tree, call, current, current.output.id)
             return set_option(draft, output=current.output.id, name=name, value=value)
-
-
-def _new_arguments(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> dict[str, str]:
-    """Returns the arguments that the operator did not have, as source text."""
-    position = draft.lookup_position(edit.node)
-    new: dict[str, str] = {}
-    for name, value in edit.arguments.items():
-        if name == "padded_shapes":
-            new[name] = write_padded_shapes(draft, edit, current)
-        elif value is not None and current[edit.node].arguments.get(name) != value:
-            new[name] = write_value(*position, value, op=edit.op, name=name)
-    return new
 
 
 def _gets_components(node: str, current: Pipeline, captured: Pipeline) -> bool:

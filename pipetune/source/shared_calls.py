@@ -17,9 +17,8 @@ from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import write_call
 from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
 from pipetune.source.chain import break_before, drop_site, insert_link, link_of
-from pipetune.source.draft import CallSite, Draft, Splice
+from pipetune.source.draft import CallSite, Draft, Splice, locations
 from pipetune.source.map_functions import parameters_of
-from pipetune.source.relocation import locations
 from pipetune.source.statements import block_index, bound_names, enclosing_function, statement_of
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
