@@ -332,11 +332,10 @@ def _excludes_name(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
     assignment = tree.only_assignment(argument.value)
     if argument.star != "**" or not isinstance(assignment, Assignment):
         return False
-    made = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
     given = [tree.parent(access.node) for access in assignment.references]
-    if made is None or any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
+    if any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
         return False
-    match made.value:
+    match tree.assigned_value(assignment):  # None where the dict has two names, as in `options = more = {}`
         case cst.Dict(elements=elements):
             keys = [one.key for one in elements if isinstance(one, cst.DictElement)]
             texts = [key.evaluated_value for key in keys if isinstance(key, cst.SimpleString)]

@@ -367,6 +367,9 @@ def test_import_inside_a_function_is_not_used_outside(sample):
 # (name, part of the reason, edits, source)
 REFUSED: list[tuple[str, str, list[Edit], str]] = [
     ("keywords starred", "starred", [TWO_CALLS], "more = [{}]\nds = tf.data.Dataset.range(3).map(abs, **more[0])"),
+    ("keywords starred, which have two names", "starred", [TWO_CALLS],
+     "more = also = {'deterministic': True}\nalso['num_parallel_calls'] = 4\n"
+     "ds = tf.data.Dataset.range(3).map(abs, **more)"),
     ("arguments starred", "starred", [NO_CALLS], "more = (abs,)\nds = tf.data.Dataset.range(3).map(*more)"),
     ("no such parameter", "parameter size", [SetArgument("batch", "size", 2)],
      "ds = tf.data.Dataset.range(3).batch(2)"),
