@@ -291,31 +291,6 @@ fit(ds.shuffle(12, seed=1).batch(4))
 ds = tf.data.Dataset.from_tensor_slices(X)
 fit(ds.shuffle(12, seed=1).batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE))
 
-#: names for each step | vectorized map
-rows = tf.data.Dataset.from_tensor_slices(X)
-scaled = rows.map(lambda x: x / 255.0)
-shuffled = scaled.shuffle(12, seed=1)
-batches = shuffled.batch(4)
-fit(batches)
-#+
-scaled = rows
-batches = batches.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
-#: statements of no concern between | vectorized map
-import logging
-
-ds = tf.data.Dataset.from_tensor_slices(X)
-ds = ds.map(lambda x: x / 255.0)
-buffer_size = len(X)
-logging.info("%d rows", len(X))
-print("shuffling", buffer_size)
-ds = ds.shuffle(buffer_size, seed=1)
-batch_size = 4
-ds = ds.batch(batch_size)
-fit(ds)
-#+
-ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
 #: an annotation, a walrus, two targets | cached map
 ds: tf.data.Dataset = tf.data.Dataset.from_tensor_slices(X)
 if (mapped := ds.map(lambda x: x / 255.0)) is not None:
@@ -495,14 +470,6 @@ fit(train_input_fn())
         ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: ({"x": x["x"] / 255.0}, y))(*row), batch))
         ds = ds.repeat(2)
 
-#: unbound, through a name: a number of calls | map.num_parallel_calls=2
-D = tf.data.Dataset
-d = D.from_tensor_slices(X)
-d = D.map(d, tf.abs)
-fit(D.batch(d, 4))
-#+
-d = D.map(d, tf.abs, num_parallel_calls=2)
-
 #: unbound: behind the batch | vectorized map; prefetch
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = tf.data.Dataset.map(ds, lambda x: x / 255.0)
@@ -522,13 +489,6 @@ fit(dataset())
     options = tf.data.Options()
     options.deterministic = True
     return ds.map(lambda x: x / 255.0).batch(4).with_options(options)
-
-#: options in an argument | options.threading.private_threadpool_size=2
-fit(tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0).batch(4))
-#+
-options = tf.data.Options()
-options.threading.private_threadpool_size = 2
-fit(tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0).batch(4).with_options(options))
 
 #: a method that is handed the dataset | vectorized map
 class Pipeline:
@@ -632,20 +592,6 @@ arrays = tf.data.Dataset.from_tensors((X / 255.0, Y)).get_single_element()
 train = tf.data.Dataset.range(len(arrays[0])).shuffle(12, seed=1).batch(4)
 train = train.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 train = train.prefetch(1)
-
-#: arrays in a return | gathered
-def dataset(x, y, size):
-    return (
-        tf.data.Dataset.from_tensor_slices((x, y))
-        .shuffle(12, seed=1)
-        .batch(size)
-    )
-
-fit(dataset(X, Y, 4))
-#+
-    arrays = tf.data.Dataset.from_tensors((x, y)).get_single_element()
-        tf.data.Dataset.range(len(arrays[0]))
-        .map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 
 #: arrays by name, with a map | gathered
 def scale(row):
@@ -1032,48 +978,6 @@ def dataset(records, parse_batches=False):
         ds = ds.batch(4)
         return ds.map(lambda batch: parse(batch, parse_example=tf.io.parse_example))
 fit(dataset(EXAMPLES, parse_batches=True))
-
-#: options for all that one call makes | options.threading.private_threadpool_size=2
-def dataset(rows):
-    return tf.data.Dataset.from_tensor_slices(rows).map(tf.abs).batch(4)
-
-train = dataset(X)
-check = dataset(X[:6])
-fit(train, check)
-#+
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = 2
-    return tf.data.Dataset.from_tensor_slices(rows).map(tf.abs).batch(4).with_options(options)
-
-#: windows of a series for all | series
-class Windows:
-    def __init__(self, width):
-        self.width = width
-
-    def split(self, window):
-        return window[:, :-1], window[:, -1]
-
-    def make_dataset(self, rows):
-        ds = tf.keras.utils.timeseries_dataset_from_array(
-            data=rows, targets=None, sequence_length=self.width, sequence_stride=1, batch_size=8
-        )
-        ds = ds.map(self.split)
-        return ds
-
-    @property
-    def train(self):
-        return self.make_dataset(SERIES)
-
-    @property
-    def check(self):
-        return self.make_dataset(SERIES[:12])
-
-windows = Windows(5)
-fit(windows.train, windows.check)
-#+
-<timeseries_batches>
-
-        ds = timeseries_batches(
 
 #: windows of a series, and a test that comes later | series
 class Windows:

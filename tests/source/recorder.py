@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pipetune.core.edits import Edit, Plan, Rewrite, Safety
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.source.call_arguments import METHODS
@@ -304,6 +305,11 @@ def by_title(pipeline: Pipeline, name: str) -> str:
         return name
     assert position or len(found) == 1, f"{name} is ambiguous"
     return found[int(position or 0)]
+
+
+def plan(*edits: Edit, safety: Safety = Safety.EXACT) -> Plan:
+    """A plan of one rewrite, by the rule "rule"."""
+    return Plan("p", (Rewrite("rule", "n0", safety, edits, ""),))
 
 
 def resolved(pipeline: Pipeline, edit):

@@ -10,24 +10,24 @@ import pytest
 from pipetune.core.edits import Insert, Move, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
 from pipetune.source.emit import Emission, emit, emit_more
-from tests.source.recorder import record, shape
+from tests.source.recorder import plan, record, shape
 
 HEAD = "import tensorflow as tf\nFIRST = 7\n"
+EARLIER = (Move("n2", "n0"),)
 
 
-def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Move, ...] = ()) -> Emission:
+def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Move, ...] = EARLIER) -> Emission:
     path = tmp_path / "sample.py"
     path.write_text(HEAD + text)
     recorder = record(path)
     names = ["train", *(["validate"] if "validate" in recorder.consumed else [])]
     pipelines = {name: recorder.pipeline(name) for name in names}
     mine = pipelines.pop(dataset)
-    plan = Plan("p", (Rewrite("split-early", "n2", Safety.EXACT, edits or (Move("n2", "n0"),), ""),))
-    emission = emit(mine, plan, other_pipelines=tuple(pipelines.values()))
+    emission = emit(mine, plan(*edits), other_pipelines=tuple(pipelines.values()))
     if emission.files:
         ((_, (_, new)),) = emission.files.items()
         patched = record(path, new)
-        assert shape(patched.pipeline(dataset)) == shape(apply_edits(mine, plan.edits))
+        assert shape(patched.pipeline(dataset)) == shape(apply_edits(mine, edits))
         for name, other in pipelines.items():
             assert shape(patched.pipeline(name)) == shape(other)
     return emission
@@ -142,8 +142,7 @@ def test_function_that_may_differ_if_traced_again_is_not_traced_again(facts: dic
     recorder = record(path)
     mine = recorder.pipeline("validate")
     nodes = [replace(node, function=FunctionFacts("f", "f", **facts)) if node.op == "map" else node for node in mine]
-    plan = Plan("p", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
-    emission = emit(replace(mine, nodes=tuple(nodes)), plan, other_pipelines=[recorder.pipeline("train")])
+    emission = emit(replace(mine, nodes=tuple(nodes)), plan(*EARLIER), other_pipelines=[recorder.pipeline("train")])
     assert emission.files == {} and "if it is traced again" in emission.not_covered[0].why
 
 
@@ -155,11 +154,10 @@ def test_plan_of_a_second_dataset_is_written_after_that_of_the_first(tmp_path: P
     train, validate = recorder.pipeline("train"), recorder.pipeline("validate")
     parallel = SetArgument("n1", "num_parallel_calls", 2)
     first_edits = (parallel, Insert("n2", "cache", "cache@n2"))
-    training = Plan(
-        "t", tuple(Rewrite(f"rule-{k}", "n1", Safety.EXACT, (one,), "") for k, one in enumerate(first_edits))
-    )
+    rewrites = (Rewrite(f"rule-{k}", "n1", Safety.EXACT, (edit,), "") for k, edit in enumerate(first_edits))
+    training = Plan("t", tuple(rewrites))
     first = emit(train, training, other_pipelines=[validate])
-    split = Plan("v", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    split = plan(*EARLIER)
     both = emit_more(first, apply_edits(validate, [parallel]), split, other_pipelines=[train])
     assert both.covered == tuple(one.key for one in split.rewrites) and both.not_covered == ()
     ((_, (old, new)),) = both.files.items()
@@ -181,7 +179,7 @@ train(every.skip(FIRST).batch(4))
     path = tmp_path / "sample.py"
     path.write_text(HEAD + text)
     train = record(path).pipeline("train")
-    split = Plan("t", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    split = plan(*EARLIER)
     first = emit(train, split)
     (site,) = [now for captured, now in first.moved.items() if now.end < 0]
     assert site.file == str(path)

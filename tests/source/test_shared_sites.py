@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, SetOption, apply_edits
+from pipetune.core.edits import Insert, Move, Remove, Safety, SetArgument, SetOption, apply_edits
 from pipetune.source.emit import emit
-from tests.source.recorder import record, shape
+from tests.source.recorder import plan, record, shape
 
 HELPER = """import tensorflow as tf
 def make(n):
@@ -29,10 +29,6 @@ def pipelines(tmp_path):
         return recorder.pipeline("train"), recorder.pipeline("validate") if "validate" in recorder.consumed else None
 
     return make
-
-
-def plan(*edits, safety=Safety.EXACT):
-    return Plan("p", (Rewrite("rule", "n0", safety, tuple(edits), ""),))
 
 
 PREFETCH = Insert("n3", "prefetch", "p", {"buffer_size": -1})

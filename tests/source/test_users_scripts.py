@@ -7,21 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from pipetune.core.edits import (
-    Edit,
-    Insert,
-    Move,
-    Plan,
-    Remove,
-    ReplaceFunction,
-    Rewrite,
-    Safety,
-    SetArgument,
-    apply_edits,
-)
+from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, apply_edits
 from pipetune.core.functions import FunctionVariant
 from pipetune.source.emit import emit
-from tests.source.recorder import record, resolved, shape
+from tests.source.recorder import plan, record, resolved, shape
 
 PARALLEL = "num_parallel_calls"
 PREFETCH = Insert("batch", "prefetch", "p", {"buffer_size": -1})
@@ -232,9 +221,7 @@ def test_script_is_patched_or_refused_as_expected(tmp_path, script):
     pipeline = recorder.pipeline()
     others = [recorder.pipeline("validate")] if "validate" in recorder.consumed else []
     edits = [resolved(pipeline, edit) for edit in script.edits]
-    emission = emit(
-        pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)), other_pipelines=others
-    )
+    emission = emit(pipeline, plan(*edits), other_pipelines=others)
     if not script.lines:
         (rejection,) = emission.not_covered
         assert script.why in rejection.why and emission.files == {}
@@ -254,19 +241,18 @@ def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):
     path.write_text(BOTH)
     recorder = record(path)
     train, validate = recorder.pipeline(), recorder.pipeline("validate")
-    edits = (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
-    rewrite = Rewrite("rule", "n1", Safety.EXACT, edits, "")
+    on_batches = plan(Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     asked = []
 
     def may_share(one):
         asked.append(one.key)
         return True
 
-    emission = emit(train, Plan("p", (rewrite,)), other_pipelines=[validate], may_share=may_share)
+    emission = emit(train, on_batches, other_pipelines=[validate], may_share=may_share)
     ((_, new),) = emission.files.values()
-    assert "    return tf.data.Dataset.range(n).batch(2).map(abs)\n" in new and asked == [rewrite.key]
+    assert "    return tf.data.Dataset.range(n).batch(2).map(abs)\n" in new and asked == [on_batches.rewrites[0].key]
     assert "makes 2 datasets (validate too)" in emission.notes[0]
-    for_one = emit(train, Plan("p", (rewrite,)), other_pipelines=[validate], may_share=lambda _: False)
+    for_one = emit(train, on_batches, other_pipelines=[validate], may_share=lambda _: False)
     ((_, new),) = for_one.files.values()
     assert "train(make(9, rule=True))\nvalidate(make(5))\n" in new and "the new parameter rule" in for_one.notes[0]
 
@@ -281,12 +267,7 @@ def test_may_share_is_not_called_where_it_makes_no_difference(tmp_path):
         raise AssertionError(rewrite.key)
 
     for edit in (Insert("n1", "cache", "c"), SetArgument("n1", PARALLEL, 4), Move("n2", "n0")):
-        emit(
-            train,
-            Plan("p", (Rewrite("rule", "n1", Safety.EXACT, (edit,), ""),)),
-            other_pipelines=[validate],
-            may_share=never,
-        )
+        emit(train, plan(edit), other_pipelines=[validate], may_share=never)
 
 
 @pytest.mark.parametrize("first", ["training or big", "not training and big", "(training\n            and big)"])
@@ -304,8 +285,7 @@ def prepare(n, training, big, hard):
 """
     path.write_text(text + call.format(False, False, False))
     pipeline = record(path).pipeline()
-    edits = [resolved(pipeline, edit) for edit in BEHIND_THE_BATCH]
-    emission = emit(pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)))
+    emission = emit(pipeline, plan(*(resolved(pipeline, edit) for edit in BEHIND_THE_BATCH)))
     new = emission.files[str(path)][1].rpartition("train(")[0]
     for flags in itertools.product((False, True), repeat=3):
         before, after = (shape(record(path, one + call.format(*flags)).pipeline()) for one in (text, new))
