@@ -43,7 +43,7 @@ from pipetune.source.python_functions import call_with_arrays
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
-    SharedCalls,
+    SharingRules,
     excess_change,
     express_after_helper,
     express_before_consumer,
@@ -99,7 +99,7 @@ def emit(
 
     untouched = open_draft(pipeline, remembering)
     draft = tracking(untouched, [pipeline, *other_pipelines])
-    sharing = SharedCalls(pipeline, other_pipelines, callers=Callers(untouched, [pipeline, *other_pipelines]))
+    sharing = SharingRules(pipeline, other_pipelines, callers=Callers(untouched, [pipeline, *other_pipelines]))
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: list[Rejection] = []
@@ -162,7 +162,7 @@ def _write_rewrite(
     rewrite: Rewrite,
     current: Pipeline,
     *,
-    sharing: SharedCalls,
+    sharing: SharingRules,
     may_share: Callable[[Rewrite], bool] | None,
 ) -> Draft:
     """Returns the draft with the rewrite, written where it affects this dataset only.
@@ -182,8 +182,7 @@ def _write_rewrite(
                 raise
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
         touched = _affected_operators(rewrite, current, sharing)
-        callers = sharing.callers
-        run = callers is None or not any(callers.unrecorded_builder_reference(node) for node in touched)
+        run = not any(sharing.callers.unrecorded_builder_reference(node) for node in touched)
         if run and may_share is not None and may_share(rewrite):
             return for_all
         try:
@@ -194,7 +193,7 @@ def _write_rewrite(
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
 
 
-def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharedCalls) -> list[Node]:
+def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharingRules) -> list[Node]:
     """Returns the captured operators whose calls a rewrite changes or appends to."""
     found: dict[str, Node] = {}
     for edit in rewrite.edits:
@@ -205,7 +204,7 @@ def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharedCall
 
 
 def _write_with_parameter(
-    before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: SharedCalls
+    before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: SharingRules
 ) -> Draft:
     """Returns the draft in which a parameter of the functions shared with other datasets enables the rewrite."""
     call_paths = []
@@ -225,7 +224,7 @@ def _write_with_parameter(
     return draft.with_note(f"The same function builds other datasets: the new parameter {name} leaves them unchanged.")
 
 
-def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: SharingRules) -> Draft:
     before, first = draft, current
     for edit in rewrite.edits:
         anchor = _captured_anchor(current, edit, sharing.pipeline)
@@ -250,7 +249,7 @@ def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: 
     return draft
 
 
-def _restrict_to_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: SharedCalls) -> Draft:
+def _restrict_to_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: SharingRules) -> Draft:
     """Returns the draft with changes restricted to the conditions under which they are known to be correct.
 
     Maps of `f if training else g` are changed only if the function that ran is chosen: called on batches, the other one
@@ -283,7 +282,7 @@ def _refuse_broken(draft: Draft, before: Draft) -> None:
 
 
 def _write_beside_shared_call(
-    draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: SharedCalls, shared: SharedCall
+    draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: SharingRules, shared: SharedCall
 ) -> Draft:
     """Returns the draft with the edit written where it affects this dataset only; raises `shared` if that fails."""
     if not isinstance(edit, Insert | Move):
@@ -303,7 +302,7 @@ def _write_beside_shared_call(
     raise shared
 
 
-def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules) -> Draft:
     captured = sharing.pipeline
     match edit:
         case SetArgument(node=node) | Remove(node=node) if read_config_field(current, edit) is not None:
