@@ -256,19 +256,15 @@ def _move_with_condition(draft: Draft, moved: ConditionalStatement, *, node: str
     statement, behind = statement_of(tree, call), statement_of(tree, anchor)
     assert statement is not None and behind is not None
     condition = next(one for one in tree.ancestors(call) if isinstance(one, cst.If))
-    code, file = tree.code, draft.sites[node].file
+    code = tree.code
     first, last = _start_with_comments(tree, statement), line_end(code, tree.end(statement.small))
     indentation = code[line_start(code, tree.start(behind.small)) : tree.start(behind.small)]
     at = line_end(code, tree.end(behind.small))
     newline = newline_of(code, at)
     heading = indentation + code[tree.start(condition) : tree.end(condition.test)].rstrip() + b":"
-    text = newline + heading + newline + code[first:last]
     alone = len(statement.block) == 1
     taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
-    ends = at + len(newline + heading + newline) + draft.sites[node].end - first
-    result = draft.splice(file, [Splice(at, at, text), taken])
-    above = taken.end - taken.start if taken.start < at else 0
-    return result.with_site(node, CallSite(file, ends - above))
+    return _move_lines(draft, node, (first, last), at=at, heading=newline + heading + newline, taken=taken)
 
 
 def _if_removal(tree: SyntaxTree, condition: cst.If) -> Splice:
@@ -292,18 +288,29 @@ def _start_with_comments(tree: SyntaxTree, statement: Statement) -> int:
 
 def _move_line(draft: Draft, tree: SyntaxTree, *, node: str, moved: Statement, behind: Statement) -> Draft:
     """Moves `x = x.method(...)`, with the comments directly above it, to the line after `behind`."""
-    code, site = draft.codes[draft.sites[node].file], draft.sites[node]
-    first = _start_with_comments(tree, moved)
+    code = tree.code
+    first, last = _start_with_comments(tree, moved), line_end(code, tree.end(moved.small))
     taken = replace(removal_splice(tree, moved), start=first)
-    piece = code[first : line_end(code, tree.end(moved.small))]
     at = line_end(code, tree.end(behind.small))
-    newline = newline_of(code, at)
-    if taken.end == len(code) and line_end(code, tree.end(moved.small)) == len(code):
+    if taken.end == len(code) == last:
         # The file ended without a newline and must still do so.
         taken = replace(taken, start=first - 1 - (code[first - 2 : first] == b"\r\n"))
-    result = draft.splice(site.file, [Splice(at, at, newline + piece), taken])
+    return _move_lines(draft, node, (first, last), at=at, heading=newline_of(code, at), taken=taken)
+
+
+def _move_lines(draft: Draft, node: str, lines: tuple[int, int], *, at: int, heading: bytes, taken: Splice) -> Draft:
+    """Moves the lines that hold the call of `node`.
+
+    Args:
+        lines: offsets at which they begin and end.
+        at: the offset that they move to, behind `heading`.
+        taken: the change that removes them.
+    """
+    (first, last), site = lines, draft.sites[node]
+    moved = heading + draft.codes[site.file][first:last]
     removed_above = taken.end - taken.start if taken.start < at else 0
-    return result.with_site(node, CallSite(site.file, at - removed_above + len(newline) + site.end - first))
+    end = at - removed_above + len(heading) + site.end - first
+    return draft.splice(site.file, [Splice(at, at, moved), taken]).with_site(node, CallSite(site.file, end))
 
 
 @dataclass(frozen=True)

@@ -414,15 +414,15 @@ def _dataset_step(
         branches = step.value.body, step.value.orelse
         kept = [one for one in branches if isinstance(one, cst.Name) and one.value == name]
         calls = [one for one in branches if isinstance(one, cst.Call)]
-        continued = [one for one in calls if _only_appends(draft, tree, one, name)]
+        continued = [one for one in calls if _chain_only_appends(draft, tree, one, name)]
         if len(kept) == len(calls) == 1 and (continued or may_pass_unmet):
             return step
-    if isinstance(step.value, cst.Call) and reads == 1 and _only_appends(draft, tree, step.value, name):
+    if isinstance(step.value, cst.Call) and reads == 1 and _chain_only_appends(draft, tree, step.value, name):
         return step
     raise refused
 
 
-def _only_appends(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool:
+def _chain_only_appends(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool:
     """Whether a chain that begins with the name, or a call that gets it, only appends recorded operators."""
     given = dataset_argument(tree, value, name)
     if given is not None and only_appends(draft, tree, value, given):

@@ -230,12 +230,7 @@ def _map_function(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.Functi
 
 
 def _body_statements(function: cst.FunctionDef, cut: FunctionSplit) -> list[cst.BaseStatement]:
-    """Returns the statements of the function's body; the cut lies between two of them.
-
-    Raises:
-        CannotExpress: the cut lies inside a statement, statements share a line, or the first part may return early,
-            yields, or binds names outside of the function.
-    """
+    """Returns the statements of the function's body; the cut lies between two of them."""
     name = function.name.value
     if cut.statement is None:
         raise CannotExpress(f"The split position in {name} is inside a statement.")

@@ -226,11 +226,7 @@ def _is_plain(value: cst.BaseExpression) -> bool:
 
 
 def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
-    """Refuses names bound in the body of a class, which functions within that body cannot see.
-
-    Raises:
-        CannotExpress: the expression reads such a variable.
-    """
+    """Refuses names bound in the body of a class, which functions within that body cannot see."""
     scope = tree.scope(value)
     if not isinstance(scope, ClassScope):
         return

@@ -51,11 +51,7 @@ def replace_operator(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> 
 def _name_arguments(
     tree: SyntaxTree, call: cst.Call, before: tuple[str, ...], now: tuple[str, ...]
 ) -> Iterator[Splice]:
-    """Yields the changes that pass arguments by name which another method has at another position.
-
-    Raises:
-        CannotExpress: the other method does not have an argument.
-    """
+    """Yields the changes that pass arguments by name which another method has at another position."""
     by_name = False
     for position, argument in enumerate(method_arguments(tree, call)):
         if argument.star:

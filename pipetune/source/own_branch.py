@@ -61,11 +61,7 @@ def move_into_own_branch(draft: Draft, edit: Move, current: Pipeline) -> Draft:
 
 
 def _passed_operators(edit: Move, current: Pipeline) -> list[Node]:
-    """Returns the operators that the moved one passes, nearest first.
-
-    Raises:
-        CannotExpress: their calls must not be written twice.
-    """
+    """Returns the operators that the moved one passes, nearest first."""
     passed: list[Node] = []
     node = current[edit.node]
     while len(node.inputs) == 1 and node.inputs[0] != edit.after:
