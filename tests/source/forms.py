@@ -195,8 +195,8 @@ def dataset(by):
 
 fit(dataset(255.0))
 #+
-    preprocess = make_scale(by)
-        .map(lambda *batch: tf.vectorized_map(lambda row: preprocess(*row), batch))
+    make_scale_by = make_scale(by)
+        .map(lambda *batch: tf.vectorized_map(lambda row: make_scale_by(*row), batch))
 
 #: a function out of a dictionary | vectorized map
 def scale(x):
