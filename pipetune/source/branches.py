@@ -10,7 +10,8 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import ArraySelection
 from pipetune.source.call_arguments import arguments_by_name, tensorflow_text
-from pipetune.source.draft import Draft, Splice
+from pipetune.source.chain import MIN_LINE_WIDTH
+from pipetune.source.draft import Draft, Splice, spliced
 from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
 from pipetune.source.side_effects import is_builtin_without_effects
 from pipetune.source.source_files import BYTE_ORDER_MARK, line_end, line_start, newline_of
@@ -29,7 +30,7 @@ from pipetune.source.user_functions import definition_of
 
 _PARAMETERS = {"condition": "pred", "x": "true_fn", "y": "false_fn"}
 """Parameters of `tf.where`, and of `tf.cond` in its place."""
-_SHORT_LINE, _LONG_LINE = 88, 120  # a line may be as long as the longest of its file, within these limits
+_LONGEST_LINE = 120  # a line may be as long as the longest of its file, up to this
 
 
 def select_by_branch(draft: Draft, node: str, selections: Sequence[ArraySelection]) -> Draft:
@@ -209,12 +210,9 @@ class _Branches:
         return self._replace(self._tree.whole_span(code), {one: self._text(one) for one in self._outermost(code)})
 
     def _replace(self, span: tuple[int, int], texts: dict[cst.CSTNode, str]) -> str:
-        """Returns the text of a span, where `texts` stand in place of some nodes, in their order."""
-        at, pieces = span[0], []
-        for node, text in texts.items():
-            pieces += [self._tree.code[at : self._tree.start(node)].decode(), text]
-            at = self._tree.end(node)
-        return "".join((*pieces, self._tree.code[at : span[1]].decode()))
+        """Returns the text of a span, where `texts` stand in place of some nodes."""
+        changes = [Splice(self._tree.start(node), self._tree.end(node), text.encode()) for node, text in texts.items()]
+        return spliced(self._tree.code, changes, start=span[0], end=span[1]).decode()
 
     def _conditional(self, call: cst.Call) -> str:
         tree, given = self._tree, self._calls[call]
@@ -228,8 +226,8 @@ class _Branches:
             texts[argument] = f"{keyword}{start}{self._text(argument.value)}"
         text = self._replace((tree.start(call), tree.end(call)), {call.func: function, **texts})
         line = tree.code[line_start(tree.code, tree.start(call)) : line_end(tree.code, tree.end(call))].decode()
-        lengths = [len(one) for one in tree.code.decode().splitlines() if len(one) <= _LONG_LINE]
-        fits = len(line) - len(tree.text(call)) + len(text) <= max(_SHORT_LINE, *lengths)
+        lengths = [len(one) for one in tree.code.decode().splitlines() if len(one) <= _LONGEST_LINE]
+        fits = len(line) - len(tree.text(call)) + len(text) <= max(MIN_LINE_WIDTH, *lengths)
         if fits or "\n" in text or "\n" in line:
             return text
         indentation = line[: len(line) - len(line.lstrip())]

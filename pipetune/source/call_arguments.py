@@ -19,15 +19,8 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "apply": ("transformation_func",),
     "batch": ("batch_size", "drop_remainder", "num_parallel_calls", "deterministic"),
     "bucket_by_sequence_length": (
-        "element_length_func",
-        "bucket_boundaries",
-        "bucket_batch_sizes",
-        "padded_shapes",
-        "padding_values",
-        "pad_to_bucket_boundary",
-        "no_padding",
-        "drop_remainder",
-    ),
+        "element_length_func", "bucket_boundaries", "bucket_batch_sizes", "padded_shapes", "padding_values",
+        "pad_to_bucket_boundary", "no_padding", "drop_remainder"),
     "cache": ("filename",),
     "concatenate": ("dataset",),
     "enumerate": ("start",),
@@ -55,31 +48,16 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "unique": (),
     "window": ("size", "shift", "stride", "drop_remainder"),
     "with_options": ("options",),
-}
+}  # fmt: skip
 """Methods of a dataset (TensorFlow 2.21, `Dataset` in dataset_ops.py); each also takes `name` last."""
 
 CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
     "CsvDataset": (
-        "filenames",
-        "record_defaults",
-        "compression_type",
-        "buffer_size",
-        "header",
-        "field_delim",
-        "use_quote_delim",
-        "na_value",
-        "select_cols",
-        "exclude_cols",
-    ),
+        "filenames", "record_defaults", "compression_type", "buffer_size", "header", "field_delim", "use_quote_delim",
+        "na_value", "select_cols", "exclude_cols"),
     "FixedLengthRecordDataset": (
-        "filenames",
-        "record_bytes",
-        "header_bytes",
-        "footer_bytes",
-        "buffer_size",
-        "compression_type",
-        "num_parallel_reads",
-    ),
+        "filenames", "record_bytes", "header_bytes", "footer_bytes", "buffer_size", "compression_type",
+        "num_parallel_reads"),
     "TFRecordDataset": ("filenames", "compression_type", "buffer_size", "num_parallel_reads"),
     "TextLineDataset": ("filenames", "compression_type", "buffer_size", "num_parallel_reads"),
     "choose_from_datasets": ("datasets", "choice_dataset", "stop_on_empty_dataset"),
@@ -91,43 +69,21 @@ CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
     "make_csv_dataset": ("file_pattern", "batch_size", "column_names", "column_defaults", "label_name"),
     "random": ("seed", "rerandomize_each_iteration"),
     "range": (),
-    "sample_from_datasets": (
-        "datasets",
-        "weights",
-        "seed",
-        "stop_on_empty_dataset",
-        "rerandomize_each_iteration",
-    ),
+    "sample_from_datasets": ("datasets", "weights", "seed", "stop_on_empty_dataset", "rerandomize_each_iteration"),
     "zip": (),
-}
+}  # fmt: skip
 """Calls that make a dataset and are not methods of one."""
 
 RETURNS_ONE_DATASET = frozenset(
-    {
-        *METHODS,
-        *CONSTRUCTORS,
-        "audio_dataset_from_directory",
-        "image_dataset_from_directory",
-        "text_dataset_from_directory",
-        "timeseries_dataset_from_array",
-    }
-)
+    {*METHODS, *CONSTRUCTORS, "audio_dataset_from_directory", "image_dataset_from_directory",
+     "text_dataset_from_directory", "timeseries_dataset_from_array"}
+)  # fmt: skip
 """Calls that return one dataset (two with `subset="both"`, see `call_moves.py`)."""
 
 TAKES_FUNCTION = frozenset(
-    {
-        "apply",
-        "bucket_by_sequence_length",
-        "filter",
-        "flat_map",
-        "group_by_window",
-        "interleave",
-        "map",
-        "rejection_resample",
-        "scan",
-        "take_while",
-    }
-)
+    {"apply", "bucket_by_sequence_length", "filter", "flat_map", "group_by_window", "interleave", "map",
+     "rejection_resample", "scan", "take_while"}
+)  # fmt: skip
 
 _AUTOTUNED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length"})
 
@@ -155,9 +111,7 @@ def write_value(tree: SyntaxTree, call: cst.Call, value: Value, *, op: str, name
     """Returns a value as source text at the place of `call`.
 
     Args:
-        tree: the file that contains `call`.
         call: the call that gets the value as an argument, or to which the call that gets it is appended.
-        value: the value.
         op, name: the operator and its argument; they determine whether -1 means AUTOTUNE.
     """
     if value == AUTOTUNE and not isinstance(value, bool) and autotuned(op, name):
@@ -171,10 +125,7 @@ def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value],
     """Returns `op(...)` with `arguments`, to be appended to `call`: the leading one by position, the others by name.
 
     Args:
-        tree: the file that contains `call`.
-        call: the call to append to.
         arguments: values by name; those that are None or a default are omitted.
-        op: the operator, which is also the name of the method.
 
     Raises:
         CannotExpress: the operator needs more than plain values, or is not known.
@@ -260,10 +211,10 @@ def _is_autotune(tree: SyntaxTree, assignment: BaseAssignment, *, before: int) -
     """Whether an assignment that ends at most at offset `before` binds a name to AUTOTUNE."""
     if not isinstance(assignment, Assignment):
         return False
-    statement = next((node for node in tree.ancestors(assignment.node) if isinstance(node, cst.Assign)), None)
-    if statement is None or tree.end(statement) > before:
+    value = tree.assigned_value(assignment)
+    if value is None or tree.end(value) > before:
         return False
-    names = assignment.scope.get_qualified_names_for(tree.text(statement.value))
+    names = assignment.scope.get_qualified_names_for(tree.text(value))
     return bool(names) and all(name.name in _AUTOTUNE and name.source is QualifiedNameSource.IMPORT for name in names)
 
 
@@ -381,11 +332,10 @@ def _excludes_name(tree: SyntaxTree, argument: cst.Arg, name: str) -> bool:
     assignment = tree.only_assignment(argument.value)
     if argument.star != "**" or not isinstance(assignment, Assignment):
         return False
-    made = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
     given = [tree.parent(access.node) for access in assignment.references]
-    if made is None or any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
+    if any(not isinstance(one, cst.Arg) or one.star != "**" for one in given):
         return False
-    match made.value:
+    match tree.assigned_value(assignment):  # None where the dict has two names, as in `options = more = {}`
         case cst.Dict(elements=elements):
             keys = [one.key for one in elements if isinstance(one, cst.DictElement)]
             texts = [key.evaluated_value for key in keys if isinstance(key, cst.SimpleString)]

@@ -18,6 +18,7 @@ from pipetune.source.chain import (
     next_chain_call,
     refuse_bindings,
     remove_link,
+    split_after,
     upstream_calls,
 )
 from pipetune.source.dataset_flow import (
@@ -31,7 +32,6 @@ from pipetune.source.dataset_flow import (
 )
 from pipetune.source.dataset_options import returns_one_dataset
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
-from pipetune.source.function_splitting import split_after
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import (
     Statement,
@@ -64,12 +64,6 @@ def refuse_inside_library(pipeline: Pipeline, node: str) -> None:
 
 def refuse_append(tree: SyntaxTree, call: cst.Call, pipeline: Pipeline, node: str) -> None:
     """Refuses to append to a call whose value is not the dataset that operator `node` makes.
-
-    Args:
-        tree: the file that contains `call`.
-        call: the call that makes `node`.
-        pipeline: the pipeline that contains `node`.
-        node: id of the operator.
 
     Raises:
         CannotExpress: a downstream operator is made by the same call, or the call may return more than a dataset.
@@ -141,8 +135,6 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     """Returns the draft with the call of `node` moved to directly after the call of `after`.
 
     Args:
-        node: id of the operator to move.
-        after: id of the operator it is to follow.
         current: the pipeline before the move.
 
     Raises:
@@ -264,19 +256,15 @@ def _move_with_condition(draft: Draft, moved: ConditionalStatement, *, node: str
     statement, behind = statement_of(tree, call), statement_of(tree, anchor)
     assert statement is not None and behind is not None
     condition = next(one for one in tree.ancestors(call) if isinstance(one, cst.If))
-    code, file = tree.code, draft.sites[node].file
+    code = tree.code
     first, last = _start_with_comments(tree, statement), line_end(code, tree.end(statement.small))
     indentation = code[line_start(code, tree.start(behind.small)) : tree.start(behind.small)]
     at = line_end(code, tree.end(behind.small))
     newline = newline_of(code, at)
     heading = indentation + code[tree.start(condition) : tree.end(condition.test)].rstrip() + b":"
-    text = newline + heading + newline + code[first:last]
     alone = len(statement.block) == 1
     taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
-    ends = at + len(newline + heading + newline) + draft.sites[node].end - first
-    result = draft.splice(file, [Splice(at, at, text), taken])
-    above = taken.end - taken.start if taken.start < at else 0
-    return result.with_site(node, CallSite(file, ends - above))
+    return _move_lines(draft, node, (first, last), at=at, heading=newline + heading + newline, taken=taken)
 
 
 def _if_removal(tree: SyntaxTree, condition: cst.If) -> Splice:
@@ -300,18 +288,29 @@ def _start_with_comments(tree: SyntaxTree, statement: Statement) -> int:
 
 def _move_line(draft: Draft, tree: SyntaxTree, *, node: str, moved: Statement, behind: Statement) -> Draft:
     """Moves `x = x.method(...)`, with the comments directly above it, to the line after `behind`."""
-    code, site = draft.codes[draft.sites[node].file], draft.sites[node]
-    first = _start_with_comments(tree, moved)
+    code = tree.code
+    first, last = _start_with_comments(tree, moved), line_end(code, tree.end(moved.small))
     taken = replace(removal_splice(tree, moved), start=first)
-    piece = code[first : line_end(code, tree.end(moved.small))]
     at = line_end(code, tree.end(behind.small))
-    newline = newline_of(code, at)
-    if taken.end == len(code) and line_end(code, tree.end(moved.small)) == len(code):
+    if taken.end == len(code) == last:
         # The file ended without a newline and must still do so.
         taken = replace(taken, start=first - 1 - (code[first - 2 : first] == b"\r\n"))
-    result = draft.splice(site.file, [Splice(at, at, newline + piece), taken])
+    return _move_lines(draft, node, (first, last), at=at, heading=newline_of(code, at), taken=taken)
+
+
+def _move_lines(draft: Draft, node: str, lines: tuple[int, int], *, at: int, heading: bytes, taken: Splice) -> Draft:
+    """Moves the lines that hold the call of `node`.
+
+    Args:
+        lines: offsets at which they begin and end.
+        at: the offset that they move to, behind `heading`.
+        taken: the change that removes them.
+    """
+    (first, last), site = lines, draft.sites[node]
+    moved = heading + draft.codes[site.file][first:last]
     removed_above = taken.end - taken.start if taken.start < at else 0
-    return result.with_site(node, CallSite(site.file, at - removed_above + len(newline) + site.end - first))
+    end = at - removed_above + len(heading) + site.end - first
+    return draft.splice(site.file, [Splice(at, at, moved), taken]).with_site(node, CallSite(site.file, end))
 
 
 @dataclass(frozen=True)
@@ -325,10 +324,6 @@ class FunctionCrossing:
 
 def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) -> FunctionCrossing | None:
     """Returns the calls that stand for two operators in the innermost function on both call stacks.
-
-    Args:
-        node: id of the operator that moves.
-        after: id of the operator that it moves behind.
 
     Returns:
         None if the calls of both operators are in the same function, reached by the same calls.
@@ -375,10 +370,7 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
     """Refuses if the call `level` frames around an operator does not return the dataset that the operator outputs.
 
     Args:
-        draft: the source files.
-        node: id of the operator.
         level: 0 for the operator's own call, 1 for the innermost call around it.
-        current: the pipeline that the draft builds.
 
     Raises:
         CannotExpress: the functions in between process the dataset further, or return more than it.

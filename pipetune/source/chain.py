@@ -1,4 +1,4 @@
-"""Method chains: their links, their line breaks, and how a link is inserted or removed."""
+"""Method chains: their links and line breaks, how a link is inserted or removed, and a chain split into statements."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import CONSTRUCTORS, is_unbound, method_arguments, receiver_of
-from pipetune.source.draft import CallSite, Draft, Splice
+from pipetune.source.call_arguments import CONSTRUCTORS, METHODS, is_unbound, method_arguments, receiver_of
+from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.source_files import NEWLINE, line_end, line_start, newline_of
-from pipetune.source.statements import Statement, statement_of
+from pipetune.source.statements import Statement, statement_of, variable_names
 from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within
 
 MIN_LINE_WIDTH = 88
@@ -140,8 +140,6 @@ def insert_link(
     """Returns the draft with `.text` appended to the call of `anchor`, as the call of `node`.
 
     Args:
-        anchor: id of the operator whose call is appended to.
-        node: id of the operator that the new call builds.
         text: `method(...)`, without the dot.
         own_lines: the complete lines to use if the link gets lines of its own, and the offset in them where the call
             ends.
@@ -158,7 +156,13 @@ def insert_link(
         new, ends = own_lines
     elif not (style.before or style.after):
         statement = statement_of(tree, call)
-        if statement is not None and _too_long(tree, statement, call, extra=len(new)):
+        if (
+            statement is not None
+            and statement.alone_on_line
+            and statement.name is not None
+            and statement.value is call
+            and _exceeds_other_lines(tree, statement, extra=len(new))
+        ):
             start, at = line_start(tree.code, tree.start(statement.small)), line_end(tree.code, at)
             indentation = tree.code[start : tree.start(statement.small)]
             new = newline_of(tree.code, at) + indentation + f"{statement.name} = {statement.name}".encode() + new
@@ -166,13 +170,12 @@ def insert_link(
     return draft.splice(site.file, [Splice(at, at, new)]).with_site(node, CallSite(site.file, at + ends))
 
 
-def _too_long(tree: SyntaxTree, statement: Statement, call: cst.Call, *, extra: int) -> bool:
-    """Whether a link of `extra` bytes should become a statement of its own after `name = <call>` on one line."""
-    if not statement.alone_on_line or statement.name is None or statement.value is not call:
-        return False
-    lines = [len(line.decode()) for line in NEWLINE.split(tree.code)]
+def _exceeds_other_lines(tree: SyntaxTree, statement: Statement, *, extra: int = 0) -> bool:
+    """Whether a statement on one line, `extra` bytes longer, is longer than every other line may be."""
     first, last = tree.line(tree.start(statement.small)), tree.line(tree.end(statement.small))
-    return first == last and lines[first - 1] + extra > max(MIN_LINE_WIDTH, *lines)
+    lengths = [len(line.decode()) for line in NEWLINE.split(tree.code)]
+    own = lengths.pop(first - 1)
+    return first == last and own + extra > max([MIN_LINE_WIDTH, *lengths])
 
 
 def lines_of_link(tree: SyntaxTree, link: ChainLink) -> tuple[bytes, int] | None:
@@ -219,3 +222,88 @@ def refuse_bindings(call: cst.Call) -> None:
 def drop_site(draft: Draft, node: str) -> Draft:
     """Returns the draft without a site for `node`."""
     return replace(draft, sites={name: site for name, site in draft.sites.items() if name != node})
+
+
+def split_after(draft: Draft, node: str, *, name: str) -> Draft:
+    """Returns the draft in which the chain up to the call of `node` is assigned to `name` in its own statement.
+
+    `return ds.shuffle(9).batch(2)` becomes `ds = ds.shuffle(9).batch(2)` and `return ds`.
+
+    Raises:
+        CannotExpress: the statement continues over several lines after the call, does more than make the dataset, or
+            uses `name` for something else.
+    """
+    tree, call = draft.find(node)
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone_on_line:
+        raise CannotExpress("The call is not in a statement that is alone on its line.")
+    top = last_chain_call(tree, call)
+    if statement.value is not top:
+        raise CannotExpress("The statement does more than build the dataset.")
+    if top is call and statement.name == name:
+        return draft
+    code = tree.code
+    start, end = tree.start(statement.small), tree.end(statement.small)
+    begins, _ = tree.whole_span(top)
+    if top is not call and (top.lpar or b"\n" in code[begins:end] or b"\r" in code[begins:end]):
+        raise CannotExpress("The statement continues on further lines after the call.")
+    if not isinstance(statement.small, cst.Return | cst.Assign | cst.AnnAssign | cst.Expr):
+        raise CannotExpress("The statement does more than build the dataset.")
+    if not _can_hold_dataset(tree, statement, top, name):
+        raise CannotExpress(f"{name} is also used for something else, inside or outside of the statement.")
+    indentation = code[line_start(code, start) : start]
+    rest = b"" if top is call else code[tree.end(call) : end]
+    again = newline_of(code, end) + indentation + code[start:begins] + name.encode() + rest
+    splices = [Splice(start, begins, f"{name} = ".encode())]
+    splices.append(Splice(end if top is call else tree.end(call), end, again))
+    return draft.splice(draft.sites[node].file, splices)
+
+
+def split_long_statement(draft: Draft, node: str) -> Draft:
+    """Returns the draft in which the call of `node` has its own statement if its line has become too long."""
+    if node not in draft.sites:
+        return draft
+    tree, call = draft.find(node)
+    statement = statement_of(tree, call)
+    if statement is None or not statement.alone_on_line or called_name(call) not in METHODS:
+        return draft
+    top = last_chain_call(tree, call)
+    name = _dataset_name(tree, statement, top)
+    if name is None or statement.value is not top or top.lpar or not _exceeds_other_lines(tree, statement):
+        return draft
+    if not _can_hold_dataset(tree, statement, top, name):
+        return draft
+    code, link = tree.code, link_of(tree, call)
+    start, begins, ends = tree.start(statement.small), tree.start(top), tree.end(top)
+    if link.unbound is not None:
+        return draft
+    heading, again = code[start:begins], name.encode() + b" = " + name.encode()
+    line = newline_of(code, ends) + code[line_start(code, start) : start]
+    goes_on = link.end < ends
+    splices = []
+    if code[begins : link.dot] != name.encode():
+        splices.append(Splice(start, begins, name.encode() + b" = "))
+        splices.append(Splice(link.dot, link.dot, line + (again if goes_on else heading + name.encode())))
+    elif goes_on:
+        splices.append(Splice(start, begins, name.encode() + b" = "))
+    if goes_on:
+        splices.append(Splice(link.end, link.end, line + heading + name.encode()))
+    return draft.splice(draft.sites[node].file, splices)
+
+
+def _dataset_name(tree: SyntaxTree, statement: Statement, top: cst.Call) -> str | None:
+    """Returns the name that holds the dataset: the target of an assignment, or the name that a return begins with."""
+    if isinstance(statement.small, cst.Assign):
+        return statement.name
+    root = chain_root(tree, top)
+    return root.value if isinstance(statement.small, cst.Return) and isinstance(root, cst.Name) else None
+
+
+def _can_hold_dataset(tree: SyntaxTree, statement: Statement, top: cst.Call, name: str) -> bool:
+    """Whether `name` can hold the dataset in between: a local variable, read only where the chain begins."""
+    root = chain_root(tree, top)
+    begins = isinstance(root, cst.Name) and root.value == name
+    reads = variable_names(statement.small).count(name) - (statement.name == name)
+    scope = tree.scope(top)
+    local = scope is not None and all(one.scope is scope for one in scope[name])
+    return reads == int(begins) and local

@@ -36,8 +36,6 @@ def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: 
     else reads it in between: no other statement, and no method of the same object called in an argument.
 
     Args:
-        upper: the earlier statement.
-        lower: the later statement.
         first: the call in the earlier statement; its chain may start with something other than the attribute.
     """
     target = upper.target
@@ -245,8 +243,6 @@ def conditional_move(
     """Returns the condition that a call is under, if both can move out of its block together; else None.
 
     Args:
-        draft: the source files.
-        tree: the file that contains both calls.
         call: the call to move.
         anchor: the call at the new place.
 
@@ -289,8 +285,6 @@ def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Sta
     A move between the statements is safe only if they are met.
 
     Args:
-        draft: the source files.
-        tree: the file that contains the statements.
         here, there: two statements of one block, in any order.
     """
     upper, lower = sorted((here, there), key=lambda statement: tree.start(statement.small))
@@ -420,15 +414,15 @@ def _dataset_step(
         branches = step.value.body, step.value.orelse
         kept = [one for one in branches if isinstance(one, cst.Name) and one.value == name]
         calls = [one for one in branches if isinstance(one, cst.Call)]
-        continued = [one for one in calls if _only_appends(draft, tree, one, name)]
+        continued = [one for one in calls if _chain_only_appends(draft, tree, one, name)]
         if len(kept) == len(calls) == 1 and (continued or may_pass_unmet):
             return step
-    if isinstance(step.value, cst.Call) and reads == 1 and _only_appends(draft, tree, step.value, name):
+    if isinstance(step.value, cst.Call) and reads == 1 and _chain_only_appends(draft, tree, step.value, name):
         return step
     raise refused
 
 
-def _only_appends(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool:
+def _chain_only_appends(draft: Draft, tree: SyntaxTree, value: cst.Call, name: str) -> bool:
     """Whether a chain that begins with the name, or a call that gets it, only appends recorded operators."""
     given = dataset_argument(tree, value, name)
     if given is not None and only_appends(draft, tree, value, given):

@@ -160,8 +160,7 @@ def _read_config_call(tree: SyntaxTree, value: cst.BaseExpression) -> cst.Call:
         return value
     assignment = tree.only_assignment(value)
     if isinstance(assignment, Assignment):
-        statement = next((one for one in tree.ancestors(assignment.node) if isinstance(one, cst.Assign)), None)
-        made = statement.value if statement is not None and len(statement.targets) == 1 else None
+        made = tree.assigned_value(assignment)
         if isinstance(made, cst.Call) and called_name(made) == _CLASS:
             if len(assignment.references) > 1:
                 raise CannotExpress(f"{assignment.name} is used in several places, which would all be changed.")

@@ -1,15 +1,15 @@
-"""The source files while a plan is written into them: locating calls, splicing text, writing several files at once."""
+"""The source files while a plan is written into them: locating calls, splicing text, following calls that move."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline, SourceLocation, Value
-from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
+from pipetune.source.source_files import BYTE_ORDER_MARK, line_starts, read_source
 from pipetune.source.syntax_tree import SyntaxTree, parse
 
 _STATEMENTS: tuple[type[cst.CSTNode], ...] = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
@@ -79,6 +79,15 @@ class Splice:
     start: int
     end: int
     new: bytes
+
+
+def spliced(code: bytes, splices: Iterable[Splice], *, start: int = 0, end: int | None = None) -> bytes:
+    """Returns the text from `start` to `end` with the changes in it; those at one place stay in their order."""
+    pieces, at = [], start
+    for splice in sorted(splices, key=lambda splice: splice.start):
+        pieces += [code[at : splice.start], splice.new]
+        at = splice.end
+    return b"".join((*pieces, code[at:end]))
 
 
 @dataclass(frozen=True)
@@ -164,13 +173,8 @@ class Draft:
 
     def splice(self, file: str, splices: Iterable[Splice]) -> Draft:
         """Returns the draft after replacing parts of one file; sites inside a replaced part are dropped."""
-        ordered = sorted(splices, key=lambda splice: splice.start)
-        code = self.codes[file]
-        pieces, at = [], 0
-        for splice in ordered:
-            pieces += [code[at : splice.start], splice.new]
-            at = splice.end
-        return self.with_code(file, b"".join((*pieces, code[at:])), lambda end: _shift(end, ordered))
+        changes = list(splices)
+        return self.with_code(file, spliced(self.codes[file], changes), lambda end: _shift(end, changes))
 
     def with_code(self, file: str, code: bytes, moved: Callable[[int], int | None]) -> Draft:
         """Returns the draft with another text of a file; the sites in it move.
@@ -267,3 +271,76 @@ def _site(draft: Draft, call: SourceLocation) -> tuple[Draft, CallSite]:
         return draft, CallSite(call.file, draft.tree(call.file).offset(call.end_line, call.end_column))
     except CannotExpress:
         return draft, CallSite(call.file, -1)
+
+
+_REMOVED = -1  # the line and column of a call that is no longer there
+
+
+def tracking(draft: Draft, pipelines: Iterable[Pipeline]) -> Draft:
+    """Returns the draft, before any edit, that keeps track of the calls of these pipelines in its files."""
+    starts = {file: line_starts(code) for file, code in draft.codes.items()}
+    sites = (
+        CallSite(place.file, starts[place.file][place.end_line - 1] + place.end_column)
+        for pipeline in pipelines
+        for place in locations(pipeline)
+        if place.file in starts and 0 < place.end_line <= len(starts[place.file])
+    )
+    return replace(draft, tracked={site: site for site in sites})
+
+
+def relocated(pipeline: Pipeline, files: Mapping[str, tuple[str, str]], moved: Mapping[CallSite, CallSite]) -> Pipeline:
+    """Returns a captured pipeline with the locations that its calls have after the files were changed.
+
+    An operator whose call was removed, moved or written anew by the change has no location.
+
+    Args:
+        pipeline: as it was captured.
+        files: path -> captured text, changed text.
+        moved: where the calls are now, by where they were captured: `Emission.moved`.
+    """
+    starts = {path: tuple(line_starts(_bytes(text)) for text in texts) for path, texts in files.items()}
+
+    def now(place: SourceLocation) -> SourceLocation | None:
+        if place.file not in starts:
+            return place
+        before, after = starts[place.file]
+        if not place.exact or not 0 < place.end_line <= len(before):
+            return None
+        site = moved.get(CallSite(place.file, before[place.end_line - 1] + place.end_column))
+        if site is None or site.end < 0:
+            return None
+        line = max(number for number, start in enumerate(after, 1) if start <= site.end)
+        return replace(
+            place,
+            line=place.line + line - place.end_line,
+            end_line=line,
+            end_column=site.end - after[line - 1],
+        )
+
+    def stack(calls: tuple[SourceLocation, ...]) -> tuple[SourceLocation, ...]:
+        return tuple(now(one) or replace(one, end_line=_REMOVED, end_column=_REMOVED) for one in calls)
+
+    nodes = tuple(
+        replace(
+            node,
+            location=now(node.location) if node.location is not None else None,
+            calls=stack(node.calls),
+            other_calls=tuple(map(stack, node.other_calls)),
+        )
+        for node in pipeline
+    )
+    return replace(pipeline, nodes=nodes)
+
+
+def locations(pipeline: Pipeline) -> Iterator[SourceLocation]:
+    """Yields the calls that built a pipeline and those around them, with repetitions."""
+    for node in pipeline:
+        if node.location is not None:
+            yield node.location
+        yield from node.calls
+        for stack in node.other_calls:
+            yield from stack
+
+
+def _bytes(text: str) -> bytes:
+    return text.removeprefix(BYTE_ORDER_MARK).encode()

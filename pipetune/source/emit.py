@@ -30,21 +30,20 @@ from pipetune.core.storage import read_config_field
 from pipetune.source.branches import select_by_branch
 from pipetune.source.call_arguments import set_argument, write_call, write_value
 from pipetune.source.call_moves import move, moves_with_condition, refuse_append, refuse_inside_library, remove
-from pipetune.source.chain import insert_link
+from pipetune.source.chain import insert_link, split_long_statement
 from pipetune.source.dataset_options import manual_hint, set_option, set_read_config
-from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft
-from pipetune.source.function_splitting import split_function, split_long_statement
+from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft, relocated, tracking
+from pipetune.source.function_splitting import split_function
 from pipetune.source.function_variants import fuse, gets_components, use_parse_example, vectorize
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
-from pipetune.source.map_functions import replace_operator, restrict_to_choice
+from pipetune.source.map_functions import restrict_to_choice
+from pipetune.source.operator_replacement import replace_operator
 from pipetune.source.own_branch import move_into_own_branch
-from pipetune.source.padded_batches import write_padded_shapes
 from pipetune.source.python_functions import call_with_arrays
-from pipetune.source.relocation import relocated, tracking
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
-    SharedCalls,
+    SharingRules,
     excess_change,
     express_after_helper,
     express_before_consumer,
@@ -100,7 +99,7 @@ def emit(
 
     untouched = open_draft(pipeline, remembering)
     draft = tracking(untouched, [pipeline, *other_pipelines])
-    sharing = SharedCalls(pipeline, other_pipelines, callers=Callers(untouched, [pipeline, *other_pipelines]))
+    sharing = SharingRules(pipeline, other_pipelines, callers=Callers(untouched, [pipeline, *other_pipelines]))
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: list[Rejection] = []
@@ -163,7 +162,7 @@ def _write_rewrite(
     rewrite: Rewrite,
     current: Pipeline,
     *,
-    sharing: SharedCalls,
+    sharing: SharingRules,
     may_share: Callable[[Rewrite], bool] | None,
 ) -> Draft:
     """Returns the draft with the rewrite, written where it affects this dataset only.
@@ -183,8 +182,7 @@ def _write_rewrite(
                 raise
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
         touched = _affected_operators(rewrite, current, sharing)
-        callers = sharing.callers
-        run = callers is None or not any(callers.unrecorded_builder_reference(node) for node in touched)
+        run = not any(sharing.callers.unrecorded_builder_reference(node) for node in touched)
         if run and may_share is not None and may_share(rewrite):
             return for_all
         try:
@@ -195,7 +193,7 @@ def _write_rewrite(
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
 
 
-def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharedCalls) -> list[Node]:
+def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharingRules) -> list[Node]:
     """Returns the captured operators whose calls a rewrite changes or appends to."""
     found: dict[str, Node] = {}
     for edit in rewrite.edits:
@@ -206,10 +204,10 @@ def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharedCall
 
 
 def _write_with_parameter(
-    before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: SharedCalls
+    before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: SharingRules
 ) -> Draft:
     """Returns the draft in which a parameter of the functions shared with other datasets enables the rewrite."""
-    passages = []
+    call_paths = []
     for node in touched:
         if node.id in before.exclusive or node.id not in before.sites:
             continue
@@ -217,16 +215,16 @@ def _write_with_parameter(
         if level and node.id in before.moved_beside:
             raise CannotExpress("A call was moved before, and is not where the other datasets pass it.")
         if level:
-            passages.append(CallPath(before.sites[node.id], before.call_stacks[node.id][:level]))
-    if not passages:
+            call_paths.append(CallPath(before.sites[node.id], before.call_stacks[node.id][:level]))
+    if not call_paths:
         raise CannotExpress("No call builds only this dataset.")
     name = rewrite.rule.replace("-", "_")
-    draft = add_switch_parameter(before, after, passages, name=name)
+    draft = add_switch_parameter(before, after, call_paths, name=name)
     _refuse_broken(draft, before)
     return draft.with_note(f"The same function builds other datasets: the new parameter {name} leaves them unchanged.")
 
 
-def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: SharingRules) -> Draft:
     before, first = draft, current
     for edit in rewrite.edits:
         anchor = _captured_anchor(current, edit, sharing.pipeline)
@@ -251,7 +249,7 @@ def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: 
     return draft
 
 
-def _restrict_to_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: SharedCalls) -> Draft:
+def _restrict_to_conditions(before: Draft, after: Draft, rewrite: Rewrite, sharing: SharingRules) -> Draft:
     """Returns the draft with changes restricted to the conditions under which they are known to be correct.
 
     Maps of `f if training else g` are changed only if the function that ran is chosen: called on batches, the other one
@@ -284,7 +282,7 @@ def _refuse_broken(draft: Draft, before: Draft) -> None:
 
 
 def _write_beside_shared_call(
-    draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: SharedCalls, shared: SharedCall
+    draft: Draft, rewrite: Rewrite, edit: Edit, current: Pipeline, *, sharing: SharingRules, shared: SharedCall
 ) -> Draft:
     """Returns the draft with the edit written where it affects this dataset only; raises `shared` if that fails."""
     if not isinstance(edit, Insert | Move):
@@ -304,7 +302,7 @@ def _write_beside_shared_call(
     raise shared
 
 
-def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules) -> Draft:
     captured = sharing.pipeline
     match edit:
         case SetArgument(node=node) | Remove(node=node) if read_config_field(current, edit) is not None:
@@ -372,25 +370,13 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharedCalls)
             return gather_rows(draft, edit, spec=current[node].element_spec, window=window)
         case ReplaceOperator(node=node):
             refuse_inside_library(current, node)
-            return replace_operator(draft, edit, _new_arguments(draft, edit, current))
+            return replace_operator(draft, edit, current)
         case SetOption(name=name, value=value) if current.options.get(name) == value:
             return draft  # already set by another rewrite, or by the script
         case SetOption(name=name, value=value):
             tree, call = draft.find(current.output.id)
             refuse_append(tree, call, current, current.output.id)
             return set_option(draft, output=current.output.id, name=name, value=value)
-
-
-def _new_arguments(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> dict[str, str]:
-    """Returns the arguments that the operator did not have, as source text."""
-    position = draft.lookup_position(edit.node)
-    new: dict[str, str] = {}
-    for name, value in edit.arguments.items():
-        if name == "padded_shapes":
-            new[name] = write_padded_shapes(draft, edit, current)
-        elif value is not None and current[edit.node].arguments.get(name) != value:
-            new[name] = write_value(*position, value, op=edit.op, name=name)
-    return new
 
 
 def _gets_components(node: str, current: Pipeline, captured: Pipeline) -> bool:

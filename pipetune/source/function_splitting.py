@@ -14,13 +14,11 @@ import libcst as cst
 from pipetune.core.edits import SplitFunction
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionSplit
-from pipetune.source.call_arguments import METHODS
-from pipetune.source.chain import MIN_LINE_WIDTH, break_before, chain_root, last_chain_call, link_of
-from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.chain import break_before, link_of
+from pipetune.source.draft import CallSite, Draft, Splice, spliced
 from pipetune.source.map_functions import map_function_argument, plain_parameters
-from pipetune.source.source_files import NEWLINE, line_start, newline_of
+from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
-    Statement,
     bound_names,
     is_self_assignment,
     last_line_end,
@@ -31,98 +29,6 @@ from pipetune.source.statements import (
 )
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import definition_of, text_of
-
-
-def split_after(draft: Draft, node: str, *, name: str) -> Draft:
-    """Returns the draft in which the chain up to the call of `node` is assigned to `name` in its own statement.
-
-    `return ds.shuffle(9).batch(2)` becomes `ds = ds.shuffle(9).batch(2)` and `return ds`.
-
-    Raises:
-        CannotExpress: the statement continues over several lines after the call, does more than make the dataset, or
-            uses `name` for something else.
-    """
-    tree, call = draft.find(node)
-    statement = statement_of(tree, call)
-    if statement is None or not statement.alone_on_line:
-        raise CannotExpress("The call is not in a statement that is alone on its line.")
-    top = last_chain_call(tree, call)
-    if statement.value is not top:
-        raise CannotExpress("The statement does more than build the dataset.")
-    if top is call and statement.name == name:
-        return draft
-    code = tree.code
-    start, end = tree.start(statement.small), tree.end(statement.small)
-    begins, _ = tree.whole_span(top)
-    if top is not call and (top.lpar or b"\n" in code[begins:end] or b"\r" in code[begins:end]):
-        raise CannotExpress("The statement continues on further lines after the call.")
-    if not isinstance(statement.small, cst.Return | cst.Assign | cst.AnnAssign | cst.Expr):
-        raise CannotExpress("The statement does more than build the dataset.")
-    if not _can_hold_dataset(tree, statement, top, name):
-        raise CannotExpress(f"{name} is also used for something else, inside or outside of the statement.")
-    indentation = code[line_start(code, start) : start]
-    rest = b"" if top is call else code[tree.end(call) : end]
-    again = newline_of(code, end) + indentation + code[start:begins] + name.encode() + rest
-    splices = [Splice(start, begins, f"{name} = ".encode())]
-    splices.append(Splice(end if top is call else tree.end(call), end, again))
-    return draft.splice(draft.sites[node].file, splices)
-
-
-def split_long_statement(draft: Draft, node: str) -> Draft:
-    """Returns the draft in which the call of `node` has its own statement if its line has become too long."""
-    if node not in draft.sites:
-        return draft
-    tree, call = draft.find(node)
-    statement = statement_of(tree, call)
-    if statement is None or not statement.alone_on_line or called_name(call) not in METHODS:
-        return draft
-    top = last_chain_call(tree, call)
-    name = _dataset_name(tree, statement, top)
-    if name is None or statement.value is not top or top.lpar or not _too_long(tree, statement):
-        return draft
-    if not _can_hold_dataset(tree, statement, top, name):
-        return draft
-    code, link = tree.code, link_of(tree, call)
-    start, begins, ends = tree.start(statement.small), tree.start(top), tree.end(top)
-    if link.unbound is not None:
-        return draft
-    heading, again = code[start:begins], name.encode() + b" = " + name.encode()
-    line = newline_of(code, ends) + code[line_start(code, start) : start]
-    goes_on = link.end < ends
-    splices = []
-    if code[begins : link.dot] != name.encode():
-        splices.append(Splice(start, begins, name.encode() + b" = "))
-        splices.append(Splice(link.dot, link.dot, line + (again if goes_on else heading + name.encode())))
-    elif goes_on:
-        splices.append(Splice(start, begins, name.encode() + b" = "))
-    if goes_on:
-        splices.append(Splice(link.end, link.end, line + heading + name.encode()))
-    return draft.splice(draft.sites[node].file, splices)
-
-
-def _dataset_name(tree: SyntaxTree, statement: Statement, top: cst.Call) -> str | None:
-    """Returns the name that holds the dataset: the target of an assignment, or the name that a return begins with."""
-    if isinstance(statement.small, cst.Assign):
-        return statement.name
-    root = chain_root(tree, top)
-    return root.value if isinstance(statement.small, cst.Return) and isinstance(root, cst.Name) else None
-
-
-def _can_hold_dataset(tree: SyntaxTree, statement: Statement, top: cst.Call, name: str) -> bool:
-    """Whether `name` can hold the dataset in between: a local variable, read only where the chain begins."""
-    root = chain_root(tree, top)
-    begins = isinstance(root, cst.Name) and root.value == name
-    reads = variable_names(statement.small).count(name) - (statement.name == name)
-    scope = tree.scope(top)
-    local = scope is not None and all(one.scope is scope for one in scope[name])
-    return reads == int(begins) and local
-
-
-def _too_long(tree: SyntaxTree, statement: Statement) -> bool:
-    first, last = tree.line(tree.start(statement.small)), tree.line(tree.end(statement.small))
-    lengths = [len(line.decode()) for line in NEWLINE.split(tree.code)]
-    own = lengths.pop(first - 1)
-    return first == last and own > max(MIN_LINE_WIDTH, *lengths)
 
 
 @dataclass(frozen=True)
@@ -143,10 +49,7 @@ def passed_values(
     holds.
 
     Args:
-        tree: the syntax tree of the file.
-        function: the function that is split.
         block: the statements of the function's body.
-        cut: where it is split.
 
     Raises:
         CannotExpress: the values may not correspond one to one to the tensors that the plan passes between the parts.
@@ -327,12 +230,7 @@ def _map_function(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.Functi
 
 
 def _body_statements(function: cst.FunctionDef, cut: FunctionSplit) -> list[cst.BaseStatement]:
-    """Returns the statements of the function's body; the cut lies between two of them.
-
-    Raises:
-        CannotExpress: the cut lies inside a statement, statements share a line, or the first part may return early,
-            yields, or binds names outside of the function.
-    """
+    """Returns the statements of the function's body; the cut lies between two of them."""
     name = function.name.value
     if cut.statement is None:
         raise CannotExpress(f"The split position in {name} is inside a statement.")
@@ -381,11 +279,8 @@ def _part_definitions(
     cut_at, end = (last_line_end(tree, block[at]) for at in (place - 1, -1))
     parameters = ", ".join(one.name for one in passed).encode()
     values = ", ".join(one.expression for one in passed).encode()
-    reads = sorted((tree.start(read), tree.end(read), one.name) for one in passed for read in one.reads)
-    rest, done = b"", cut_at
-    for begins, ends, parameter in reads:
-        rest, done = rest + code[done:begins] + parameter.encode(), ends
-    rest += code[done:end]
+    reads = [Splice(tree.start(read), tree.end(read), one.name.encode()) for one in passed for read in one.reads]
+    rest = spliced(code, reads, start=cut_at, end=end)
     head = b"def " + names[0].encode() + _signature_source(tree, function) + code[first:cut_at]
     tail = b"def " + names[1].encode() + b"(" + parameters + b"):" + newline + _BLANK_LINES.sub(b"", rest)
     gap = newline * (2 if indentation else 3) + indentation

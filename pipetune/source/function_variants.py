@@ -12,7 +12,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.source.call_arguments import add_argument, tensorflow_text
 from pipetune.source.chain import upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
-from pipetune.source.draft import Draft, Splice
+from pipetune.source.draft import Draft, Splice, spliced
 from pipetune.source.map_functions import (
     Callee,
     callee_of,
@@ -158,17 +158,14 @@ def _substitute_parameters(
     binds = any(nodes_within(function.body, *kinds))  # names of their own
     if binds or any(one.value in shadowed and one.value not in names for one in reads):
         return None
-    base, end_of_body = tree.whole_span(function.body)
-    code = tree.code[base:end_of_body]
-    changes = []
+    changes: list[Splice] = []
     for name, (text, is_name) in zip(names, arguments, strict=True):
         places = [one for one in reads if one.value == name]
         if not is_name and len(places) != 1:
             return None
-        changes += [(tree.start(one) - base, tree.end(one) - base, text) for one in places]
-    for start, end, text in sorted(changes, reverse=True):
-        code = code[:start] + text.encode() + code[end:]
-    return code.decode()
+        changes += [Splice(tree.start(one), tree.end(one), text.encode()) for one in places]
+    start, end = tree.whole_span(function.body)
+    return spliced(tree.code, changes, start=start, end=end).decode()
 
 
 def _parenthesized_text(tree: SyntaxTree, value: cst.BaseExpression) -> str:

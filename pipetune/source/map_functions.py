@@ -1,4 +1,4 @@
-"""The function passed to `map`, how a function that replaces it is written, and methods replaced by others."""
+"""The function passed to `map`, how a function that replaces it is written, and functions that a patch adds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst.metadata import ClassScope
 
-from pipetune.core.edits import ReplaceOperator
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import method_arguments, parameters, set_argument
-from pipetune.source.chain import link_of
+from pipetune.source.call_arguments import method_arguments
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
@@ -21,6 +19,7 @@ from pipetune.source.statements import (
     bound_names,
     conjunction,
     enclosing_function,
+    first_line_start,
     is_dotted,
     negate,
     runs_once,
@@ -227,11 +226,7 @@ def _is_plain(value: cst.BaseExpression) -> bool:
 
 
 def _refuse_names_of_class(tree: SyntaxTree, value: cst.BaseExpression) -> None:
-    """Refuses names bound in the body of a class, which functions within that body cannot see.
-
-    Raises:
-        CannotExpress: the expression reads such a variable.
-    """
+    """Refuses names bound in the body of a class, which functions within that body cannot see."""
     scope = tree.scope(value)
     if not isinstance(scope, ClassScope):
         return
@@ -289,8 +284,6 @@ def replace_by_definition(
     """Returns the draft in which a map calls a function that is defined in front of it.
 
     Args:
-        draft: the source so far.
-        node: the map.
         parameters: of the new function, as source text.
         body: its lines.
         names: for it, best first.
@@ -359,51 +352,6 @@ def _candidate_names(function_name: str) -> Sequence[str]:
     return [*known, "preprocess", "map_function", *(f"map_function_{number}" for number in range(2, 1000))]
 
 
-def replace_operator(draft: Draft, edit: ReplaceOperator, arguments: Mapping[str, str]) -> Draft:
-    """Returns the draft in which the call of `edit.node` names another method; other arguments stay as they are.
-
-    Args:
-        arguments: those that are set anew, as source text.
-
-    Raises:
-        CannotExpress: the call is not a method of a dataset or makes other operators too, or it has arguments that the
-            other method does not have, or starred ones, which may already give an argument of the edit.
-    """
-    tree, call = draft.find(edit.node)
-    link_of(tree, call)
-    if len(draft.built_by_same_call(edit.node)) > 1:
-        raise CannotExpress("The same call also makes other operators.")
-    assert isinstance(call.func, cst.Attribute)
-    file, method = draft.sites[edit.node].file, call.func.attr
-    named = _name_arguments(tree, call, parameters(method.value) or (), parameters(edit.op) or ())
-    draft = draft.splice(file, [Splice(tree.start(method), tree.end(method), edit.op.encode()), *named])
-    for name, text in arguments.items():
-        tree, call = draft.find(edit.node)
-        draft = draft.splice(file, set_argument(tree, call, op=edit.op, name=name, text=text))
-    return draft
-
-
-def _name_arguments(
-    tree: SyntaxTree, call: cst.Call, before: tuple[str, ...], now: tuple[str, ...]
-) -> Iterator[Splice]:
-    """Yields the changes that pass arguments by name which another method has at another position.
-
-    Raises:
-        CannotExpress: the other method does not have an argument.
-    """
-    by_name = False
-    for position, argument in enumerate(method_arguments(tree, call)):
-        if argument.star:
-            continue
-        name = argument.keyword.value if argument.keyword is not None else "".join(before[position : position + 1])
-        if name not in (*now, "name"):
-            raise CannotExpress(f"The call passes the argument {name!r}, which the method that replaces it has not.")
-        by_name = by_name or now[position : position + 1] != (name,)
-        if argument.keyword is None and by_name:
-            start = tree.start(argument)
-            yield Splice(start, start, f"{name}=".encode())
-
-
 MapFunction = cst.FunctionDef | cst.BaseExpression
 """The function of a map: its definition if it is imported, otherwise the expression in the call."""
 
@@ -455,3 +403,51 @@ def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, ro
     if user is None or user is function:
         raise CannotExpress(f"{function.name.value} is used elsewhere too.")
     refuse_used_elsewhere(draft, file, user, root)
+
+
+def add_functions(
+    draft: Draft, file: str, texts: Mapping[str, str], splices: Sequence[Splice], *, before: cst.CSTNode
+) -> Draft:
+    """Returns the draft with `splices` applied to `file` and the functions inserted before the code that calls them.
+
+    A function that an earlier change has already inserted is reused.
+
+    Args:
+        texts: source of the functions, by name, with line feeds as newlines.
+        before: the code that calls them; they go in front of the module-level statement that contains it.
+
+    Raises:
+        CannotExpress: the file already uses one of the names for something else.
+    """
+    tree = draft.tree(file)
+    at = _start_with_comments(tree, outermost(tree, before))
+    newline = newline_of(tree.code, at).decode()
+    written = {name: text.replace("\n", newline) for name, text in texts.items()}
+    taken = {one.value for one in tree.nodes(cst.Name)}
+    missing = [name for name in sorted(written) if written[name].encode() not in tree.code]
+    if taken.intersection(missing):
+        raise CannotExpress(f"The file already uses the name {min(taken.intersection(missing))} for something else.")
+    added = "".join(written[name] + 2 * newline for name in missing)
+    if missing:
+        added = newline * _missing_blank_lines(tree, at) + added
+    return draft.splice(file, [*splices, Splice(at, at, added.encode())])
+
+
+def outermost(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
+    """Returns the module-level statement that contains `node`."""
+    return next((one for one in (node, *tree.ancestors(node)) if tree.parent(one) is tree.module), node)
+
+
+def _missing_blank_lines(tree: SyntaxTree, at: int) -> int:
+    """Number of blank lines to add above the line at `at`, for two above a function; 0 at the start of the file."""
+    above = tree.code[:at].splitlines()[-2:]
+    blank = 0 if above and above[-1].strip() else sum(not line.strip() for line in above)
+    return 2 - blank if above else 0
+
+
+def _start_with_comments(tree: SyntaxTree, statement: cst.CSTNode) -> int:
+    """Byte offset at which a statement begins, including its decorators and the comment lines directly above."""
+    line = tree.line(first_line_start(tree, statement))
+    while line > 1 and tree.code[tree.offset(line - 1, 0) :].startswith(b"#"):
+        line -= 1
+    return tree.offset(line, 0)

@@ -16,11 +16,10 @@ from pipetune.source.dataset_flow import moved_call, refuse_conditional
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.side_effects import only_binds_or_reports
 from pipetune.source.source_files import line_end, line_start, newline_of
-from pipetune.source.statements import Statement, block_index, bound_names, statement_of, variable_names
+from pipetune.source.statements import Statement, block_index, bound_names, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
 
 _COPIED = frozenset({"map", "prefetch"})  # operators whose calls may be written twice
-_FRESH_NAMES = 3  # tried for the variable that holds the dataset upstream of the copied calls
 
 
 def move_into_own_branch(draft: Draft, edit: Move, current: Pipeline) -> Draft:
@@ -62,11 +61,7 @@ def move_into_own_branch(draft: Draft, edit: Move, current: Pipeline) -> Draft:
 
 
 def _passed_operators(edit: Move, current: Pipeline) -> list[Node]:
-    """Returns the operators that the moved one passes, nearest first.
-
-    Raises:
-        CannotExpress: their calls must not be written twice.
-    """
+    """Returns the operators that the moved one passes, nearest first."""
     passed: list[Node] = []
     node = current[edit.node]
     while len(node.inputs) == 1 and node.inputs[0] != edit.after:
@@ -160,7 +155,7 @@ class _Branch:
         holds = made.value is anchor
         if holds and all(made.name not in bound_names(line) for line in self._lines_between()):
             return made.name, []
-        name = _fresh_name(tree, f"{made.name}_before_{op}")
+        name = unused_name(tree, f"{made.name}_before_{op}")
         code, start, end = tree.code, tree.start(made.small), tree.end(made.small)
         indentation = code[line_start(code, start) : start]
         newline = newline_of(code, end)
@@ -171,15 +166,6 @@ class _Branch:
         opening, closing = (b"(", b")") if newline in code[begins:ends] else (b"", b"")
         rest = closing + newline + indentation + code[start:begins] + name.encode()
         return name, [Splice(start, begins, f"{name} = ".encode() + opening), Splice(ends, ends, rest)]
-
-
-def _fresh_name(tree: SyntaxTree, name: str) -> str:
-    taken = set(variable_names(tree.module))
-    for number in range(1, _FRESH_NAMES + 1):
-        found = name if number == 1 else f"{name}_{number}"
-        if found not in taken:
-            return found
-    raise CannotExpress("No unused name is left for the dataset upstream of the shared calls.")
 
 
 def _only_makes_dataset(tree: SyntaxTree, line: cst.CSTNode) -> bool:

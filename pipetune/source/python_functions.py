@@ -9,11 +9,10 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import arguments_by_name, module_text, tensorflow_text
 from pipetune.source.draft import Draft, Splice
-from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
+from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
 from pipetune.source.statements import removal_splice, statement_of
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 from pipetune.source.user_functions import definition_of
-from pipetune.source.window_decoding import add_functions, outermost
 
 _NAME = "numpy_call"
 

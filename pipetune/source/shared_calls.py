@@ -17,9 +17,8 @@ from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import write_call
 from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
 from pipetune.source.chain import break_before, drop_site, insert_link, link_of
-from pipetune.source.draft import CallSite, Draft, Splice
+from pipetune.source.draft import CallSite, Draft, Splice, locations
 from pipetune.source.map_functions import parameters_of
-from pipetune.source.relocation import locations
 from pipetune.source.statements import block_index, bound_names, enclosing_function, statement_of
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
@@ -157,25 +156,16 @@ class SharedCall(CannotExpress):
 
 @dataclass(frozen=True)
 class SharedCalls:
-    """The call sites of a pipeline that serve other datasets too.
+    """The calls of a pipeline that serve other datasets too, as far as the pipelines show it.
 
     Args:
         pipeline: as it was captured.
         other_pipelines: the other pipelines of the run, which reveal branches: one dataset that is read by two
             pipelines.
-        allow_all: whether a rewrite may change every dataset of a shared site, whatever it does.
-        others_unaffected: whether shared sites may change because the caller limits the change to this dataset
-            afterwards.
-        keep_functions: whether the functions of maps must not change, because unchanged code calls them too.
-        callers: the callers of the functions that make the datasets.
     """
 
     pipeline: Pipeline
     other_pipelines: Sequence[Pipeline] = ()
-    allow_all: bool = False
-    others_unaffected: bool = False
-    keep_functions: bool = False
-    callers: Callers | None = None
 
     def count_datasets(self, node: Node) -> tuple[int, tuple[str, ...]]:
         """Returns how many datasets the call site of `node` serves, and the names of the other pipelines it serves."""
@@ -199,15 +189,77 @@ class SharedCalls:
         found = [node for node in (anchor, self._edited_node(edit)) if node is not None]
         return list({node.id: node for node in found}.values())
 
+    def _edited_node(self, edit: Edit) -> Node | None:
+        if isinstance(edit, SetOption):
+            return self.pipeline.output
+        if isinstance(edit, Insert) or edit.node not in self.pipeline:
+            return None
+        return self.pipeline[edit.node]
+
+    def changes_others(self, rewrite: Rewrite) -> bool:
+        """Whether the calls of a rewrite make other datasets too, and are changed for all: their elements stay."""
+        for edit in rewrite.edits:
+            after = getattr(edit, "after", None)
+            anchor = self.pipeline[after] if after is not None and after in self.pipeline else None
+            shared = any(self.sharing_pipelines(node) for node in self.affected_operators(edit, anchor))
+            if not shared or not self._keeps_elements(edit, rewrite):
+                return False
+        return True
+
+    def _keeps_elements(self, edit: Edit, rewrite: Rewrite) -> bool:
+        """Whether every dataset of the site keeps its elements and their order."""
+        if rewrite.safety > Safety.STATISTICAL:
+            return False
+        match edit:
+            case Insert(op="prefetch"):
+                return True
+            case SetArgument(name="deterministic", value=False):
+                return False
+            case SetArgument(node=node, name="buffer_size"):
+                return node in self.pipeline and self.pipeline[node].op == "prefetch"
+            case SetArgument(name=name):
+                return name in _ONLY_SPEED
+            case ReplaceFunction(node=node, form=FunctionVariant.BRANCHING):
+                return self._select_alike(node)
+        return False
+
+    def _select_alike(self, node: str) -> bool:
+        """Whether all functions that the call of a map has traced may compute only the arrays that they select.
+
+        Code that has not run may call it for another dataset, as it may call the function itself on other data.
+        """
+        site, mine = _site_key(self.pipeline[node].location), _branching_places(self.pipeline[node])
+        pipelines = (self.pipeline, *self.other_pipelines)
+        sharing = [one for pipeline in pipelines for one in pipeline if _site_key(one.location) == site]
+        return bool(mine) and all(mine <= _branching_places(one) for one in sharing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharingRules(SharedCalls):
+    """What may be written at such calls.
+
+    Args:
+        callers: the callers of the functions that make the datasets.
+        allow_all: whether a rewrite may change every dataset of a shared site, whatever it does.
+        others_unaffected: whether shared sites may change because the caller limits the change to this dataset
+            afterwards.
+        keep_functions: whether the functions of maps must not change, because unchanged code calls them too.
+    """
+
+    callers: Callers
+    allow_all: bool = False
+    others_unaffected: bool = False
+    keep_functions: bool = False
+
     def exclusive_depth(self, node: Node) -> int:
         """Returns how many frames out from the operator's own call the first call is that makes only this dataset.
 
         Raises:
             CannotExpress: other datasets are made through all of these calls, or by running them again.
         """
-        level = self.callers.exclusive_depth(node) if self.callers is not None else 0
+        level = self.callers.exclusive_depth(node)
         again = self.count_datasets(node)[0] > 1 + len(node.other_calls)
-        if again and (self.callers is None or self.callers.builds_several(node)):
+        if again and self.callers.builds_several(node):
             raise CannotExpress(
                 f"The calls on the stack of {node.location} run more than once and make several datasets."
             )
@@ -272,11 +324,11 @@ class SharedCalls:
             raise SharedCall(
                 f"The call at {node.location} makes {count} operators of this pipeline, which would all change."
             )
-        use = self.callers.unrecorded_builder_reference(node) if self.callers is not None else None
+        use = self.callers.unrecorded_builder_reference(node)
         if use is not None:
             raise SharedCall(f"The function around the call at {node.location} is also referenced at {use.location}.")
         try:
-            alone = self.exclusive_depth(node) == 0 and (self.callers is not None or count < 2)
+            alone = self.exclusive_depth(node) == 0
         except CannotExpress:
             alone = False
         if not alone:
@@ -300,50 +352,6 @@ class SharedCalls:
                 same = other_node.function is not None and other_node.function.name == name != "<lambda>"
                 if same and _site_key(other_node.location) != _site_key(mine.location):
                     raise CannotExpress(f"The function {name} is also called for the dataset {other.name}.")
-
-    def _edited_node(self, edit: Edit) -> Node | None:
-        if isinstance(edit, SetOption):
-            return self.pipeline.output
-        if isinstance(edit, Insert) or edit.node not in self.pipeline:
-            return None
-        return self.pipeline[edit.node]
-
-    def changes_others(self, rewrite: Rewrite) -> bool:
-        """Whether the calls of a rewrite make other datasets too, and are changed for all: their elements stay."""
-        for edit in rewrite.edits:
-            after = getattr(edit, "after", None)
-            anchor = self.pipeline[after] if after is not None and after in self.pipeline else None
-            shared = any(self.sharing_pipelines(node) for node in self.affected_operators(edit, anchor))
-            if not shared or not self._keeps_elements(edit, rewrite):
-                return False
-        return True
-
-    def _keeps_elements(self, edit: Edit, rewrite: Rewrite) -> bool:
-        """Whether every dataset of the site keeps its elements and their order."""
-        if rewrite.safety > Safety.STATISTICAL:
-            return False
-        match edit:
-            case Insert(op="prefetch"):
-                return True
-            case SetArgument(name="deterministic", value=False):
-                return False
-            case SetArgument(node=node, name="buffer_size"):
-                return node in self.pipeline and self.pipeline[node].op == "prefetch"
-            case SetArgument(name=name):
-                return name in _ONLY_SPEED
-            case ReplaceFunction(node=node, form=FunctionVariant.BRANCHING):
-                return self._select_alike(node)
-        return False
-
-    def _select_alike(self, node: str) -> bool:
-        """Whether all functions that the call of a map has traced may compute only the arrays that they select.
-
-        Code that has not run may call it for another dataset, as it may call the function itself on other data.
-        """
-        site, mine = _site_key(self.pipeline[node].location), _branching_places(self.pipeline[node])
-        pipelines = (self.pipeline, *self.other_pipelines)
-        sharing = [one for pipeline in pipelines for one in pipeline if _site_key(one.location) == site]
-        return bool(mine) and all(mine <= _branching_places(one) for one in sharing)
 
 
 def _branching_places(node: Node) -> set[tuple[str, int]]:
@@ -422,7 +430,7 @@ def _call_description(node: str, current: Pipeline) -> str:
 _RECEIVER = "#receiver"
 
 
-def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
     """Returns the draft with `edit` written before the one operator that consumes `edit.after`.
 
     Args:
@@ -451,7 +459,7 @@ def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline
     return drop_site(move(draft.with_site(_RECEIVER, anchor), edit.node, _RECEIVER, current), _RECEIVER)
 
 
-def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharedCalls) -> Draft:
+def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
     """Returns the draft with `edit` written after the helper's call that makes only this dataset: `load(x).cache()`.
 
     Args:
@@ -494,11 +502,7 @@ def _insert_before(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call,
 
 
 def _receiver_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
-    """Returns the call whose value the method is called on, directly or through a name bound in the same block.
-
-    Raises:
-        CannotExpress: the receiver is something else, or the name may have been rebound in between.
-    """
+    """Returns the call whose value the method is called on, directly or through a name bound in the same block."""
     receiver = link_of(tree, call).receiver
     if isinstance(receiver, cst.Call):
         return receiver

@@ -90,7 +90,7 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
     names = _functions_on_path(before, call_paths)
     for (file, path), calls in names.items():
         function = function_at(before.tree(file), path)
-        refuse_decorated(function)
+        _refuse_decorated(function)
         if any(one.value == name for one in variable_nodes(function)) or name in parameters_of(function):
             raise CannotExpress(f"{function.name.value} already uses the name {name}.")
         for call in calls:
@@ -101,12 +101,15 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
     for file, path in names:
         tree = draft.tree(file)
         draft = draft.splice(file, add_parameter(tree, function_at(tree, path), name, "False"))
-    for passage in dict.fromkeys(call_paths):
-        draft = _pass_switch(draft, before, passage, name)
+    for call_path in dict.fromkeys(call_paths):
+        *inner, outermost = call_path.enclosing_calls
+        for call in inner:
+            draft = _add_argument_once(draft, before, call, name, value=name)
+        draft = _add_argument_once(draft, before, outermost, name, value="True")
     return draft
 
 
-def refuse_decorated(function: cst.FunctionDef) -> None:
+def _refuse_decorated(function: cst.FunctionDef) -> None:
     """Refuses to add a parameter to a function if decorators or implicit calls may not pass it on.
 
     Raises:
@@ -119,12 +122,12 @@ def refuse_decorated(function: cst.FunctionDef) -> None:
         raise CannotExpress(f"{function.name.value} is called implicitly, so no parameter can be added.")
 
 
-def _functions_on_path(draft: Draft, passages: Sequence[CallPath]) -> dict[FunctionKey, list[CallSite]]:
+def _functions_on_path(draft: Draft, call_paths: Sequence[CallPath]) -> dict[FunctionKey, list[CallSite]]:
     """Returns the functions that get the parameter, each with its calls on the way."""
     found: dict[FunctionKey, list[CallSite]] = {}
-    for passage in passages:
-        inner = passage.call
-        for call in passage.enclosing_calls:
+    for call_path in call_paths:
+        inner = call_path.call
+        for call in call_path.enclosing_calls:
             tree = draft.tree(inner.file)
             place = tree.calls.get(inner.end)
             function = enclosing_function(tree, place) if place is not None else None
@@ -150,16 +153,8 @@ def _refuse_indirect_call(draft: Draft, call: CallSite, function: cst.FunctionDe
         raise CannotExpress(f"Several functions or methods are named {function.name.value}.")
 
 
-def _pass_switch(draft: Draft, before: Draft, passage: CallPath, name: str) -> Draft:
-    """Returns the draft in which the calls of a passage pass the parameter on; the outermost sets it to True."""
-    for position, call in enumerate(passage.enclosing_calls):
-        last = position == len(passage.enclosing_calls) - 1
-        draft = _add_argument_once(draft, before, call, f"{name}={'True' if last else name}")
-    return draft
-
-
-def _add_argument_once(draft: Draft, before: Draft, call: CallSite, text: str) -> Draft:
-    """Returns the draft with one more argument in a call of `before`, unless it is already given."""
+def _add_argument_once(draft: Draft, before: Draft, call: CallSite, name: str, *, value: str) -> Draft:
+    """Returns the draft with the argument `name` in a call of `before`, unless it is already given."""
     place = next(
         (
             draft.call_stacks[node][at]
@@ -173,7 +168,6 @@ def _add_argument_once(draft: Draft, before: Draft, call: CallSite, text: str) -
         raise CannotExpress("A call that would have to pass the parameter is changed by the same rewrite.")
     tree = draft.tree(place.file)
     made = tree.calls[place.end]
-    known = text.partition("=")[0]
-    if any(one.keyword is not None and one.keyword.value == known for one in made.args):
+    if any(one.keyword is not None and one.keyword.value == name for one in made.args):
         return draft
-    return draft.splice(place.file, add_argument(tree, made, text))
+    return draft.splice(place.file, add_argument(tree, made, f"{name}={value}"))

@@ -233,20 +233,17 @@ def functions_referenced(
 ) -> tuple[Draft, list[UserFunction]]:
     """Returns the draft, and the user's functions that the body of `function` refers to, without those in `known`."""
     found: list[UserFunction] = []
-    for reference in references_in(function.body):
+    references = _References()
+    function.body.visit(references)
+    for reference in references.found:
         draft, named = functions_of(draft, function.file, reference)
         found += [one for one in named if all(one.node is not other.node for other in (*known, *found))]
     return draft, found
 
 
-def references_in(body: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
-    """Yields the names and attributes that a piece of code reads; for `a.b.c` only the whole."""
-    finder = _ReferenceCollector()
-    body.visit(finder)
-    yield from finder.found
+class _References(cst.CSTVisitor):
+    """Collects the names and attributes that a piece of code reads; for `a.b.c` only the whole."""
 
-
-class _ReferenceCollector(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[cst.Name | cst.Attribute] = []

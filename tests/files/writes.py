@@ -6,10 +6,7 @@ call. Imported by the tests and by the scripts that they analyze; libraries are 
 
 from __future__ import annotations
 
-import configparser
 import contextlib
-import csv
-import gzip
 import hashlib
 import json
 import logging
@@ -98,12 +95,6 @@ def _(folder: Path, _opened: Any, step: int) -> None:
         pickle.dump(step, stream)
 
 
-@kind("csv")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with open(folder / "file", "a", newline="") as stream:
-        csv.writer(stream).writerow([step, "loss"])
-
-
 @kind("append")
 def _(folder: Path, _opened: Any, step: int) -> None:
     with open(folder / "file", "a") as stream:
@@ -154,11 +145,6 @@ def _(folder: Path, opened: Any, step: int) -> None:
 @kind("rotating log", opened=lambda folder: _rotating(folder, maxBytes=len(PRECIOUS) + 40, backupCount=2))
 def _(folder: Path, opened: Any, step: int) -> None:
     opened.info("a line that makes it rotate, %d", step)
-
-
-@kind("write_text")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    (folder / "file").write_text(str(step))
 
 
 @kind("touch and unlink")
@@ -272,12 +258,6 @@ def _(folder: Path, _opened: Any, step: int) -> None:
     os.utime(folder / "file", (step, step))
 
 
-@kind("gzip")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with gzip.open(folder / "file", "wt") as stream:
-        stream.write(str(step))
-
-
 @kind("zipfile")
 def _(folder: Path, _opened: Any, step: int) -> None:
     with zipfile.ZipFile(folder / "file", "w") as archive:
@@ -288,19 +268,6 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 def _(folder: Path, _opened: Any, step: int) -> None:
     with tarfile.open(folder / "file", "w:gz") as archive:
         archive.add(__file__, "a")
-
-
-@kind("configparser")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    config = configparser.ConfigParser()
-    config["training"] = {"step": str(step)}
-    with open(folder / "file", "w") as stream:
-        config.write(stream)
-
-
-@kind("pid file", prepare=_nothing)
-def _(folder: Path, _opened: Any, step: int) -> None:
-    (folder / "pid").write_text(str(os.getpid()))
 
 
 def _shelf(folder: Path) -> None:
@@ -459,25 +426,11 @@ def _(folder: Path, opened: Any, step: int) -> None:
     opened[:4] = step % 256
 
 
-@kind("to_csv", modules=("pandas",))
-def _(folder: Path, _opened: Any, step: int) -> None:
-    import pandas as pd
-
-    pd.DataFrame({"step": [step]}).to_csv(folder / "file")
-
-
 @kind("to_parquet", modules=("pandas", "pyarrow"), native=True)
 def _(folder: Path, _opened: Any, step: int) -> None:
     import pandas as pd
 
     pd.DataFrame({"step": [step]}).to_parquet(folder / "file")
-
-
-@kind("figure", modules=("matplotlib",))
-def _(folder: Path, _opened: Any, step: int) -> None:
-    from matplotlib.figure import Figure
-
-    Figure(figsize=(1, 1)).savefig(folder / "file", format="png", dpi=20)
 
 
 @kind("image", modules=("PIL",))

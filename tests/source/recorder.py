@@ -14,25 +14,15 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pipetune.core.edits import Edit, Plan, Rewrite, Safety
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.source.call_arguments import METHODS
 
 AUTOTUNE = -1
 
-TRANSFORMS = {
-    "batch": "batch_size drop_remainder num_parallel_calls deterministic",
-    "cache": "filename",
-    "filter": "predicate",
-    "interleave": "map_func cycle_length block_length num_parallel_calls deterministic",
-    "map": "map_func num_parallel_calls deterministic",
-    "padded_batch": "batch_size padded_shapes padding_values drop_remainder",
-    "prefetch": "buffer_size",
-    "repeat": "count",
-    "shuffle": "buffer_size seed reshuffle_each_iteration",
-    "skip": "count",
-    "take": "count",
-    "with_options": "options",
-}
+TRANSFORMS = ("batch", "cache", "filter", "interleave", "map", "padded_batch", "prefetch", "repeat", "shuffle", "skip",
+              "take", "with_options")  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -60,9 +50,8 @@ class Dataset:
 
 
 def _transform(op: str):
-    names = TRANSFORMS[op].split()
     signature = inspect.Signature(
-        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None) for name in names]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None) for name in METHODS[op]]
     )
 
     def method(self, *args, **kwargs):
@@ -316,6 +305,11 @@ def by_title(pipeline: Pipeline, name: str) -> str:
         return name
     assert position or len(found) == 1, f"{name} is ambiguous"
     return found[int(position or 0)]
+
+
+def plan(*edits: Edit, safety: Safety = Safety.EXACT) -> Plan:
+    """A plan of one rewrite, by the rule "rule"."""
+    return Plan("p", (Rewrite("rule", "n0", safety, edits, ""),))
 
 
 def resolved(pipeline: Pipeline, edit):

@@ -24,7 +24,7 @@ from pipetune.source.patch_application import (
     revert_applied,
     revert_patch,
 )
-from pipetune.source.source_files import decode_source, encode_source
+from pipetune.source.source_files import decode_source
 from pipetune.source.unified_diffs import unified_diff
 
 TEXTS = {
@@ -281,14 +281,6 @@ def test_patch_reverted_by_hand_is_reported_as_clean(project):
     assert revert_applied(project.folder) == () and not (project.folder / "applied.json").exists()
 
 
-def test_mode_is_kept_for_edited_files(project):
-    script = project.root / "train.py"
-    script.write_bytes(TEXTS["train.py"][0] + b"c = 3\r\n")
-    script.chmod(0o755)
-    apply_patch(project.patch, folder=project.folder)
-    assert stat.S_IMODE(script.stat().st_mode) == 0o755
-
-
 def test_later_patch_is_reverted_first(project):
     apply_patch(project.patch, folder=project.folder)
     second = project.made({"train.py": b"a = 0\r\nb = 3\r\n"})
@@ -331,8 +323,3 @@ def test_digest_of_the_decoded_text_is_accepted(project):
     assert apply_patch(patch, folder=project.folder) == patch.files and check_patch(patch).state is PatchState.APPLIED
     revert_applied(project.folder)
     assert project.is_old()
-
-
-def test_text_in_its_own_encoding_round_trips():
-    for old, _ in TEXTS.values():
-        assert encode_source(decode_source(old), like=old) == old

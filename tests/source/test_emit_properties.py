@@ -108,7 +108,7 @@ def _its_own(edit):
     return edit.id if isinstance(edit, Insert) else object()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_covered_rewrites_run_as_their_edits_require(data):
     text = data.draw(sources())
@@ -133,7 +133,7 @@ def test_covered_rewrites_run_as_their_edits_require(data):
         assert shape(record(path, new).pipeline()) == shape(expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_empty_plan_and_undone_insert_change_no_byte(data):
     text = data.draw(sources())
@@ -150,7 +150,7 @@ def test_empty_plan_and_undone_insert_change_no_byte(data):
         assert emission.files == {}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_argument_set_and_unset_changes_no_byte(data):
     text = data.draw(sources())

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
-
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from pipetune.core.edits import Insert, Move, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
 from pipetune.source.emit import Emission, emit, emit_more
-from tests.source.recorder import record, shape
+from tests.source.recorder import plan, record, shape
 
 HEAD = "import tensorflow as tf\nFIRST = 7\n"
+EARLIER = (Move("n2", "n0"),)
 
 
-def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Move, ...] = ()) -> Emission:
+def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Move, ...] = EARLIER) -> Emission:
     path = tmp_path / "sample.py"
     path.write_text(HEAD + text)
     recorder = record(path)
     names = ["train", *(["validate"] if "validate" in recorder.consumed else [])]
     pipelines = {name: recorder.pipeline(name) for name in names}
     mine = pipelines.pop(dataset)
-    plan = Plan("p", (Rewrite("split-early", "n2", Safety.EXACT, edits or (Move("n2", "n0"),), ""),))
-    emission = emit(mine, plan, other_pipelines=tuple(pipelines.values()))
+    emission = emit(mine, plan(*edits), other_pipelines=tuple(pipelines.values()))
     if emission.files:
         ((_, (_, new)),) = emission.files.items()
         patched = record(path, new)
-        assert shape(patched.pipeline(dataset)) == shape(apply_edits(mine, plan.edits))
+        assert shape(patched.pipeline(dataset)) == shape(apply_edits(mine, edits))
         for name, other in pipelines.items():
             assert shape(patched.pipeline(name)) == shape(other)
     return emission
@@ -41,130 +38,54 @@ def _change(emission: Emission) -> str:
     return new.removeprefix(HEAD)
 
 
+NUMBERS = "tf.data.Dataset.range(30)"
+
+
+def script(made: str, validation: str = "every.skip(FIRST)") -> str:
+    """A script that makes `every` in some statements, and reads it for training and for validation."""
+    branches = f"training = every.take(FIRST).batch(4)\nvalidation = {validation}.batch(4)"
+    return f"{made}\n{branches}\ntrain(training)\nvalidate(validation)\n"
+
+
+def within(text: str) -> str:
+    return "def main():\n" + "".join(f"    {line}" for line in text.splitlines(keepends=True)) + "main()\n"
+
+
+OWN_MAP = "every_before_map.skip(FIRST).map(abs)"
+ASSIGNED = script(f"every = {NUMBERS}.map(abs)")
 WRITTEN = {
-    "one line": (
-        """every = tf.data.Dataset.range(30).map(abs)
-train(every.take(FIRST).batch(4))
-validate(every.skip(FIRST).batch(4))
-""",
-        None,
-    ),
-    "assigned": (
-        """every = tf.data.Dataset.range(30).map(abs)
-training = every.take(FIRST).batch(4)
-validation = every.skip(FIRST).batch(4)
-train(training)
-validate(validation)
-""",
-        """every_before_map = tf.data.Dataset.range(30)
-every = every_before_map.map(abs)
-training = every.take(FIRST).batch(4)
-validation = every_before_map.skip(FIRST).map(abs).batch(4)
-train(training)
-validate(validation)
-""",
-    ),
+    "assigned": (ASSIGNED, script(f"every_before_map = {NUMBERS}\nevery = every_before_map.map(abs)", OWN_MAP)),
     "in parentheses": (
-        """every = (
-    tf.data.Dataset.range(30)
-    .map(abs)  # slow
-)
-training = every.take(FIRST).batch(4)
-validation = (
-    every
-    .skip(FIRST)  # the rest
-    .batch(4)
-)
-train(training)
-validate(validation)
-""",
-        """every_before_map = tf.data.Dataset.range(30)
-every = (
-    every_before_map
-    .map(abs)  # slow
-)
-training = every.take(FIRST).batch(4)
-validation = (
-    every_before_map
-    .skip(FIRST).map(abs)  # the rest
-    .batch(4)
-)
-train(training)
-validate(validation)
-""",
+        script(f"every = (\n    {NUMBERS}\n    .map(abs)  # slow\n)", "(\n    every\n    .skip(FIRST)  # the rest\n)"),
+        script(
+            f"every_before_map = {NUMBERS}\nevery = (\n    every_before_map\n    .map(abs)  # slow\n)",
+            "(\n    every_before_map\n    .skip(FIRST).map(abs)  # the rest\n)",
+        ),
     ),
     "statement by statement": (
-        """ds = tf.data.Dataset.range(30)
-ds = ds.map(abs)
-training = ds.take(FIRST).batch(4)
-validation = ds.skip(FIRST).batch(4)
-train(training)
-validate(validation)
-""",
-        """ds = tf.data.Dataset.range(30)
-ds_before_map = ds
-ds = ds.map(abs)
-training = ds.take(FIRST).batch(4)
-validation = ds_before_map.skip(FIRST).map(abs).batch(4)
-train(training)
-validate(validation)
-""",
+        script(f"every = {NUMBERS}\nevery = every.map(abs)"),
+        script(f"every = {NUMBERS}\nevery_before_map = every\nevery = every.map(abs)", OWN_MAP),
     ),
     "a name of its own": (
-        """numbers = tf.data.Dataset.range(30)
-every = numbers.map(lambda x: x * 2)
-training = every.take(FIRST).batch(4)
-validation = every.skip(FIRST).batch(4)
-train(training)
-validate(validation)
-""",
-        """numbers = tf.data.Dataset.range(30)
-every = numbers.map(lambda x: x * 2)
-training = every.take(FIRST).batch(4)
-validation = numbers.skip(FIRST).map(lambda x: x * 2).batch(4)
-train(training)
-validate(validation)
-""",
+        script(f"numbers = {NUMBERS}\nevery = numbers.map(lambda x: x * 2)"),
+        script(
+            f"numbers = {NUMBERS}\nevery = numbers.map(lambda x: x * 2)", "numbers.skip(FIRST).map(lambda x: x * 2)"
+        ),
     ),
     "a taken name": (
-        """every_before_map = 5
-every = tf.data.Dataset.range(30).map(abs)
-training = every.take(FIRST).batch(4)
-validation = every.skip(FIRST).batch(4)
-train(training)
-validate(validation)
-""",
-        """every_before_map = 5
-every_before_map_2 = tf.data.Dataset.range(30)
-every = every_before_map_2.map(abs)
-training = every.take(FIRST).batch(4)
-validation = every_before_map_2.skip(FIRST).map(abs).batch(4)
-train(training)
-validate(validation)
-""",
+        script(f"every_before_map = 5\nevery = {NUMBERS}.map(abs)"),
+        script(
+            f"every_before_map = 5\nevery_before_map_2 = {NUMBERS}\nevery = every_before_map_2.map(abs)",
+            OWN_MAP.replace("map.", "map_2.", 1),
+        ),
     ),
     "in a function": (
-        """def main():
-    every = tf.data.Dataset.range(
-        30
-    ).map(abs)
-    training = every.take(FIRST).batch(4)
-    validation = every.skip(FIRST).batch(4)
-    train(training)
-    validate(validation)
-main()
-""",
-        """def main():
-    every_before_map = (tf.data.Dataset.range(
-        30
-    ))
-    every = every_before_map.map(abs)
-    training = every.take(FIRST).batch(4)
-    validation = every_before_map.skip(FIRST).map(abs).batch(4)
-    train(training)
-    validate(validation)
-main()
-""",
+        within(script("every = tf.data.Dataset.range(\n    30\n).map(abs)")),
+        within(
+            script(
+                "every_before_map = (tf.data.Dataset.range(\n    30\n))\nevery = every_before_map.map(abs)", OWN_MAP
+            )
+        ),
     ),
 }
 
@@ -173,25 +94,15 @@ main()
 def test_branch_gets_a_map_of_its_own(name: str, tmp_path: Path) -> None:
     text, expected = WRITTEN[name]
     emission = _emit(tmp_path, text)
-    if expected is None:  # `train(...)` runs user code between the two calls
-        assert emission.files == {} and "depend on statements in between" in emission.not_covered[0].why
-    else:
-        assert emission.not_covered == () and _change(emission) == expected
+    assert emission.not_covered == () and _change(emission) == expected
 
 
 def test_several_maps_and_a_run_of_splits(tmp_path: Path) -> None:
-    text = """every = tf.data.Dataset.range(30).map(abs)
-every = every.map(lambda x: x + 1)
-training = every.take(FIRST).batch(4)
-validation = every.take(20).skip(FIRST).batch(4)
-train(training)
-validate(validation)
-"""
+    text = script(f"every = {NUMBERS}.map(abs)\nevery = every.map(lambda x: x + 1)", "every.take(20).skip(FIRST)")
     emission = _emit(tmp_path, text, edits=(Move("n3", "n0"), Move("n4", "n3")))
     assert emission.not_covered == ()
-    assert "validation = every_before_map.take(20).skip(FIRST).map(abs).map(lambda x: x + 1).batch(4)\n" in _change(
-        emission
-    )
+    line = "validation = every_before_map.take(20).skip(FIRST).map(abs).map(lambda x: x + 1).batch(4)\n"
+    assert line in _change(emission)
 
 
 def test_dataset_that_is_read_after_training_keeps_its_map(tmp_path: Path) -> None:
@@ -207,22 +118,18 @@ for one in every.take(FIRST):
 
 REFUSED = {
     "a shuffle": ("every = {}.shuffle(9)", "", "once more"),
-    "another block": ("every = {}.map(abs)\nif FIRST:\n", "    ", "in the block"),
+    "another block": ("every = {}.map(abs)\nif FIRST:", "    ", "in the block"),
     "a name that changes": ("n = 2\nevery = {}.map(lambda x: x * n)\nn = 3", "", "reassigned"),
     "a call in between": ("every = {}.map(abs)\nhelp(abs)", "", "statements in between"),
     "two variables at once": ("every, _ = {}.map(abs), 2", "", "assigned once"),
+    "training in between": ("every = {}.map(abs)\ntrain(every.batch(4))", "", "statements in between"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_shared_calls_are_kept(name: str, tmp_path: Path) -> None:
     lines, indent, why = REFUSED[name]
-    text = f"""{lines.format("tf.data.Dataset.range(30)").rstrip()}
-{indent}training = every.take(FIRST).batch(4)
-{indent}validation = every.skip(FIRST).batch(4)
-{indent}train(training)
-{indent}validate(validation)
-"""
+    text = lines.format(NUMBERS) + "".join(f"\n{indent}{line}" for line in script("").splitlines()[1:]) + "\n"
     emission = _emit(tmp_path, text)
     assert emission.files == {}
     assert why in emission.not_covered[0].why
@@ -231,43 +138,35 @@ def test_other_shared_calls_are_kept(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("facts", [{"random": True}, {"random_python": True}, {"python": True}])
 def test_function_that_may_differ_if_traced_again_is_not_traced_again(facts: dict[str, bool], tmp_path: Path) -> None:
     path = tmp_path / "sample.py"
-    path.write_text(HEAD + WRITTEN["assigned"][0])
+    path.write_text(HEAD + ASSIGNED)
     recorder = record(path)
     mine = recorder.pipeline("validate")
     nodes = [replace(node, function=FunctionFacts("f", "f", **facts)) if node.op == "map" else node for node in mine]
-    plan = Plan("p", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
-    emission = emit(replace(mine, nodes=tuple(nodes)), plan, other_pipelines=[recorder.pipeline("train")])
+    emission = emit(replace(mine, nodes=tuple(nodes)), plan(*EARLIER), other_pipelines=[recorder.pipeline("train")])
     assert emission.files == {} and "if it is traced again" in emission.not_covered[0].why
 
 
 def test_plan_of_a_second_dataset_is_written_after_that_of_the_first(tmp_path: Path) -> None:
-    text = WRITTEN["assigned"][0]
+    text = ASSIGNED
     path = tmp_path / "sample.py"
     path.write_text(HEAD + text)
     recorder = record(path)
     train, validate = recorder.pipeline("train"), recorder.pipeline("validate")
     parallel = SetArgument("n1", "num_parallel_calls", 2)
     first_edits = (parallel, Insert("n2", "cache", "cache@n2"))
-    training = Plan(
-        "t", tuple(Rewrite(f"rule-{k}", "n1", Safety.EXACT, (one,), "") for k, one in enumerate(first_edits))
-    )
+    rewrites = (Rewrite(f"rule-{k}", "n1", Safety.EXACT, (edit,), "") for k, edit in enumerate(first_edits))
+    training = Plan("t", tuple(rewrites))
     first = emit(train, training, other_pipelines=[validate])
-    split = Plan("v", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    split = plan(*EARLIER)
     both = emit_more(first, apply_edits(validate, [parallel]), split, other_pipelines=[train])
     assert both.covered == tuple(one.key for one in split.rewrites) and both.not_covered == ()
     ((_, (old, new)),) = both.files.items()
     assert old == HEAD + text
-    assert (
-        new
-        == HEAD
-        + """every_before_map = tf.data.Dataset.range(30)
-every = every_before_map.map(abs, num_parallel_calls=2)
-training = every.take(FIRST).cache().batch(4)
-validation = every_before_map.skip(FIRST).map(abs, num_parallel_calls=2).batch(4)
-train(training)
-validate(validation)
-"""
-    )
+    parallel_map = "map(abs, num_parallel_calls=2)"
+    assert new == HEAD + script(
+        f"every_before_map = {NUMBERS}\nevery = every_before_map.{parallel_map}",
+        f"every_before_map.skip(FIRST).{parallel_map}",
+    ).replace("take(FIRST)", "take(FIRST).cache()")
     patched = record(path, new)
     assert shape(patched.pipeline()) == shape(apply_edits(train, first_edits))
     assert shape(patched.pipeline("validate")) == shape(apply_edits(validate, [parallel, Move("n2", "n0")]))
@@ -280,7 +179,7 @@ train(every.skip(FIRST).batch(4))
     path = tmp_path / "sample.py"
     path.write_text(HEAD + text)
     train = record(path).pipeline("train")
-    split = Plan("t", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
+    split = plan(*EARLIER)
     first = emit(train, split)
     (site,) = [now for captured, now in first.moved.items() if now.end < 0]
     assert site.file == str(path)

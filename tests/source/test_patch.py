@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ CASES = {
         "--- a/x\n-- a/x\n+++ b/x\n@@ -1,9 +1 @@\n",
     ),
     "odd line ends": ("a\x0cb\u2028c\rd\nx\n", "a\x0cb\u2028c\rd\nX\n"),
-    "far apart": ("a\n" + "x\n" * 900 + "b\n", "A\n" + "x\n" * 900 + "B\n"),
+    "far apart": ("a\n" + "x\n" * 250 + "b\n", "A\n" + "x\n" * 250 + "B\n"),
 }
 
 
@@ -54,33 +55,27 @@ def emission(files) -> Emission:
     return Emission(files, (), ())
 
 
-@pytest.mark.parametrize("name", ["train.py", "a folder/my data.py"])
-@pytest.mark.parametrize("tool", ["git", "patch"])
+TOOLS = {
+    "git": ["git", "apply", "--whitespace=nowarn", "-"],
+    "patch": ["patch", "-p1", "--fuzz=0", "--no-backup-if-mismatch"],
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("case", CASES)
-def test_diff_is_accepted_by_git_and_patch(tmp_path, tool, case, name):
+def test_diff_is_accepted_by_git_and_patch(tmp_path, tool, case):
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
     old, new = CASES[case]
-    file = tmp_path / name
+    file = tmp_path / ("a folder/my data.py" if case == "a line" else "train.py")
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(old.encode())
     diff = unified_diff(
         emission({str(file): (old, new)}), root=str(tmp_path), header=patch_header(MACHINE, version="1.2.3")
     )
-    commands = {
-        "git": [
-            ["git", "apply", "--check", "--whitespace=nowarn", "-"],
-            ["git", "apply", "--whitespace=nowarn", "-"],
-        ],
-        "patch": [
-            ["patch", "-p1", "--fuzz=0", "--dry-run"],
-            ["patch", "-p1", "--fuzz=0", "--no-backup-if-mismatch"],
-        ],
-    }
-    for command in commands[tool]:
-        done = subprocess.run(command, input=diff.encode(), cwd=tmp_path, capture_output=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert b"fuzz" not in done.stdout and b"offset" not in done.stdout
+    done = subprocess.run(TOOLS[tool], input=diff.encode(), cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert b"fuzz" not in done.stdout and b"offset" not in done.stdout
     assert file.read_bytes() == new.encode()
 
 
@@ -125,7 +120,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(LINES, LINES, st.booleans(), st.booleans())
 def test_patch_round_trips_in_both_directions(old_lines, new_lines, old_newline, new_newline):
     old = "\n".join(old_lines) + ("\n" if old_newline else "")
@@ -153,7 +148,5 @@ def test_damaged_patch_is_refused(cut):
 
 def test_importing_patch_application_does_not_load_libcst():
     code = "import sys, pipetune.source.patch_application; assert 'libcst' not in sys.modules"
-    import sys
-
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)

@@ -191,12 +191,11 @@ def test_long_excerpts_are_shortened_in_the_middle() -> None:
     assert len(shown) == 25 and shown[0] == "line 0" and shown[-1] == "line 99" and "76 more lines" in shown[12]
 
 
-@pytest.mark.slow
 def test_random_edits_are_merged_correctly_or_refused() -> None:
     """Lines are deleted, doubled and swapped at random: a merged text has the edited lines and those of the patch."""
     draw, refused, merged = random.Random(5), 0, 0
     lines = BEFORE.splitlines(keepends=True)
-    for _ in range(400):
+    for _ in range(240):
         edited = list(lines)
         for _ in range(draw.randint(1, 3)):
             at = draw.randrange(len(edited))
@@ -208,19 +207,18 @@ def test_random_edits_are_merged_correctly_or_refused() -> None:
                 case 2:
                     other = draw.randrange(len(edited))
                     edited[at], edited[other] = edited[other], edited[at]
-        text = "".join(edited)
-        for after in PATCHES.values():
-            try:
-                found = merge(BEFORE, after, text, strict=True)
-            except (PlaceChanged, InvalidSource):
-                refused += 1
-                continue
-            merged += 1
-            ast.parse(found)
-            gone = _counted(BEFORE) - _counted(after)
-            come = _counted(after) - _counted(BEFORE)
-            assert _counted(found) == _counted(text) - gone + come, text
-    assert refused > 100 and merged > 100
+        text, after = "".join(edited), draw.choice(list(PATCHES.values()))
+        try:
+            found = merge(BEFORE, after, text, strict=True)
+        except (PlaceChanged, InvalidSource):
+            refused += 1
+            continue
+        merged += 1
+        ast.parse(found)
+        gone = _counted(BEFORE) - _counted(after)
+        come = _counted(after) - _counted(BEFORE)
+        assert _counted(found) == _counted(text) - gone + come, text
+    assert refused > 30 and merged > 30
 
 
 def _counted(text: str) -> Counter[str]:

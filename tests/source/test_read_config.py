@@ -14,7 +14,6 @@ HEAD = "import tensorflow as tf\n"
 TFDS = "import tensorflow_datasets as tfds\n"
 LONGER = (SetArgument("interleave", "cycle_length", 32), SetArgument("interleave", "block_length", 4))
 TWO = (SetArgument("map#0", "num_parallel_calls", 2),)
-SEED = (SetArgument("shuffle", "seed", 7),)
 
 
 def emitted(path: Path, text: str, *edits: Edit, safety: Safety = Safety.REORDERS) -> tuple[Emission, str, Rewrite]:
@@ -31,57 +30,31 @@ def emitted(path: Path, text: str, *edits: Edit, safety: Safety = Safety.REORDER
     return emission, new.removeprefix(head).removesuffix("\ntrain(ds)\n"), rewrite
 
 
+LOAD = "ds = tfds.load('digits', split='train'"
+BUILDER = "ds = tfds.builder('digits').as_dataset(split='train', read_config=config)"
+
+
 @pytest.mark.parametrize(
     ("text", "edits", "expected"),
     [
-        (
-            "ds = tfds.load('digits', split='train')",
-            LONGER,
-            "ds = tfds.load('digits', split='train', "
-            "read_config=tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4))",
-        ),
-        (
-            "ds = tfds.load(\n    'digits',\n    split='train',\n).batch(2)",
-            TWO,
-            "ds = tfds.load(\n    'digits',\n    split='train',\n"
-            "    read_config=tfds.ReadConfig(num_parallel_calls_for_decode=2),\n).batch(2)",
-        ),
-        (
-            "ds = tfds.load('digits', split='train', read_config=None)",
-            (SetArgument("interleave", "num_parallel_calls", 4),),
-            "ds = tfds.load('digits', split='train', "
-            "read_config=tfds.ReadConfig(num_parallel_calls_for_interleave_files=4))",
-        ),
-        (
-            "ds = tfds.load('digits', split='train', shuffle_files=True, read_config=tfds.ReadConfig())",
-            SEED,
-            "ds = tfds.load('digits', split='train', shuffle_files=True, read_config=tfds.ReadConfig(shuffle_seed=7))",
-        ),
-        (
-            "config = tfds.ReadConfig(interleave_cycle_length=8)\n"
-            "ds = tfds.builder('digits').as_dataset(split='train', read_config=config)",
-            LONGER,
-            "config = tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4)\n"
-            "ds = tfds.builder('digits').as_dataset(split='train', read_config=config)",
-        ),
-        (
-            "ds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(num_parallel_calls_for_decode=4))",
-            (SetArgument("map#0", "num_parallel_calls", -1),),
-            "ds = tfds.load('digits', split='train', "
-            "read_config=tfds.ReadConfig(num_parallel_calls_for_decode=tf.data.AUTOTUNE))",
-        ),
-        (
-            "ds = tfds.load('digits', split='train')",
-            (Remove("prefetch"),),
-            "ds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(skip_prefetch=True))",
-        ),
-        (
-            "ds = tfds.load('digits', split='train')",
-            (Remove("cache"),),
-            "ds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(try_autocache=False))",
-        ),
+        (f"{LOAD})", LONGER,
+         f"{LOAD}, read_config=tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4))"),
+        ("ds = tfds.load(\n    'digits',\n    split='train',\n).batch(2)", TWO,
+         "ds = tfds.load(\n    'digits',\n    split='train',\n"
+         "    read_config=tfds.ReadConfig(num_parallel_calls_for_decode=2),\n).batch(2)"),
+        (f"{LOAD}, read_config=None)", (SetArgument("interleave", "num_parallel_calls", 4),),
+         f"{LOAD}, read_config=tfds.ReadConfig(num_parallel_calls_for_interleave_files=4))"),
+        (f"{LOAD}, shuffle_files=True, read_config=tfds.ReadConfig())", (SetArgument("shuffle", "seed", 7),),
+         f"{LOAD}, shuffle_files=True, read_config=tfds.ReadConfig(shuffle_seed=7))"),
+        (f"config = tfds.ReadConfig(interleave_cycle_length=8)\n{BUILDER}", LONGER,
+         f"config = tfds.ReadConfig(interleave_cycle_length=32, interleave_block_length=4)\n{BUILDER}"),
+        (f"{LOAD}, read_config=tfds.ReadConfig(num_parallel_calls_for_decode=4))",
+         (SetArgument("map#0", "num_parallel_calls", -1),),
+         f"{LOAD}, read_config=tfds.ReadConfig(num_parallel_calls_for_decode=tf.data.AUTOTUNE))"),
+        (f"{LOAD})", (Remove("prefetch"),), f"{LOAD}, read_config=tfds.ReadConfig(skip_prefetch=True))"),
+        (f"{LOAD})", (Remove("cache"),), f"{LOAD}, read_config=tfds.ReadConfig(try_autocache=False))"),
     ],
-)
+)  # fmt: skip
 def test_call_gets_a_read_config(tmp_path: Path, text: str, edits: tuple[Edit, ...], expected: str) -> None:
     emission, new, rewrite = emitted(tmp_path / "sample.py", text, *edits)
     assert new == expected, emission.not_covered
@@ -95,27 +68,15 @@ BY_HAND = "By hand: tfds.load(..., read_config=tfds.ReadConfig(interleave_cycle_
     ("text", "reason"),
     [
         ("given = {'split': 'train'}\nds = tfds.load('digits', **given)", "starred arguments"),
-        (
-            "config = tfds.ReadConfig()\nconfig.shuffle_seed = 1\n"
-            "ds = tfds.load('digits', split='train', read_config=config)",
-            "config is used in several places",
-        ),
-        (
-            "configs = [tfds.ReadConfig()]\nds = tfds.load('digits', split='train', read_config=configs[0])",
-            "find where the value of",
-        ),
-        (
-            "fields = {}\nds = tfds.load('digits', split='train', read_config=tfds.ReadConfig(**fields))",
-            "positional or starred",
-        ),
+        (f"config = tfds.ReadConfig()\nconfig.shuffle_seed = 1\n{LOAD}, read_config=config)", "used in several places"),
+        (f"configs = [tfds.ReadConfig()]\n{LOAD}, read_config=configs[0])", "find where the value of"),
+        (f"fields = {{}}\n{LOAD}, read_config=tfds.ReadConfig(**fields))", "positional or starred"),
         ("def load(**more):\n    return tfds.load('digits', **more)\nds = load(split='train')", "starred arguments"),
-        (
-            "from tensorflow_datasets import load\nds = load('digits', split='train')",
-            "not import tensorflow_datasets under a usable name",
-        ),
+        ("from tensorflow_datasets import load\nds = load('digits', split='train')",
+         "not import tensorflow_datasets under a usable name"),
         ("ds, other = tfds.load('digits', split=['train', 'test'])\nvalidate(other)", "shared by 2 datasets"),
     ],
-)
+)  # fmt: skip
 def test_unsupported_call_is_refused_with_instructions_by_hand(tmp_path: Path, text: str, reason: str) -> None:
     emission, new, _ = emitted(tmp_path / "sample.py", text, *LONGER)
     assert not new and not emission.covered
@@ -124,8 +85,7 @@ def test_unsupported_call_is_refused_with_instructions_by_hand(tmp_path: Path, t
 
 
 def test_other_operators_of_the_call_are_not_patched(tmp_path: Path) -> None:
-    text = "ds = tfds.load('digits', split='train')"
-    emission, new, _ = emitted(tmp_path / "sample.py", text, SetArgument("map#1", "num_parallel_calls", 2))
+    emission, new, _ = emitted(tmp_path / "sample.py", f"{LOAD})", SetArgument("map#1", "num_parallel_calls", 2))
     assert not new
     (refused,) = emission.not_covered
     assert "map is made inside load" in refused.why and "By hand" not in refused.why
@@ -134,8 +94,8 @@ def test_other_operators_of_the_call_are_not_patched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ds = tfds.load('digits', split='train')", "ds = tfds.load('digits', split='train').prefetch(2)"),
-        ("ds = tfds.load('digits', split='train', with_info=True)[0]", ""),
+        (f"{LOAD})", f"{LOAD}).prefetch(2)"),
+        (f"{LOAD}, with_info=True)[0]", ""),
         ("found = tfds.load('digits', split='train', with_info=True)\nds = found[0]", ""),
         ("split = ['train']\nfound = tfds.load('digits', split=split)\nds = found[0]", ""),
     ],

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, SetOption, apply_edits
+from pipetune.core.edits import Insert, Move, Remove, Safety, SetArgument, SetOption, apply_edits
 from pipetune.source.emit import emit
-from tests.source.recorder import record, shape
+from tests.source.recorder import plan, record, shape
 
 HELPER = """import tensorflow as tf
 def make(n):
@@ -29,10 +29,6 @@ def pipelines(tmp_path):
         return recorder.pipeline("train"), recorder.pipeline("validate") if "validate" in recorder.consumed else None
 
     return make
-
-
-def plan(*edits, safety=Safety.EXACT):
-    return Plan("p", (Rewrite("rule", "n0", safety, tuple(edits), ""),))
 
 
 PREFETCH = Insert("n3", "prefetch", "p", {"buffer_size": -1})
@@ -160,23 +156,6 @@ validate(load(5).map(abs).batch(2))
 """
 
 
-def test_move_before_a_shared_call_is_written_in_the_unshared_caller(pipelines):
-    train, validate = pipelines(CALLED)
-    emission = emit(train, plan(Move("n3", "n1"), safety=Safety.STATISTICAL), other_pipelines=[validate])
-    assert emission.covered
-    ((_, new),) = emission.files.values()
-    assert "    ds = load(n)\n    ds = ds.shuffle(9)\n    ds = ds.map(abs)\n    return ds.batch(2)\n" in new
-    assert new.count("shuffle") == 1
-
-
-def test_insert_at_a_shared_call_is_written_in_the_unshared_caller(pipelines):
-    train, validate = pipelines(CALLED)
-    emission = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
-    ((_, new),) = emission.files.values()
-    assert "    ds = load(n)\n    ds = ds.cache().map(abs)\n" in new
-    assert new.count("cache") == 1
-
-
 READ_TWICE = """import tensorflow as tf
 def load(n):
     return tf.data.Dataset.range(n).map(abs)
@@ -187,22 +166,6 @@ def both(n):
 both(9)
 load(2)
 """
-
-
-def test_move_before_a_name_with_other_readers_is_refused(pipelines):
-    train, validate = pipelines(READ_TWICE)
-    moved = emit(train, plan(Move("n3", "n1"), safety=Safety.STATISTICAL), other_pipelines=[validate])
-    assert moved.files == {} and "shared by 2 datasets" in moved.not_covered[0].why
-    inserted = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
-    ((_, new),) = inserted.files.values()
-    assert "train(ds.cache().map(abs).shuffle(9))" in new and "validate(ds.batch(2))" in new
-
-
-def test_branch_of_a_shared_variable_is_changed_on_its_own_side(pipelines):
-    train, validate = pipelines(BRANCH)
-    emission = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
-    ((_, new),) = emission.files.values()
-    assert "train(ds.cache().skip(3).batch(2))" in new and "validate(ds.take(3).batch(2))" in new
 
 
 BROKEN = """import tensorflow as tf
@@ -218,8 +181,33 @@ validate(load(5).batch(2))
 """
 
 
-def test_comment_stays_with_its_call(pipelines):
-    train, validate = pipelines(BROKEN)
-    emission = emit(train, plan(Insert("n1", "cache", "c")), other_pipelines=[validate])
+CACHE = Insert("n1", "cache", "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "written"),
+    [
+        (
+            CALLED,
+            Move("n3", "n1"),
+            "    ds = load(n)\n    ds = ds.shuffle(9)\n    ds = ds.map(abs)\n    return ds.batch(2)\n",
+        ),
+        (CALLED, CACHE, "    ds = load(n)\n    ds = ds.cache().map(abs)\n"),
+        (READ_TWICE, CACHE, "    train(ds.cache().map(abs).shuffle(9))\n    validate(ds.batch(2))\n"),
+        (BRANCH, CACHE, "train(ds.cache().skip(3).batch(2))\nvalidate(ds.take(3).batch(2))\n"),
+        (BROKEN, CACHE, "    load(9)\n    .cache()\n    # larger from here on\n    .map(abs)\n"),
+    ],
+    ids=["a move", "a cache in the caller", "a name with other readers", "a branch", "a comment stays with its call"],
+)
+def test_edit_at_a_shared_call_is_written_beside_it(pipelines, text, edit, written):
+    train, validate = pipelines(text)
+    emission = emit(train, plan(edit, safety=Safety.STATISTICAL), other_pipelines=[validate])
+    assert emission.covered
     ((_, new),) = emission.files.values()
-    assert "    load(9)\n    .cache()\n    # larger from here on\n    .map(abs)\n" in new
+    assert written in new and new.count("shuffle" if isinstance(edit, Move) else "cache") == 1
+
+
+def test_move_before_a_name_with_other_readers_is_refused(pipelines):
+    train, validate = pipelines(READ_TWICE)
+    moved = emit(train, plan(Move("n3", "n1"), safety=Safety.STATISTICAL), other_pipelines=[validate])
+    assert moved.files == {} and "shared by 2 datasets" in moved.not_covered[0].why

@@ -18,43 +18,29 @@ IMAGE = "    image = tf.image.resize(image, [8, 8])\n"
 FLIP = "    image = tf.image.random_flip_left_right(image)\n"
 
 GOLDEN: list[tuple[str, str, str, dict[str, object]]] = [
-    (
-        "one variable",
-        f"def augment(image):\n{IMAGE}{FLIP}    return image\n",
-        f"def augment_head(image):\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n{FLIP}    return image\n",
-        {},
-    ),
-    (
-        "comments, blank lines, a docstring, what it returns",
-        f'def augment(image: bytes, label) -> tuple[int, int]:  # both\n    """Flips."""\n    # Small.\n{IMAGE.rstrip()}  # 8 x 8\n\n    # Random.\n{FLIP}    return image, label  # so\n',
-        f'def augment_head(image: bytes, label):  # both\n    """Flips."""\n    # Small.\n{IMAGE.rstrip()}  # 8 x 8\n    return image, label\n\n\ndef augment_tail(image, label):\n    # Random.\n{FLIP}    return image, label  # so\n',
-        {"statement": 2, "handed": 2, "taken": (1,), "components": 2},
-    ),
-    (
-        "several variables, some of them new, in the order they are bound",
-        "def augment(a, b, c):\n    x, y = f(a)\n    z = g(b)\n    z += 1\n    b = h(x)\n    if x > y:\n        z = z + tf.random.uniform([])\n    return z + b, c\n",
-        "def augment_head(a, b, c):\n    x, y = f(a)\n    z = g(b)\n    z += 1\n    b = h(x)\n    return b, c, x, y, z\n\n\ndef augment_tail(b, c, x, y, z):\n    if x > y:\n        z = z + tf.random.uniform([])\n    return z + b, c\n",
-        {"statement": 4, "handed": 5, "taken": (2,), "components": 3},
-    ),
-    (
-        "the original stays for the others",
-        f"def augment(image):\n{IMAGE}{FLIP}    return image\n\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n",
-        f"def augment(image):\n{IMAGE}{FLIP}    return image\n\n\ndef augment_head(image):\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n{FLIP}    return image\n\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n",
-        {},
-    ),
-    (
-        "fields of a dict",
-        f'def augment(record):\n    example = parse(record)\n    image = resize(example["image"])\n{FLIP}    weight = example["image/weight"] * example["image/weight"]\n    return image * weight, example["label"]\n',
-        f'def augment_head(record):\n    example = parse(record)\n    image = resize(example["image"])\n    return example["image/weight"], example["label"], image\n\n\ndef augment_tail(image_weight, label, image):\n{FLIP}    weight = image_weight * image_weight\n    return image * weight, label\n',
-        {"statement": 2, "handed": 3},
-    ),
-    (
-        "what the second part binds before it reads it is not handed on",
-        f"def augment(image):\n    size = tf.shape(image)\n{IMAGE}    size = tf.random.uniform([])\n    return image * size\n",
-        f"def augment_head(image):\n    size = tf.shape(image)\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n    size = tf.random.uniform([])\n    return image * size\n",
-        {"statement": 2},
-    ),
-]
+    ("one variable",
+     f"def augment(image):\n{IMAGE}{FLIP}    return image\n",
+     f"def augment_head(image):\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n{FLIP}    return image\n", {}),
+    ("comments, blank lines, a docstring, what it returns",
+     f'def augment(image: bytes, label) -> tuple[int, int]:  # both\n    """Flips."""\n    # Small.\n{IMAGE.rstrip()}  # 8 x 8\n\n    # Random.\n{FLIP}    return image, label  # so\n',
+     f'def augment_head(image: bytes, label):  # both\n    """Flips."""\n    # Small.\n{IMAGE.rstrip()}  # 8 x 8\n    return image, label\n\n\ndef augment_tail(image, label):\n    # Random.\n{FLIP}    return image, label  # so\n',
+     {"statement": 2, "handed": 2, "taken": (1,), "components": 2}),
+    ("several variables, some of them new, in the order they are bound",
+     "def augment(a, b, c):\n    x, y = f(a)\n    z = g(b)\n    z += 1\n    b = h(x)\n    if x > y:\n        z = z + tf.random.uniform([])\n    return z + b, c\n",
+     "def augment_head(a, b, c):\n    x, y = f(a)\n    z = g(b)\n    z += 1\n    b = h(x)\n    return b, c, x, y, z\n\n\ndef augment_tail(b, c, x, y, z):\n    if x > y:\n        z = z + tf.random.uniform([])\n    return z + b, c\n",
+     {"statement": 4, "handed": 5, "taken": (2,), "components": 3}),
+    ("the original stays for the others",
+     f"def augment(image):\n{IMAGE}{FLIP}    return image\n\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n",
+     f"def augment(image):\n{IMAGE}{FLIP}    return image\n\n\ndef augment_head(image):\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n{FLIP}    return image\n\n\nvalidate(tf.data.Dataset.range(2).map(augment))\n", {}),
+    ("fields of a dict",
+     f'def augment(record):\n    example = parse(record)\n    image = resize(example["image"])\n{FLIP}    weight = example["image/weight"] * example["image/weight"]\n    return image * weight, example["label"]\n',
+     f'def augment_head(record):\n    example = parse(record)\n    image = resize(example["image"])\n    return example["image/weight"], example["label"], image\n\n\ndef augment_tail(image_weight, label, image):\n{FLIP}    weight = image_weight * image_weight\n    return image * weight, label\n',
+     {"statement": 2, "handed": 3}),
+    ("what the second part binds before it reads it is not handed on",
+     f"def augment(image):\n    size = tf.shape(image)\n{IMAGE}    size = tf.random.uniform([])\n    return image * size\n",
+     f"def augment_head(image):\n    size = tf.shape(image)\n{IMAGE}    return image\n\n\ndef augment_tail(image):\n    size = tf.random.uniform([])\n    return image * size\n",
+     {"statement": 2}),
+]  # fmt: skip
 
 
 def emitted(tmp_path, text: str, *, read: str = "sample.py", **cut: object) -> tuple[str, Emission]:
@@ -79,22 +65,16 @@ def test_patch_matches_expected_text(tmp_path, name, before, after, cut, newline
 
 
 CHAINS: list[tuple[str, str, str]] = [
-    (
-        "links on lines of their own, comments",
-        "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment)  # random\n    .batch(4)\n)\ntrain(ds)\n",
-        "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment_head)\n    .cache()\n    .map(augment_tail)  # random\n    .batch(4)\n)\ntrain(ds)\n",
-    ),
-    (
-        "statements",
-        "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
-        "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache()\nds = ds.map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
-    ),
-    (
-        "in a function that holds the other",
-        f"def make():\n    def augment(image):\n    {IMAGE}    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment).batch(4)\n\n\ntrain(make())\n",
-        f"def make():\n    def augment_head(image):\n    {IMAGE}        return image\n\n    def augment_tail(image):\n    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment_head).cache().map(augment_tail).batch(4)\n\n\ntrain(make())\n",
-    ),
-]
+    ("links on lines of their own, comments",
+     "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment)  # random\n    .batch(4)\n)\ntrain(ds)\n",
+     "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment_head)\n    .cache()\n    .map(augment_tail)  # random\n    .batch(4)\n)\ntrain(ds)\n"),
+    ("statements",
+     "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
+     "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache()\nds = ds.map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n"),
+    ("in a function that holds the other",
+     f"def make():\n    def augment(image):\n    {IMAGE}    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment).batch(4)\n\n\ntrain(make())\n",
+     f"def make():\n    def augment_head(image):\n    {IMAGE}        return image\n\n    def augment_tail(image):\n    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment_head).cache().map(augment_tail).batch(4)\n\n\ntrain(make())\n"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "before", "after"), CHAINS, ids=[case[0] for case in CHAINS])
@@ -146,10 +126,6 @@ def test_unsupported_function_is_refused(tmp_path, name, text, cut, why):
     (rejection,) = emission.not_covered
     assert why in rejection.why
     assert new == whole
-
-
-def test_table_of_refused_cases_is_longer():
-    assert len(REFUSED) > len(GOLDEN) + len(CHAINS)
 
 
 def test_lambda_is_refused(tmp_path):

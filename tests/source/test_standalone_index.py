@@ -85,11 +85,6 @@ def test_indices_are_added_to_file_names_before_sharding() -> None:
     ]
 
 
-def test_dataset_fn_is_unchanged() -> None:
-    text = emit(photos(14), "multiworker").text
-    assert not {"tf.range", "keeping_index"} & set(ast.unparse(function(text, "dataset_fn")).split("("))
-
-
 @pytest.mark.parametrize(
     ("source", "written"),
     [

@@ -7,24 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from pipetune.core.edits import (
-    Edit,
-    Insert,
-    Move,
-    Plan,
-    Remove,
-    ReplaceFunction,
-    Rewrite,
-    Safety,
-    SetArgument,
-    apply_edits,
-)
+from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, apply_edits
 from pipetune.core.functions import FunctionVariant
 from pipetune.source.emit import emit
-from tests.source.recorder import record, resolved, shape
+from tests.source.recorder import plan, record, resolved, shape
 
 PARALLEL = "num_parallel_calls"
-AHEAD = {"buffer_size": -1}
+PREFETCH = Insert("batch", "prefetch", "p", {"buffer_size": -1})
 
 
 @dataclass(frozen=True)
@@ -40,16 +29,6 @@ class Script:
 
 
 BEHIND_THE_BATCH = (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d"))
-
-REASSIGNED = """import tensorflow as tf
-AUTOTUNE = tf.data.AUTOTUNE
-files = tf.data.Dataset.list_files("*.tfrecord", shuffle=False)
-dataset = files.interleave(tf.data.TFRecordDataset, cycle_length=4)
-dataset = dataset.map(lambda x: x)
-dataset = dataset.shuffle(1000)
-dataset = dataset.batch(32)
-train(dataset)
-"""
 
 FLAGS = """import tensorflow as tf
 def prepare(ds, training=False, augment=False):
@@ -140,19 +119,6 @@ SIZED = METHODS.replace("batch(4)", "batch(self.size())").replace(
 BATCH = "        self.dataset = self.dataset.batch(4)\n"
 COUNTED = METHODS.replace(BATCH, f"        self.n += 1\n{BATCH}")
 
-FLUENT = """import tensorflow as tf
-class Input:
-    def __init__(self, ds):
-        self.ds = ds
-    def map(self, function):
-        self.ds = self.ds.map(function)
-        return self
-    def batch(self, size):
-        self.ds = self.ds.batch(size)
-        return self
-train(Input(tf.data.Dataset.range(9)).map(abs).batch(4).ds)
-"""
-
 LOOPED = """import tensorflow as tf
 steps = [abs, abs, abs]
 ds = tf.data.Dataset.range(9)
@@ -179,234 +145,72 @@ validate(make(5))
 """
 
 SCRIPTS = [
-    Script(
-        "reassignment: parallel calls, a shuffle moved up, a prefetch",
-        REASSIGNED,
-        (
-            Move("shuffle#1", "interleave"),
-            SetArgument("map", PARALLEL, -1),
-            Insert("batch", "prefetch", "p", AHEAD),
-        ),
-        (
-            "dataset = dataset.shuffle(1000)",
-            "dataset = dataset.map(lambda x: x, num_parallel_calls=AUTOTUNE)",
-            "dataset = dataset.batch(32).prefetch(AUTOTUNE)",
-        ),
-    ),
-    Script(
-        "flags: only training augments",
-        FLAGS,
-        (SetArgument("map#1", PARALLEL, -1),),
-        ("        ds = ds.map(lambda x: x, num_parallel_calls=tf.data.AUTOTUNE)",),
-    ),
-    Script(
-        "flags: what both pass keeps its order and goes faster",
-        FLAGS,
-        (SetArgument("map#0", PARALLEL, 4),),
-        ("    ds = ds.map(abs, num_parallel_calls=4)",),
-        both=True,
-    ),
-    Script(
-        "flags: a cache behind what both pass, where only training goes on",
-        FLAGS,
-        (Insert("map#0", "cache", "c"),),
-        ("        ds = ds.cache().shuffle(1000)",),
-    ),
-    Script(
-        "flags: a shuffle that stands under its condition",
-        FLAGS,
-        (Move("shuffle", "range"),),
-        why="processes it",
-    ),
-    Script(
-        "flags: what only training shuffles is taken out",
-        FLAGS,
-        (Remove("shuffle"),),
-        ("    if training:", "        pass"),
-    ),
-    Script(
-        "a condition that was met is passed",
-        MIXED,
-        BEHIND_THE_BATCH,
-        ("    if training:", "        ds = ds.shuffle(100)", "    return ds.batch(8).map(abs)"),
-    ),
-    Script(
-        "a condition that was not met is not",
-        MIXED.replace("prepare(9, True)", "prepare(9, False)"),
-        BEHIND_THE_BATCH,
-        ("    if not training:", "        return ds.batch(8).map(abs)", "    return ds.batch(8)"),
-    ),
-    Script(
-        "a condition with two ways",
-        MIXED.replace("    return ds", "    else:\n        ds = ds.cache()\n    return ds"),
-        BEHIND_THE_BATCH,
-        ("    if not training:", "        ds = ds.map(abs)", "        return ds.batch(8).map(abs)"),
-    ),
-    Script(
-        "a condition under which something else is done as well",
-        MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        validate(ds)"),
-        BEHIND_THE_BATCH,
-        why="is shared by 2 datasets",
-    ),
-    Script(
-        "a condition under which another name is set",
-        MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        size = ds"),
-        BEHIND_THE_BATCH,
-        why="is used between",
-    ),
-    Script(
-        "a condition that asks the dataset",
-        MIXED.replace("if training:", "if ds.cardinality() > 9:"),
-        BEHIND_THE_BATCH,
-        why="may depend on the call",
-    ),
-    Script(
-        "a condition that asks a function",
-        MIXED.replace("if training:", "if bool(training):"),
-        BEHIND_THE_BATCH,
-        why="may depend on the call",
-    ),
-    Script(
-        "a conditional expression: its argument",
-        CONDITIONAL,
-        (SetArgument("shuffle", "buffer_size", 500),),
-        ("    ds = ds.shuffle(500) if training else ds",),
-    ),
-    Script(
-        "a conditional expression: something behind it",
-        CONDITIONAL,
-        (Insert("repeat", "prefetch", "p", {"buffer_size": 1}),),
-        ("    ds = ds.repeat().prefetch(1) if training else ds.cache()",),
-    ),
-    Script(
-        "a conditional expression: moved out of it",
-        CONDITIONAL,
-        (Move("shuffle", "repeat"),),
-        why="may not run",
-    ),
-    Script(
-        "a helper that goes on behind the batch: two calls into it",
-        FINISHED,
-        (Move("map#1", "batch"), Move("map#0", "batch")),
-        ("    return ds.batch(2).map(abs).map(int).map(len)", "ds = tf.data.Dataset.range(9)"),
-    ),
-    Script(
-        "a helper that ends with the batch: in front of what is inserted there",
-        FINISHED.replace(".map(len)", ""),
-        (Insert("batch", "prefetch", "p", AHEAD), Move("map#1", "batch")),
-        ("    return ds.batch(2).map(int).prefetch(tf.data.AUTOTUNE)", "ds = tf.data.Dataset.range(9).map(abs)"),
-    ),
-    Script(
-        "a helper for both: a call out of it",
-        PREPARED,
-        BEHIND_THE_BATCH,
-        ("    if not rule:", "train(prepare(tf.data.Dataset.range(9), rule=True).batch(2).map(abs))"),
-    ),
-    Script(
-        "apply(function): within it",
-        APPLIED,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
-        ("    return ds.batch(2).map(abs)",),
-    ),
-    Script(
-        "apply(function): in front of it",
-        APPLIED,
-        (Insert("shuffle", "cache", "c"),),
-        ("train(tf.data.Dataset.range(9).shuffle(9).cache().apply(finish))",),
-    ),
-    Script(
-        "apply(function): into it",
-        APPLIED,
-        (Move("shuffle", "map"),),
-        ("    ds = ds.map(abs).shuffle(9)", "train(tf.data.Dataset.range(9).apply(finish))"),
-    ),
-    Script(
-        "apply(function) for both: only its number of calls",
-        APPLIED_TWICE,
-        (SetArgument("map", PARALLEL, -1),),
-        ("    ds = ds.map(abs, num_parallel_calls=tf.data.AUTOTUNE)",),
-        both=True,
-    ),
-    Script(
-        "apply(function) for both: the data of both",
-        APPLIED_TWICE,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
-        why="is shared by 2 datasets",
-    ),
-    Script(
-        "a function that makes the function to apply",
-        FACTORY,
-        (Insert("batch", "prefetch", "p", AHEAD), SetArgument("map", PARALLEL, 2)),
-        ("    return lambda ds: ds.batch(size).prefetch(tf.data.AUTOTUNE)",),
-    ),
-    Script(
-        "methods that keep the dataset in self",
-        METHODS,
-        (SetArgument("map", PARALLEL, -1), Insert("repeat", "prefetch", "p", AHEAD)),
-        (
-            "        self.dataset = self.dataset.map(self.decode, num_parallel_calls=tf.data.AUTOTUNE)",
-            "        return self.dataset.repeat().prefetch(tf.data.AUTOTUNE)",
-        ),
-    ),
-    Script(
-        "methods that keep the dataset in self: a call behind the next",
-        METHODS,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
-        ("        self.dataset = self.dataset.batch(4)", "        self.dataset = self.dataset.map(self.decode)"),
-    ),
-    Script(
-        "methods that keep the dataset in self: past one that may read it",
-        SIZED,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
-        why="assign its dataset to a single name",
-    ),
-    Script(
-        "methods that keep the dataset in self: past another statement",
-        COUNTED,
-        (Move("map", "batch"), ReplaceFunction("map", FunctionVariant.ON_BATCHES, "d")),
-        why="assign its dataset to a single name",
-    ),
-    Script(
-        "methods called as tf.data's own",
-        FLUENT,
-        (SetArgument("map", PARALLEL, 2),),
-        ("        self.ds = self.ds.map(function, num_parallel_calls=2)",),
-    ),
-    Script(
-        "ops added in a loop: the same for all",
-        LOOPED,
-        tuple(SetArgument(f"map#{turn}", PARALLEL, 2) for turn in range(3)),
-        ("    ds = ds.map(step, num_parallel_calls=2)",),
-    ),
-    Script(
-        "ops added in a loop: one of them",
-        LOOPED,
-        (SetArgument("map#0", PARALLEL, 2),),
-        why="makes 3 operators of this pipeline",
-    ),
-    Script(
-        "ops added in a loop: one of them moved",
-        LOOPED,
-        (Move("map#2", "batch"), ReplaceFunction("map#2", FunctionVariant.ON_BATCHES, "d")),
-        why="makes 3 operators",
-    ),
-    Script(
-        "a dictionary filled in a loop: speed for all",
-        DICTIONARY,
-        (SetArgument("map", PARALLEL, 2), Insert("batch", "prefetch", "p", AHEAD)),
-        (
-            "    ds = tf.data.Dataset.range(n).map(abs, num_parallel_calls=2)",
-            "    datasets[split] = ds.batch(2).prefetch(tf.data.AUTOTUNE)",
-        ),
-        both=True,
-    ),
-    Script(
-        "a dictionary filled in a loop: data of one",
-        DICTIONARY,
-        (Insert("batch", "cache", "c"),),
-        why="is shared by 2 datasets",
-    ),
-]
+    Script("flags: what both pass keeps its order and goes faster", FLAGS, (SetArgument("map#0", PARALLEL, 4),),
+           ("    ds = ds.map(abs, num_parallel_calls=4)",), both=True),
+    Script("flags: a cache behind what both pass, where only training goes on", FLAGS,
+           (Insert("map#0", "cache", "c"),), ("        ds = ds.cache().shuffle(1000)",)),
+    Script("flags: a shuffle that stands under its condition", FLAGS, (Move("shuffle", "range"),),
+           why="processes it"),
+    Script("flags: what only training shuffles is taken out", FLAGS, (Remove("shuffle"),),
+           ("    if training:", "        pass")),
+    Script("a condition that was not met is not", MIXED.replace("prepare(9, True)", "prepare(9, False)"),
+           BEHIND_THE_BATCH,
+           ("    if not training:", "        return ds.batch(8).map(abs)", "    return ds.batch(8)")),
+    Script("a condition with two ways",
+           MIXED.replace("    return ds", "    else:\n        ds = ds.cache()\n    return ds"), BEHIND_THE_BATCH,
+           ("    if not training:", "        ds = ds.map(abs)", "        return ds.batch(8).map(abs)")),
+    Script("a condition under which something else is done as well",
+           MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        validate(ds)"),
+           BEHIND_THE_BATCH, why="is shared by 2 datasets"),
+    Script("a condition under which another name is set",
+           MIXED.replace("        ds = ds.shuffle(100)", "        ds = ds.shuffle(100)\n        size = ds"),
+           BEHIND_THE_BATCH, why="is used between"),
+    Script("a condition that asks the dataset", MIXED.replace("if training:", "if ds.cardinality() > 9:"),
+           BEHIND_THE_BATCH, why="may depend on the call"),
+    Script("a condition that asks a function", MIXED.replace("if training:", "if bool(training):"),
+           BEHIND_THE_BATCH, why="may depend on the call"),
+    Script("a conditional expression: its argument", CONDITIONAL, (SetArgument("shuffle", "buffer_size", 500),),
+           ("    ds = ds.shuffle(500) if training else ds",)),
+    Script("a conditional expression: something behind it", CONDITIONAL,
+           (Insert("repeat", "prefetch", "p", {"buffer_size": 1}),),
+           ("    ds = ds.repeat().prefetch(1) if training else ds.cache()",)),
+    Script("a conditional expression: moved out of it", CONDITIONAL, (Move("shuffle", "repeat"),),
+           why="may not run"),
+    Script("a helper that goes on behind the batch: two calls into it", FINISHED,
+           (Move("map#1", "batch"), Move("map#0", "batch")),
+           ("    return ds.batch(2).map(abs).map(int).map(len)", "ds = tf.data.Dataset.range(9)")),
+    Script("a helper that ends with the batch: in front of what is inserted there",
+           FINISHED.replace(".map(len)", ""), (PREFETCH, Move("map#1", "batch")),
+           ("    return ds.batch(2).map(int).prefetch(tf.data.AUTOTUNE)", "ds = tf.data.Dataset.range(9).map(abs)")),
+    Script("a helper for both: a call out of it", PREPARED, BEHIND_THE_BATCH,
+           ("    if not rule:", "train(prepare(tf.data.Dataset.range(9), rule=True).batch(2).map(abs))")),
+    Script("apply(function): within it", APPLIED, BEHIND_THE_BATCH, ("    return ds.batch(2).map(abs)",)),
+    Script("apply(function): into it", APPLIED, (Move("shuffle", "map"),),
+           ("    ds = ds.map(abs).shuffle(9)", "train(tf.data.Dataset.range(9).apply(finish))")),
+    Script("apply(function) for both: only its number of calls", APPLIED_TWICE, (SetArgument("map", PARALLEL, -1),),
+           ("    ds = ds.map(abs, num_parallel_calls=tf.data.AUTOTUNE)",), both=True),
+    Script("apply(function) for both: the data of both", APPLIED_TWICE, BEHIND_THE_BATCH,
+           why="is shared by 2 datasets"),
+    Script("a function that makes the function to apply", FACTORY, (PREFETCH, SetArgument("map", PARALLEL, 2)),
+           ("    return lambda ds: ds.batch(size).prefetch(tf.data.AUTOTUNE)",)),
+    Script("methods that keep the dataset in self", METHODS,
+           (SetArgument("map", PARALLEL, -1), Insert("repeat", "prefetch", "p", {"buffer_size": -1})),
+           ("        self.dataset = self.dataset.map(self.decode, num_parallel_calls=tf.data.AUTOTUNE)",
+            "        return self.dataset.repeat().prefetch(tf.data.AUTOTUNE)")),
+    Script("methods that keep the dataset in self: a call behind the next", METHODS, BEHIND_THE_BATCH,
+           ("        self.dataset = self.dataset.batch(4)", "        self.dataset = self.dataset.map(self.decode)")),
+    Script("methods that keep the dataset in self: past one that may read it", SIZED, BEHIND_THE_BATCH,
+           why="assign its dataset to a single name"),
+    Script("methods that keep the dataset in self: past another statement", COUNTED, BEHIND_THE_BATCH,
+           why="assign its dataset to a single name"),
+    Script("ops added in a loop: one of them", LOOPED, (SetArgument("map#0", PARALLEL, 2),),
+           why="makes 3 operators of this pipeline"),
+    Script("ops added in a loop: one of them moved", LOOPED,
+           (Move("map#2", "batch"), ReplaceFunction("map#2", FunctionVariant.ON_BATCHES, "d")),
+           why="makes 3 operators"),
+    Script("a dictionary filled in a loop: data of one", DICTIONARY, (Insert("batch", "cache", "c"),),
+           why="is shared by 2 datasets"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
@@ -417,9 +221,7 @@ def test_script_is_patched_or_refused_as_expected(tmp_path, script):
     pipeline = recorder.pipeline()
     others = [recorder.pipeline("validate")] if "validate" in recorder.consumed else []
     edits = [resolved(pipeline, edit) for edit in script.edits]
-    emission = emit(
-        pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)), other_pipelines=others
-    )
+    emission = emit(pipeline, plan(*edits), other_pipelines=others)
     if not script.lines:
         (rejection,) = emission.not_covered
         assert script.why in rejection.why and emission.files == {}
@@ -439,19 +241,18 @@ def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):
     path.write_text(BOTH)
     recorder = record(path)
     train, validate = recorder.pipeline(), recorder.pipeline("validate")
-    edits = (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
-    rewrite = Rewrite("rule", "n1", Safety.EXACT, edits, "")
+    on_batches = plan(Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     asked = []
 
     def may_share(one):
         asked.append(one.key)
         return True
 
-    emission = emit(train, Plan("p", (rewrite,)), other_pipelines=[validate], may_share=may_share)
+    emission = emit(train, on_batches, other_pipelines=[validate], may_share=may_share)
     ((_, new),) = emission.files.values()
-    assert "    return tf.data.Dataset.range(n).batch(2).map(abs)\n" in new and asked == [rewrite.key]
+    assert "    return tf.data.Dataset.range(n).batch(2).map(abs)\n" in new and asked == [on_batches.rewrites[0].key]
     assert "makes 2 datasets (validate too)" in emission.notes[0]
-    for_one = emit(train, Plan("p", (rewrite,)), other_pipelines=[validate], may_share=lambda _: False)
+    for_one = emit(train, on_batches, other_pipelines=[validate], may_share=lambda _: False)
     ((_, new),) = for_one.files.values()
     assert "train(make(9, rule=True))\nvalidate(make(5))\n" in new and "the new parameter rule" in for_one.notes[0]
 
@@ -466,12 +267,7 @@ def test_may_share_is_not_called_where_it_makes_no_difference(tmp_path):
         raise AssertionError(rewrite.key)
 
     for edit in (Insert("n1", "cache", "c"), SetArgument("n1", PARALLEL, 4), Move("n2", "n0")):
-        emit(
-            train,
-            Plan("p", (Rewrite("rule", "n1", Safety.EXACT, (edit,), ""),)),
-            other_pipelines=[validate],
-            may_share=never,
-        )
+        emit(train, plan(edit), other_pipelines=[validate], may_share=never)
 
 
 @pytest.mark.parametrize("first", ["training or big", "not training and big", "(training\n            and big)"])
@@ -489,8 +285,7 @@ def prepare(n, training, big, hard):
 """
     path.write_text(text + call.format(False, False, False))
     pipeline = record(path).pipeline()
-    edits = [resolved(pipeline, edit) for edit in BEHIND_THE_BATCH]
-    emission = emit(pipeline, Plan("p", (Rewrite("rule", "n0", Safety.EXACT, tuple(edits), ""),)))
+    emission = emit(pipeline, plan(*(resolved(pipeline, edit) for edit in BEHIND_THE_BATCH)))
     new = emission.files[str(path)][1].rpartition("train(")[0]
     for flags in itertools.product((False, True), repeat=3):
         before, after = (shape(record(path, one + call.format(*flags)).pipeline()) for one in (text, new))

@@ -1,9 +1,12 @@
-"""Writes `padded_batch` in place of `batch`, with the sizes that a map pads to under the names that it has for them."""
+"""Writes another method in place of one.
+
+A `padded_batch` in place of `batch` gets the sizes that a map pads to, under the names that the map has for them.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 from libcst.metadata import Assignment, GlobalScope
@@ -11,15 +14,70 @@ from libcst.metadata import Assignment, GlobalScope
 from pipetune.core.edits import ReplaceOperator
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline, Value
-from pipetune.source.call_arguments import write_value
-from pipetune.source.draft import Draft
+from pipetune.source.call_arguments import method_arguments, parameters, set_argument, write_value
+from pipetune.source.chain import link_of
+from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import functions_behind_map
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import variable_nodes
 from pipetune.source.syntax_tree import SyntaxTree
 
 
-def write_padded_shapes(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> str:
+def replace_operator(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> Draft:
+    """Returns the draft in which the call of `edit.node` names another method; other arguments stay as they are.
+
+    Args:
+        current: the pipeline before the edit.
+
+    Raises:
+        CannotExpress: the call is not a method of a dataset or makes other operators too, or it has arguments that the
+            other method does not have, or starred ones, which may already give an argument of the edit.
+    """
+    arguments = _new_arguments(draft, edit, current)
+    tree, call = draft.find(edit.node)
+    link_of(tree, call)
+    if len(draft.built_by_same_call(edit.node)) > 1:
+        raise CannotExpress("The same call also makes other operators.")
+    assert isinstance(call.func, cst.Attribute)
+    file, method = draft.sites[edit.node].file, call.func.attr
+    named = _name_arguments(tree, call, parameters(method.value) or (), parameters(edit.op) or ())
+    draft = draft.splice(file, [Splice(tree.start(method), tree.end(method), edit.op.encode()), *named])
+    for name, text in arguments.items():
+        tree, call = draft.find(edit.node)
+        draft = draft.splice(file, set_argument(tree, call, op=edit.op, name=name, text=text))
+    return draft
+
+
+def _name_arguments(
+    tree: SyntaxTree, call: cst.Call, before: tuple[str, ...], now: tuple[str, ...]
+) -> Iterator[Splice]:
+    """Yields the changes that pass arguments by name which another method has at another position."""
+    by_name = False
+    for position, argument in enumerate(method_arguments(tree, call)):
+        if argument.star:
+            continue
+        name = argument.keyword.value if argument.keyword is not None else "".join(before[position : position + 1])
+        if name not in (*now, "name"):
+            raise CannotExpress(f"The call passes the argument {name!r}, which the method that replaces it has not.")
+        by_name = by_name or now[position : position + 1] != (name,)
+        if argument.keyword is None and by_name:
+            start = tree.start(argument)
+            yield Splice(start, start, f"{name}=".encode())
+
+
+def _new_arguments(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> dict[str, str]:
+    """Returns the arguments that the operator did not have, as source text."""
+    position = draft.lookup_position(edit.node)
+    new: dict[str, str] = {}
+    for name, value in edit.arguments.items():
+        if name == "padded_shapes":
+            new[name] = _padded_shapes_text(draft, edit, current)
+        elif value is not None and current[edit.node].arguments.get(name) != value:
+            new[name] = write_value(*position, value, op=edit.op, name=name)
+    return new
+
+
+def _padded_shapes_text(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> str:
     """Returns the shapes of a padded batch as source text at the call of the batch that it replaces.
 
     A size is written as a name if the padding function of the nearest map upstream reads a global variable of the file
