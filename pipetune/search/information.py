@@ -36,11 +36,11 @@ def measure_baselines(state: SearchState) -> None:
     state.notify("stage", name="baselines")
     arms = {name: Arm(plan, "input") for name, plan in state.baselines.items()}
 
-    def time_is_up(rounds: int = 0) -> bool:
+    def time_is_up(rounds: int) -> bool:
         running = sum(arm.running for arm in arms.values())
         return not state.budget.affords(Part.INFORMATION, running * state.meter.cost("input"))
 
-    if not time_is_up():
+    if not time_is_up(0):
         take = with_meter(state.meter, Part.INFORMATION)
         race(list(arms.values()), None, time_is_up, take=take, draw=state.draw, rounds=BASELINE_ROUNDS)
     for name, arm in arms.items():

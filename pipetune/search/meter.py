@@ -294,6 +294,11 @@ def rate_of(window: Window, unit: str) -> float:
     return 1 / window.step_seconds if unit == "training" else window.examples_per_second
 
 
+def rate_ratios(windows: Sequence[Window], over: Sequence[Window], unit: str) -> list[float]:
+    """The rate in each window over that in the other of its pair, for as long as there are both."""
+    return [rate_of(one, unit) / rate_of(other, unit) for one, other in zip(windows, over, strict=False)]
+
+
 def rate_from(windows: Sequence[Window]) -> Rate:
     """The medians over windows of one plan, input alone."""
     return Rate(

@@ -163,8 +163,10 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
     groups, shapes = {group_of(one) for one in kept}, {shape_of(one) for one in kept}
 
     def why_not(rewrite: Rewrite) -> tuple[RejectionReason, str]:
-        key, shown, trial = rewrite.key, gains.shown.get(rewrite.key), decided.get(rewrite.key)
-        seen = f"; alone, short windows showed {_change(geometric_mean(one.rate for one in shown))}" if shown else ""
+        key, trial = rewrite.key, decided.get(rewrite.key)
+        windows = gains.short_windows.get(key)
+        change = _change(geometric_mean(one.rate for one in windows)) if windows else ""
+        seen = f"; alone, short windows showed {change}" if windows else ""
         if key in elsewhere:
             return elsewhere[key]
         if key in state.added:
@@ -187,7 +189,7 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
             return RejectionReason.NOT_EXPECTED, "with the plan, training hardly waits for the input"
         if key in still:
             return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{seen}"
-        if key in left and (shown or gains.added(rewrite).predicted is not None):
+        if key in left and (windows or gains.added(rewrite).predicted is not None):
             return RejectionReason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{seen}"
         if key not in left and shape_of(rewrite) in shapes_tried:
             why = "other numbers are tried only where the rewrite is in a plan proven faster"

@@ -13,7 +13,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, LoopConsumer, LoopWindow
+from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, LoopWindow
 from pipetune.core.edits import Plan
 from pipetune.core.lockstep import (
     ConnectionLost,
@@ -240,21 +240,18 @@ def test_peer_without_a_chief_ends_without_a_report(link: tuple[RequestLink, Req
 
 
 def test_held_script_measures_itself_or_a_baseline_on_request(link: tuple[RequestLink, RequestLink]) -> None:
-    asked: list[object] = []
-
-    class Runner:
+    class Runner(Fake):
         def training_window(self, plan: Plan, *, steps: int) -> Window:
-            asked.append((plan.name, steps))
-            if steps == 9:
-                raise RunFailed("it raised")
-            return window(steps)
+            self.asked.append((plan.name, steps))
+            return self._outcome()
 
         def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
-            asked.append((plan.name, seconds, warmup_seconds))
-            return replace(window(), intervals=(0.1, 0.2))
+            self.asked.append((plan.name, seconds, warmup_seconds))
+            return self._outcome()
 
+    fake = Runner([window(5), replace(window(), intervals=(0.1, 0.2)), RunFailed("it raised"), window(6)])
     held = lockstep.VerifiedScript(
-        cast(TensorFlowRunner, Runner()),
+        cast(TensorFlowRunner, fake),
         {name: Plan(name) for name in ("defaults", "autotune")},
         patch=lambda rewrites: PatchResult(covered=rewrites),
     )
@@ -273,7 +270,7 @@ def test_held_script_measures_itself_or_a_baseline_on_request(link: tuple[Reques
         link[0].send_request(order)
     held.serve(link[1], StepReply(checked="equal"))
     answers = [link[0].receive_reply(1) for _ in orders]
-    assert asked == [("defaults", 5), ("autotune", 1.0, 0.5), ("autotune", 9), ("defaults", 6)]
+    assert fake.asked == [("defaults", 5), ("autotune", 1.0, 0.5), ("autotune", 9), ("defaults", 6)]
     assert answers[0] == StepReply(checked="equal"), "that it is there"
     assert [one.window.steps if one.window else one.why for one in answers[1:7]] == [5, "", 5, "it raised", "", 6]
     assert answers[3].window is not None and answers[3].window.intervals == ()
@@ -295,7 +292,3 @@ def test_loop_window_restarts_after_compiling_only_where_it_may(
         elements += 1
     assert elements == taken
     assert made.result is not None and (made.result.steps, made.result.compile_seconds) == (4, 0.2)
-
-
-def test_loop_consumer_takes_the_given_counts() -> None:
-    assert LoopConsumer().window_counts(None, steps=7, warmup=2) == (7, 2)

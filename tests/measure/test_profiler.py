@@ -10,7 +10,6 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import OperatorProfile
 from pipetune.core.results import RunFailed
 from pipetune.measure import profiler
@@ -118,10 +117,17 @@ def busy_bytes(record: Any) -> Any:
     return tf.strings.length(record)
 
 
-def test_record_reader_is_one_operator(tmp_path: Path) -> None:
-    _, operators = profile(tf.data.TFRecordDataset(write_records(tmp_path)).map(busy_bytes).batch(4))
-    assert list(operators) == ["TFRecordDataset", "map", "batch"]
-    assert operators["TFRecordDataset"].visits == pytest.approx(4, rel=0.35)
+@pytest.mark.parametrize("source", ["TFRecordDataset", "from_generator"])
+def test_source_is_one_operator(source: str, tmp_path: Path) -> None:
+    if source == "TFRecordDataset":
+        dataset = tf.data.TFRecordDataset(write_records(tmp_path)).map(busy_bytes)
+    else:
+        numbers = Dataset.from_generator(lambda: iter(range(50)), output_signature=tf.TensorSpec([], tf.int64))
+        dataset = numbers.map(busy(1))
+    _, operators = profile(dataset.batch(4))
+    assert list(operators) == [source, "map", "batch"]
+    assert operators[source].visits == pytest.approx(4, rel=0.35)
+    assert operators[source].python is (source == "from_generator")
 
 
 def test_costs_of_branches_are_not_swapped() -> None:
@@ -162,14 +168,6 @@ def test_failures_of_the_pipeline_are_reported() -> None:
         profile(Dataset.from_generator(lambda: once, output_signature=tf.TensorSpec([], tf.int32)))
 
 
-def test_generator_is_one_python_source() -> None:
-    dataset = Dataset.from_generator(lambda: iter(range(50)), output_signature=tf.TensorSpec([], tf.int32)).batch(5)
-    _, operators = profile(dataset)
-    assert list(operators) == ["from_generator", "batch"]
-    assert operators["from_generator"].python
-    assert operators["from_generator"].visits == pytest.approx(5, rel=0.35)
-
-
 def stages(dataset: Any) -> list[tuple[str, str]]:
     pipeline = live.read(dataset).pipeline
     return [(node.op, profiler.stage_of(pipeline, node).value) for node in pipeline]
@@ -189,44 +187,39 @@ def test_operators_have_their_stages(tmp_path: Path) -> None:
     assert stages(Dataset.range(9).map(lambda x: x))[0] == ("range", "extract")
 
 
-def test_runtime_names_of_operators() -> None:
-    assert "ParallelMapV2" in profiler.runtime_names("map")
-    assert profiler.runtime_names("group_by_window")[0] == "GroupByWindow"
-    assert "TakeWhile" in profiler.runtime_names("take_while")
-
-
 # -- counters lost between two readings
 
 
-def counted(pipeline: Pipeline, elements: dict[str, float], **more: Any) -> dict[str, float]:
-    counters = {name: Counters(seconds=1.0, elements=count) for name, count in elements.items()}
-    return {name: found.elements for name, found in complete_counters(pipeline, counters, **more).items()}
+NUMBERS, TENS = Dataset.range(100).map(lambda x: x), Dataset.range(10).map(lambda x: x)
 
 
-def test_complete_counters_are_not_changed() -> None:
-    pipeline = live.read(Dataset.range(100).map(lambda x: x).shuffle(10).batch(4).repeat()).pipeline
-    seen = {"n0": 410.0, "n1": 410.0, "n2": 400.0, "n3": 100.0, "n4": 100.0}
-    assert counted(pipeline, seen, outputs=101, repeated=False) == seen  # the shuffle buffers ten
-
-
-def test_counters_upstream_of_a_repeat_are_completed() -> None:
-    pipeline = live.read(Dataset.range(100).map(lambda x: x).repeat().batch(4)).pipeline
-    seen = {"n0": 40.0, "n1": 40.0, "n2": 400.0, "n3": 100.0}
-    assert counted(pipeline, seen, outputs=100, repeated=False) == {"n0": 400, "n1": 400, "n2": 400, "n3": 100}
-
-
-def test_counters_of_missed_epochs_are_completed_from_the_outputs() -> None:
-    pipeline = live.read(Dataset.range(10).map(lambda x: x).batch(4).prefetch(2)).pipeline
-    seen = {"n0": 5.0, "n1": 5.0, "n2": 6.0, "n3": 3.0}
-    found = counted(pipeline, seen, outputs=30, repeated=True)
-    assert found == pytest.approx({"n0": 100, "n1": 100, "n2": 30, "n3": 30})  # ten numbers make three batches
-
-
-def test_counters_upstream_of_a_cache_are_not_completed() -> None:
-    pipeline = live.read(Dataset.range(100).map(lambda x: x).cache().filter(lambda x: x > 50).repeat()).pipeline
-    seen = {"n0": 100.0, "n1": 100.0, "n2": 20.0, "n3": 10.0, "n4": 500.0}
-    found = counted(pipeline, seen, outputs=500, repeated=False)
-    assert found == {"n0": 100, "n1": 100, "n2": 1000, "n3": 500, "n4": 500}
+@pytest.mark.parametrize(
+    ("dataset", "seen", "outputs", "repeated", "expected"),
+    [
+        pytest.param(
+            NUMBERS.shuffle(10).batch(4).repeat(), (410, 410, 400, 100, 100), 101, False, (410, 410, 400, 100, 100),
+            id="complete: the shuffle buffers ten",
+        ),
+        pytest.param(
+            NUMBERS.repeat().batch(4), (40, 40, 400, 100), 100, False, (400, 400, 400, 100), id="upstream of a repeat"
+        ),
+        pytest.param(
+            TENS.batch(4).prefetch(2), (5, 5, 6, 3), 30, True, (100, 100, 30, 30),
+            id="missed epochs, of ten numbers in three batches",
+        ),
+        pytest.param(
+            NUMBERS.cache().filter(lambda x: x > 50).repeat(), (100, 100, 20, 10, 500), 500, False,
+            (100, 100, 1000, 500, 500), id="not upstream of a cache",
+        ),
+    ],
+)  # fmt: skip
+def test_lost_counters_are_completed(
+    dataset: Any, seen: tuple[float, ...], outputs: int, repeated: bool, expected: tuple[float, ...]
+) -> None:
+    pipeline = live.read(dataset).pipeline
+    counters = {node.id: Counters(seconds=1.0, elements=count) for node, count in zip(pipeline, seen, strict=True)}
+    found = complete_counters(pipeline, counters, outputs=outputs, repeated=repeated)
+    assert [found[node.id].elements for node in pipeline] == pytest.approx(expected)
 
 
 def test_seconds_of_closed_readers_are_completed() -> None:

@@ -103,11 +103,18 @@ def test_as_fast_is_offered_and_never_in_the_plan() -> None:
     assert trial.outcome is Outcome.REJECTED
 
 
-def test_slower_is_not_offered() -> None:
-    found = freezing(freeze=0.93).run()
+@pytest.mark.parametrize(
+    ("gain", "unequal", "said"),
+    [(0.93, frozenset(), "not shown to lose less than 3%"), (1.0, frozenset({FREEZE.key}), "not the same data")],
+    ids=["slower", "changes the data"],
+)
+def test_what_is_slower_or_changes_the_data_is_not_offered(gain: float, unequal: frozenset[str], said: str) -> None:
+    scene = freezing(freeze=gain)
+    scene.runner.unequal_keys = unequal
+    found = scene.run()
     assert found.offers == ()
     (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]
-    assert "not shown to lose less than 3%" in why
+    assert said in why
 
 
 def test_faster_by_the_acceptance_rule_is_in_the_plan() -> None:
@@ -134,15 +141,6 @@ def test_without_time_it_is_not_offered() -> None:
     assert scene.run().offers == ()
 
 
-def test_what_changes_the_data_is_not_offered() -> None:
-    scene = freezing()
-    scene.runner.unequal_keys = frozenset({FREEZE.key})
-    found = scene.run()
-    assert found.offers == ()
-    (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]
-    assert "not the same data" in why
-
-
 # -- time
 
 
@@ -160,19 +158,11 @@ def pairs(made: SearchState, *, waiting: int = 1) -> int:
 
 
 def test_optional_rewrites_share_what_is_left_after_the_decision() -> None:
+    """Where time is short, what is expected to gain most has it; too few pairs are none."""
     rich = state(budget_seconds=800.0, window_seconds=1.0)
     assert pairs(rich) == pytest.approx(800 / rich.seconds(2, rounds=1), abs=1)
     assert pairs(rich, waiting=4) == pytest.approx(200 / rich.seconds(2, rounds=1), abs=1)
-
-
-def test_nothing_is_measured_for_information_before_the_decision() -> None:
-    assert pairs(state(budget_seconds=800.0, window_seconds=1.0, decided=False)) == 0
-
-
-def test_what_is_expected_to_gain_most_is_measured_where_time_is_short() -> None:
+    assert pairs(state(budget_seconds=800.0, window_seconds=1.0, decided=False)) == 0, "nothing before the decision"
     short = state(budget_seconds=20.0, window_seconds=1.0)
     assert pairs(short, waiting=8) == pairs(short, waiting=5) == 4
-
-
-def test_too_few_pairs_are_none() -> None:
     assert pairs(state(budget_seconds=7.0, window_seconds=1.0)) == 0

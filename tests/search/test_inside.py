@@ -18,17 +18,13 @@ def units(scene: Scene, key: str) -> set[str]:
     return {unit for unit, plan in scene.runner.windows if key in plan.split("+")}
 
 
-def test_it_enters_the_plan_where_training_steps_prove_it() -> None:
-    scene = Scene([DEVICE, *rewrites("ab")], runner({"a@n1": 1.4, "device@n1": 1.2}, **TRAINS))
+@pytest.mark.parametrize(("other", "plan"), [(1.4, ["device", "a"]), (1.0, ["device"])], ids=["joins", "alone"])
+def test_it_enters_the_plan_where_training_steps_prove_it(other: float, plan: list[str]) -> None:
+    scene = Scene([DEVICE, *rewrites("ab")], runner({"a@n1": other, "device@n1": 1.2}, **TRAINS))
     found = scene.run()
-    assert names(found.chosen) == ["device", "a"]
+    assert names(found.chosen) == plan
     assert found.gains["device@n1"].median == pytest.approx(1.2, rel=0.03)
     assert units(scene, "device@n1") == {"training"}
-
-
-def test_it_is_tried_alone_where_nothing_else_pays() -> None:
-    found = Scene([DEVICE, *rewrites("ab")], runner({"device@n1": 1.3}, **TRAINS)).run()
-    assert names(found.chosen) == ["device"] and found.gain is not None
 
 
 def test_it_stays_out_where_it_gains_nothing() -> None:

@@ -12,7 +12,7 @@ from pipetune.core.results import Outcome, Prediction, Trial, Window
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import Part
 from pipetune.search.candidates import next_race
-from pipetune.search.evidence import Shown
+from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _part_for
@@ -300,8 +300,8 @@ def test_what_only_might_gain_is_raced_once_nothing_else_is_left() -> None:
     """With windows that tell little, a gain is not out of sight: nobody can say yet that there is nothing to gain."""
     made = Scene(rewrites("ab"), runner(), expected=expecting({}, why="Python")).state()
     made.races, made.gains.spread = 1, 0.4
-    made.gains.shown["a@n1"].append(Shown(made.candidates[0], made.base, 1.0, 1.0))
-    made.gains.shown["b@n1"] += [Shown(made.candidates[1], made.base, rate, 1.0) for rate in (0.7, 0.8, 0.75)]
+    for one, rates in zip(made.candidates, ((1.0,), (0.7, 0.8, 0.75)), strict=True):
+        made.gains.short_windows[one.key] += [ShortWindow(one, made.base, rate, 1.0) for rate in rates]
     assert next_race(made) == ("", [])
     key, plans = next_race(made, in_doubt=True)
     assert (key, [names(plan) for plan in plans]) == ("a@n1", [["a"]])

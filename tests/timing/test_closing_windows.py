@@ -28,8 +28,6 @@ Dataset = tf.data.Dataset
 
 SECONDS, STEPS, WARM_UP = 0.02, 6, 3
 
-original_close = windows.wait_for_device
-
 
 def truth(device: Device) -> float:
     return device.seconds_per_step(steps=STEPS, warmup=WARM_UP)
@@ -37,18 +35,6 @@ def truth(device: Device) -> float:
 
 def returned_at_once(produced: Any = None, *, variables: Any = ()) -> None:
     """Does not wait: the mistake that `wait_for_device` prevents."""
-
-
-class OnlyAt:
-    """Waits only at the beginning of a window, or only at its end."""
-
-    def __init__(self, which: int) -> None:
-        self.which, self.calls = which, 0
-
-    def __call__(self, produced: Any = None, *, variables: Any = ()) -> None:
-        self.calls += 1
-        if self.calls == self.which:
-            original_close(produced, variables=variables)
 
 
 @pytest.fixture
@@ -106,18 +92,6 @@ def test_step_time_without_waiting_is_too_short(
 ) -> None:
     monkeypatch.setattr(windows, "wait_for_device", returned_at_once)
     assert consume(device).step_seconds < 0.5 * SECONDS
-
-
-def test_step_time_without_waiting_after_the_warm_up_is_too_long(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(windows, "wait_for_device", OnlyAt(2))
-    assert by_a_step(device).step_seconds > 1.3 * truth(device)
-
-
-def test_step_time_without_waiting_at_the_end_is_too_short(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "wait_for_device", OnlyAt(1))
-    assert by_a_step(device).step_seconds < 0.5 * SECONDS
 
 
 # -- a loop, whose step returns nothing to pipetune: a variable that it changes is read instead, or its library waits

@@ -31,12 +31,20 @@ def compiled_model() -> Any:
     return model
 
 
-def consumer_of(model: Any) -> FitConsumer:
-    return FitConsumer(model, type(model).fit, {}, keras.callbacks.CallbackList)
+def counting_consumer() -> tuple[FitConsumer, list[int]]:
+    """A consumer of a compiled model, and the steps of each of its calls of `fit`."""
+    model = compiled_model()
+    calls: list[int] = []
+
+    def fit(model: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs["steps_per_epoch"])
+        return type(model).fit(model, **kwargs)
+
+    return FitConsumer(model, fit, {}, keras.callbacks.CallbackList), calls
 
 
 def test_first_window_of_a_compiled_model_has_no_compile_time() -> None:
-    consumer = consumer_of(compiled_model())
+    consumer, _ = counting_consumer()
     before, started = tensorflow_private.tracing_seconds(), time.perf_counter()
     window = consumer.window(rows(400), steps=5, warmup=2)
     outside = time.perf_counter() - started - window.wall_seconds
@@ -46,15 +54,7 @@ def test_first_window_of_a_compiled_model_has_no_compile_time() -> None:
 
 
 def test_smaller_last_batch_is_compiled_in_the_warm_up() -> None:
-    model = compiled_model()
-    calls: list[int] = []
-    original = type(model).fit
-
-    def fit(model: Any, **kwargs: Any) -> Any:
-        calls.append(kwargs["steps_per_epoch"])
-        return original(model, **kwargs)
-
-    consumer = FitConsumer(model, fit, {}, keras.callbacks.CallbackList)
+    consumer, calls = counting_consumer()
     window = consumer.window(rows(22), steps=8, warmup=2)  # five batches of four, one of two
     assert calls[0] == 6 + 8 + 1 and window.steps == 8 and window.compile_seconds == 0
     consumer.window(rows(22), steps=8, warmup=2)
@@ -62,17 +62,9 @@ def test_smaller_last_batch_is_compiled_in_the_warm_up() -> None:
 
 
 def test_window_with_an_unexpected_shape_is_repeated() -> None:
-    model = compiled_model()
-    calls: list[int] = []
-    original = type(model).fit
-
-    def fit(model: Any, **kwargs: Any) -> Any:
-        calls.append(kwargs["steps_per_epoch"])
-        return original(model, **kwargs)
-
     # Batches of 4, then of 3: the cardinality is unknown to TensorFlow.
     data = rows(48).filter(lambda x, y: tf.constant(True)).concatenate(rows(30, batch=3))
-    consumer = FitConsumer(model, fit, {}, keras.callbacks.CallbackList)
+    consumer, calls = counting_consumer()
     window = consumer.window(data, steps=18, warmup=2)
     assert calls == [21, 21] and window.compile_seconds == 0
 
