@@ -48,7 +48,6 @@ def measure_baselines(state: SearchState) -> None:
             state.note(Trial(arm.plan, Outcome.FAILED, arm.failure, kind="baseline"))
         elif arm.taken:
             state.rates[name] = rate_from(arm.taken)
-            state.notify("rate", baseline=name, rate=state.rates[name])
 
 
 def missing_consent(rewrite: Rewrite, settings: Settings) -> str:

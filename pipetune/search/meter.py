@@ -233,7 +233,7 @@ class Meter:
 
     def _timed(self, plan: Plan, unit: str, part: Part, measure: Callable[[], Window]) -> Window:
         self.budget.require(part, self.cost(unit))
-        self.notify("trying", plan=plan, part=part)  # if the process dies now, it was this plan
+        self.notify("trying", plan=plan)  # if the process dies now, it was this plan
         before = self.clock.now()
         try:
             window = measure()

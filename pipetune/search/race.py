@@ -69,7 +69,8 @@ class Arm:
 
     def ratios(self, base: Arm) -> tuple[float, ...]:
         """Its rate over that of `base`, round by round, for as long as both ran, as if nobody else had run."""
-        return (*self.earlier, *rate_ratios(*undisturbed(self.windows, base.windows), self.unit))
+        windows, over = undisturbed(self.windows, base.windows)
+        return (*self.earlier, *rate_ratios(windows, over, self.unit))
 
     def end(self, outcome: Outcome, why: str, gain: Interval | None = None) -> None:
         """It leaves the race."""

@@ -26,15 +26,9 @@ def plan(name: str) -> Plan:
 def decided(
     made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0, expects_large_gain: bool = False
 ) -> tuple[Trial, ...]:
-    return decide(
-        [plan(name) for name in names],
-        BASE,
-        Meter(made, made.clock, budget=TimePlan(seconds, made.clock)),
-        draw=random.Random(seed),
-        unit="input",
-        part=Part.VERIFICATION,
-        expects_large_gain=expects_large_gain,
-    )
+    meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock))
+    plans, draw, part = [plan(name) for name in names], random.Random(seed), Part.VERIFICATION
+    return decide(plans, BASE, meter, draw=draw, unit="input", part=part, expects_large_gain=expects_large_gain)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -117,11 +118,11 @@ def test_the_time_to_most_of_the_rate_is_told() -> None:
 GAINS = {"deep@n1": 3.0, "small@n1": 1.6, "other@n1": 1.3}
 
 
-def _search(expected: Mapping[str, float], **changes: object) -> tuple[SearchResult, Scene]:
-    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
-    limit = changes.pop("memory_limit_bytes", None)
-    made = runner(GAINS, **changes)
-    scene = Scene(candidates, made, expected=expecting(expected), memory_limit_bytes=limit)  # type: ignore[arg-type]
+CANDIDATES = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
+
+
+def _search(expected: Mapping[str, float], *, limit: float | None = None, **changes: Any) -> tuple[SearchResult, Scene]:
+    scene = Scene(CANDIDATES, runner(GAINS, **changes), expected=expecting(expected), memory_limit_bytes=limit)
     return scene.run(), scene
 
 
@@ -142,11 +143,11 @@ def test_what_another_of_its_group_beats_is_listed_and_not_run() -> None:
     ("changes", "ran"),
     [
         ({"fails": {"deep@n1": "Filling the cache took longer than 60 s."}}, True),
-        ({"predicted_bytes_by_key": {"deep@n1": 9e9}, "memory_limit_bytes": 1e9}, False),
+        ({"predicted_bytes_by_key": {"deep@n1": 9e9}, "limit": 1e9}, False),
     ],
     ids=["fails", "does not fit"],
 )
-def test_where_the_better_one_cannot_run_the_other_is_tried(changes: dict[str, object], ran: bool) -> None:
+def test_where_the_better_one_cannot_run_the_other_is_tried(changes: dict[str, Any], ran: bool) -> None:
     found, scene = _search(GAINS, **changes)
     assert names(found.chosen) == ["small", "other"] and _ran(scene, "deep") is ran
 
@@ -160,12 +161,11 @@ def test_a_difference_within_the_models_error_is_measured() -> None:
 
 def test_what_leaves_room_for_others_is_measured_though_it_is_slower_alone() -> None:
     gains = {"deep@n1": 2.0, "small@n1": 1.6, "other@n1": 1.5}
-    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
 
     def conflict(parts: Sequence[Rewrite]) -> str:
         return "they exclude each other" if {"deep", "other"} <= {part.rule for part in parts} else ""
 
-    scene = Scene(candidates, runner(gains), expected=expecting(gains), conflict=conflict)
+    scene = Scene(CANDIDATES, runner(gains), expected=expecting(gains), conflict=conflict)
     scene.run()
     assert _ran(scene, "small") and _ran(scene, "deep")
 

@@ -45,12 +45,6 @@ def test_without_time_to_grow_a_plan_the_most_promising_one_is_enough() -> None:
     assert names(found.chosen) == ["a"]
 
 
-def test_a_group_gives_one_rewrite_the_faster() -> None:
-    candidates = [rewrite("above", group="cache"), rewrite("below", group="cache"), rewrite("other")]
-    found = Scene(candidates, runner({"above@n1": 1.2, "below@n1": 1.8})).run()
-    assert names(found.chosen) == ["below"]
-
-
 def numbers(*values: int) -> list[Rewrite]:
     return [rewrite("parallel", group="parallel@n1", number=value) for value in values]
 
@@ -103,7 +97,7 @@ def test_plans_that_fail_only_together_leave_the_best_of_both() -> None:
         if {"a", "b"} <= {part.rule for part in plan.rewrites}:
             raise RunFailed("a and b together raise")
 
-    scene.runner._fail = fail  # type: ignore[method-assign]
+    scene.runner._fail = fail
     found = scene.run()
     assert names(found.chosen) == ["a", "c"]
     reasons = {rejection.rule: rejection.reason for rejection in found.rejections}
@@ -132,7 +126,7 @@ def test_a_plan_that_changes_the_data_is_rejected_however_fast() -> None:
 
 def test_rewrites_that_conflict_are_never_in_one_window() -> None:
     def conflict(parts: object) -> str:
-        rules = {part.rule for part in parts}  # type: ignore[attr-defined]
+        rules = {part.rule for part in parts}
         return "the cache would stand below the shuffle" if {"a", "b"} <= rules else ""
 
     scene = Scene(rewrites("abc"), runner({"a@n1": 1.3, "b@n1": 1.5, "c@n1": 1.2}), conflict=conflict)
@@ -198,7 +192,7 @@ def test_a_pipeline_that_cannot_run_as_written_ends_the_search_with_the_reason()
     def fail(plan: Plan) -> None:
         raise RunFailed("element 500 is corrupt")
 
-    scene.runner._fail = fail  # type: ignore[method-assign]
+    scene.runner._fail = fail
     found = scene.run()
     assert found.chosen is None
     assert "element 500 is corrupt" in found.why
@@ -244,15 +238,15 @@ def test_the_seed_makes_a_session_repeatable() -> None:
 def test_the_listener_hears_each_plan_before_it_runs_and_each_trial() -> None:
     scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}))
     found = scene.run()
-    trying = [details["plan"].key for event, details in scene.events if event == "trying"]  # type: ignore[index]
+    trying = [details["plan"].key for event, details in scene.events if event == "trying"]
     assert set(trying) >= {key for _, key in scene.runner.windows}
-    heard = [details["trial"] for event, details in scene.events if event == "trial"]  # type: ignore[index]
+    heard = [details["trial"] for event, details in scene.events if event == "trial"]
     ended = [replace(trial, predicted=None, measured=None) for trial in found.trials]  # told at the end
     assert sorted(map(repr, heard)) == sorted(map(repr, ended))
 
 
 def test_time_reserved_for_the_confirmation_is_left_once_a_plan_is_proven() -> None:
-    for seed in range(5):
+    for seed in range(2):
         candidates = [*rewrites("abcdefgh"), rewrite("offer", safety=Safety.REORDERS)]
         scene = Scene(candidates, runner({"a@n1": 1.5}, noise=shared(seed)), budget_seconds=120)
         assert "a" in names(scene.run().chosen)
@@ -274,7 +268,7 @@ def test_reading_ahead_and_numbers_need_no_proof_of_values() -> None:
 
 def test_a_small_budget_still_decides_on_one_large_gain() -> None:
     """Long windows, little time: they are shortened, and the time of the ablation nobody needs is used."""
-    for seed in range(5):
+    for seed in range(2):
         candidates = rewrites("abcdef")
         scene = Scene(
             candidates,
@@ -297,11 +291,8 @@ def test_what_spares_memory_joins_a_faster_plan_and_is_no_plan_of_its_own() -> N
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("parallel-map@n3", "parallel-map"),
         ("cache@n3+prefetch@n4", "cache + prefetch"),
-        ("defaults", "current"),
         ("baseline-autotune@n5:-1", "AUTOTUNE everywhere"),
-        ("off", "optimizations off"),
     ],
 )
 def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:
@@ -323,9 +314,8 @@ def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) 
 
 def test_windows_that_the_verdict_took_choose_how_long_those_of_the_search_are() -> None:
     made = runner({"a@n1": 1.5}, step_seconds=0.02, batch_seconds=0.05, shares_processors=True)
-    scene = Scene(rewrites("a"), made, expected=expecting({"a@n1": 1.5}), budget_seconds=60)
-    scene.earlier_windows = EarlierWindows(step=0.05, around_steps=0.3, around_input=0.5)
-    found = scene.run()
+    earlier = EarlierWindows(step=0.05, around_steps=0.3, around_input=0.5)
+    found = Scene(rewrites("a"), made, expected=expecting({"a@n1": 1.5}), budget_seconds=60, earlier=earlier).run()
     assert names(found.chosen) == ["a"]
     training = [key for unit, key in made.windows if unit == "training"]
     assert made.windows[0][0] == "training", "no window of the input alone, and none that is thrown away"
