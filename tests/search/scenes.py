@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Prediction, Trial
+from pipetune.core.session import RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.evidence import Expected
@@ -122,3 +123,13 @@ def names(plan: Plan | None) -> list[str]:
 
 def of_key(trials: Iterable[Trial], key: str) -> list[Trial]:
     return [trial for trial in trials if trial.plan.key == key]
+
+
+def reasons(found: SearchResult) -> dict[str, RejectionReason | None]:
+    """Why each rewrite is not in the plan, by rule."""
+    return {rejection.rule: rejection.reason for rejection in found.rejections}
+
+
+def whys(found: SearchResult) -> dict[str, str]:
+    """The same in words."""
+    return {rejection.rule: rejection.why for rejection in found.rejections}

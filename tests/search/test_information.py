@@ -12,7 +12,7 @@ from pipetune.search.information import FEWEST_EQUAL_PAIRS, affordable_pairs, un
 from pipetune.search.state import SearchState
 from pipetune.search.statistics import NOT_SLOWER
 from pipetune.testing.runner import rewrite
-from tests.search.scenes import Scene, expecting, names, of_key, runner
+from tests.search.scenes import Scene, expecting, names, of_key, reasons, runner, whys
 
 
 def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> None:
@@ -49,8 +49,7 @@ def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> No
     hurried = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=40.0).run()
     assert {offer.rewrite.rule for offer in hurried.offers if offer.gain is None} == {"large"}, "the only gain expected"
     assert "2.50x as fast" in hurried.offers[0].why
-    reasons = {one.rule: one.why for one in hurried.rejections}
-    assert reasons["small"] == reasons["none"] == "needs --allow reorder; no gain is expected"
+    assert whys(hurried)["small"] == whys(hurried)["none"] == "needs --allow reorder; no gain is expected"
     unknown = Scene(candidates, runner(gains), budget_seconds=40.0).run()
     assert all("cost model" not in offer.why for offer in unknown.offers)
 
@@ -98,7 +97,7 @@ def test_as_fast_is_offered_and_never_in_the_plan() -> None:
     (offer,) = found.offers
     assert offer.rewrite == FREEZE and offer.consent == "" and "not slower" in offer.why
     assert offer.gain is not None and offer.gain.low > NOT_SLOWER and offer.gain.pairs >= FEWEST_EQUAL_PAIRS
-    assert "freeze" not in {rejection.rule for rejection in found.rejections}
+    assert "freeze" not in reasons(found)
     trial = next(one for one in found.trials if one.plan.rewrites == (FREEZE,) and one.gain is offer.gain)
     assert trial.outcome is Outcome.REJECTED
 
@@ -113,8 +112,7 @@ def test_what_is_slower_or_changes_the_data_is_not_offered(gain: float, unequal:
     scene.runner.unequal_keys = unequal
     found = scene.run()
     assert found.offers == ()
-    (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]
-    assert said in why
+    assert said in whys(found)["freeze"]
 
 
 def test_faster_by_the_acceptance_rule_is_in_the_plan() -> None:

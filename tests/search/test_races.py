@@ -17,7 +17,7 @@ from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _part_for
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
-from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
+from tests.search.scenes import Scene, expecting, names, of_key, reasons, rewrites, rough, runner, whys
 
 LETTERS = "abcdefgh"
 
@@ -25,10 +25,6 @@ LETTERS = "abcdefgh"
 def raced(found: SearchResult) -> list[str]:
     """Keys of the plans measured in pairs, in that order."""
     return [trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios]
-
-
-def reasons(found: SearchResult) -> dict[str, RejectionReason | None]:
-    return {rejection.rule: rejection.reason for rejection in found.rejections}
 
 
 def lucky(made: FakeRunner, key: str, times: float) -> FakeRunner:
@@ -258,7 +254,7 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
         "best-too": RejectionReason.NOT_EXPECTED,
         "offered": RejectionReason.NEEDS_CONSENT,
     }
-    assert not any("not tried" in rejection.why for rejection in found.rejections)
+    assert not any("not tried" in why for why in whys(found).values())
 
 
 def test_an_earlier_race_goes_on_with_its_pairs() -> None:

@@ -15,7 +15,7 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of
 from pipetune.testing.runner import Noise, rewrite
-from tests.search.scenes import Scene, expecting, names, of_key, quiet, rewrites, runner, shared
+from tests.search.scenes import Scene, expecting, names, of_key, quiet, reasons, rewrites, runner, shared, whys
 
 
 def test_the_plan_is_what_pays_in_the_order_of_the_candidates_compared_as_it_is() -> None:
@@ -26,7 +26,7 @@ def test_the_plan_is_what_pays_in_the_order_of_the_candidates_compared_as_it_is(
     assert set(found.gains) >= {"a@n1", "c@n1"}
     assert found.gains["c@n1"].median == pytest.approx(1.5, rel=0.06)
     assert found.comparison is not None and found.comparison.equal and found.chosen.key in scene.runner.compared
-    assert {rejection.rule for rejection in found.rejections} == {"b", "d", "e"}
+    assert reasons(found).keys() == {"b", "d", "e"}
 
 
 def test_rewrites_that_stand_for_each_other_are_not_both_dropped() -> None:
@@ -83,7 +83,7 @@ def test_a_plan_that_cannot_run_is_a_trial_with_the_reason_and_the_search_goes_o
     assert names(found.chosen) == ["a"]
     (trial,) = of_key(found.trials, "b@n1")
     assert trial.outcome is outcome and why in trial.why
-    assert why in next(one.why for one in found.rejections if one.rule == "b")
+    assert why in whys(found)["b"]
     assert any("b@n1" in key for _, key in scene.runner.windows) is runs
 
 
@@ -100,8 +100,7 @@ def test_plans_that_fail_only_together_leave_the_best_of_both() -> None:
     scene.runner._fail = fail
     found = scene.run()
     assert names(found.chosen) == ["a", "c"]
-    reasons = {rejection.rule: rejection.reason for rejection in found.rejections}
-    assert reasons == {"b": RejectionReason.FAILED}
+    assert reasons(found) == {"b": RejectionReason.FAILED}
 
 
 def test_two_plans_that_fit_alone_but_not_together_are_not_joined() -> None:
@@ -120,8 +119,7 @@ def test_a_plan_that_changes_the_data_is_rejected_however_fast() -> None:
     trials = [trial for trial in found.trials if "same data" in trial.why]
     assert all(trial.outcome is Outcome.REJECTED for trial in trials)
     assert trials and all("b@n1" in trial.plan.key for trial in trials)
-    (why,) = [one for one in found.rejections if one.rule == "b"]
-    assert "element 3 differs" in why.why and why.reason is RejectionReason.NOT_EQUAL
+    assert "element 3 differs" in whys(found)["b"] and reasons(found)["b"] is RejectionReason.NOT_EQUAL
 
 
 def test_rewrites_that_conflict_are_never_in_one_window() -> None:
@@ -160,9 +158,7 @@ def test_the_search_ends_where_training_hardly_waits_with_the_plan(
     raced = {trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios}
     if ends:
         assert names(found.chosen) == ["a"]
-        assert {one.rule: one.why for one in found.rejections}[
-            "b"
-        ] == "with the plan, training hardly waits for the input"
+        assert whys(found)["b"] == "with the plan, training hardly waits for the input"
     races = [key for unit, key in made.windows if key == "a@n1+b@n1" and unit == ("training" if shares else "input")]
     assert "a@n1+b@n1" in raced
     assert len(races) == 3 if ends else len(races) > 3
@@ -175,8 +171,8 @@ def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
     assert found.budget_too_small
     assert "Nothing was proven within the 60 s" in found.why
     assert scene.seconds() < 1.05 * 60
-    reasons = {one.rule: one.reason for one in found.rejections}
-    assert reasons == {"a": RejectionReason.UNDECIDED, "b": RejectionReason.NO_TIME}, "there may be something to gain"
+    # There may be something to gain.
+    assert reasons(found) == {"a": RejectionReason.UNDECIDED, "b": RejectionReason.NO_TIME}
 
 
 def test_no_candidates_no_plan_but_rates() -> None:

@@ -61,7 +61,7 @@ SCRIPT = """
 def test_shortened_pauses_restore_state_of_collector() -> None:
     """In its own process: freezing affects all objects of a process."""
     script = textwrap.dedent(SCRIPT)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 
