@@ -25,6 +25,19 @@ SCRIPT = """
         def __init__(self):
             self.itself = self  # a cycle, which only the collector frees
 
+    # Objects that the script froze stay frozen, and no others.
+    gc.freeze()
+    count = gc.get_freeze_count()
+    later = Held()
+    with shortened_pauses():
+        assert gc.get_freeze_count() == count
+        gone = weakref.ref(later)
+        del later
+        gc.collect()
+        assert gone() is None
+    assert gc.get_freeze_count() == count
+    gc.unfreeze()
+
     # New objects are collected; objects from before are kept until the end.
     before = Held()
     earlier = weakref.ref(before)
@@ -43,18 +56,6 @@ SCRIPT = """
     except ValueError:
         pass
     assert gc.get_freeze_count() == 0
-
-    # Objects that the script froze stay frozen, and no others.
-    gc.freeze()
-    count = gc.get_freeze_count()
-    later = Held()
-    with shortened_pauses():
-        assert gc.get_freeze_count() == count
-        gone = weakref.ref(later)
-        del later
-        gc.collect()
-        assert gone() is None
-    assert gc.get_freeze_count() == count
 """
 
 
