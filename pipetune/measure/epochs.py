@@ -257,18 +257,16 @@ _TAKEN = ("taken", "taken, ahead")
 def _datasets(cores: int) -> dict[str, Any]:
     source = tf.data.Dataset.range(1 << 60)
     element = source.batch(8)
-    plain, fusing = tf.data.Options(), tf.data.Options()
-    for options in (plain, fusing):
-        options.experimental_optimization.apply_default_optimizations = False
-        options.experimental_optimization.inject_prefetch = False
+    plain = windows.without_optimizations
+    fusing = tf.data.Options()
     fusing.experimental_optimization.map_and_batch_fusion = True
     made = {
-        "taken": element.with_options(plain),
-        "taken, ahead": element.prefetch(2).with_options(plain),
-        "rows": source.batch(_TAKEN_ROWS).with_options(plain),
-        "rows, ahead": source.prefetch(tf.data.AUTOTUNE).batch(_TAKEN_ROWS).with_options(plain),
-        "rows, in turn": _interleaved(source, None).with_options(plain),
-        "rows, interleaved": _interleaved(source, _READERS).with_options(plain),
+        "taken": plain(element),
+        "taken, ahead": plain(element.prefetch(2)),
+        "rows": plain(source.batch(_TAKEN_ROWS)),
+        "rows, ahead": plain(source.prefetch(tf.data.AUTOTUNE).batch(_TAKEN_ROWS)),
+        "rows, in turn": plain(_interleaved(source, None)),
+        "rows, interleaved": plain(_interleaved(source, _READERS)),
     }
     functions: Mapping[str, Callable[..., Any]] = {
         "brief": functools.partial(_spin, lanes=128, kernels=8),  # much shorter than the overhead of calling it
@@ -278,9 +276,9 @@ def _datasets(cores: int) -> dict[str, Any]:
     for name, function in functions.items():
         rows = _ROWS[name]
         parallel = source.map(function, num_parallel_calls=cores).batch(rows)
-        made[name] = source.map(function, synchronous=True).batch(rows).with_options(plain)
-        made[f"{name}, parallel"] = parallel.prefetch(2).with_options(plain)  # as TensorFlow would insert it
-        made[f"{name}, fused"] = parallel.with_options(fusing)
+        made[name] = plain(source.map(function, synchronous=True).batch(rows))
+        made[f"{name}, parallel"] = plain(parallel.prefetch(2))  # as TensorFlow would insert it
+        made[f"{name}, fused"] = plain(parallel).with_options(fusing)
     return made
 
 

@@ -14,7 +14,7 @@ from pipetune import tensorflow_private
 
 Function = Callable[[Any], Any]
 
-_WINDOW_SECONDS, _WINDOWS = 0.05, 5  # by judgement: shorter or fewer windows give a less exact cost
+_WINDOW_SECONDS = 0.05  # by judgement: shorter windows give a less exact cost
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,6 @@ class IsolatedCalls:
         self._graph(tf.constant(count, tf.int64)).numpy()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         return cpu / count, wall / count
-
-
-def true_cost(known: KnownFunction) -> TrueCost:
-    """Returns the cost of one call, the median of several windows."""
-    alone = IsolatedCalls(known)
-    for _ in range(_WINDOWS):
-        alone.measure_window()
-    return alone.true_cost
 
 
 def _python(function: Function) -> Function:

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import psutil
 import tensorflow as tf
 from scipy import special
 
@@ -35,14 +36,6 @@ _NOT_DATA = (".py", ".pyc", ".so", ".log")
 
 
 @dataclass(frozen=True)
-class ReadCounters:
-    """Bytes that this process has read since it started (proc(5), /proc/pid/io)."""
-
-    syscall_bytes: int  # rchar: by system calls, from memory or not
-    storage_bytes: int  # read_bytes: from storage
-
-
-@dataclass(frozen=True)
 class ReadObservation:
     """What a running pipeline read in one period of time."""
 
@@ -53,12 +46,15 @@ class ReadObservation:
     opened_files: frozenset[str]  # regular files seen open for reading that were not open before
 
 
-def read_counters(path: Path = Path("/proc/self/io")) -> ReadCounters | None:
-    """Returns the kernel's counters; None if it has none."""
+def read_counters() -> tuple[int, int] | None:
+    """Returns the bytes that this process has read since it started; None if the system does not count (proc(5)).
+
+    By system calls, from memory or not; and from storage.
+    """
     try:
-        found = dict(line.split(": ") for line in path.read_text().splitlines())
-        return ReadCounters(int(found["rchar"]), int(found["read_bytes"]))
-    except (OSError, ValueError, KeyError):
+        counters = psutil.Process().io_counters()
+        return counters.read_chars, counters.read_bytes
+    except (AttributeError, RuntimeError, ValueError, OSError, psutil.Error):  # only Linux has all, and may hide them
         return None
 
 
@@ -87,14 +83,14 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
     finally:
         del iterator
         free_iterators()
-    read = None if before is None or after is None else ReadCounters(
-        after.syscall_bytes - before.syscall_bytes, after.storage_bytes - before.storage_bytes
-    )  # fmt: skip
+    per_element: tuple[float | None, float | None] = None, None
+    if before is not None and after is not None:
+        per_element = (after[0] - before[0]) / elements, (after[1] - before[1]) / elements
     return ReadObservation(
         elements=elements,
         seconds=spent,
-        bytes_per_element=None if read is None else read.syscall_bytes / elements,
-        storage_bytes_per_element=None if read is None else read.storage_bytes / elements,
+        bytes_per_element=per_element[0],
+        storage_bytes_per_element=per_element[1],
         opened_files=frozenset(watch.seen),
     )
 
@@ -102,8 +98,7 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
 class OpenFileWatcher:
     """Context manager that polls which data files this process has open for reading; collects them in `seen`."""
 
-    def __init__(self, folder: Path = Path("/proc/self")) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
         self._before: set[str] = set()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -124,15 +119,15 @@ class OpenFileWatcher:
         """Returns the data files that are open for reading now and were not seen before."""
         found: set[str] = set()
         try:
-            descriptors = os.listdir(self._folder / "fd")
+            descriptors = os.listdir("/proc/self/fd")
         except OSError:
             return found
         for descriptor in descriptors:
             try:
-                name = os.readlink(self._folder / "fd" / descriptor)
+                name = os.readlink(f"/proc/self/fd/{descriptor}")
                 if name in self._before or name in self.seen or not _may_be_data(name):
                     continue
-                if stat.S_ISREG(os.stat(name).st_mode) and self._read_only(descriptor):
+                if stat.S_ISREG(os.stat(name).st_mode) and _read_only(descriptor):
                     found.add(name)
             except OSError:
                 continue  # closed in the meantime
@@ -142,11 +137,12 @@ class OpenFileWatcher:
         while not self._done.wait(_LOOK_SECONDS):
             self.seen |= self.look()
 
-    def _read_only(self, descriptor: str) -> bool:
-        for line in (self._folder / "fdinfo" / descriptor).read_text().splitlines():
-            if line.startswith("flags:"):
-                return int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY
-        return False
+
+def _read_only(descriptor: str) -> bool:
+    for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
+        if line.startswith("flags:"):
+            return int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY
+    return False
 
 
 def _may_be_data(name: str) -> bool:

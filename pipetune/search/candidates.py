@@ -12,7 +12,7 @@ from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial, Window
 from pipetune.core.session import NOTHING_BELOW
 from pipetune.core.time_plan import Part
 from pipetune.search.composing import numbers_for, values_of
-from pipetune.search.evidence import SURE, WORTH, Shown, spread_of
+from pipetune.search.evidence import SURE, WORTH, ShortWindow, spread_of
 from pipetune.search.meter import outcome_of
 from pipetune.search.state import REASONS, SearchState
 from pipetune.search.statistics import LOOKS
@@ -62,7 +62,7 @@ def not_run(state: SearchState) -> dict[str, str]:
             if loses(alone, other) and loses(*beside):
                 slower = share_lost(alone, other)
                 found[one.key] = f"predicted {slower:.0%} slower than another of its kind; it was not run"
-    return {key: why for key, why in found.items() if key not in gains.shown}
+    return {key: why for key, why in found.items() if key not in gains.short_windows}
 
 
 def _may_run(rewrite: Rewrite, state: SearchState) -> bool:
@@ -113,7 +113,7 @@ def open_plans(state: SearchState) -> list[Plan]:
 
     def is_known(rewrite: Rewrite) -> bool:
         known = state.gains.added(rewrite)
-        return rewrite.key in state.gains.shown or (known.predicted is not None and known.expected >= WORTH)
+        return rewrite.key in state.gains.short_windows or (known.predicted is not None and known.expected >= WORTH)
 
     known = [one for one in state.usable if one.key not in out and is_known(one)]
     plans = [state.composer.plan([one]) for one in known]
@@ -129,7 +129,7 @@ def open_plans(state: SearchState) -> list[Plan]:
 # -- short windows
 
 
-def look(state: SearchState) -> bool:
+def screen(state: SearchState) -> bool:
     """Takes short windows of what a gain may be expected of, or nobody can tell of; returns whether any was taken.
 
     Each rewrite has one, added to the best plan so far. Before the first race, where nothing is expected to gain, of
@@ -138,9 +138,9 @@ def look(state: SearchState) -> bool:
     left = waiting(state)
     if not state.raced and _one_leads(left, state):
         return False
-    new = [one for one in left if one.key not in state.gains.shown]
+    new = [one for one in left if one.key not in state.gains.short_windows]
     promising = [one for one in new if state.gains.added(one, state.chosen).may_gain]
-    return _look(promising or ([] if state.gains.shown or state.raced else new), state)
+    return _screen(promising or ([] if state.gains.short_windows or state.raced else new), state)
 
 
 def _one_leads(left: Sequence[Rewrite], state: SearchState) -> bool:
@@ -157,7 +157,7 @@ def _one_leads(left: Sequence[Rewrite], state: SearchState) -> bool:
     )
 
 
-def look_again(state: SearchState) -> bool:
+def screen_again(state: SearchState) -> bool:
     """Takes short windows of what else there is, once nothing is left to race; returns whether any was taken.
 
     First of those that had none, then once more of those whose gain is not out of sight (`MOST_WINDOWS` each at most).
@@ -165,25 +165,26 @@ def look_again(state: SearchState) -> bool:
     """
     known = [(one, state.gains.added(one, state.chosen)) for one in waiting(state)]
     known = [(one, gain) for one, gain in known if state.chosen is None or gain.predicted is None]
-    windows = {one.key: len(state.gains.shown.get(one.key, ())) for one, _ in known}
+    windows = {one.key: len(state.gains.short_windows.get(one.key, ())) for one, _ in known}
     new = [one for one, _ in known if not windows[one.key]]
     doubtful = [one for one, gain in known if windows[one.key] < MOST_WINDOWS and not gain.hopeless]
-    return _look(new or doubtful, state)
+    return _screen(new or doubtful, state)
 
 
-def _look(rewrites: Sequence[Rewrite], state: SearchState) -> bool:
+def _screen(rewrites: Sequence[Rewrite], state: SearchState) -> bool:
     before = len(state.trials)
-    shown = _short_windows(rewrites, state)
+    windows = _short_windows(rewrites, state)
     state.gains.spread = spread_of(state.meter.rates(state.base, "input"))
-    shown += _short_windows([one.rewrite for one in shown if state.gains.surprised_by(one)], state)
-    for one in shown:
-        state.gains.shown[one.rewrite.key].append(one)
+    windows += _short_windows([one.rewrite for one in windows if state.gains.surprised_by(one)], state)
+    for window in windows:
+        state.gains.short_windows[window.rewrite.key].append(window)
     return len(state.trials) > before
 
 
-def _short_windows(rewrites: Sequence[Rewrite], state: SearchState) -> list[Shown]:
+def _short_windows(rewrites: Sequence[Rewrite], state: SearchState) -> list[ShortWindow]:
     """One of each, for as long as there is time for the first look of a race too."""
-    meter, over, shown = state.meter, state.before, []
+    meter, over = state.meter, state.before
+    windows: list[ShortWindow] = []
     beside: list[Window] = []
     for position, rewrite in enumerate(rewrites):
         kept = state.seconds(2, rounds=LOOKS[0]) + meter.cost(state.unit)
@@ -204,10 +205,10 @@ def _short_windows(rewrites: Sequence[Rewrite], state: SearchState) -> list[Show
         rate = window.examples_per_second / statistics.fmean(one.examples_per_second for one in beside)
         cpu = max(statistics.fmean(one.cpu_seconds_per_example for one in beside), 1e-12)
         cpu /= max(window.cpu_seconds_per_example, 1e-12)
-        shown.append(Shown(rewrite, over, rate, cpu))
+        windows.append(ShortWindow(rewrite, over, rate, cpu))
         why = f"short windows: {rate - 1:+.0%} examples per second, {1 / cpu - 1:+.0%} CPU seconds per example"
         state.note(Trial(plan, Outcome.SCREENED, why, kind="screening", ratios=(rate,)))
-    return shown
+    return windows
 
 
 # -- races

@@ -29,7 +29,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock
 from pipetune.search.composing import TUNED
 from pipetune.search.evidence import evidence_of_pairs
-from pipetune.search.meter import MOST_STEPS, fewest_steps, rate_from, rate_of, whole_epochs
+from pipetune.search.meter import MOST_STEPS, fewest_steps, rate_from, rate_ratios, whole_epochs
 from pipetune.search.neighbours import undisturbed
 from pipetune.search.race import Arm, race
 from pipetune.search.runner import DEFAULTS, Notify, Windows, silent
@@ -163,7 +163,7 @@ def confirm(
     confirmed = gain.low > pair.least
     if confirmed:
         notify("proven", median=gain.median)
-        pair.look_beside(beside_seconds)
+        pair.measure_beside(beside_seconds)
         why = f"Measured again: {spoken}."
         if pair.claimed is not None and gain.high < pair.claimed.low:
             why += f" The search had measured {pair.claimed.low:.2f} to {pair.claimed.high:.2f}."
@@ -359,7 +359,7 @@ class _Pair:
     def _spent(self) -> float:
         return self.clock.now() - self._started
 
-    def look_beside(self, most_seconds: float) -> None:
+    def measure_beside(self, most_seconds: float) -> None:
         """What is told and decides nothing: the input alone, AUTOTUNE everywhere; the most wanted first.
 
         What would not fit is not begun. What is begun may end a round late: a first window builds its pipeline, and may
@@ -393,27 +393,24 @@ class _Pair:
         tuned, original = [pair.tuned for pair in self.pairs], [pair.original for pair in self.pairs]
         if not as_measured:
             tuned, original = self._undisturbed(tuned, original, self.unit)
-        return self._ratios(tuned, original, self.unit)
+        return rate_ratios(tuned, original, self.unit)
 
     def _undisturbed(self, tuned: Sequence[Window], original: Sequence[Window], unit: str) -> list[list[Window]]:
         """The windows as if nobody else had run; what both can use the windows of the search may have shown."""
         usable = self.accepted.usable_cores if self.accepted is not None and self.accepted.unit == unit else ()
         return undisturbed(tuned, original, usable=usable)
 
-    def _ratios(self, tuned: Sequence[Window], other: Sequence[Window], unit: str) -> list[float]:
-        return [rate_of(ours, unit) / rate_of(theirs, unit) for ours, theirs in zip(tuned, other, strict=False)]
-
     def input_speedup(self) -> Interval | None:
         """Of the input alone; None where there are too few pairs to say anything."""
         taken = self.arm(TUNED, "input").taken, self.arm(DEFAULTS, "input").taken
         tuned, original = self._undisturbed(*taken, "input")
-        sample = self._ratios(tuned, original, "input")
+        sample = rate_ratios(tuned, original, "input")
         return ratio_interval(sample) if len(sample) >= _BESIDE_ROUNDS else None
 
     def speedup_over_autotune(self, unit: str) -> Interval | None:
         """Over AUTOTUNE everywhere, from the rounds that both were in; None where there are too few of them."""
         autotune = self.arm(AUTOTUNE, unit).windows
-        sample = self._ratios(self.arm(TUNED, unit).windows[-len(autotune) :], autotune, unit)
+        sample = rate_ratios(self.arm(TUNED, unit).windows[-len(autotune) :], autotune, unit)
         return ratio_interval(sample) if len(sample) >= _BESIDE_ROUNDS else None
 
     def training(self, gain: Interval, bound_step_seconds: float | None) -> TrainingResult:

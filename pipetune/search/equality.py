@@ -6,7 +6,7 @@ from pipetune.core.edits import Plan, Rewrite, needs_comparison
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import Comparison, Outcome, RunFailed, Trial
 from pipetune.core.session import RejectionReason
-from pipetune.core.time_plan import Clock, Part
+from pipetune.core.time_plan import Clock
 from pipetune.search.runner import Notify, Runner
 
 
@@ -45,7 +45,7 @@ class EqualityGate:
     def equal(self, plan: Plan) -> bool:
         """Whether the plan yields the same data; a plan that does not, or is not shown to, is a trial."""
         if plan.key not in self._known:
-            self._notify("trying", plan=plan, part=Part.SEARCH)
+            self._notify("trying", plan=plan)
             before = self._clock.now()
             try:
                 comparison = self._runner.compare(plan)

@@ -239,7 +239,7 @@ def spread_of(rates: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShortWindow:
     """What a short window of a rewrite showed over the base: 1.2 is 20 % better, of rate and CPU seconds per example.
 
     Args:
@@ -274,7 +274,7 @@ class Gains:
     shares_processors: bool
     most_gain: MostGain | None = None
     spread: float = QUIET_SPREAD
-    shown: dict[str, list[Shown]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
+    short_windows: dict[str, list[ShortWindow]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
     pairs: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)  # by keys of a plan and of its base
     _predictions: dict[str, Prediction] = field(default_factory=dict)  # by key of the plan
 
@@ -312,7 +312,7 @@ class Gains:
             if len(pairs) >= FEWEST_PAIRS:
                 both.append(evidence(prior, pairs, spread=max(self.spread, PAIR_SPREAD), most_gain=most_gain))
             else:
-                ratios = [min(ratio, most_gain or ratio) for ratio in self._shown(plan, over, cpu=cpu)]
+                ratios = [min(ratio, most_gain or ratio) for ratio in self._short_ratios(plan, over, cpu=cpu)]
                 both.append(evidence(prior, [*ratios, *pairs], spread=self.spread, most_gain=most_gain))
         return max(both, key=lambda one: one.expected)
 
@@ -363,10 +363,10 @@ class Gains:
             plan = self.composer.without(plan, [min(idle, key=lambda one: known[one.key].expected)])
         return plan
 
-    def surprised_by(self, shown: Shown) -> bool:
+    def surprised_by(self, window: ShortWindow) -> bool:
         """Whether a window shows what is hardly to be expected: by chance, or because the model is wrong."""
-        prior = self.prior(self.composer.added(shown.over, shown.rewrite), shown.over)
-        return abs(math.log(shown.rate) - prior.mean) > SURPRISE * math.hypot(prior.deviation, self.spread)
+        prior = self.prior(self.composer.added(window.over, window.rewrite), window.over)
+        return abs(math.log(window.rate) - prior.mean) > SURPRISE * math.hypot(prior.deviation, self.spread)
 
     def _corrected(self, plan: Plan, over: Plan, *, cpu: bool) -> Prior:
         """The model's word, less what it was wrong by on what `plan` has another answer in place of."""
@@ -379,17 +379,17 @@ class Gains:
         wrong = self.of(over).expected - self.prior(over, self.base, cpu=cpu).mean
         return replace(prior, mean=prior.mean - wrong)
 
-    def _shown(self, plan: Plan, over: Plan, *, cpu: bool) -> list[float]:
+    def _short_ratios(self, plan: Plan, over: Plan, *, cpu: bool) -> list[float]:
         """What short windows of the one rewrite more show; those beside another plan, as the model expects it here."""
         more = _more(plan, over)
         if len(more) != 1:
             return []
-        found = []
-        for one in self.shown.get(more[0].key, ()):
-            there = self.prior(self.composer.added(one.over, one.rewrite), one.over, cpu=cpu).mean
-            here = self.prior(plan, over, cpu=cpu).mean
-            found.append((one.cpu if cpu else one.rate) * math.exp(here - there))
-        return found
+        here = self.prior(plan, over, cpu=cpu).mean
+        ratios = []
+        for window in self.short_windows.get(more[0].key, ()):
+            there = self.prior(self.composer.added(window.over, window.rewrite), window.over, cpu=cpu).mean
+            ratios.append((window.cpu if cpu else window.rate) * math.exp(here - there))
+        return ratios
 
 
 def _more(plan: Plan, over: Plan) -> list[Rewrite]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pipetune.core.edits import Consent, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.results import Interval, Outcome, RunFailed, Trial
@@ -36,11 +37,11 @@ def measure_baselines(state: SearchState) -> None:
     state.notify("stage", name="baselines")
     arms = {name: Arm(plan, "input") for name, plan in state.baselines.items()}
 
-    def time_is_up(rounds: int = 0) -> bool:
+    def time_is_up(rounds: int) -> bool:
         running = sum(arm.running for arm in arms.values())
         return not state.budget.affords(Part.INFORMATION, running * state.meter.cost("input"))
 
-    if not time_is_up():
+    if not time_is_up(0):
         take = with_meter(state.meter, Part.INFORMATION)
         race(list(arms.values()), None, time_is_up, take=take, draw=state.draw, rounds=BASELINE_ROUNDS)
     for name, arm in arms.items():
@@ -48,7 +49,6 @@ def measure_baselines(state: SearchState) -> None:
             state.note(Trial(arm.plan, Outcome.FAILED, arm.failure, kind="baseline"))
         elif arm.taken:
             state.rates[name] = rate_from(arm.taken)
-            state.notify("rate", baseline=name, rate=state.rates[name])
 
 
 def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
@@ -62,46 +62,56 @@ def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
 def measure_offers(state: SearchState) -> list[OptionalRewrite]:
     """Returns the rewrites not in the plan that may be worth an offer, each measured beside the plan (or the base).
 
-    Those that the cost model expects most of come first, in pairs fixed beforehand. One that needs consent is offered
-    with what it gains, and where no time is left with what the model expects, if that is a gain. One that needs only be
-    as fast is offered where it is shown to lose less than `NOT_SLOWER` allows. What changes the data is not offered:
-    the gate blames it.
+    Those that the cost model expects most of come first, in pairs fixed beforehand. What changes the data is not
+    offered: the gate blames it.
     """
     state.notify("stage", name="offers")
-    offers: list[OptionalRewrite] = []
     have = {one.key for one in state.before.rewrites}
     as_fast = [one for one in state.granted if one.equal_is_enough and one.key not in have]
     wanted = [*structural(state.asking), *as_fast]
     wanted = [one for one in wanted if not (one.equal_is_enough and _overlaps(one, state.before))]
     expected = {one.key: _expected(one, state) for one in wanted}
     wanted.sort(key=lambda one: (one.equal_is_enough, -(expected[one.key] or 1.0)))
+    offers = []
     for position, rewrite in enumerate(wanted):
-        consent = "" if rewrite.equal_is_enough else missing_consent(rewrite, state.settings)
-        fewest, most = (FEWEST_EQUAL_PAIRS, MOST_EQUAL_PAIRS) if rewrite.equal_is_enough else (FEWEST_PAIRS, MOST_PAIRS)
-        pairs = affordable_pairs(state, waiting=len(wanted) - position, fewest=fewest, most=most)
-        before = state.meter.clock.now()
-        tried = state.composer.added(state.before, rewrite)
-        if not pairs or (consent and _has_no_time_to_compare(tried, state)):
-            ratio = expected[rewrite.key]
-            if consent and (ratio is None or ratio >= 1 + _SAME):
-                offers.append(OptionalRewrite(rewrite, None, consent, unmeasured(ratio)))
-            continue
-        measured, why = _measure(tried, state, pairs=pairs, fewest=fewest)
-        if measured is None:
-            state.gate.blame(rewrite, tried)
-            continue
-        gain = ratio_interval(measured) if not why and len(measured) >= 2 else None
+        waiting = len(wanted) - position
         if rewrite.equal_is_enough:
-            outcome, why = Outcome.REJECTED, why or _judged(gain)
-            offered, reason = gain is not None and gain.low > NOT_SLOWER, why
+            offer = _offer_as_fast(rewrite, state, waiting=waiting)
         else:
-            outcome, offered, reason = Outcome.REFUSED, True, why
-            why = f"needs {consent}" + (f"; {why}" if why else "")
-        seconds = state.meter.clock.now() - before
-        state.note(Trial(tried, outcome, why, gain=gain, unit=state.unit, ratios=measured, seconds=seconds))
-        if offered:
-            offers.append(OptionalRewrite(rewrite, gain, consent, reason))
+            offer = _offer_with_consent(rewrite, state, waiting=waiting, expected=expected[rewrite.key])
+        if offer is not None:
+            offers.append(offer)
     return offers
+
+
+def _offer_with_consent(
+    rewrite: Rewrite, state: SearchState, *, waiting: int, expected: float | None
+) -> OptionalRewrite | None:
+    """With what it gains; where no time is left with what the model expects, if that is a gain."""
+    consent, began = missing_consent(rewrite, state.settings), state.meter.clock.now()
+    tried = state.composer.added(state.before, rewrite)
+    pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
+    if not pairs or _has_no_time_to_compare(tried, state):
+        gains = expected is None or expected >= 1 + _SAME
+        return OptionalRewrite(rewrite, None, consent, unmeasured(expected)) if gains else None
+    trial = _measure(rewrite, tried, state, pairs=pairs, fewest=FEWEST_PAIRS)
+    if trial is None:
+        return None
+    why = f"needs {consent}; {trial.why}" if trial.why else f"needs {consent}"
+    state.note(replace(trial, outcome=Outcome.REFUSED, why=why, seconds=state.meter.clock.now() - began))
+    return OptionalRewrite(rewrite, trial.gain, consent, trial.why)
+
+
+def _offer_as_fast(rewrite: Rewrite, state: SearchState, *, waiting: int) -> OptionalRewrite | None:
+    """Where it is shown to lose less than `NOT_SLOWER` allows: it need not be faster."""
+    began, tried = state.meter.clock.now(), state.composer.added(state.before, rewrite)
+    pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_EQUAL_PAIRS, most=MOST_EQUAL_PAIRS)
+    trial = _measure(rewrite, tried, state, pairs=pairs, fewest=FEWEST_EQUAL_PAIRS) if pairs else None
+    if trial is None:
+        return None
+    why, gain = trial.why or _judged(trial.gain), trial.gain
+    state.note(replace(trial, outcome=Outcome.REJECTED, why=why, seconds=state.meter.clock.now() - began))
+    return OptionalRewrite(rewrite, gain, "", why) if gain is not None and gain.low > NOT_SLOWER else None
 
 
 def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int) -> int:
@@ -110,20 +120,23 @@ def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int
     return max(fewest, min(most, int(left / waiting / each))) if left >= fewest * each else 0
 
 
-def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> tuple[tuple[float, ...] | None, str]:
-    """The ratios of `tried`, and why there are none or too few; None where it changes the data."""
+def _measure(rewrite: Rewrite, tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> Trial | None:
+    """A trial with the ratios of `tried`, and why there are none or too few; None where `rewrite` changes the data."""
     arm, base, why = Arm(tried, state.unit), Arm(state.before, state.unit), ""
     try:
         state.meter.check(tried)
         late = _is_late(tried, state)
         if not late and not state.gate.equal(tried):
-            return None, ""
+            state.gate.blame(rewrite, tried)
+            return None
         take = with_meter(state.meter, Part.INFORMATION)
         if late or race([arm], base, take=take, draw=state.draw, rounds=pairs):
             why = "" if arm.rounds >= fewest else "the time ended before it was measured"
     except RunFailed as problem:
         why = str(problem)
-    return arm.ratios(base), why or arm.failure
+    ratios, why = arm.ratios(base), why or arm.failure
+    gain = ratio_interval(ratios) if not why and len(ratios) >= 2 else None
+    return Trial(tried, Outcome.UNDECIDED, why, gain=gain, unit=state.unit, ratios=ratios)
 
 
 def _is_late(tried: Plan, state: SearchState) -> bool:

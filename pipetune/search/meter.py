@@ -233,7 +233,7 @@ class Meter:
 
     def _timed(self, plan: Plan, unit: str, part: Part, measure: Callable[[], Window]) -> Window:
         self.budget.require(part, self.cost(unit))
-        self.notify("trying", plan=plan, part=part)  # if the process dies now, it was this plan
+        self.notify("trying", plan=plan)  # if the process dies now, it was this plan
         before = self.clock.now()
         try:
             window = measure()
@@ -292,6 +292,11 @@ def whole_epochs(steps: int, epoch: int | None, *, most: int) -> int | None:
 def rate_of(window: Window, unit: str) -> float:
     """Examples per second (input) or steps per second (training)."""
     return 1 / window.step_seconds if unit == "training" else window.examples_per_second
+
+
+def rate_ratios(windows: Sequence[Window], over: Sequence[Window], unit: str) -> list[float]:
+    """The rate in each window over that in the other of its pair, for as long as there are both."""
+    return [rate_of(one, unit) / rate_of(other, unit) for one, other in zip(windows, over, strict=False)]
 
 
 def rate_from(windows: Sequence[Window]) -> Rate:

@@ -16,7 +16,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial, Window
 from pipetune.core.session import Candidate
 from pipetune.core.time_plan import Part
-from pipetune.search.meter import Meter, outcome_of, rate_of
+from pipetune.search.meter import Meter, outcome_of, rate_ratios
 from pipetune.search.neighbours import undisturbed, usable_cores
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
@@ -69,9 +69,8 @@ class Arm:
 
     def ratios(self, base: Arm) -> tuple[float, ...]:
         """Its rate over that of `base`, round by round, for as long as both ran, as if nobody else had run."""
-        both = zip(*undisturbed(self.windows, base.windows), strict=False)
-        measured = (rate_of(ours, self.unit) / rate_of(theirs, self.unit) for ours, theirs in both)
-        return (*self.earlier, *measured)
+        windows, over = undisturbed(self.windows, base.windows)
+        return (*self.earlier, *rate_ratios(windows, over, self.unit))
 
     def end(self, outcome: Outcome, why: str, gain: Interval | None = None) -> None:
         """It leaves the race."""

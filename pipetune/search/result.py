@@ -64,25 +64,23 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
             if one.key in skipped
         )
     )
-    trials = tuple(
-        replace(
-            _settled(state, trial),
-            predicted=state.gains.prediction(trial.plan).examples_per_second,
-            measured=state.meter.median_rate(trial.plan, "input"),
-        )
-        for trial in (*state.trials, *state.gate.trials)
-    )
+    settled = [_settled(state, trial) for trial in (*state.trials, *state.gate.trials)]
+    plans = {plan.key: plan for plan in (*state.baselines.values(), *(trial.plan for trial in settled))}
+    predictions = {key: _prediction(state, plan) for key, plan in plans.items()}
+    trials = []
+    for trial in settled:
+        known = predictions[trial.plan.key]
+        trials.append(replace(trial, predicted=known.predicted, measured=known.measured))
     left_out = rejections(state, trials, offered={offer.rewrite.key for offer in offers})
     too_small = state.chosen is None and any(one.undecided for one in left_out)
     not_converged = dict.fromkeys(map(name_of, state.meter.not_converged))
     if not_converged:
         state.notes.append(f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(not_converged)}.")
-    plans = {plan.key: plan for plan in (*state.baselines.values(), *(trial.plan for trial in trials))}
     return SearchResult(
         chosen=state.chosen,
         candidate=state.candidate,
         why=why or _ending(state, too_small=too_small),
-        trials=trials,
+        trials=tuple(trials),
         gain=state.accepted.gain if state.accepted else None,
         gains=state.added,
         offers=tuple(offers),
@@ -92,18 +90,16 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
         unit=state.unit,
         budget_too_small=too_small,
         notes=tuple(state.notes),
-        predictions=tuple(
-            PredictedRate(
-                plan=key,
-                name=name_of(key),
-                predicted=state.gains.prediction(plan).examples_per_second,
-                measured=state.meter.median_rate(plan, "input"),
-                why=state.gains.prediction(plan).why,
-            )
-            for key, plan in plans.items()
-        ),
+        predictions=tuple(predictions.values()),
         seconds_to_most=state.meter.first_reached(state.chosen, state.unit, share=MOST) if state.chosen else None,
     )
+
+
+def _prediction(state: SearchState, plan: Plan) -> PredictedRate:
+    """The rate that is predicted of the input alone, and the median of its windows."""
+    known = state.gains.prediction(plan)
+    measured = state.meter.median_rate(plan, "input")
+    return PredictedRate(plan.key, name_of(plan.key), known.examples_per_second, measured, known.why)
 
 
 def _ending(state: SearchState, *, too_small: bool) -> str:
@@ -163,8 +159,10 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
     groups, shapes = {group_of(one) for one in kept}, {shape_of(one) for one in kept}
 
     def why_not(rewrite: Rewrite) -> tuple[RejectionReason, str]:
-        key, shown, trial = rewrite.key, gains.shown.get(rewrite.key), decided.get(rewrite.key)
-        seen = f"; alone, short windows showed {_change(geometric_mean(one.rate for one in shown))}" if shown else ""
+        key, trial = rewrite.key, decided.get(rewrite.key)
+        windows = gains.short_windows.get(key)
+        change = _change(geometric_mean(one.rate for one in windows)) if windows else ""
+        seen = f"; alone, short windows showed {change}" if windows else ""
         if key in elsewhere:
             return elsewhere[key]
         if key in state.added:
@@ -187,7 +185,7 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
             return RejectionReason.NOT_EXPECTED, "with the plan, training hardly waits for the input"
         if key in still:
             return RejectionReason.NO_TIME, f"{over} before it was measured in pairs{seen}"
-        if key in left and (shown or gains.added(rewrite).predicted is not None):
+        if key in left and (windows or gains.added(rewrite).predicted is not None):
             return RejectionReason.NOT_EXPECTED, f"not expected to gain {ACCEPT_ABOVE - 1:.0%}{seen}"
         if key not in left and shape_of(rewrite) in shapes_tried:
             why = "other numbers are tried only where the rewrite is in a plan proven faster"

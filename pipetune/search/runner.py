@@ -17,10 +17,9 @@ DEFAULTS = "defaults"
 class Notify(Protocol):
     """Hears what the search does, as it does it.
 
-    Events: "stage" (name), "trying" (plan, part: a window or a comparison of it begins), "pair" (plan,
-    pairs, ratio: the leading plan of a race after a round), "trial" (trial: a finished `Trial`), "rate" (baseline,
-    rate), "best" (plan, gain). A listener saves the session here: what was measured survives an interrupt, and which
-    plan ran when the process died is known.
+    Events: "stage" (name), "trying" (plan: a window or a comparison of it begins), "pair" (plan, pairs, ratio: the
+    leading plan of a race after a round), "trial" (trial: a finished `Trial`), "best" (plan, gain). A listener saves
+    the session here: what was measured survives an interrupt, and which plan ran when the process died is known.
     """
 
     def __call__(self, event: str, /, **details: object) -> None: ...

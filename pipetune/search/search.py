@@ -11,7 +11,7 @@ from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate, RejectionReason
 from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.ablation import ablate
-from pipetune.search.candidates import look, look_again, next_race, open_plans
+from pipetune.search.candidates import next_race, open_plans, screen, screen_again
 from pipetune.search.composing import structural
 from pipetune.search.evidence import WORTH
 from pipetune.search.information import measure_baselines, measure_offers
@@ -109,10 +109,10 @@ def _race(state: SearchState) -> None:
     """
     while not state.at_bound(state.chosen) and _has_time_for_a_race(state):
         state.notify("stage", name="screening")
-        if look(state):
+        if screen(state):
             continue
         key, plans = next_race(state)
-        if not plans and look_again(state):
+        if not plans and screen_again(state):
             continue
         if not plans:
             key, plans = next_race(state, in_doubt=True)

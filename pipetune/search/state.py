@@ -46,9 +46,9 @@ class SearchState:
         baselines: the plans "off", "defaults", "autotune"; "defaults" must be there.
         settings: the consent given, the budget, the seed.
         randomness_fixed: whether the script fixes randomness anywhere (then STATISTICAL needs consent).
+        budget: of the whole analysis.
         memory_limit_bytes: plans the runner predicts above it are refused; None for no limit.
         clock: what the time is measured by.
-        budget: of the whole analysis; made from the settings where None.
         notify: hears what is tried and found.
         expected: what the model predicts of a plan; what is expected to gain most is tried first, and what it expects
             to lose beyond doubt is not run.
@@ -69,9 +69,9 @@ class SearchState:
         baselines: Mapping[str, Plan],
         settings: Settings,
         randomness_fixed: bool,
+        budget: TimePlan,
         memory_limit_bytes: float | None = None,
         clock: Clock | None = None,
-        budget: TimePlan | None = None,
         notify: Notify = silent,
         expected: Expected | None = None,
         failed: Mapping[str, str] | None = None,
@@ -85,7 +85,7 @@ class SearchState:
         clock = clock or SystemClock()
         self.candidates, self.runner, self.baselines = tuple(candidates), runner, baselines
         self.base = baselines[DEFAULTS]
-        self.settings, self.budget = settings, budget or TimePlan.of(settings, clock)
+        self.settings, self.budget = settings, budget
         self.notify, self.draw = notify, random.Random(settings.seed)
         self.composer = Composer(self.candidates, conflict=conflict)
         self.gate = EqualityGate(runner, clock, notify=notify)

@@ -134,13 +134,13 @@ def expected_interval(ratios: Sequence[float], *, error: float = 0.05) -> Interv
     return Interval(min(max(own.median, low), high), low, high, len(ratios), method)
 
 
-def p_value(ratios: Sequence[float], *, above: float = ACCEPT_ABOVE) -> float:
-    """Chance of ratios like these, or higher ones, if the true ratio were `above`: one-sided.
+def p_value(ratios: Sequence[float]) -> float:
+    """Chance of ratios like these, or higher ones, if the true ratio were `ACCEPT_ABOVE`: one-sided.
 
-    The low end of `ratio_interval(ratios, error=2 * p)` is just `above`.
+    The low end of `ratio_interval(ratios, error=2 * p)` is just `ACCEPT_ABOVE`.
     """
     mean, standard_error, freedom = moments(ratios)
-    distance = mean - math.log(above)
+    distance = mean - math.log(ACCEPT_ABOVE)
     if standard_error == 0.0:
         return 0.0 if distance > 0 else 1.0
     return float(special.stdtr(freedom, -distance / standard_error))

@@ -38,20 +38,17 @@ def believed(setting: str = "", **environment: str) -> DetectedResources:
 
 @pytest.mark.exhaustive
 @pytest.mark.one_core
-def test_detected_cores_are_those_of_the_affinity_mask() -> None:
-    seen = len(os.sched_getaffinity(0))
-    found = believed()
-    assert found.autotune_cores == seen
-    assert found.pool_threads == seen
+@pytest.mark.parametrize(
+    ("setting", "seen"),
+    [("", len(os.sched_getaffinity(0))), ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", 1)],
+    ids=["all", "one"],
+)
+def test_detected_cores_are_those_of_the_affinity_mask(setting: str, seen: int) -> None:
+    found = believed(setting)
+    assert (found.autotune_cores, found.pool_threads) == (seen, seen)
     assert found.inter_op_threads == (found.inter_op_configured or seen)
     assert found.intra_op_threads == (found.intra_op_configured or seen)
     assert found.autotune_buffer_bytes is not None and found.autotune_buffer_bytes > 1 << 20
-
-
-@pytest.mark.exhaustive
-def test_one_core_is_detected_as_one() -> None:
-    found = believed("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")
-    assert (found.autotune_cores, found.pool_threads, found.intra_op_threads) == (1, 1, 1)
 
 
 @pytest.mark.exhaustive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -15,27 +16,21 @@ from pipetune.pipelines import live
 SENTENCES = grammar.sentences(40, 0)
 
 
-def test_sentences_are_reproducible_by_seed() -> None:
+def test_sentences_are_reproducible_by_seed_and_cover_the_whole_grammar() -> None:
     assert grammar.sentences(12, 0) == SENTENCES[:12]
     assert set(grammar.sentences(12, 1)).isdisjoint(SENTENCES)
-    assert len(set(SENTENCES)) == 40
-
-
-def test_sentences_cover_the_whole_grammar() -> None:
-    operators = {stage.op for text in SENTENCES for stage in grammar.parse(text)}
-    assert operators >= {"range", "slices", "records", "files", "interleave", "map", "filter", "flat_map", "cache",
-                         "shuffle", "repeat", "batch", "prefetch"}  # fmt: skip
-    maps = [stage for text in SENTENCES for stage in grammar.parse(text) if stage.op == "map"]
+    stages = [stage for text in SENTENCES for stage in grammar.parse(text)]
+    assert {stage.op for stage in stages} >= {"range", "slices", "records", "files", "interleave", "map", "filter",
+                                              "flat_map", "cache", "shuffle", "repeat", "batch",
+                                              "prefetch"}  # fmt: skip
+    maps = [stage for stage in stages if stage.op == "map"]
     assert {None, 2, tf.data.AUTOTUNE} <= {stage.number for stage in maps}
     assert any("wait" in stage.words for stage in maps) and any("random" in stage.words for stage in maps)
+    for text in SENTENCES:
+        assert " | ".join(stage.text for stage in grammar.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", SENTENCES)
-def test_parsed_sentence_has_the_same_text(text: str) -> None:
-    assert " | ".join(stage.text for stage in grammar.parse(text)) == text
-
-
-@pytest.mark.parametrize("text", SENTENCES[:8])
+@pytest.mark.parametrize("text", SENTENCES[:3])
 def test_built_pipeline_has_the_operators_of_its_sentence(text: str, tmp_path: Path) -> None:
     dataset = grammar.build(text, tmp_path)
     pipeline = live.read(dataset).pipeline
@@ -63,8 +58,6 @@ def test_unknown_word_is_rejected(text: str) -> None:
 
 
 def test_wait_takes_wall_time_and_no_cpu_time() -> None:
-    import time
-
     dataset = grammar.build("range 20 | map wait=5ms", Path())
     iterator = iter(dataset)
     next(iterator)

@@ -13,7 +13,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, LoopConsumer, LoopWindow
+from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, LoopWindow
 from pipetune.core.edits import Plan
 from pipetune.core.lockstep import (
     ConnectionLost,
@@ -126,16 +126,12 @@ def test_all_workers_get_the_exact_steps_before_the_first_one() -> None:
     assert (made.kind, made.description) == ("loop", "a Python loop, in 2 processes in lockstep")
 
 
-@pytest.mark.parametrize("own", [0.0, 0.3])
-def test_window_in_which_any_worker_compiled_is_repeated_by_all(own: float) -> None:
-    fake = Fake([window(compile_seconds=own), window()], others=[[window(compile_seconds=0.2)], [window()]])
-    assert consumer(fake).window("data", steps=4, warmup=0) == window()
+@pytest.mark.parametrize(("own", "again"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.1)])
+def test_window_in_which_any_worker_compiled_is_repeated_once_by_all(own: float, again: float) -> None:
+    others = [[window(compile_seconds=0.2)], [window(compile_seconds=again)]]
+    fake = Fake([window(compile_seconds=own), window()], others=others)
+    assert consumer(fake).window("data", steps=4, warmup=0) == window(compile_seconds=again)
     assert fake.asked == 2 * [TakeSteps(5, 2), ("data", 5, 2), "others"]
-
-
-def test_window_that_compiles_again_is_returned_with_its_compile_time() -> None:
-    fake = Fake([window(), window()], others=[[window(compile_seconds=0.2)], [window(compile_seconds=0.1)]])
-    assert consumer(fake).window("data", steps=4, warmup=0).compile_seconds == 0.1
 
 
 def test_ended_loop_of_the_chief_still_collects_the_other_windows() -> None:
@@ -240,21 +236,18 @@ def test_peer_without_a_chief_ends_without_a_report(link: tuple[RequestLink, Req
 
 
 def test_held_script_measures_itself_or_a_baseline_on_request(link: tuple[RequestLink, RequestLink]) -> None:
-    asked: list[object] = []
-
-    class Runner:
+    class Runner(Fake):
         def training_window(self, plan: Plan, *, steps: int) -> Window:
-            asked.append((plan.name, steps))
-            if steps == 9:
-                raise RunFailed("it raised")
-            return window(steps)
+            self.asked.append((plan.name, steps))
+            return self._outcome()
 
         def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
-            asked.append((plan.name, seconds, warmup_seconds))
-            return replace(window(), intervals=(0.1, 0.2))
+            self.asked.append((plan.name, seconds, warmup_seconds))
+            return self._outcome()
 
+    fake = Runner([window(5), replace(window(), intervals=(0.1, 0.2)), RunFailed("it raised"), window(6)])
     held = lockstep.VerifiedScript(
-        cast(TensorFlowRunner, Runner()),
+        cast(TensorFlowRunner, fake),
         {name: Plan(name) for name in ("defaults", "autotune")},
         patch=lambda rewrites: PatchResult(covered=rewrites),
     )
@@ -273,7 +266,7 @@ def test_held_script_measures_itself_or_a_baseline_on_request(link: tuple[Reques
         link[0].send_request(order)
     held.serve(link[1], StepReply(checked="equal"))
     answers = [link[0].receive_reply(1) for _ in orders]
-    assert asked == [("defaults", 5), ("autotune", 1.0, 0.5), ("autotune", 9), ("defaults", 6)]
+    assert fake.asked == [("defaults", 5), ("autotune", 1.0, 0.5), ("autotune", 9), ("defaults", 6)]
     assert answers[0] == StepReply(checked="equal"), "that it is there"
     assert [one.window.steps if one.window else one.why for one in answers[1:7]] == [5, "", 5, "it raised", "", 6]
     assert answers[3].window is not None and answers[3].window.intervals == ()
@@ -295,7 +288,3 @@ def test_loop_window_restarts_after_compiling_only_where_it_may(
         elements += 1
     assert elements == taken
     assert made.result is not None and (made.result.steps, made.result.compile_seconds) == (4, 0.2)
-
-
-def test_loop_consumer_takes_the_given_counts() -> None:
-    assert LoopConsumer().window_counts(None, steps=7, warmup=2) == (7, 2)

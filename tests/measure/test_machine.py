@@ -13,45 +13,29 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.errors import PipetuneError
 from pipetune.measure import machine, memory
-
-
-def granting(root: Path, **files: str) -> Path:
-    """A folder like the root of a container with version 2 groups; `__` in a name stands for a dot."""
-    (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text("0::/\n")
-    (root / "proc/self/mountinfo").write_text("30 25 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n")
-    (root / "sys/fs/cgroup").mkdir(parents=True)
-    for name, text in files.items():
-        (root / "sys/fs/cgroup" / name.replace("__", ".")).write_text(text)
-    return root
+from tests.measure.test_cgroups import version_2
 
 
 def test_machine_has_the_limits_of_its_container(tmp_path: Path) -> None:
-    root = granting(tmp_path, cpu__max="50000 100000", memory__max="268435456", memory__current="200000000")
+    limits = {"cpu.max": "50000 100000", "memory.max": "268435456", "memory.current": "200000000"}
+    root = version_2(tmp_path, limits)
     found = machine.read_machine(root=root)
     assert found.cores_granted == 0.5 and found.quota_cores == 0.5
     assert found.cores_host == os.cpu_count()
     assert found.memory_limit_bytes == 268435456
     assert found.memory_available_bytes == 268435456 - 200000000
     assert found.memory_host_bytes == psutil.virtual_memory().total
-    assert found.tensorflow == tf.__version__
+    assert found.tensorflow == tf.__version__ and found.processor
     assert found.device == "cpu" or any("GPU" in name or "TPU" in name for name in found.devices)
 
 
-def test_cores_without_a_quota_are_those_of_the_affinity_mask(tmp_path: Path) -> None:
+def test_cores_without_a_smaller_quota_are_those_of_the_affinity_mask(tmp_path: Path) -> None:
     found = machine.read_machine(root=tmp_path)
     assert found.cores_granted == found.cores_affinity == len(os.sched_getaffinity(0))
     assert found.quota_cores is None
     assert found.memory_limit_bytes == found.memory_host_bytes
-
-
-def test_quota_larger_than_the_affinity_mask_does_not_add_cores(tmp_path: Path) -> None:
-    found = machine.read_machine(root=granting(tmp_path, cpu__max="6400000 100000"))
-    assert found.cores_granted == found.cores_affinity
-
-
-def test_processor_has_a_name(tmp_path: Path) -> None:
-    assert machine.read_machine(root=tmp_path).processor
+    larger = machine.read_machine(root=version_2(tmp_path, {"cpu.max": "6400000 100000"}))
+    assert larger.cores_granted == larger.cores_affinity
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,6 @@ def written(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_file_just_read_is_resident(written: str) -> None:
-    Path(written).read_bytes()
-    pages = files.count_resident([written])
-    assert pages.share == 1.0 and pages.complete
-    assert pages.pages == -(-SIZE // os.sysconf("SC_PAGE_SIZE"))
-
-
 def test_dropping_evicts_pages_and_keeps_the_file(written: str) -> None:
     content = Path(written).read_bytes()
     modified = os.stat(written).st_mtime_ns
@@ -53,11 +46,13 @@ def test_only_the_given_files_are_dropped(written: str, tmp_path: Path) -> None:
     assert files.count_resident([str(other)]).share == 1.0
 
 
-def test_warm_residency_drops_nothing(written: str) -> None:
+def test_file_just_read_is_resident_and_a_warm_look_drops_nothing(written: str) -> None:
     Path(written).read_bytes()
     found = files.residency([written], cold=False)
     assert found.share == 1.0 and found.left is None and found.why == ""
-    assert files.count_resident([written]).share == 1.0
+    pages = files.count_resident([written])
+    assert pages.share == 1.0 and pages.complete
+    assert pages.pages == -(-SIZE // os.sysconf("SC_PAGE_SIZE"))
 
 
 def test_file_on_tmpfs_is_never_cold() -> None:
@@ -93,16 +88,16 @@ def test_files_of_another_owner_are_hidden(written: str, monkeypatch: pytest.Mon
     assert "owner" in files.residency([written], cold=True).why
 
 
-def test_pages_that_stay_resident_are_reported(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "filesystem", lambda path: "ext4")
-    monkeypatch.setattr(files, "count_resident", lambda paths, **_: files.Pages(pages=100, resident=40))
-    assert files.residency([written], cold=True).why.startswith("40 % of the pages stayed")
-
-
-def test_file_system_with_its_own_cache_is_reported(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "filesystem", lambda path: "fuse.gcsfuse")
-    monkeypatch.setattr(files, "count_resident", lambda paths, **_: files.Pages(pages=100, resident=0))
-    assert "fuse.gcsfuse has its own cache" in files.residency([written], cold=True).why
+@pytest.mark.parametrize(
+    ("kind", "resident", "why"),
+    [("ext4", 40, "40 % of the pages stayed"), ("fuse.gcsfuse", 0, "fuse.gcsfuse has its own cache")],
+)
+def test_why_files_are_not_cold_is_reported(
+    kind: str, resident: int, why: str, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "filesystem", lambda path: kind)
+    monkeypatch.setattr(files, "count_resident", lambda paths, **_: files.Pages(pages=100, resident=resident))
+    assert files.residency([written], cold=True).why.startswith(why)
 
 
 def test_page_cache_functions_keep_to_their_time_limit(written: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import OperatorProfile
 from pipetune.core.results import RunFailed
 from pipetune.measure import profiler
@@ -47,7 +46,7 @@ def busy(loops: int) -> Any:
 @pytest.mark.one_core
 def test_costs_of_the_operators_add_up_to_the_cpu_seconds_of_the_run() -> None:
     found, operators = profile(Dataset.range(60).map(busy(10)).filter(lambda x: x % 2 == 0).batch(3))
-    charged = sum(one.visits * one.cpu_seconds for one in operators.values())  # type: ignore[operator]
+    charged = sum(one.visits * one.cpu_seconds for one in operators.values())
     assert charged == pytest.approx(found.cpu_seconds, rel=1e-6)
     assert found.cpu_seconds > 0 and found.first_seconds > 0 and not found.notes
 
@@ -55,10 +54,10 @@ def test_costs_of_the_operators_add_up_to_the_cpu_seconds_of_the_run() -> None:
 def test_expensive_operator_has_the_larger_cost() -> None:
     _, operators = profile(Dataset.range(60).map(busy(2)).map(busy(60)).batch(4), seconds=0.5)
     light, heavy = operators["map"], operators["map 2"]
-    assert heavy.cpu_seconds > 5 * light.cpu_seconds  # type: ignore[operator]
-    assert operators["range"].cpu_seconds < light.cpu_seconds  # type: ignore[operator]
-    total = sum(one.visits * one.cpu_seconds for one in operators.values())  # type: ignore[operator]
-    assert heavy.visits * heavy.cpu_seconds > 0.6 * total  # type: ignore[operator]
+    assert heavy.cpu_seconds > 5 * light.cpu_seconds
+    assert operators["range"].cpu_seconds < light.cpu_seconds
+    total = sum(one.visits * one.cpu_seconds for one in operators.values())
+    assert heavy.visits * heavy.cpu_seconds > 0.6 * total
 
 
 @pytest.mark.one_core
@@ -69,7 +68,7 @@ def test_parallel_operators_are_profiled_at_parallelism_one() -> None:
     assert [node.argument("num_parallel_calls") for node in pipeline] == [None, 1, 1, None]
     assert dict(pipeline.options)["autotune.enabled"] is True
     _, operators = profile(Dataset.range(60).map(busy(5), num_parallel_calls=2).batch(4))
-    assert operators["map"].cpu_seconds > operators["batch"].cpu_seconds / 4  # type: ignore[operator]
+    assert operators["map"].cpu_seconds > operators["batch"].cpu_seconds / 4
 
 
 def test_visits_ratios_and_bytes_of_operators() -> None:
@@ -82,7 +81,7 @@ def test_visits_ratios_and_bytes_of_operators() -> None:
     assert operators["range"].ratio is None and operators["range"].bytes_in is None
     assert operators["batch"].bytes_out == pytest.approx(32, rel=0.1)
     assert operators["batch"].bytes_in == pytest.approx(32, rel=0.1)
-    assert operators["map"].elements > operators["batch"].elements  # type: ignore[operator]
+    assert operators["map"].elements > operators["batch"].elements
 
 
 @pytest.mark.parametrize("count", [None, 3])
@@ -91,7 +90,7 @@ def test_operators_upstream_of_a_repeat_are_counted(count: int | None) -> None:
     _, operators = profile(Dataset.range(6).map(busy(5)).repeat(count).batch(2))
     assert operators["repeat"].visits == pytest.approx(2, rel=0.1)
     assert operators["map"].visits == pytest.approx(2, rel=0.35)  # an epoch between two readings may be missed
-    assert operators["map"].cpu_seconds > operators["repeat"].cpu_seconds  # type: ignore[operator]
+    assert operators["map"].cpu_seconds > operators["repeat"].cpu_seconds
 
 
 def write_records(folder: Path, files: int = 3, records: int = 20) -> list[str]:
@@ -110,7 +109,7 @@ def test_readers_opened_by_an_interleave_belong_to_it(tmp_path: Path) -> None:
     assert list(operators) == ["from_tensor_slices", "repeat", "interleave", "map", "batch"]
     assert operators["interleave"].visits == pytest.approx(4, rel=0.1)
     assert operators["interleave"].elements == pytest.approx(operators["map"].elements, rel=0.1)
-    assert operators["interleave"].cpu_seconds > 0  # type: ignore[operator]
+    assert operators["interleave"].cpu_seconds > 0
     assert operators["repeat"].visits < 1  # type: ignore[operator] - twenty records per name
 
 
@@ -118,24 +117,31 @@ def busy_bytes(record: Any) -> Any:
     return tf.strings.length(record)
 
 
-def test_record_reader_is_one_operator(tmp_path: Path) -> None:
-    _, operators = profile(tf.data.TFRecordDataset(write_records(tmp_path)).map(busy_bytes).batch(4))
-    assert list(operators) == ["TFRecordDataset", "map", "batch"]
-    assert operators["TFRecordDataset"].visits == pytest.approx(4, rel=0.35)
+@pytest.mark.parametrize("source", ["TFRecordDataset", "from_generator"])
+def test_source_is_one_operator(source: str, tmp_path: Path) -> None:
+    if source == "TFRecordDataset":
+        dataset = tf.data.TFRecordDataset(write_records(tmp_path)).map(busy_bytes)
+    else:
+        numbers = Dataset.from_generator(lambda: iter(range(50)), output_signature=tf.TensorSpec([], tf.int64))
+        dataset = numbers.map(busy(1))
+    _, operators = profile(dataset.batch(4))
+    assert list(operators) == [source, "map", "batch"]
+    assert operators[source].visits == pytest.approx(4, rel=0.35)
+    assert operators[source].python is (source == "from_generator")
 
 
 def test_costs_of_branches_are_not_swapped() -> None:
     light, heavy = Dataset.range(40).map(busy(1)), Dataset.range(40).map(busy(60))
     _, operators = profile(Dataset.zip((light, heavy)).batch(2))
-    assert operators["map 2"].cpu_seconds > 4 * operators["map"].cpu_seconds  # type: ignore[operator]
+    assert operators["map 2"].cpu_seconds > 4 * operators["map"].cpu_seconds
     _, operators = profile(Dataset.zip((heavy, light)).batch(2))
-    assert operators["map"].cpu_seconds > 4 * operators["map 2"].cpu_seconds  # type: ignore[operator]
+    assert operators["map"].cpu_seconds > 4 * operators["map 2"].cpu_seconds
 
 
 def test_operators_upstream_of_a_filled_cache_are_rarely_visited() -> None:
     _, operators = profile(Dataset.range(8).map(busy(20)).cache().map(busy(1)).repeat().batch(2))
     above, below = operators["map"], operators["map 2"]
-    assert (above.visits or 0) < 0.2 * below.visits  # type: ignore[operator]
+    assert (above.visits or 0) < 0.2 * below.visits
 
 
 def test_python_random_and_buffered_operators_are_recognized() -> None:
@@ -162,14 +168,6 @@ def test_failures_of_the_pipeline_are_reported() -> None:
         profile(Dataset.from_generator(lambda: once, output_signature=tf.TensorSpec([], tf.int32)))
 
 
-def test_generator_is_one_python_source() -> None:
-    dataset = Dataset.from_generator(lambda: iter(range(50)), output_signature=tf.TensorSpec([], tf.int32)).batch(5)
-    _, operators = profile(dataset)
-    assert list(operators) == ["from_generator", "batch"]
-    assert operators["from_generator"].python
-    assert operators["from_generator"].visits == pytest.approx(5, rel=0.35)
-
-
 def stages(dataset: Any) -> list[tuple[str, str]]:
     pipeline = live.read(dataset).pipeline
     return [(node.op, profiler.stage_of(pipeline, node).value) for node in pipeline]
@@ -189,44 +187,39 @@ def test_operators_have_their_stages(tmp_path: Path) -> None:
     assert stages(Dataset.range(9).map(lambda x: x))[0] == ("range", "extract")
 
 
-def test_runtime_names_of_operators() -> None:
-    assert "ParallelMapV2" in profiler.runtime_names("map")
-    assert profiler.runtime_names("group_by_window")[0] == "GroupByWindow"
-    assert "TakeWhile" in profiler.runtime_names("take_while")
-
-
 # -- counters lost between two readings
 
 
-def counted(pipeline: Pipeline, elements: dict[str, float], **more: Any) -> dict[str, float]:
-    counters = {name: Counters(seconds=1.0, elements=count) for name, count in elements.items()}
-    return {name: found.elements for name, found in complete_counters(pipeline, counters, **more).items()}
+NUMBERS, TENS = Dataset.range(100).map(lambda x: x), Dataset.range(10).map(lambda x: x)
 
 
-def test_complete_counters_are_not_changed() -> None:
-    pipeline = live.read(Dataset.range(100).map(lambda x: x).shuffle(10).batch(4).repeat()).pipeline
-    seen = {"n0": 410.0, "n1": 410.0, "n2": 400.0, "n3": 100.0, "n4": 100.0}
-    assert counted(pipeline, seen, outputs=101, repeated=False) == seen  # the shuffle buffers ten
-
-
-def test_counters_upstream_of_a_repeat_are_completed() -> None:
-    pipeline = live.read(Dataset.range(100).map(lambda x: x).repeat().batch(4)).pipeline
-    seen = {"n0": 40.0, "n1": 40.0, "n2": 400.0, "n3": 100.0}
-    assert counted(pipeline, seen, outputs=100, repeated=False) == {"n0": 400, "n1": 400, "n2": 400, "n3": 100}
-
-
-def test_counters_of_missed_epochs_are_completed_from_the_outputs() -> None:
-    pipeline = live.read(Dataset.range(10).map(lambda x: x).batch(4).prefetch(2)).pipeline
-    seen = {"n0": 5.0, "n1": 5.0, "n2": 6.0, "n3": 3.0}
-    found = counted(pipeline, seen, outputs=30, repeated=True)
-    assert found == pytest.approx({"n0": 100, "n1": 100, "n2": 30, "n3": 30})  # ten numbers make three batches
-
-
-def test_counters_upstream_of_a_cache_are_not_completed() -> None:
-    pipeline = live.read(Dataset.range(100).map(lambda x: x).cache().filter(lambda x: x > 50).repeat()).pipeline
-    seen = {"n0": 100.0, "n1": 100.0, "n2": 20.0, "n3": 10.0, "n4": 500.0}
-    found = counted(pipeline, seen, outputs=500, repeated=False)
-    assert found == {"n0": 100, "n1": 100, "n2": 1000, "n3": 500, "n4": 500}
+@pytest.mark.parametrize(
+    ("dataset", "seen", "outputs", "repeated", "expected"),
+    [
+        pytest.param(
+            NUMBERS.shuffle(10).batch(4).repeat(), (410, 410, 400, 100, 100), 101, False, (410, 410, 400, 100, 100),
+            id="complete: the shuffle buffers ten",
+        ),
+        pytest.param(
+            NUMBERS.repeat().batch(4), (40, 40, 400, 100), 100, False, (400, 400, 400, 100), id="upstream of a repeat"
+        ),
+        pytest.param(
+            TENS.batch(4).prefetch(2), (5, 5, 6, 3), 30, True, (100, 100, 30, 30),
+            id="missed epochs, of ten numbers in three batches",
+        ),
+        pytest.param(
+            NUMBERS.cache().filter(lambda x: x > 50).repeat(), (100, 100, 20, 10, 500), 500, False,
+            (100, 100, 1000, 500, 500), id="not upstream of a cache",
+        ),
+    ],
+)  # fmt: skip
+def test_lost_counters_are_completed(
+    dataset: Any, seen: tuple[float, ...], outputs: int, repeated: bool, expected: tuple[float, ...]
+) -> None:
+    pipeline = live.read(dataset).pipeline
+    counters = {node.id: Counters(seconds=1.0, elements=count) for node, count in zip(pipeline, seen, strict=True)}
+    found = complete_counters(pipeline, counters, outputs=outputs, repeated=repeated)
+    assert [found[node.id].elements for node in pipeline] == pytest.approx(expected)
 
 
 def test_seconds_of_closed_readers_are_completed() -> None:

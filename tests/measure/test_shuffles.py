@@ -42,7 +42,7 @@ def starting_slowly() -> Any:
 
 
 def sizes(cut: CutBuffers) -> list[int]:
-    return [node.argument("buffer_size") for node in cut.source.pipeline if node.op == "shuffle"]  # type: ignore[misc]
+    return [node.argument("buffer_size") for node in cut.source.pipeline if node.op == "shuffle"]
 
 
 def test_buffer_that_takes_long_to_fill_is_cut() -> None:

@@ -14,7 +14,6 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.profile import OperatorProfile, Stage
-from pipetune.core.results import RunFailed
 from pipetune.core.storage import SweepReader
 from pipetune.measure import files, source_reads
 from pipetune.measure.source_reads import Rates, sweep
@@ -43,14 +42,9 @@ def test_bytes_per_element_are_the_stored_sizes_of_records(shards: list[str]) ->
     assert found.elements > 10 and found.seconds > 0
     assert found.bytes_per_element == pytest.approx(10 * (RECORD + 16), rel=0.2)  # each record has 16 bytes of framing
     assert (found.storage_bytes_per_element or 0.0) <= (found.bytes_per_element or 0.0)
-
-
-def test_pipeline_without_files_reads_almost_nothing() -> None:
-    if source_reads.read_counters() is None:
-        pytest.skip("this system does not count what a process reads")
-    found = source_reads.observe(Dataset.range(1000).batch(10), seconds=0.1)
-    assert (found.bytes_per_element or 0.0) * found.elements < 10_000
-    assert found.opened_files == frozenset()
+    nothing = source_reads.observe(Dataset.range(1000).batch(10), seconds=0.1)
+    assert (nothing.bytes_per_element or 0.0) * nothing.elements < 10_000
+    assert nothing.opened_files == frozenset()
 
 
 def test_files_opened_by_python_code_are_recorded(tmp_path: Path) -> None:
@@ -67,20 +61,6 @@ def test_files_opened_by_python_code_are_recorded(tmp_path: Path) -> None:
 
     dataset = Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int32))
     assert source_reads.observe(dataset, seconds=0.1).opened_files == {str(path)}
-
-
-def test_observation_of_a_failing_pipeline_fails() -> None:
-    with pytest.raises(RunFailed, match="The data ran out"):
-        source_reads.observe(Dataset.range(0), seconds=0.1)
-    with pytest.raises(RunFailed, match="NotFoundError"):
-        source_reads.observe(tf.data.TFRecordDataset(["/nowhere/at/all"]), seconds=0.1)
-
-
-@pytest.mark.parametrize("text", ["rchar: 5\n", "nonsense", ""])
-def test_missing_or_invalid_read_counters_are_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "io").write_text(text)
-    assert source_reads.read_counters(tmp_path / "io") is None
-    assert source_reads.read_counters(tmp_path / "none") is None
 
 
 @pytest.mark.mission("A5.sweep")
@@ -105,15 +85,12 @@ def test_sweep_measures_all_levels_in_each_round_and_finds_the_knee() -> None:
     assert sorted(first) == sorted(second) == [1, 2, 4, 8, 16, 32] and first != second
 
 
-def test_sweep_that_exceeds_its_time_is_abandoned() -> None:
+def test_sweep_that_exceeds_its_time_or_reads_nothing_is_none() -> None:
     def window(parallel: int, seconds: float) -> Rates:
         time.sleep(0.05)
         return Rates(bytes=1.0)
 
     assert sweep(SweepReader.FILES, window, limit_seconds=0.02) is None
-
-
-def test_sweep_without_data_is_none() -> None:
     assert sweep(SweepReader.FILES, lambda parallel, seconds: Rates(), limit_seconds=0.1) is None
 
 
@@ -222,13 +199,10 @@ def test_waiting_source_gains_from_parallel_reads() -> None:
     assert found.ceiling is None  # its bytes are not known
 
 
-def test_pipeline_without_a_reader_has_no_reading_operator() -> None:
+def test_pipeline_without_a_reader_or_that_fails_has_no_sweep() -> None:
     assert source_reads.reading_operator(live.read(Dataset.range(9).batch(3).map(lambda x: x + 1))) is None
     windows = Dataset.range(9).window(3).flat_map(lambda one: one.batch(3))
     assert source_reads.reading_operator(live.read(windows)) is None
-
-
-def test_failing_source_has_no_sweep() -> None:
     source = live.read(tf.data.TFRecordDataset(["/nowhere/at/all"]))
     node = source_reads.reading_operator(source)
     assert node is not None

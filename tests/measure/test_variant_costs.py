@@ -15,7 +15,8 @@ from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Sta
 from pipetune.measure import variant_costs
 from pipetune.measure.variant_costs import measure_batch_costs, measure_shares
 from pipetune.pipelines import live
-from pipetune.probes import batches, branching, splits
+from pipetune.probes import batches, branching, decoding, splits
+from tests.rewrites.on_data.jpegs import jpeg
 
 
 def test_batch_costs_are_measured_only_for_maps_that_can_run_on_batches() -> None:
@@ -84,3 +85,16 @@ def test_shares_are_measured_on_as_many_elements_as_there_is_time_for(
     known = [] if elements is None else [elements]
     assert taken == known
     assert [one.variants for one in shares.values()] == [{FunctionVariant.BRANCHING: 0.5} for _ in known]
+
+
+@pytest.mark.usefixtures("patient_looks")
+def test_only_functions_that_decode_and_crop_have_a_share_of_decoding_the_crop() -> None:
+    images = [jpeg("4:2:0", 320, 320, seed=number) for number in range(8)]
+    dataset = tf.data.Dataset.from_tensor_slices(images)
+    whole = live.read(dataset.map(lambda data: tf.io.decode_jpeg(data, channels=3)))
+    assert measure_shares(whole, decoding.annotate_crops(whole, whole.pipeline), seconds=60) == {}
+    dataset = dataset.map(lambda data: tf.image.random_crop(tf.io.decode_jpeg(data, channels=3), [16, 16, 3]))
+    source = live.read(dataset.map(lambda image: tf.cast(image, tf.float32)).batch(4))
+    shares = measure_shares(source, decoding.annotate_crops(source, source.pipeline), seconds=60)
+    assert set(shares) == {"n1"} and shares["n1"].variants is not None
+    assert shares["n1"].variants[FunctionVariant.DECODE_AND_CROP] > 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Prediction, Trial
+from pipetune.core.session import RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.evidence import Expected
-from pipetune.search.meter import EarlierWindows
 from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
 from pipetune.search.search import search
@@ -61,34 +61,30 @@ def rewrites(names: Iterable[str]) -> list[Rewrite]:
     return [rewrite(name) for name in names]
 
 
-@dataclass
 class Scene:
     """One session: a runner, and what to hand to `search`."""
 
-    candidates: Sequence[Rewrite]
-    runner: FakeRunner
-    budget_seconds: float = 300.0
-    seed: int = 0
-    allow: frozenset[Consent] = frozenset()
-    randomness_fixed: bool = False
-    memory_limit_bytes: float | None = None
-    failed: Mapping[str, str] = field(default_factory=dict)
-    conflict: Callable[[Sequence[Rewrite]], str] = lambda rewrites: ""
-    expected: Expected | None = None
-    proven_alone: frozenset[str] = frozenset()
-    only_promising: bool = False
-    bound_seconds: float | None = None
-    earlier: EarlierRace | None = None
-    earlier_windows: EarlierWindows | None = None
-    events: list[tuple[str, object]] = field(default_factory=list)
-    tried_at: list[tuple[str, float]] = field(default_factory=list)  # plan key and seconds of the budget
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(budget_seconds=self.budget_seconds, seed=self.seed, allow=self.allow)
+    def __init__(
+        self,
+        candidates: Sequence[Rewrite],
+        runner: FakeRunner,
+        *,
+        budget_seconds: float = 300.0,
+        seed: int = 0,
+        allow: frozenset[Consent] = frozenset(),
+        earlier_race: EarlierRace | None = None,
+        randomness_fixed: bool = False,
+        **others: Any,
+    ) -> None:
+        """`others`: as `SearchState` takes them."""
+        self.candidates, self.runner, self.budget_seconds = candidates, runner, budget_seconds
+        self.settings = Settings(budget_seconds=budget_seconds, seed=seed, allow=allow)
+        self.earlier_race, self.others = earlier_race, {"randomness_fixed": randomness_fixed, **others}
+        self.events: list[tuple[str, object]] = []
+        self.tried_at: list[tuple[str, float]] = []  # plan key and seconds of the budget
 
     def run(self) -> SearchResult:
-        return search(self.state(), earlier=self.earlier)
+        return search(self.state(), earlier=self.earlier_race)
 
     def state(self) -> SearchState:
         """At the start of the search, whose budget begins now."""
@@ -98,18 +94,10 @@ class Scene:
             self.runner,
             baselines=BASELINES,
             settings=self.settings,
-            randomness_fixed=self.randomness_fixed,
-            memory_limit_bytes=self.memory_limit_bytes,
             clock=self.runner.clock,
             budget=self.budget,
             notify=self.notify,
-            failed=self.failed,
-            conflict=self.conflict,
-            expected=self.expected,
-            proven_alone=self.proven_alone,
-            only_promising=self.only_promising,
-            bound_seconds=self.bound_seconds,
-            earlier=self.earlier_windows,
+            **self.others,
         )
 
     def notify(self, event: str, /, **details: object) -> None:
@@ -135,3 +123,13 @@ def names(plan: Plan | None) -> list[str]:
 
 def of_key(trials: Iterable[Trial], key: str) -> list[Trial]:
     return [trial for trial in trials if trial.plan.key == key]
+
+
+def reasons(found: SearchResult) -> dict[str, RejectionReason | None]:
+    """Why each rewrite is not in the plan, by rule."""
+    return {rejection.rule: rejection.reason for rejection in found.rejections}
+
+
+def whys(found: SearchResult) -> dict[str, str]:
+    """The same in words."""
+    return {rejection.rule: rejection.why for rejection in found.rejections}

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from pipetune.core.edits import Rewrite
 from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, ablate
 from pipetune.search.state import SearchState
-from pipetune.testing.runner import FakeRunner
+from pipetune.testing.runner import FakeRunner, Noise
 from tests.search.scenes import Scene, names, quiet, rewrites, runner, shared
 
 
 def ablated(
-    rules: list[str], made: FakeRunner, *, seed: int = 0, budget_seconds: float = 240.0, spared: float = 0.0
+    rules: list[str], made: FakeRunner, *, seed: int = 0, budget_seconds: float = 240.0, **last: Any
 ) -> SearchState:
-    """`spared`: bytes that the last one lets the pipeline hold less."""
+    """All of these are in a plan that was proven; `last`: what is so of the last rewrite."""
     parts = rewrites(rules)
-    parts[-1] = replace(parts[-1], predicted_bytes=-spared)
-    return ablate_all(parts, made, seed=seed, budget_seconds=budget_seconds)
-
-
-def ablate_all(parts: Sequence[Rewrite], made: FakeRunner, *, seed: int, budget_seconds: float = 240.0) -> SearchState:
-    """All of them are in a plan that was proven."""
+    parts[-1] = replace(parts[-1], **last)
     state = Scene(parts, made, seed=seed, budget_seconds=budget_seconds).state()
     state.chosen = state.composer.plan(parts)
     ablate(state)
@@ -56,24 +50,21 @@ def test_without_time_for_the_fewest_rounds_nothing_is_dropped() -> None:
 
 
 def test_what_spares_memory_stays_unless_it_is_slower() -> None:
-    idle = [
-        ablated(["large", "small"], runner({"large@n1": 1.4}, noise=shared(seed)), seed=seed, spared=2**27)
-        for seed in range(20)
-    ]
+    def with_sparing(gain: float, spared: int, noise: Noise, seed: int = 0) -> SearchState:
+        made = runner({"large@n1": 1.4, "small@n1": gain}, noise=noise)
+        return ablated(["large", "small"], made, seed=seed, predicted_bytes=-spared)
+
+    idle = [with_sparing(1.0, 2**27, shared(seed), seed) for seed in range(20)]
     assert sum(names(one.chosen) == ["large", "small"] for one in idle) >= 19
     assert any("128 MiB less" in trial.why for one in idle for trial in one.trials)
-    slow = ablated(["large", "small"], runner({"large@n1": 1.4, "small@n1": 0.9}, noise=quiet()), spared=2**27)
-    assert names(slow.chosen) == ["large"]
-    little = ablated(["large", "small"], runner({"large@n1": 1.4}, noise=quiet()), spared=2**20)
-    assert names(little.chosen) == ["large"]
+    assert names(with_sparing(0.9, 2**27, quiet()).chosen) == ["large"]
+    assert names(with_sparing(1.0, 2**20, quiet()).chosen) == ["large"]
 
 
 def test_what_is_offered_where_it_is_as_fast_stays_only_where_it_is_proven() -> None:
     def kept(gain: float, seed: int) -> list[str]:
-        parts = rewrites(["large", "freeze"])
-        parts[-1] = replace(parts[-1], equal_is_enough=True)
-        made = runner({"large@n1": 1.4, parts[-1].key: gain}, noise=quiet(seed))
-        return names(ablate_all(parts, made, seed=seed).chosen)
+        made = runner({"large@n1": 1.4, "freeze@n1": gain}, noise=quiet(seed))
+        return names(ablated(["large", "freeze"], made, seed=seed, equal_is_enough=True).chosen)
 
     assert sum(kept(1.02, seed) == ["large"] for seed in range(20)) >= 18
     assert all(kept(1.2, seed) == ["large", "freeze"] for seed in range(5))

@@ -26,15 +26,9 @@ def plan(name: str) -> Plan:
 def decided(
     made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0, expects_large_gain: bool = False
 ) -> tuple[Trial, ...]:
-    return decide(
-        [plan(name) for name in names],
-        BASE,
-        Meter(made, made.clock, budget=TimePlan(seconds, made.clock)),
-        draw=random.Random(seed),
-        unit="input",
-        part=Part.VERIFICATION,
-        expects_large_gain=expects_large_gain,
-    )
+    meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock))
+    plans, draw, part = [plan(name) for name in names], random.Random(seed), Part.VERIFICATION
+    return decide(plans, BASE, meter, draw=draw, unit="input", part=part, expects_large_gain=expects_large_gain)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +118,9 @@ def test_plans_of_one_decision_share_the_base() -> None:
 def test_a_failing_plan_leaves_and_the_others_go_on() -> None:
     trials = decided(runner({"b@n1": 1.3}, fails={"a@n1": "raised"}), "a", "b")
     assert [trial.outcome for trial in trials] == [Outcome.FAILED, Outcome.ACCEPTED]
+    alone = runner({}, fails={"a@n1": "raised"})
+    (trial,) = decided(alone, "a")
+    assert (trial.outcome, trial.why) == (Outcome.FAILED, "raised") and len(alone.windows) <= 2, "none is left"
 
 
 def test_pairs_come_in_both_orders_from_a_kept_seed() -> None:
@@ -135,12 +132,6 @@ def test_pairs_come_in_both_orders_from_a_kept_seed() -> None:
     assert set(order(1)) == {"a@n1", "defaults"}
     assert order(1) == order(1)
     assert order(1) != order(2)
-
-
-def test_a_race_ends_once_no_plan_is_left_beside_the_base() -> None:
-    made = runner({}, fails={"a@n1": "raised"})
-    (trial,) = decided(made, "a")
-    assert (trial.outcome, trial.why) == (Outcome.FAILED, "raised") and len(made.windows) <= 2
 
 
 def test_windows_of_a_round_that_the_time_cut_short_do_not_count() -> None:

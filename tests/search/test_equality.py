@@ -50,7 +50,7 @@ def test_only_a_difference_that_was_seen_is_called_one(
             raise RunFailed("it raised")
         return Comparison(Safety.EXACT, checks, elements=3, epochs=1)
 
-    made.compare = compare  # type: ignore[method-assign]
+    made.compare = compare
     gate = EqualityGate(made, made.clock, notify=lambda *args, **more: None)
     assert not gate.equal(PLAN)
     assert [(trial.outcome, trial.why) for trial in gate.trials] == [(outcome, said)]

@@ -10,8 +10,8 @@ import pytest
 
 from pipetune.bench.simulating import SCENES, session
 from pipetune.core.edits import Plan
-from pipetune.core.results import Outcome, Prediction
-from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, RejectionReason
+from pipetune.core.results import Prediction
+from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import (
     QUIET_SPREAD,
@@ -20,7 +20,7 @@ from pipetune.search.evidence import (
     Expected,
     Gains,
     Prior,
-    Shown,
+    ShortWindow,
     evidence,
     evidence_of_pairs,
     spread_of,
@@ -95,13 +95,6 @@ def test_a_plan_that_changes_the_data_is_never_kept() -> None:
     assert found.candidate is None or found.candidate.plan.key != "b@n1"
 
 
-def test_a_plan_that_a_race_gave_up_is_not_kept() -> None:
-    found = Scene(rewrites("ab"), runner(), expected=expecting({"a@n1": 1.5, "b@n1": 1.2})).run()
-    assert found.candidate is None
-    assert not any(trial.outcome is Outcome.UNDECIDED for trial in found.trials)
-    assert all(one.reason is not RejectionReason.UNDECIDED for one in found.rejections)
-
-
 def called_likely(sessions: int, *, predicts: bool) -> tuple[int, int]:
     """Sessions that end with a likely plan, and those in which it truly gains; half of all have something to find."""
     ended = [
@@ -131,7 +124,8 @@ def known(expected: Expected | None, *, shown: Mapping[str, float] | None = None
     base = BASELINES["defaults"]
     made = Gains(expected, base, Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
     for name, rate in (shown or {}).items():
-        made.shown[f"{name}@n1"].append(Shown(next(one for one in LETTERS if one.rule == name), base, rate, cpu))
+        one = next(one for one in LETTERS if one.rule == name)
+        made.short_windows[one.key].append(ShortWindow(one, base, rate, cpu))
     return made
 
 
@@ -203,15 +197,15 @@ def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
 
 def test_a_window_far_from_what_is_expected_is_a_surprise() -> None:
     made = known(expecting({"a@n1": 1.8}))
-    assert not made.surprised_by(Shown(A, BASE, 1.6, 1.0)) and not made.surprised_by(Shown(B, BASE, 1.1, 1.0))
-    assert made.surprised_by(Shown(B, BASE, 2.0, 1.0)) and made.surprised_by(Shown(A, BASE, 0.8, 1.0))
+    for rewrite, rate, surprises in ((A, 1.6, False), (B, 1.1, False), (B, 2.0, True), (A, 0.8, True)):
+        assert made.surprised_by(ShortWindow(rewrite, BASE, rate, 1.0)) is surprises
 
 
 def test_every_window_of_a_rewrite_counts_and_narrows_what_is_expected() -> None:
     made = known(expecting({"a@n1": 1.0}))
     deviations, means = [made.added(A).parts[0][2]], []
     for rate in (0.92, 1.12):
-        made.shown[A.key].append(Shown(A, BASE, rate, 1.0))
+        made.short_windows[A.key].append(ShortWindow(A, BASE, rate, 1.0))
         deviations.append(made.added(A).parts[0][2])
         means.append(made.added(A).expected)
     assert means[0] < 0 < means[1] < math.log(1.12)

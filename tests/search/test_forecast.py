@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Outcome, Prediction
 from pipetune.search.composing import Composer
-from pipetune.search.evidence import Expected, Gains, error_of
+from pipetune.search.evidence import Expected, Gains
 from pipetune.search.result import SearchResult
 from pipetune.testing.runner import rewrite
-from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner
+from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner, whys
 
 
 def loses(expected: Expected | None, *, shares: bool = False) -> bool:
@@ -23,17 +23,10 @@ def loses(expected: Expected | None, *, shares: bool = False) -> bool:
     return known.loses(Plan("tuned", (rewrite("a"),)), known.base)
 
 
-def test_a_clear_loss_is_believed_a_small_one_not() -> None:
+def test_only_a_clear_loss_is_believed() -> None:
     assert loses(expecting({"a@n1": 0.7}))
     assert not loses(expecting({"a@n1": 0.8}))
     assert not loses(expecting({"a@n1": 1.4}))
-
-
-def test_the_larger_the_predicted_loss_the_larger_the_error_that_is_allowed_for() -> None:
-    assert error_of(math.log(0.5)) > error_of(math.log(0.9)) > error_of(0.0) > 0
-
-
-def test_what_is_not_predicted_never_loses() -> None:
     assert not loses(expecting({"a@n1": 0.1}, why="map runs Python code"))
     assert not loses(None)
 
@@ -55,7 +48,7 @@ def test_what_is_predicted_to_lose_is_listed_and_not_run() -> None:
     (skipped,) = [trial for trial in found.trials if trial.outcome is Outcome.SKIPPED]
     assert skipped.plan.key == "b@n1" and "predicted to lose 50%" in skipped.why
     assert all("b@n1" not in key for _, key in scene.runner.windows)
-    assert "predicted to lose" in next(one.why for one in found.rejections if one.rule == "b")
+    assert "predicted to lose" in whys(found)["b"]
 
 
 def test_two_that_pay_together_are_not_skipped_alone() -> None:
@@ -125,11 +118,11 @@ def test_the_time_to_most_of_the_rate_is_told() -> None:
 GAINS = {"deep@n1": 3.0, "small@n1": 1.6, "other@n1": 1.3}
 
 
-def _search(expected: Mapping[str, float], **changes: object) -> tuple[SearchResult, Scene]:
-    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
-    limit = changes.pop("memory_limit_bytes", None)
-    made = runner(GAINS, **changes)
-    scene = Scene(candidates, made, expected=expecting(expected), memory_limit_bytes=limit)  # type: ignore[arg-type]
+CANDIDATES = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
+
+
+def _search(expected: Mapping[str, float], *, limit: float | None = None, **changes: Any) -> tuple[SearchResult, Scene]:
+    scene = Scene(CANDIDATES, runner(GAINS, **changes), expected=expecting(expected), memory_limit_bytes=limit)
     return scene.run(), scene
 
 
@@ -143,29 +136,20 @@ def test_what_another_of_its_group_beats_is_listed_and_not_run() -> None:
     assert not _ran(scene, "small")
     (skipped,) = [trial for trial in found.trials if trial.outcome is Outcome.SKIPPED]
     assert skipped.plan.key == "small@n1" and "47% slower than another of its kind" in skipped.why
-    assert "another of its kind" in next(one.why for one in found.rejections if one.rule == "small")
+    assert "another of its kind" in whys(found)["small"]
 
 
 @pytest.mark.parametrize(
     ("changes", "ran"),
     [
         ({"fails": {"deep@n1": "Filling the cache took longer than 60 s."}}, True),
-        ({"predicted_bytes_by_key": {"deep@n1": 9e9}, "memory_limit_bytes": 1e9}, False),
+        ({"predicted_bytes_by_key": {"deep@n1": 9e9}, "limit": 1e9}, False),
     ],
     ids=["fails", "does not fit"],
 )
-def test_where_the_better_one_cannot_run_the_other_is_tried(changes: dict[str, object], ran: bool) -> None:
+def test_where_the_better_one_cannot_run_the_other_is_tried(changes: dict[str, Any], ran: bool) -> None:
     found, scene = _search(GAINS, **changes)
     assert names(found.chosen) == ["small", "other"] and _ran(scene, "deep") is ran
-
-
-def test_where_the_better_one_was_foreseen_wrongly_the_other_is_tried() -> None:
-    found, scene = _search({"small@n1": 2.0, "deep@n1": 6.0}, fails={})
-    assert not _ran(scene, "small") and names(found.chosen)[0] == "deep"
-    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache")]
-    made = runner({"small@n1": 1.6, "deep@n1": 0.5})
-    wrong = Scene(candidates, made, expected=expecting({"small@n1": 2.0, "deep@n1": 6.0}))
-    assert names(wrong.run().chosen) == ["small"]
 
 
 def test_a_difference_within_the_models_error_is_measured() -> None:
@@ -177,12 +161,11 @@ def test_a_difference_within_the_models_error_is_measured() -> None:
 
 def test_what_leaves_room_for_others_is_measured_though_it_is_slower_alone() -> None:
     gains = {"deep@n1": 2.0, "small@n1": 1.6, "other@n1": 1.5}
-    candidates = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
 
     def conflict(parts: Sequence[Rewrite]) -> str:
         return "they exclude each other" if {"deep", "other"} <= {part.rule for part in parts} else ""
 
-    scene = Scene(candidates, runner(gains), expected=expecting(gains), conflict=conflict)
+    scene = Scene(CANDIDATES, runner(gains), expected=expecting(gains), conflict=conflict)
     scene.run()
     assert _ran(scene, "small") and _ran(scene, "deep")
 

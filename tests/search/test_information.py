@@ -12,7 +12,7 @@ from pipetune.search.information import FEWEST_EQUAL_PAIRS, affordable_pairs, un
 from pipetune.search.state import SearchState
 from pipetune.search.statistics import NOT_SLOWER
 from pipetune.testing.runner import rewrite
-from tests.search.scenes import Scene, expecting, names, of_key, runner
+from tests.search.scenes import Scene, expecting, names, of_key, reasons, runner, whys
 
 
 def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> None:
@@ -49,8 +49,7 @@ def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> No
     hurried = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=40.0).run()
     assert {offer.rewrite.rule for offer in hurried.offers if offer.gain is None} == {"large"}, "the only gain expected"
     assert "2.50x as fast" in hurried.offers[0].why
-    reasons = {one.rule: one.why for one in hurried.rejections}
-    assert reasons["small"] == reasons["none"] == "needs --allow reorder; no gain is expected"
+    assert whys(hurried)["small"] == whys(hurried)["none"] == "needs --allow reorder; no gain is expected"
     unknown = Scene(candidates, runner(gains), budget_seconds=40.0).run()
     assert all("cost model" not in offer.why for offer in unknown.offers)
 
@@ -98,16 +97,22 @@ def test_as_fast_is_offered_and_never_in_the_plan() -> None:
     (offer,) = found.offers
     assert offer.rewrite == FREEZE and offer.consent == "" and "not slower" in offer.why
     assert offer.gain is not None and offer.gain.low > NOT_SLOWER and offer.gain.pairs >= FEWEST_EQUAL_PAIRS
-    assert "freeze" not in {rejection.rule for rejection in found.rejections}
+    assert "freeze" not in reasons(found)
     trial = next(one for one in found.trials if one.plan.rewrites == (FREEZE,) and one.gain is offer.gain)
     assert trial.outcome is Outcome.REJECTED
 
 
-def test_slower_is_not_offered() -> None:
-    found = freezing(freeze=0.93).run()
+@pytest.mark.parametrize(
+    ("gain", "unequal", "said"),
+    [(0.93, frozenset(), "not shown to lose less than 3%"), (1.0, frozenset({FREEZE.key}), "not the same data")],
+    ids=["slower", "changes the data"],
+)
+def test_what_is_slower_or_changes_the_data_is_not_offered(gain: float, unequal: frozenset[str], said: str) -> None:
+    scene = freezing(freeze=gain)
+    scene.runner.unequal_keys = unequal
+    found = scene.run()
     assert found.offers == ()
-    (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]
-    assert "not shown to lose less than 3%" in why
+    assert said in whys(found)["freeze"]
 
 
 def test_faster_by_the_acceptance_rule_is_in_the_plan() -> None:
@@ -134,15 +139,6 @@ def test_without_time_it_is_not_offered() -> None:
     assert scene.run().offers == ()
 
 
-def test_what_changes_the_data_is_not_offered() -> None:
-    scene = freezing()
-    scene.runner.unequal_keys = frozenset({FREEZE.key})
-    found = scene.run()
-    assert found.offers == ()
-    (why,) = [rejection.why for rejection in found.rejections if rejection.rule == "freeze"]
-    assert "not the same data" in why
-
-
 # -- time
 
 
@@ -160,19 +156,11 @@ def pairs(made: SearchState, *, waiting: int = 1) -> int:
 
 
 def test_optional_rewrites_share_what_is_left_after_the_decision() -> None:
+    """Where time is short, what is expected to gain most has it; too few pairs are none."""
     rich = state(budget_seconds=800.0, window_seconds=1.0)
     assert pairs(rich) == pytest.approx(800 / rich.seconds(2, rounds=1), abs=1)
     assert pairs(rich, waiting=4) == pytest.approx(200 / rich.seconds(2, rounds=1), abs=1)
-
-
-def test_nothing_is_measured_for_information_before_the_decision() -> None:
-    assert pairs(state(budget_seconds=800.0, window_seconds=1.0, decided=False)) == 0
-
-
-def test_what_is_expected_to_gain_most_is_measured_where_time_is_short() -> None:
+    assert pairs(state(budget_seconds=800.0, window_seconds=1.0, decided=False)) == 0, "nothing before the decision"
     short = state(budget_seconds=20.0, window_seconds=1.0)
     assert pairs(short, waiting=8) == pairs(short, waiting=5) == 4
-
-
-def test_too_few_pairs_are_none() -> None:
     assert pairs(state(budget_seconds=7.0, window_seconds=1.0)) == 0

@@ -12,12 +12,12 @@ from pipetune.core.results import Outcome, Prediction, Trial, Window
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import Part
 from pipetune.search.candidates import next_race
-from pipetune.search.evidence import Shown
+from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _part_for
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
-from tests.search.scenes import Scene, expecting, names, of_key, rewrites, rough, runner
+from tests.search.scenes import Scene, expecting, names, of_key, reasons, rewrites, rough, runner, whys
 
 LETTERS = "abcdefgh"
 
@@ -25,10 +25,6 @@ LETTERS = "abcdefgh"
 def raced(found: SearchResult) -> list[str]:
     """Keys of the plans measured in pairs, in that order."""
     return [trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios]
-
-
-def reasons(found: SearchResult) -> dict[str, RejectionReason | None]:
-    return {rejection.rule: rejection.reason for rejection in found.rejections}
 
 
 def lucky(made: FakeRunner, key: str, times: float) -> FakeRunner:
@@ -43,7 +39,7 @@ def lucky(made: FakeRunner, key: str, times: float) -> FakeRunner:
         finally:
             made.gain = gain
 
-    made.input_window = input_window  # type: ignore[method-assign]
+    made.input_window = input_window
     return made
 
 
@@ -160,7 +156,7 @@ def test_a_race_is_begun_though_windows_of_the_pipeline_as_written_are_too_long_
         made.first_seconds = 0.7 if "gather@n1" in plan.key else 7.0
         return take(plan, seconds=seconds, warmup_seconds=warmup_seconds)
 
-    made.input_window = input_window  # type: ignore[method-assign]
+    made.input_window = input_window
     expected = expecting({"gather@n1": 10.0, "autotune": 1.0})
     found = Scene(rewrites(["a", "gather", "b"]), made, expected=expected, budget_seconds=60).run()
     assert names(found.chosen) == ["gather"]
@@ -169,7 +165,8 @@ def test_a_race_is_begun_though_windows_of_the_pipeline_as_written_are_too_long_
 def test_a_plan_rejected_by_its_pairs_is_not_called_too_short() -> None:
     found = Scene(rewrites("ab"), runner(), expected=expecting({"a@n1": 1.5, "b@n1": 1.2})).run()
     assert found.chosen is None and not found.budget_too_small
-    assert found.why == "No plan was proven faster than the current pipeline."
+    assert found.why == "No plan was proven faster than the current pipeline." and found.candidate is None
+    assert not any(trial.outcome is Outcome.UNDECIDED for trial in found.trials)
     assert reasons(found)["a"] is RejectionReason.NOT_FASTER
     assert reasons(found)["b"] in (
         RejectionReason.NOT_FASTER,
@@ -239,7 +236,7 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
     )
 
     def conflict(parts: object) -> str:
-        rules = {part.rule for part in parts}  # type: ignore[attr-defined]
+        rules = {part.rule for part in parts}
         return "it reads what is cached" if {"best", "against"} <= rules else ""
 
     expected = expecting(gains | {"broken@n1": 1.2, "large@n1": 1.3})
@@ -257,14 +254,14 @@ def test_every_rewrite_left_out_has_its_true_reason() -> None:
         "best-too": RejectionReason.NOT_EXPECTED,
         "offered": RejectionReason.NEEDS_CONSENT,
     }
-    assert not any("not tried" in rejection.why for rejection in found.rejections)
+    assert not any("not tried" in why for why in whys(found).values())
 
 
 def test_an_earlier_race_goes_on_with_its_pairs() -> None:
     """Its plan is raced first, nothing is screened before, and both sessions' pairs count together."""
     before = EarlierRace(frozenset({"b@n1"}), "input", (1.3, 1.35, 1.28), sessions=1)
     made = runner({"b@n1": 1.3, "a@n1": 1.1})
-    scene = Scene(rewrites("abc"), made, expected=expecting({"a@n1": 1.5}), earlier=before)
+    scene = Scene(rewrites("abc"), made, expected=expecting({"a@n1": 1.5}), earlier_race=before)
     found = scene.run()
     assert names(found.chosen) == ["b"] and raced(found)[0] == "b@n1"
     assert {key for _, key in made.windows[:9]} == {"defaults", "b@n1"}
@@ -274,7 +271,7 @@ def test_an_earlier_race_goes_on_with_its_pairs() -> None:
 
 def test_an_earlier_plan_that_is_not_legal_any_more_is_left() -> None:
     before = EarlierRace(frozenset({"gone@n1"}), "input", (1.3,), sessions=1)
-    found = Scene(rewrites("ab"), runner({"a@n1": 1.5}), expected=expecting({"a@n1": 1.5}), earlier=before).run()
+    found = Scene(rewrites("ab"), runner({"a@n1": 1.5}), expected=expecting({"a@n1": 1.5}), earlier_race=before).run()
     assert names(found.chosen) == ["a"] and any("not legal any more" in note for note in found.notes)
 
 
@@ -300,8 +297,8 @@ def test_what_only_might_gain_is_raced_once_nothing_else_is_left() -> None:
     """With windows that tell little, a gain is not out of sight: nobody can say yet that there is nothing to gain."""
     made = Scene(rewrites("ab"), runner(), expected=expecting({}, why="Python")).state()
     made.races, made.gains.spread = 1, 0.4
-    made.gains.shown["a@n1"].append(Shown(made.candidates[0], made.base, 1.0, 1.0))
-    made.gains.shown["b@n1"] += [Shown(made.candidates[1], made.base, rate, 1.0) for rate in (0.7, 0.8, 0.75)]
+    for one, rates in zip(made.candidates, ((1.0,), (0.7, 0.8, 0.75)), strict=True):
+        made.gains.short_windows[one.key] += [ShortWindow(one, made.base, rate, 1.0) for rate in rates]
     assert next_race(made) == ("", [])
     key, plans = next_race(made, in_doubt=True)
     assert (key, [names(plan) for plan in plans]) == ("a@n1", [["a"]])

@@ -31,12 +31,20 @@ def compiled_model() -> Any:
     return model
 
 
-def consumer_of(model: Any) -> FitConsumer:
-    return FitConsumer(model, type(model).fit, {}, keras.callbacks.CallbackList)
+def counting_consumer() -> tuple[FitConsumer, list[int]]:
+    """A consumer of a compiled model, and the steps of each of its calls of `fit`."""
+    model = compiled_model()
+    calls: list[int] = []
+
+    def fit(model: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs["steps_per_epoch"])
+        return type(model).fit(model, **kwargs)
+
+    return FitConsumer(model, fit, {}, keras.callbacks.CallbackList), calls
 
 
 def test_first_window_of_a_compiled_model_has_no_compile_time() -> None:
-    consumer = consumer_of(compiled_model())
+    consumer, _ = counting_consumer()
     before, started = tensorflow_private.tracing_seconds(), time.perf_counter()
     window = consumer.window(rows(400), steps=5, warmup=2)
     outside = time.perf_counter() - started - window.wall_seconds
@@ -46,15 +54,7 @@ def test_first_window_of_a_compiled_model_has_no_compile_time() -> None:
 
 
 def test_smaller_last_batch_is_compiled_in_the_warm_up() -> None:
-    model = compiled_model()
-    calls: list[int] = []
-    original = type(model).fit
-
-    def fit(model: Any, **kwargs: Any) -> Any:
-        calls.append(kwargs["steps_per_epoch"])
-        return original(model, **kwargs)
-
-    consumer = FitConsumer(model, fit, {}, keras.callbacks.CallbackList)
+    consumer, calls = counting_consumer()
     window = consumer.window(rows(22), steps=8, warmup=2)  # five batches of four, one of two
     assert calls[0] == 6 + 8 + 1 and window.steps == 8 and window.compile_seconds == 0
     consumer.window(rows(22), steps=8, warmup=2)
@@ -62,17 +62,9 @@ def test_smaller_last_batch_is_compiled_in_the_warm_up() -> None:
 
 
 def test_window_with_an_unexpected_shape_is_repeated() -> None:
-    model = compiled_model()
-    calls: list[int] = []
-    original = type(model).fit
-
-    def fit(model: Any, **kwargs: Any) -> Any:
-        calls.append(kwargs["steps_per_epoch"])
-        return original(model, **kwargs)
-
     # Batches of 4, then of 3: the cardinality is unknown to TensorFlow.
     data = rows(48).filter(lambda x, y: tf.constant(True)).concatenate(rows(30, batch=3))
-    consumer = FitConsumer(model, fit, {}, keras.callbacks.CallbackList)
+    consumer, calls = counting_consumer()
     window = consumer.window(data, steps=18, warmup=2)
     assert calls == [21, 21] and window.compile_seconds == 0
 
@@ -88,7 +80,9 @@ def compiled_step() -> Any:
     return step
 
 
-def test_window_in_which_a_step_compiles_is_repeated() -> None:
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_window_in_which_a_step_compiles_is_repeated(drop_remainder: bool) -> None:
+    """A smaller last batch compiles; where it is dropped, all are of one shape."""
     taken: list[int] = []
     step = compiled_step()
 
@@ -96,18 +90,11 @@ def test_window_in_which_a_step_compiles_is_repeated() -> None:
         taken.append(int(x.shape[0]))
         return step(x)
 
-    data = Dataset.range(22).map(lambda x: tf.fill([8], tf.cast(x, tf.float32))).batch(4)
+    data = Dataset.range(22).map(lambda x: tf.fill([8], tf.cast(x, tf.float32))).batch(4, drop_remainder=drop_remainder)
     window = loop_consumer.StepConsumer(counted).window(data, steps=8, warmup=2)
-    assert len(taken) == 2 + 8 + 1 + 8 + 1 and window.steps == 8 and window.compile_seconds == 0
-    assert 2 in taken[3:11]
-
-
-def test_window_of_one_shape_is_not_repeated() -> None:
-    taken: list[int] = []
-    step = compiled_step()
-    data = Dataset.range(22).map(lambda x: tf.fill([8], tf.cast(x, tf.float32))).batch(4, drop_remainder=True)
-    loop_consumer.StepConsumer(lambda x: [taken.append(1), step(x)][1]).window(data, steps=8, warmup=2)
-    assert len(taken) == 2 + 8 + 1
+    assert window.steps == 8 and window.compile_seconds == 0
+    assert len(taken) == 2 + 8 + 1 + (0 if drop_remainder else 8 + 1)
+    assert drop_remainder or 2 in taken[3:11]
 
 
 def test_step_that_always_retraces_has_compile_time() -> None:

@@ -51,11 +51,7 @@ def test_copy_is_timed_and_returns_equal_elements() -> None:
     assert found is not None and found.equal and found.device == CPU
     assert found.element_bytes == 4 * 4 + 4 * 8
     assert found.seconds > 0 and found.copies >= 1
-    assert found.gigabytes_per_second == pytest.approx(found.element_bytes / found.seconds / 1e9)
-
-
-def test_only_components_other_than_strings_are_copied() -> None:
-    assert epochs.measure_transfer(Dataset.from_tensors(tf.constant(["a"])), CPU) is None
+    assert epochs.measure_transfer(Dataset.from_tensors(tf.constant(["a"])), CPU) is None  # strings are not copied
     mixed = Dataset.from_tensors((tf.constant(["a"]), tf.ragged.constant([[1], [2, 3]], tf.int32)))
     found = epochs.measure_transfer(mixed, CPU, limit_seconds=0.01)
     assert found is not None and found.element_bytes == 3 * 4 + 3 * 8  # values and row splits

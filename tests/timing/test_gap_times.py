@@ -122,16 +122,19 @@ def check(found: InputWait, seen: InputWait, source: Waiting) -> None:
     assert sum(source.seconds[-seen.steps - 1 : -1]) - 0.02 <= found.wait_seconds <= seen.wait_seconds + 0.02
 
 
-@pytest.mark.parametrize("interval", [0.0, 0.1, 1e9])  # a reading after each step, now and then, at the end
-@pytest.mark.parametrize(("slow", "body"), [(0.02, 0.005), (0.001, 0.04)])
+@pytest.mark.parametrize(
+    ("interval", "slow", "body"),
+    [(0.0, 0.02, 0.005), (0.1, 0.001, 0.04), (1e9, 0.02, 0.005), (1e9, 0.001, 0.04)],
+    ids=["read after each step", "now and then", "at the end, slow", "at the end, quick"],
+)
 def test_wait_is_what_is_no_gap(monkeypatch: pytest.MonkeyPatch, interval: float, slow: float, body: float) -> None:
     monkeypatch.setattr(gap_times, "_INTERVAL_SECONDS", interval)
-    clock, source = InputClock(), Waiting(30, slow)
-    run(clock, iter(source), 0.5)  # the very first is not counted
+    clock, source = InputClock(), Waiting(15, slow)
+    run(clock, iter(source), 0.3)  # the very first is not counted
     for _ in range(2):
         iterator = iter(source)
-        seen = run(clock, iterator, *[body] * 20)
-        time.sleep(0.2)  # validation
+        seen = run(clock, iterator, *[body] * 10)
+        time.sleep(0.1)  # validation
         check(clock.end_epoch(), seen, source)
 
 
@@ -149,9 +152,9 @@ def test_time_between_epochs_on_one_iterator_is_not_counted() -> None:
     clock, source = InputClock(), Waiting(100, 0.02)
     iterator = iter(source)
     run(clock, iterator, 0.0)
-    for _ in range(3):
+    for _ in range(2):
         seen = run(clock, iterator, *[0.04] * 10)
-        time.sleep(0.5)
+        time.sleep(0.3)
         check(clock.end_epoch(), seen, source)
 
 
