@@ -9,7 +9,7 @@ import pytest
 from pipetune.core.results import Interval
 from pipetune.report.blocks import Forest, ratio_axis
 from pipetune.report.html import environment, html
-from pipetune.report.outliers import far_out, outlier_sentence
+from pipetune.report.tried import far_out, outlier_sentence
 from pipetune.report.values import Figure
 from tests.core.sessions import session
 

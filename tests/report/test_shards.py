@@ -13,9 +13,9 @@ from pipetune.core.distribution import Coverage, ElementIdentity, OriginalShardi
 from pipetune.core.session import DistributedResult, Session
 from pipetune.model.coverage import worst_coverage
 from pipetune.report.blocks import Bands, Listing, Sentence
+from pipetune.report.distribution import bands, coverage_sentence, coverage_table, division_sentence, facts
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
-from pipetune.report.shards import bands, coverage_sentence, coverage_table, division_sentence, facts
 from tests.report import sessions as samples
 from tests.report.reading import blocks, ids, texts
 

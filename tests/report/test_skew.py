@@ -13,9 +13,9 @@ from pipetune.core import session_file
 from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
+from pipetune.report.handover import skew
 from pipetune.report.html import html
 from pipetune.report.markdown import markdown
-from pipetune.report.skew import skew
 from pipetune.report.terminal import summary_text
 from tests.core.sessions import session
 from tests.core.test_session_file import schema, written
