@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core import codec
 from pipetune.core.redaction import redact
 from pipetune.core.results import Interval
 from pipetune.core.session import Session
@@ -139,9 +138,3 @@ def test_where_the_curves_bend() -> None:
 def test_a_confidential_session_keeps_the_folder_back() -> None:
     hidden = redact(session(USE))
     assert "/home/ada" not in html(hidden) and "in withheld" in html(hidden)
-
-
-def test_the_value_comes_back_from_a_file() -> None:
-    assert codec.decode(FileUse, codec.encode(USE)) == USE
-    assert USE.storage_bytes_per_second == 400 * MB
-    assert FileUse().storage_bytes_per_second is None

@@ -11,8 +11,6 @@ from pipetune.core.pipeline import SERVICE, Node, Pipeline
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
 from pipetune.report.handover import between, handover, step_note
-from pipetune.report.html import html
-from pipetune.report.markdown import markdown
 from pipetune.report.terminal import summary_text
 from tests.core.sessions import session
 
@@ -101,12 +99,9 @@ def under_mirrored() -> Session:
     return replace(made, datasets=(replace(made.datasets[0], handover=MIRRORED), *made.datasets[1:]))
 
 
-def test_everyone_says_it() -> None:
-    said = handover(MIRRORED)
+def test_the_terminal_and_the_data_have_it() -> None:
     made = under_mirrored()
-    assert said in " ".join(summary_text(made).split())
-    assert "each global batch of 64 is divided into 32" in markdown(made).replace("\\", "")
-    assert "each global batch of 64 is divided into 32" in html(made).replace("\N{NO-BREAK SPACE}", " ")
+    assert handover(MIRRORED) in " ".join(summary_text(made).split())
     assert summary(made)["datasets"][0]["handover"]["shares"] == [32, 32]  # type: ignore[index, call-overload]
 
 

@@ -15,7 +15,6 @@ from pipetune.model.coverage import worst_coverage
 from pipetune.report.blocks import Bands, Listing, Sentence
 from pipetune.report.distribution import bands, coverage_sentence, coverage_table, division_sentence, facts
 from pipetune.report.html import html
-from pipetune.report.markdown import markdown
 from tests.report import sessions as samples
 from tests.report.reading import blocks, ids, texts
 
@@ -105,11 +104,6 @@ def test_facts_that_were_not_counted_are_left_out() -> None:
     assert told["Not of the data"] == "3"
 
 
-def test_how_elements_were_told_apart_is_said() -> None:
-    told = {bands(of([0], told_by=identity)).caption for identity in ElementIdentity}
-    assert len(told) == len(ElementIdentity)
-
-
 def test_the_page_draws_a_row_for_each_worker() -> None:
     page = html(samples.distributed())
     section = page[page.index('id="distributed"') : page.index('id="details"')]
@@ -119,14 +113,6 @@ def test_the_page_draws_a_row_for_each_worker() -> None:
     # Of two workers the second one's first file is the second of sixteen.
     assert re.search(r'worker 1.*?<rect class="fill band-once" x="6.25%" y="2" width="6.25%"', section, re.S)
     assert "2 workers together get 1,920 elements, every one once in an epoch." in section
-
-
-def test_markdown_has_the_numbers() -> None:
-    text = markdown(samples.distributed())
-    assert "- worker 0: 960 elements; 16 batches" in text
-    columns = "Never | Once | Twice | More often | First one out | Short batches | Idle | Read over used"
-    assert f"| Who | {columns} | Bytes read over used | Bytes read |" in text
-    assert "| 3 workers | 0 | 1,920 | 0 | 0 | after 10 steps | 0 | none | 1.00x | 1.00x | 36.6 MiB |" in text
 
 
 def test_bytes_that_are_read_beside_those_that_are_used() -> None:

@@ -14,8 +14,6 @@ from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
 from pipetune.report.handover import skew
-from pipetune.report.html import html
-from pipetune.report.markdown import markdown
 from pipetune.report.terminal import summary_text
 from tests.core.sessions import session
 from tests.core.test_session_file import schema, written
@@ -78,13 +76,11 @@ def test_what_is_said(inputs: tuple[WorkerInput, ...], said: str) -> None:
     assert skew(InputSkew(inputs)) == said
 
 
-def test_everyone_says_it_and_the_session_keeps_it(tmp_path: Path) -> None:
+def test_the_terminal_says_it_and_the_session_keeps_it(tmp_path: Path) -> None:
     found = InputSkew((EVEN, LATE, LOST))
     made = with_skew(found)
     said = skew(found)
     assert said in " ".join(summary_text(made).split())
-    assert "1.31x the median" in markdown(made)
-    assert "1.31\N{MULTIPLICATION SIGN} the median" in html(made)
     data: Any = written(tmp_path, made)
     assert session_file.load(tmp_path) == made
     jsonschema.validate(data, schema("session"))
@@ -93,10 +89,3 @@ def test_everyone_says_it_and_the_session_keeps_it(tmp_path: Path) -> None:
     assert kept["first_batch_ms"] == pytest.approx(30)
     assert [one["ms_per_step"] for one in kept["inputs"]] == [pytest.approx(11), pytest.approx(21), None]
     assert kept["inputs"][2]["why"] == LOST.why
-
-
-def test_the_schema_refuses_another_shape(tmp_path: Path) -> None:
-    data: Any = written(tmp_path, with_skew(InputSkew((EVEN, LATE))))
-    data["summary"]["datasets"][0]["skew"]["inputs"][0]["worker"] = "one"
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(data, schema("session"))

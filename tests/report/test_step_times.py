@@ -55,12 +55,6 @@ def test_the_confirmed_step_comes_before_that_of_the_profile():
     assert before.current == pytest.approx(0.0981) and before.tuned is None
 
 
-def test_the_wait_after_is_the_tuned_step_beyond_the_same_model():
-    times = step_times(samples.photos())
-    assert times.tuned_wait == pytest.approx((72.3 - 70.24) / 72.3, rel=1e-3)
-    assert times.wait_change == "Training waits for data 2.8 % of each step, before 28 %."
-
-
 def test_a_candidate_has_an_expected_step_and_no_tuned_one():
     (bars,) = blocks(samples.likely(), Bars, "answer")
     assert [bar.label for bar in bars.bars] == ["current", "likely, not proven"]

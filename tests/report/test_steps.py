@@ -12,7 +12,6 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.results import StepSeries
 from pipetune.report.blocks import Sentence, Series
 from pipetune.report.html import html
-from pipetune.report.steps import percentiles
 from pipetune.report.trace import trace
 from tests.report import sessions as samples
 from tests.report.reading import blocks, ids
@@ -59,10 +58,6 @@ def test_a_plan_that_is_not_proven_has_no_steps():
     session = samples.photos()
     without = replace(session, datasets=(replace(session.datasets[0], plan=None), *session.datasets[1:]))
     assert len(blocks(without, Series, "steps")) == 1
-
-
-def test_percentiles():
-    assert percentiles([1.0] * 95 + [9.0] * 5) == (1.0, pytest.approx(1.4))
 
 
 def test_the_page_draws_every_column_and_the_end_of_the_epoch():
@@ -115,7 +110,3 @@ def test_a_session_without_steps_says_why_there_is_no_trace():
     with pytest.raises(PipetuneError, match=r"no recorded training steps.* No time was left\.") as caught:
         trace(session_of(defaults=StepSeries(why="no time was left")))
     assert "--budget" in caught.value.hint
-
-
-def test_a_confidential_trace_names_no_file():
-    assert "photo_input" not in trace(samples.confidential())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune.core.codec import decode, encode
 from pipetune.core.results import (
     BUFFER_SIZE,
     PARALLELISM,
@@ -70,8 +69,3 @@ def test_passes_that_changed_something_and_whether_values_settled() -> None:
 
 def test_an_old_session_has_no_such_section() -> None:
     assert "tensorflow" not in ids(samples.photos())
-
-
-def test_a_session_carries_it() -> None:
-    one = session()
-    assert decode(Session, encode(one)) == one

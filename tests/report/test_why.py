@@ -28,15 +28,6 @@ def test_times_per_step_add_up_to_the_input():
     assert sum(part.share for part in longest) == pytest.approx(1.0)
 
 
-def test_a_row_names_function_place_marks_and_parallelism_before_and_after():
-    rows = table(samples.photos(), "why").rows
-    decode = rows[3]
-    assert texts(decode) == ["map(decode_and_augment)", "photo_input.py:24", "", "24.3", "1 → 2", "588 KiB"]
-    assert decode.cells[0].note == "bottleneck, random" and decode.cells[0].strong
-    assert decode.cells[1].place.file == samples.INPUT and decode.cells[1].place.line == 24
-    assert [texts(row)[4] for row in rows] == ["", "1", "1", "1 → 2", "", "", ""]
-
-
 def test_details_have_intervals_arguments_and_remarks():
     _, interleave, parse, decode, shuffle, *_ = table(samples.photos(), "why").rows
     facts = {fact.label: f"{fact.text}|{fact.note}" for block in decode.details if isinstance(block, Facts)
@@ -80,12 +71,6 @@ def test_a_dataset_without_a_profile_lists_its_operators():
     session = Session("0", Command(), datasets=(result,))
     assert texts(table(session, "why").rows[0])[0] == "list_files"
     assert "This dataset was not profiled." in [one.text for one in blocks(session, Sentence, "why")]
-
-
-def test_what_runs_in_one_thread_is_said():
-    said = [one.text for one in blocks(samples.photos(), Sentence, "why")]
-    assert said[0] == "map(decode_and_augment) takes 83 % of the input's CPU time, in one thread."
-    assert "list_files and interleave run one after another in one thread." in said
 
 
 def test_arguments_that_say_something_are_shown():

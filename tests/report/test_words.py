@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipetune.core.results import Interval
 from pipetune.report import words
-from pipetune.report.values import figure, interval
+from pipetune.report.values import interval
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,3 @@ def test_interval_words():
     assert (shown.short, shown.span) == ("1.36x", "1.34 to 1.38")
     assert shown.basis == "16 pairs, t on log ratios, 95 %"
     assert interval(Interval(0.284, 0.262, 0.307, 1), words.percent).text == "28 % (26 to 31 %)"
-
-
-def test_a_missing_figure_says_why():
-    missing = figure(None, words.rate, why="the budget ended")
-    assert (missing.text, missing.known, missing.why) == ("not measured", False, "the budget ended")
-    assert not interval(None, words.ratio, why="no pair").known
-    assert figure(0.0, words.rate).known
