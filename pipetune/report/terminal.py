@@ -38,8 +38,10 @@ from pipetune.report.console import PLAIN_WIDTH, console_for, indented, stripped
 from pipetune.report.next_steps import report_step
 from pipetune.report.page import page
 
-_CLAIMS = {"faster": "bold green", "input-only": "bold green", "slower": "bold red", "failed": "bold red"}
-_CLAIMS["not-input-bound"] = "bold green"
+_CLAIMS = {
+    **dict.fromkeys(("faster", "input-only", "not-input-bound"), "bold green"),
+    **dict.fromkeys(("slower", "failed"), "bold red"),
+}
 _SIGNS = {"yes": ("+", "green"), "no": ("x", "bold red"), "changed": ("~", "yellow"), "unknown": ("?", "yellow")}
 _LINES = {"add": "green", "remove": "red"}
 _MOST_LINES = 14  # of a patch, in the summary
@@ -214,7 +216,9 @@ def _block(block: Block) -> Iterator[RenderableType]:
         case Commands():
             yield from _commands(block)
         case Notice(message=message, hint=hint):
-            yield indented(_notice_line(block))
+            line = Text(f"! {block.code}", style="bold yellow")
+            line.append(f"  {block.place.text}" if block.place else "", style="cyan")
+            yield indented(line)
             yield indented(unit_text(f"{message} {hint}".strip()), 4)
         case Listing(text=text):
             yield indented(Text(text))
@@ -224,12 +228,6 @@ def _block(block: Block) -> Iterator[RenderableType]:
             yield indented(unit_text(caption, "dim"))
         case Claim() | Diff():
             raise TypeError("these are printed where their section is known")
-
-
-def _notice_line(notice: Notice) -> Text:
-    line = Text(f"! {notice.code}", style="bold yellow")
-    line.append(f"  {notice.place.text}" if notice.place else "", style="cyan")
-    return line
 
 
 def _commands(block: Commands) -> Iterator[RenderableType]:
@@ -324,10 +322,6 @@ def _cell(cell: Cell) -> Text:
         return Text("-" if cell.why else "")
     text = unit_text(cell.text, "bold" if cell.strong else "")
     if cell.place:
-        text.append(f"{' ' if cell.text else ''}{_short(cell.place.text)}", style="cyan")
+        short = cell.place.text.rpartition("/")[2]  # without folders, so that file and line are never cut
+        text.append(f"{' ' if cell.text else ''}{short}", style="cyan")
     return text
-
-
-def _short(place: str) -> str:
-    """A place in a table: the file without its folders, so that file and line are never cut."""
-    return place.rpartition("/")[2]
