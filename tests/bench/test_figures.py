@@ -1,4 +1,4 @@
-"""The figures: found by scanning, of one form, resumable, and a failing one spoils no other."""
+"""The figures: of one form, resumable, and a failing one spoils no other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipetune.bench import __main__ as bench
-from pipetune.bench.finding import find_figure
+from pipetune.bench.__main__ import figure_module
 from pipetune.bench.keeping import Kept
 from pipetune.core.accuracy import FIGURES, Claim
 from pipetune.core.messages import (
@@ -34,16 +34,10 @@ from pipetune.core.settings import Settings
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_the_documented_form(name: str) -> None:
-    module = find_figure(name)
-    if module is None:
-        return  # nothing measures it yet
+    module = figure_module(name)
     wanted = {"quick", "seed", "say"} | ({"kept"} if getattr(module, "RESUMES", False) else set())
     assert set(inspect.signature(module.measure).parameters) == wanted
     assert list(inspect.signature(module.claims).parameters)[1:] == ["quick"]
-
-
-def test_what_figures_share_is_none() -> None:
-    assert find_figure("keeping") is None and find_figure("nothing") is None
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: dict[str, obj
     write_job(job, tmp_path / "job.json")
     monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "job.json")])
     monkeypatch.setattr(bench, "_send_machine", lambda writer: None)
-    monkeypatch.setattr(bench, "find_figure", figures.get)
+    monkeypatch.setattr(bench, "figure_module", figures.__getitem__)
     code = bench.main()
     os.close(write_end)
     with open(read_end, "rb") as stream:
@@ -83,13 +77,12 @@ def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
     claims = lambda found, *, quick: [Claim("images", f"{found.images.median:.0%}")]  # noqa: E731
     figures: dict[str, object] = {
         "attribution": SimpleNamespace(measure=fail, claims=claims),
-        "bottleneck": None,
         "overhead": SimpleNamespace(measure=measure, claims=claims, RESUMES=True),
     }
     messages, code = told(tmp_path, monkeypatch, figures)
     assert code == 1 and messages[-1] == WorkerFinished(1)
-    failed, absent = [message.text for message in messages if isinstance(message, LogLine)]
-    assert "no windows" in failed and "bottleneck: nothing measures it yet" in absent
+    (failed,) = [message.text for message in messages if isinstance(message, LogLine)]
+    assert "no windows" in failed
     (sent,) = [message for message in messages if isinstance(message, FigureMeasured)]
     assert sent.name == "overhead"
     assert set(sent.figure.values) == {"images"}

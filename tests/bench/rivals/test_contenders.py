@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.bench.rivals.caches import added_caches, cache_use, source_bytes, without_caches
-from pipetune.bench.rivals.contenders import UNCACHED, Contenders, contenders, words_of
-from pipetune.bench.rivals.expert import with_expert
-from pipetune.bench.rivals.judging import judge
-from pipetune.bench.rivals.rounds import Length, take_windows
+from pipetune.bench.rivals.contenders import (
+    UNCACHED,
+    Contenders,
+    added_caches,
+    cache_use,
+    contenders,
+    source_bytes,
+    with_expert,
+    without_caches,
+    words_of,
+)
+from pipetune.bench.rivals.rounds import Length, judge, take_windows
 from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window

@@ -13,8 +13,7 @@ from pipetune.bench import Say
 from pipetune.bench.rivals import __main__ as rivals
 from pipetune.bench.rivals import one_workload
 from pipetune.bench.rivals.exchange import Measured
-from pipetune.bench.rivals.joining import joined
-from pipetune.bench.rivals.preparing import Analysis
+from pipetune.bench.rivals.one_workload import Analysis, joined
 from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload, WorkloadResult
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.messages import (

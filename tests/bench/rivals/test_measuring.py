@@ -16,7 +16,7 @@ import tensorflow as tf
 from pipetune.bench.examples import training_dataset
 from pipetune.bench.rivals import measuring, peaks
 from pipetune.bench.rivals.exchange import Measured, hand_over, take
-from pipetune.bench.rivals.preparing import run
+from pipetune.bench.rivals.one_workload import run
 from pipetune.bench.rivals.rounds import Length
 from pipetune.core.benchmarks import EXPERT, FOLDER, PIPETUNE, RIVALS, Workload, find_workloads
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, SetOption, apply_edits
