@@ -181,7 +181,6 @@ class Series:
     marks: tuple[int, ...]  # columns before which a line stands
     lines: tuple[tuple[float, str], ...]  # height as a share, label
     sentence: str
-    highest: str = ""  # what the full height stands for
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class Section:
     parts: tuple[Section, ...] = ()
 
 
-Block = Claim | Sentence | Facts | Table | Bars | Series | Forest | Diff | Checks | Commands | Notice | Listing | Bands
+Block = Claim | Sentence | Facts | Table | Bars | Series | Diff | Checks | Commands | Notice | Listing | Bands
 
 
 @dataclass(frozen=True)

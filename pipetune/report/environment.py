@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.session import DatasetResult, Session
@@ -168,8 +169,6 @@ def _dataset(result: DatasetResult, places: Places, total: float) -> Row:
             Cell(words.clean(result.consumer) or "unknown", place=consumed),
             Cell(" > ".join(words.clean(node.title) for node in result.pipeline)),
             Cell(spent or taken, note=taken if spent else "") if spent or taken else Cell(why="nothing was consumed"),
-            missing_or(figure(epoch, words.seconds, why="it was not measured alone"))
-            if not share
-            else Cell(words.seconds(epoch or 0.0), note=share, sort=epoch),
+            replace(missing_or(figure(epoch, words.seconds, why="it was not measured alone")), note=share),
         )
     )

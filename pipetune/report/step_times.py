@@ -14,7 +14,7 @@ from pipetune.core.results import Interval
 from pipetune.core.session import DatasetResult, Session, TrainingResult
 from pipetune.report import words
 from pipetune.report.blocks import Bar, Bars, Part
-from pipetune.report.values import Figure, figure, interval
+from pipetune.report.values import Figure, interval
 
 _NOTABLE = 0.01  # share of the step from which on a part of the wait is shown on its own
 
@@ -54,7 +54,9 @@ class StepTimes:
     @property
     def tuned_wait(self) -> float | None:
         """The share of the tuned step spent waiting."""
-        return self._wait_of(self.tuned)
+        if self.tuned is None or self.model is None:
+            return None
+        return max(0.0, self.tuned - self.model) / self.tuned
 
     @property
     def wait_change(self) -> str:
@@ -65,14 +67,6 @@ class StepTimes:
         if after is None:
             return f"Training waits for data {self.wait_text.text} of each step."
         return f"Training waits for data {words.percent(after)} of each step, before {before}."
-
-    def _wait_of(self, step: float | None) -> float | None:
-        if step is None or self.model is None:
-            return None
-        return max(0.0, step - self.model) / step
-
-    def figure(self, seconds: float | None) -> Figure:
-        return figure(seconds, words.seconds, why=self.why)
 
 
 def step_times(session: Session) -> StepTimes:

@@ -64,7 +64,6 @@ def _series(label: str, series: StepSeries, highest: float) -> Series:
         marks=series.epoch_ends,
         lines=tuple(lines),
         sentence=f"{text}.",
-        highest=words.seconds(highest),
     )
 
 

@@ -25,7 +25,6 @@ from pipetune.report.blocks import (
     Commands,
     Diff,
     Facts,
-    Forest,
     Listing,
     Notice,
     Page,
@@ -204,8 +203,6 @@ def _block(block: Block) -> Iterator[RenderableType]:
             yield indented(grid)
         case Series(sentence=sentence):
             yield indented(unit_text(sentence))
-        case Forest(gain=gain):
-            yield indented(unit_text(gain.text))
         case Checks(answers=answers):
             for state, text, detail in answers:
                 sign, style = _SIGNS[state]

@@ -114,19 +114,11 @@ print(patch.diff if patch else "")
 print([(node.op, node.shared) for node in pipeline])
 """
 
-PROFILE = """
-import pipetune
-print(repr(pipetune.profile(train, budget=2)))
-"""
-
-QUIETLY = "pipetune.profile(train, budget=2, progress=False);"
-
-
 @pytest.fixture(scope="module")
 def fit(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
     """A notebook with a cell that calls `fit`; the cell that builds its data is run twice."""
     folder = tmp_path_factory.mktemp("fit")
-    cells = (LOAD, BUILD, BUILD, MODEL, FIT, UNCHANGED, NORMALLY, ITERATIONS, DIFF, PROFILE, QUIETLY)
+    cells = (LOAD, BUILD, BUILD, MODEL, FIT, UNCHANGED, NORMALLY, ITERATIONS, DIFF)
     return run_notebook(folder, *cells)
 
 
@@ -164,12 +156,6 @@ def test_plan_is_written_into_the_text_of_the_cell(fit: list[Cell]) -> None:
     assert fit[8].printed.startswith("--- In [3]\n+++ In [3]\n@@ -12,4 +12,4 @@\n")
     assert "-train = train.batch(4)\n+train = train.batch(4).prefetch(2)\n" in fit[8].printed
     assert "[('range', 1), ('map', 1), ('batch', 1)]" in fit[8].printed, "of the last run of the cell alone"
-
-
-def test_profile_shows_progress_unless_told_otherwise(fit: list[Cell]) -> None:
-    assert fit[9].raised == fit[10].raised == ""
-    assert "measuring the input alone" in fit[9].errors and len(fit[9].plain) == 0
-    assert fit[10].errors == ""
 
 
 LOOP = """

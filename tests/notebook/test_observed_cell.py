@@ -96,8 +96,8 @@ def test_fit_is_measured_and_the_rest_does_not_run(notebook: Notebook) -> None:
     model = notebook.names["model"]
     model.fit(notebook.names["data"].take(3), verbose=0)
     weights, history = model.get_weights(), model.history
-    observed = notebook.run("before = 1\nmodel.fit(data, epochs=3)\ndone.append('after')")
-    assert observed.trained and notebook.measured == [STEPS] * WINDOWS
+    notebook.run("before = 1\nmodel.fit(data, epochs=3)\ndone.append('after')")
+    assert notebook.measured == [STEPS] * WINDOWS
     assert notebook.names["before"] == 1 and notebook.names["done"] == []
     assert all((now == then).all() for now, then in zip(model.get_weights(), weights, strict=True))
     assert int(model.optimizer.iterations) == 3 and model.history is history
@@ -135,8 +135,8 @@ def test_loop_is_measured_and_leaves_nothing_behind(notebook: Notebook) -> None:
     late = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
     optimizer = keras.optimizers.Adam()
     notebook.names.update(late=late, optimizer=optimizer)
-    observed = notebook.run(LOOP)
-    assert observed.trained and notebook.measured == [STEPS] * WINDOWS
+    notebook.run(LOOP)
+    assert notebook.measured == [STEPS] * WINDOWS
     assert float(notebook.names["weight"]) == 0.0 and notebook.names["done"] == []
     assert {"x", "y", "count"}.isdisjoint(notebook.names)
     assert int(optimizer.iterations) == 0 and all(not np.any(slot) for slot in optimizer.variables[2:])
@@ -257,7 +257,7 @@ def test_cell_that_does_not_train_runs_as_it_does_by_itself(notebook: Notebook) 
             done.append(1)
         model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
     """)
-    assert not observed.trained and notebook.names["done"] == [1] * 5 and Path("written").read_text() == "it"
+    assert not notebook.uses and notebook.names["done"] == [1] * 5 and Path("written").read_text() == "it"
     assert int(notebook.names["model"].optimizer.iterations) == 1
     assert "Model.fit was given ndarray" in observed.hooks.describe_other_uses()
     assert len([1 for _ in notebook.names["kept"]]) == 39, "the iterator is its own again"

@@ -1,9 +1,10 @@
-"""Reading a page in tests: its sections, its blocks and their texts."""
+"""Sessions changed in a word, and reading a page of them: its sections, its blocks and their texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from pipetune.core.session import Session
 from pipetune.report.blocks import Block, Claim, Page, Row, Section, Table
@@ -11,6 +12,12 @@ from pipetune.report.page import page
 from pipetune.report.terminal import report_text
 
 B = TypeVar("B")
+
+
+def with_main(session: Session, **changes: Any) -> Session:
+    """The session, its first dataset changed."""
+    first, *others = session.datasets
+    return replace(session, datasets=(replace(first, **changes), *others))
 
 
 def sections(shown: Page | Section) -> Iterator[Section]:

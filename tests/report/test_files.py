@@ -14,7 +14,7 @@ from pipetune.report.blocks import Bars, Facts, Sentence
 from pipetune.report.html import html
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids
+from tests.report.reading import blocks, ids, with_main
 
 MB = 1_000_000.0
 
@@ -48,11 +48,7 @@ USE = FileUse(
 
 
 def session(use: FileUse | None) -> Session:
-    made = samples.photos()
-    first, *others = made.datasets
-    assert first.profile is not None
-    profile = replace(first.profile, files=use)
-    return replace(made, datasets=(replace(first, profile=profile), *others))
+    return with_main(samples.photos(), profile=replace(samples.photo_profile(), files=use))
 
 
 def said_of(**changes: object) -> list[str]:

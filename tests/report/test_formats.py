@@ -22,6 +22,7 @@ from pipetune.report.render import FORMATS, render, render_text
 from pipetune.report.tabular import COLUMNS, to_frame
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
+from tests.report.reading import with_main
 
 
 @pytest.mark.parametrize("name", samples.ALL)
@@ -100,7 +101,7 @@ def test_a_number_without_end_becomes_null():
 
     session = samples.photos()
     rates = {**session.datasets[0].rates, "off": Rate(examples_per_second=math.inf)}
-    broken = replace(session, datasets=(replace(session.datasets[0], rates=rates),))
+    broken = with_main(session, rates=rates)
     data = json.loads(render_text(broken, "json"), parse_constant=pytest.fail)
     assert data["datasets"][0]["rates"]["off"]["examples_per_second"] is None
     assert "Infinity" not in render_text(broken, "html")

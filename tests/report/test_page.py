@@ -27,7 +27,7 @@ from pipetune.report.blocks import Commands, Diff, Facts, Sentence
 from pipetune.report.page import page
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import blocks, claim, ids, section, table, texts, told
+from tests.report.reading import blocks, claim, ids, section, table, texts, told, with_main
 
 
 def with_speedup(speedup: Interval | None, **more: object) -> Session:
@@ -83,15 +83,8 @@ def test_where_the_input_is_fine_only_the_answer_is_open():
 def test_where_the_input_is_fine_no_operator_is_blamed():
     session = samples.busy()
     diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence="map (a.py:3) is slow.")
-    session = replace(session, datasets=(replace(session.datasets[0], diagnosis=diagnosis), *session.datasets[1:]))
+    session = with_main(session, diagnosis=diagnosis)
     assert "map (a.py:3) is slow" not in summary_text(session)
-
-
-def test_a_dataset_that_was_not_consumed_before_training_has_no_count():
-    session = samples.photos()
-    datasets = tuple(replace(one, consumed_elements=0) for one in session.datasets)
-    cell = table(replace(session, datasets=datasets), "datasets").rows[0].cells[3]
-    assert (cell.text, cell.why) == ("", "nothing was consumed")
 
 
 def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
@@ -144,12 +137,6 @@ def test_profile_without_trials_recommends_nothing():
     assert "nothing is recommended" in sentences(session)[0]
 
 
-def test_a_verdict_without_trials_is_said_in_words():
-    session = samples.busy()
-    result = replace(session.datasets[0], diagnosis=Diagnosis(Verdict.BALANCED, ""))
-    assert claim(replace(session, datasets=(result,))).sentence == "The input costs training a little."
-
-
 def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
     session = samples.unverified()
     why = "It is slower: 0.54 times as fast (0.50 to 0.58, 6 pairs)."
@@ -180,7 +167,7 @@ def test_the_time_is_blamed_only_where_it_was_the_reason():
     assert claim(decided).sentence.startswith("1 trial, and none is proven faster")
     assert not [command for command in commands(decided) if "--budget" in command]
     open_one = Rejection("cache", "n2", "the time was up before it was tried", reason=RejectionReason.NO_TIME)
-    left = replace(session, trials=rejected, datasets=(replace(session.datasets[0], rejected=(open_one,)),))
+    left = with_main(replace(session, trials=rejected), rejected=(open_one,))
     assert claim(left).sentence.startswith("The time ended with 1 rewrite untried.")
     assert any("--budget" in command for command in commands(left))
     assert not any("there is nothing to change" in one for one in sentences(left))
@@ -269,7 +256,7 @@ def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: s
 def test_what_gained_nothing_is_not_suggested():
     session = samples.photos()
     slower = replace(session.datasets[0].offered[0], gain=Interval(0.9, 0.8, 1.0, 8))
-    changed = replace(session, datasets=(replace(session.datasets[0], offered=(slower,)),))
+    changed = with_main(session, offered=(slower,))
     assert not [command for command in commands(changed) if "--allow" in command]
     assert "needs approval" in [row.state for row in table(changed, "tried").rows]  # shown all the same
 
@@ -277,7 +264,7 @@ def test_what_gained_nothing_is_not_suggested():
 def test_sentences_name_files_as_the_tables_do():
     session = samples.photos()
     diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence=f"map ({samples.INPUT}:24) is slow")
-    changed = replace(session, datasets=(replace(session.datasets[0], diagnosis=diagnosis),))
+    changed = with_main(session, diagnosis=diagnosis)
     assert sentences(changed, "why")[0] == "map (photo_input.py:24) is slow."
 
 

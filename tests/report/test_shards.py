@@ -16,7 +16,7 @@ from pipetune.report.blocks import Bands, Listing, Sentence
 from pipetune.report.distribution import bands, coverage_sentence, coverage_table, division_sentence, facts
 from pipetune.report.html import html
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, texts
+from tests.report.reading import blocks, ids, texts, with_main
 
 
 def of(*workers: Sequence[int], files: Sequence[int] = (), **changes: object) -> Coverage:
@@ -152,7 +152,7 @@ def test_a_session_without_counts_shows_no_picture() -> None:
 
 def shared(found: OriginalSharding) -> Session:
     session = samples.photos()
-    return replace(session, datasets=(replace(session.datasets[0], as_written=found), *session.datasets[1:]))
+    return with_main(session, as_written=found)
 
 
 def test_a_script_of_one_worker_has_no_division() -> None:

@@ -17,6 +17,7 @@ from pipetune.report.places import places_of
 from pipetune.report.sizing import bits, print_sizing, span, speed, whole_replicas
 from pipetune.report.words import plain, rate, seconds
 from tests.report import sessions
+from tests.report.reading import with_main
 
 GIVEN = dict.fromkeys(("replicas", "per_host", "step_seconds"), Origin.GIVEN)
 
@@ -39,18 +40,13 @@ def printed(session: Session, **asked: Any) -> str:
     return stream.getvalue()
 
 
-def with_files(session: Session, use: FileUse) -> Session:
-    first, *others = session.datasets
-    assert first.profile is not None
-    return replace(session, datasets=(replace(first, profile=replace(first.profile, files=use)), *others))
-
-
 ALL_KNOWN = {"storage_bytes_per_second": 1e9, "network_bytes_per_second": 1.25e9, "compression": 3.0}
 
 
 def test_golden_text(golden: Callable[[str, str], None]) -> None:
     golden("sizing-short.txt", printed(sessions.photos()))
-    known = with_files(sessions.photos(), FileUse(files=16, bytes_per_element=3.5e6))
+    files = FileUse(files=16, bytes_per_element=3.5e6)
+    known = with_main(sessions.photos(), profile=replace(sessions.photo_profile(), files=files))
     golden("sizing-enough.txt", printed(known, replicas=8, per_host=4, step_seconds=0.5, **ALL_KNOWN))
     golden("sizing-many-cores.txt", printed(known, host_cores=64.0, worker_cores=8.0, **ALL_KNOWN))
 

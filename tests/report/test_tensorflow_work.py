@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pipetune.core.results import (
     BUFFER_SIZE,
     PARALLELISM,
@@ -17,7 +15,7 @@ from pipetune.core.results import (
 from pipetune.core.session import Session
 from pipetune.report.blocks import Sentence
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, table, texts
+from tests.report.reading import blocks, ids, table, texts, with_main
 
 READING = AutotuneValues(
     (
@@ -43,13 +41,8 @@ PASSES = OptimizationPasses(
 
 
 def session() -> Session:
-    one = samples.photos()
-    main = replace(
-        one.datasets[0],
-        autotuned={"defaults": READING, "autotune": AutotuneValues(note="The runtime shows no model.")},
-        optimisations=PASSES,
-    )
-    return replace(one, datasets=(main, *one.datasets[1:]))
+    autotuned = {"defaults": READING, "autotune": AutotuneValues(note="The runtime shows no model.")}
+    return with_main(samples.photos(), autotuned=autotuned, optimisations=PASSES)
 
 
 def test_values_that_autotune_chose() -> None:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from pipetune.report.terminal import print_summary, report_text, summary_text
 from tests.report import sessions as samples
-from tests.report.reading import claim
+from tests.report.reading import claim, with_main
 
 
 class Terminal(io.StringIO):
@@ -48,11 +48,10 @@ def test_a_long_patch_is_cut_and_says_so():
 def test_a_place_is_never_cut():
     """A name that is long is without its folders, and file and line stay whole."""
     session = samples.photos()
-    (result, *others) = session.datasets
+    pipeline = session.datasets[0].pipeline
     deep = "/home/ada/photos/" + "folder/" * 12 + "a_rather_long_name_of_a_module.py"
-    nodes = tuple(replace(node, location=replace(node.location, file=deep)) for node in result.pipeline.nodes)
-    named = replace(result, pipeline=replace(result.pipeline, nodes=nodes))
-    text = report_text(replace(session, datasets=(named, *others)))
+    nodes = tuple(replace(node, location=replace(node.location, file=deep)) for node in pipeline.nodes)
+    text = report_text(with_main(session, pipeline=replace(pipeline, nodes=nodes)))
     assert "a_rather_long_name_of_a_module.py:24" in text
 
 

@@ -17,7 +17,7 @@ from pipetune.report.tried import far_out, outlier_sentence
 from pipetune.report.values import Figure
 from tests.core.sessions import session as one_trial
 from tests.report import sessions as samples
-from tests.report.reading import table, texts
+from tests.report.reading import table, texts, with_main
 
 
 def rows_of(session):
@@ -63,8 +63,7 @@ def test_a_candidate_is_likely():
 def test_rejections_for_one_reason_are_one_row():
     session = samples.photos()
     untried = Rejection("freeze", "n6", "not tried: no time was left", reason=RejectionReason.NO_TIME)
-    result = replace(session.datasets[0], rejected=(untried, untried))
-    rows = table(replace(session, datasets=(result,), trials=()), "tried").rows
+    rows = table(with_main(replace(session, trials=()), rejected=(untried, untried)), "tried").rows
     (row,) = [row for row in rows if row.cells[0].text == "freeze"]
     assert row.state == "undecided" and texts(row)[-1] == "Not tried: no time was left. (2 variants)"
 
@@ -72,7 +71,7 @@ def test_rejections_for_one_reason_are_one_row():
 def test_every_reason_has_a_state():
     session = samples.photos()
     rejected = tuple(Rejection(reason.value, "n6", "why", reason=reason) for reason in RejectionReason)
-    rows = table(replace(session, datasets=(replace(session.datasets[0], rejected=rejected),), trials=()), "tried").rows
+    rows = table(with_main(replace(session, trials=()), rejected=rejected), "tried").rows
     assert {row.cells[0].text for row in rows if row.state} >= {reason.value for reason in RejectionReason}
 
 

@@ -13,7 +13,7 @@ from pipetune.core.session import DatasetResult, Session
 from pipetune.report.blocks import Facts, Listing, Sentence
 from pipetune.report.edit_text import argument_list
 from tests.report import sessions as samples
-from tests.report.reading import blocks, table, texts
+from tests.report.reading import blocks, table, texts, with_main
 
 
 def test_times_per_step_add_up_to_the_input():
@@ -51,7 +51,7 @@ def test_the_source_lines_are_shown_where_the_session_has_them():
     session = samples.photos()
     main = session.main_dataset
     calls = {main.pipeline.nodes[3].id: "ds = ds.map(decode_and_augment)"}
-    known = replace(session, patch=None, datasets=(replace(main, calls=calls), *session.datasets[1:]))
+    known = with_main(replace(session, patch=None), calls=calls)
     assert listings(known) == {3: "ds = ds.map(decode_and_augment)"}
     assert not listings(redact(known))
 
@@ -60,7 +60,7 @@ def test_an_operator_the_runtime_does_not_show_has_no_invented_cost():
     session = samples.photos()
     result = session.datasets[0]
     fewer = replace(result.profile, operators=result.profile.operators[:2])
-    rows = table(replace(session, datasets=(replace(result, profile=fewer),)), "why").rows
+    rows = table(with_main(session, profile=fewer), "why").rows
     assert len(rows) == 7
     assert rows[3].cells[3].text == "" and rows[3].cells[3].why == "the runtime shows no such operator"
     assert "random" in rows[3].cells[0].note  # known from the function itself

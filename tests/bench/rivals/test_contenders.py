@@ -10,19 +10,16 @@ import pytest
 from pipetune.bench.rivals.contenders import (
     UNCACHED,
     Contenders,
-    added_caches,
     cache_use,
     contenders,
     source_bytes,
     with_expert,
-    without_caches,
     words_of,
 )
 from pipetune.bench.rivals.rounds import Length, judge, take_windows
 from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
-from pipetune.core.storage import FileUse
 from pipetune.rewrites import baselines
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
@@ -88,7 +85,7 @@ def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> 
         assert all_of_them.plans[all_of_them.without_cache(PIPETUNE)].rewrites == other.rewrites
 
 
-@pytest.mark.parametrize(("size", "counts"), [(None, True), (6_400_000_000, True), (10**12, False)])
+@pytest.mark.parametrize(("size", "counts"), [(None, True), (10**12, False)])
 def test_the_expert_stands_before_pipetune_and_its_cache_must_fit_too(size: int | None, counts: bool) -> None:
     expert = parse("range | map | cache | shuffle 9 | batch 10").pipeline
     expert = replace(expert, nodes=tuple(replace(node, element_bytes=1000.0, cardinality=100) for node in expert))
@@ -98,17 +95,6 @@ def test_the_expert_stands_before_pipetune_and_its_cache_must_fit_too(size: int 
     measured = {name: plan for name, plan in known.plans.items() if name.startswith(EXPERT)}
     assert [name for name, plan in measured.items() if not plan.edits] == [EXPERT] * counts
     assert "cache" not in [node.op for node in apply_edits(expert, known.plans[known.without_cache(EXPERT)].edits)]
-
-
-def test_an_expert_without_a_cache_is_measured_once() -> None:
-    expert = parse("range elements=100 | map | batch 10").pipeline
-    known = with_expert(found(), expert, workload=INVENTED, source_bytes=10e3)
-    assert known.without_cache(EXPERT) == EXPERT and EXPERT not in known.caches
-
-
-def test_no_plan_is_the_pipeline_as_written() -> None:
-    assert found(Plan("dataset"), memory=1e3).plans[PIPETUNE].edits == ()
-    assert found(Plan("dataset"), memory=1e3).caches == {}
 
 
 # 100 kB held of 10 kB read: ten times the source.
@@ -129,22 +115,6 @@ def test_what_is_not_known_does_not_count() -> None:
     use = cache_use(OUR_PLAN, unknown, published(10**9))
     assert use is not None and not use.counts and "not known" in use.why
     assert cache_use(Plan("dataset", (FASTER,)), context(), published(10**9)) is None
-
-
-def test_the_source_is_the_files_where_there_are_any() -> None:
-    known = context()
-    assert source_bytes(known) == 100 * 100
-    assert known.profile is not None
-    profile = replace(known.profile, files=FileUse(files=2, bytes_total=777))
-    assert source_bytes(replace(known, profile=profile)) == 777
-
-
-def test_without_its_cache_a_plan_keeps_all_else() -> None:
-    bare = apply_edits(context().pipeline, without_caches(OUR_PLAN).edits)
-    assert [node.op for node in bare] == ["range", "map", "shuffle", "map", "batch"]
-    assert bare["n3"].argument("num_parallel_calls") == 2
-    assert len(added_caches(OUR_PLAN)) == 1
-    assert without_caches(Plan("dataset", (FASTER,))) == Plan("dataset", (FASTER,))
 
 
 def test_plans_in_words() -> None:
