@@ -46,9 +46,9 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     return table
 
 
-def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None, width: int | None = None) -> None:
+def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None) -> None:
     """Print one figure, a line for each of its claims."""
-    print_parts(_parts(name, figure), stream, width)
+    print_parts(_parts(name, figure), stream)
 
 
 def _parts(name: str, figure: AccuracyFigure) -> Iterator[RenderableType]:

@@ -37,9 +37,9 @@ _SUMMARY_SAYS = (
 )
 
 
-def print_workload(result: WorkloadResult, *, stream: TextIO | None = None, width: int | None = None) -> None:
+def print_workload(result: WorkloadResult, *, stream: TextIO | None = None) -> None:
     """Print one workload: a line for each rival, then what there is to say."""
-    print_parts(_workload_parts(result), stream, width)
+    print_parts(_workload_parts(result), stream)
 
 
 def _workload_parts(result: WorkloadResult) -> Iterator[RenderableType]:
@@ -51,9 +51,9 @@ def _workload_parts(result: WorkloadResult) -> Iterator[RenderableType]:
     yield Text()
 
 
-def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None, width: int | None = None) -> None:
+def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None) -> None:
     """Print all of them: a line for each workload, the targets, and why one was missed."""
-    print_parts(_parts(benchmarks), stream, width)
+    print_parts(_parts(benchmarks), stream)
 
 
 def _parts(benchmarks: Benchmarks) -> Iterator[RenderableType]:

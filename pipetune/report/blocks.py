@@ -280,8 +280,8 @@ class Page:
     sections: tuple[Section, ...]
 
 
-def missing_or(figure: Figure, *, strong: bool = False) -> Cell:
+def missing_or(figure: Figure) -> Cell:
     """Returns a cell with a figure: its value, then its interval, or why it is missing."""
     if not figure.known:
         return Cell(why=figure.why or "not measured")
-    return Cell(figure.short, note=figure.span, sort=figure.value, strong=strong)
+    return Cell(figure.short, note=figure.span, sort=figure.value)

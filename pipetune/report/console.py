@@ -51,10 +51,10 @@ def stripped(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def print_parts(parts: Iterable[RenderableType], stream: TextIO | None, width: int | None) -> None:
+def print_parts(parts: Iterable[RenderableType], stream: TextIO | None) -> None:
     """Print `parts` one below the other, to standard output if there is no stream."""
     stream = sys.stdout if stream is None else stream
-    console = console_for(stream, width=width)
+    console = console_for(stream)
     with console.capture() as captured:
         for part in parts:
             console.print(part)

@@ -43,11 +43,9 @@ _HELD_BY = {
 }
 
 
-def print_sizing(
-    sizing: Sizing, result: DatasetResult, places: Places, *, stream: TextIO | None = None, width: int | None = None
-) -> None:
+def print_sizing(sizing: Sizing, result: DatasetResult, places: Places, *, stream: TextIO | None = None) -> None:
     """Print the sizing of `result`; characters the stream cannot carry become question marks."""
-    print_parts(_parts(sizing, result, places), stream, width)
+    print_parts(_parts(sizing, result, places), stream)
 
 
 def _parts(sizing: Sizing, result: DatasetResult, places: Places) -> Iterator[RenderableType]:

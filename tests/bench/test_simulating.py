@@ -13,7 +13,7 @@ from pipetune.search.statistics import holm
 
 pytestmark = pytest.mark.slow
 
-COUNT, FEW = 90, 30
+COUNT, FEW = 54, 30
 
 
 def bound(count: int) -> int:

@@ -36,7 +36,7 @@ def printed(session: Session, **asked: Any) -> str:
     assert machine is not None
     stream = io.StringIO()
     sizing = compute_sizing(result, machine, TrainingJob(**{**known, **asked}))
-    print_sizing(sizing, result, places_of(session), stream=stream, width=80)
+    print_sizing(sizing, result, places_of(session), stream=stream)
     return stream.getvalue()
 
 

@@ -20,6 +20,7 @@ from pipetune.bench.rivals.rounds import Length, judge, take_windows
 from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
+from pipetune.core.storage import FileUse
 from pipetune.rewrites import baselines
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
@@ -35,23 +36,23 @@ MACHINES = [rival for rival in RIVALS if rival != EXPERT]
 OUR_PLAN = Plan("dataset", (CACHE, FASTER))
 
 
-def context(text: str = TEXT, *, memory: float = 1e9) -> RuleContext:
+def context(text: str = TEXT) -> RuleContext:
     words = parse(text)
-    return RuleContext(words.pipeline, words.profile, cores=2, memory_limit_bytes=memory)
+    return RuleContext(words.pipeline, words.profile, cores=2, memory_limit_bytes=1e9)
 
 
 def published(size: int | None) -> Workload:
     return replace(INVENTED, published_bytes=size)
 
 
-def found(ours: Plan = OUR_PLAN, workload: Workload = INVENTED, *, memory: float = 1e9) -> Contenders:
-    known = context(memory=memory)
+def found(workload: Workload = INVENTED) -> Contenders:
+    known = context()
     plans = {
         "off": baselines.off_plan(known.pipeline),
         "defaults": baselines.defaults_plan(known.pipeline),
         "autotune": baselines.autotune_plan(known.pipeline, 2),
     }
-    return contenders(known, plans, ours, workload=workload)
+    return contenders(known, plans, OUR_PLAN, workload=workload)
 
 
 def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
@@ -65,6 +66,8 @@ def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() ->
     for name, plan in all_of_them.plans.items():
         caches = [node for node in apply_edits(context().pipeline, plan.edits) if node.op == "cache"]
         assert len(caches) == (name in ("plumber", PIPETUNE)), name
+    bare = apply_edits(context().pipeline, all_of_them.plans[PIPETUNE + UNCACHED].edits)
+    assert bare["n3"].argument("num_parallel_calls") == 2, "all else is kept"
 
 
 def test_a_cache_too_large_at_the_published_size_is_not_measured_at_all() -> None:
@@ -115,6 +118,14 @@ def test_what_is_not_known_does_not_count() -> None:
     use = cache_use(OUR_PLAN, unknown, published(10**9))
     assert use is not None and not use.counts and "not known" in use.why
     assert cache_use(Plan("dataset", (FASTER,)), context(), published(10**9)) is None
+
+
+def test_the_source_is_the_files_where_there_are_any() -> None:
+    known = context()
+    assert source_bytes(known) == 100 * 100
+    assert known.profile is not None
+    profile = replace(known.profile, files=FileUse(files=2, bytes_total=777))
+    assert source_bytes(replace(known, profile=profile)) == 777
 
 
 def test_plans_in_words() -> None:
