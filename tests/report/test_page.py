@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.command import Command
-from pipetune.core.distribution import ModuleCheck
 from pipetune.core.edits import Consent, Insert
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
@@ -16,14 +15,13 @@ from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
 from pipetune.core.results import Interval, Outcome
 from pipetune.core.session import (
     DatasetResult,
-    DistributedResult,
     PatchResult,
     Rejection,
     RejectionReason,
     Session,
     TrainingResult,
 )
-from pipetune.report.blocks import Commands, Diff, Facts, Sentence
+from pipetune.report.blocks import Checks, Commands, Diff, Facts, Sentence
 from pipetune.report.page import page
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
@@ -158,6 +156,12 @@ def test_a_gain_stands_at_the_hunk_of_its_call():
     assert [gain.split()[0] for gain in second.gains] == ["prefetch"]
 
 
+def test_a_patch_that_was_not_run_says_so():
+    session = samples.photos()
+    (found,) = blocks(replace(session, patch=replace(session.patch, verified=None)), Checks, "answer")
+    assert found.answers[-1] == ("unknown", "the patched script was not run", "")
+
+
 def test_the_time_is_blamed_only_where_it_was_the_reason():
     """A run on an unsteady machine whose trials were all decided had ended as "too short to decide"."""
     session = samples.undetermined()
@@ -189,35 +193,6 @@ def test_validation_hints_that_the_patch_takes_up_are_not_given():
     first, second = session.datasets
     patched = replace(session, datasets=(first, replace(second, patch=session.patch)))
     assert section(patched, "warnings").blocks[0].hint == ""
-
-
-def test_distributed_coverage():
-    rows = table(samples.distributed(), "distributed").rows
-    assert sentences(samples.distributed(), "distributed")[0].startswith(
-        "Every element once per epoch with 2, 3 and 4 workers"
-    )
-    assert [texts(row)[4] for row in rows] == ["yes", "no", "yes"]
-    assert [texts(row)[-1] for row in rows] == ["yes", "yes", "yes"]
-    broken = samples.hostile()
-    assert texts(table(broken, "distributed").rows[0])[2] == "1"
-    assert sentences(broken, "distributed")[0].startswith("Not every element")
-
-
-def test_a_distributed_form_that_was_not_written_says_why_first():
-    refused = DistributedResult("tpu", "", "", notes=("map at train.py:9 runs Python code.", "Say it otherwise."))
-    found = sentences(replace(samples.photos(), distributed=refused), "distributed")
-    assert found == ["Not written. Map at train.py:9 runs Python code.", "Say it otherwise."]
-
-
-def test_a_distributed_form_of_which_each_worker_reads_everything():
-    checks = (ModuleCheck(2, "everything", elements=24, missing=0, duplicated=0),)
-    form = DistributedResult("service", "x = 1", "out/distributed.py", checks=checks, companions=("out/serve.py",))
-    found = sentences(replace(samples.photos(), distributed=form), "distributed")
-    assert found[0].startswith("Every element once per epoch from each of 2 workers")
-    assert "Next to it: serve.py." in found
-    uncounted = replace(form, checks=(ModuleCheck(2),))
-    found = sentences(replace(samples.photos(), distributed=uncounted), "distributed")
-    assert found[0].startswith("Which elements come was not counted")
 
 
 def test_the_time_spent_adds_up():

@@ -15,10 +15,8 @@ from pipetune.core.benchmarks import EXPERT, MAX_CACHED_BYTES, PIPETUNE, CacheUs
 from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, Value
-from pipetune.measure.runner import fill_caches
 from pipetune.rewrites.baselines import baseline_plan
 from pipetune.rewrites.rule import RuleContext
-from pipetune.stages.study import Study
 
 UNCACHED = " without its cache"
 """Behind the name of a contender: the same plan, its cache taken out."""
@@ -149,16 +147,6 @@ def _cache_use(expert: Pipeline, workload: Workload, source_bytes: float | None)
         for node in _caches_of(expert)
     ]
     return _use_of(_total(sizes), source_bytes, workload)
-
-
-def fill_own_caches(study: Study) -> None:
-    """Fills the caches that the expert's script has, as those of plans are filled before their first window.
-
-    Raises:
-        RunFailed: the dataset raised, or took too long.
-    """
-    source = study.subject.source
-    fill_caches(source.datasets[node.id] for node in _caches_of(source.pipeline))
 
 
 # -- caches: what they hold, and whether they count

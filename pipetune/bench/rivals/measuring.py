@@ -9,20 +9,14 @@ from pathlib import Path
 from pipetune.bench import Say
 from pipetune.bench.alone import facts_of, study_of
 from pipetune.bench.examples import expert_dataset, training_dataset
-from pipetune.bench.rivals.contenders import (
-    UNCACHED,
-    contenders,
-    fill_own_caches,
-    source_bytes,
-    with_expert,
-    words_of,
-)
+from pipetune.bench.rivals.contenders import UNCACHED, contenders, source_bytes, with_expert, words_of
 from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, hand_over, teller, workload_of
 from pipetune.bench.rivals.rounds import QUICK, WHOLE, judge, take_windows
 from pipetune.core.benchmarks import Workload
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
 from pipetune.core.time_plan import SystemClock
+from pipetune.measure.runner import fill_caches
 from pipetune.stages import planning
 from pipetune.timing.iterators import shortened_pauses
 
@@ -64,7 +58,9 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
             found = with_expert(
                 found, expert.subject.source.pipeline, workload=workload, source_bytes=source_bytes(context)
             )
-            fill_own_caches(expert)
+            source = expert.subject.source
+            # As the caches of plans are filled before their first window.
+            fill_caches(source.datasets[node.id] for node in source.pipeline if node.op == "cache")
         study.runner.max_datasets = len(found.plans)  # caches stay filled from round to round
         windows, failed = take_windows(
             found,
