@@ -16,16 +16,16 @@ from pipetune.report import words
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MODEL, _LOAD, _TUNED, _FAILED = "#4658c8", "#8f4a14", "#0f7a5c", "#b3321f"
-_PLAIN = "#9aa0ab"
+_BLUE, _BROWN, _GREEN, _RED = "#4658c8", "#8f4a14", "#0f7a5c", "#b3321f"
+_GREY = "#9aa0ab"
 _MARKS: Mapping[str, tuple[str, str]] = {
-    "off": ("x", _PLAIN),
-    "autotune": ("o", _MODEL),
-    "stage_based": ("^", _LOAD),
-    "plumber": ("D", _FAILED),
-    "expert": ("*", _PLAIN),
+    "off": ("x", _GREY),
+    "autotune": ("o", _BLUE),
+    "stage_based": ("^", _BROWN),
+    "plumber": ("D", _RED),
+    "expert": ("*", _GREY),
 }
-_CACHED = "#a9d3c6"
+_CACHED = "#a9d3c6"  # a paler green
 _SPREAD = 0.5  # of a row that the marks of the rivals take, one above the other
 _ROW_INCHES, _EDGE_INCHES, _WIDTH_INCHES = 0.5, 1.1, 7.5
 
@@ -81,9 +81,9 @@ def _row(axes: Axes, place: int, workload: WorkloadResult) -> None:
     with_cache, bare = workload.ratio_over.get("defaults"), workload.without_cache.get("defaults")
     cached = PIPETUNE in workload.caches and workload.caches[PIPETUNE].counts
     if with_cache is not None:
-        _bar(axes, place, with_cache, _CACHED if cached else _TUNED)
+        _bar(axes, place, with_cache, _CACHED if cached else _GREEN)
     if cached and bare is not None:
-        _bar(axes, place, bare, _TUNED)
+        _bar(axes, place, bare, _GREEN)
     for position, (name, (mark, colour)) in enumerate(_MARKS.items()):
         ratio = workload.over_defaults.get(name)
         if ratio is not None:
@@ -120,7 +120,7 @@ def _legend(axes: Axes) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Line2D | Patch] = [
-        Patch(color=_TUNED, label=PIPETUNE),
+        Patch(color=_GREEN, label=PIPETUNE),
         Patch(color=_CACHED, label=f"{PIPETUNE} with a cache"),
     ]
     handles += [

@@ -21,7 +21,6 @@ from pipetune.core.messages import (
     FigureMeasured,
     Job,
     LogLine,
-    Message,
     Mode,
     SessionSaved,
     WorkerFinished,
@@ -30,6 +29,7 @@ from pipetune.core.messages import (
 )
 from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
+from tests.bench.jobs import messages_of
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -54,20 +54,6 @@ def measure(*, quick: bool, seed: int, say: object, kept: Kept) -> Invented:
     return Invented(Interval(0.01, 0.0, 0.02, 4))
 
 
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: dict[str, object]) -> tuple[list[Message], int]:
-    """What the process says that measures these figures, in this process and without TensorFlow."""
-    read_end, write_end = os.pipe()
-    job = Job(Mode.BENCH, write_end, Settings(quick=True, seed=7), arguments=tuple(figures), out=str(tmp_path))
-    write_job(job, tmp_path / "job.json")
-    monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "job.json")])
-    monkeypatch.setattr(bench, "_send_machine", lambda writer: None)
-    monkeypatch.setattr(bench, "figure_module", figures.__getitem__)
-    code = bench.main()
-    os.close(write_end)
-    with open(read_end, "rb") as stream:
-        return [from_line(line) for line in stream], code
-
-
 def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +65,10 @@ def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
         "attribution": SimpleNamespace(measure=fail, claims=claims),
         "overhead": SimpleNamespace(measure=measure, claims=claims, RESUMES=True),
     }
-    messages, code = told(tmp_path, monkeypatch, figures)
+    monkeypatch.setattr(bench, "_send_machine", lambda writer: None)
+    monkeypatch.setattr(bench, "figure_module", figures.__getitem__)
+    settings = Settings(quick=True, seed=7)
+    messages, code = messages_of(bench.main, tmp_path, monkeypatch, settings=settings, arguments=tuple(figures))
     assert code == 1 and messages[-1] == WorkerFinished(1)
     (failed,) = [message.text for message in messages if isinstance(message, LogLine)]
     assert "no windows" in failed

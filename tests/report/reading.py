@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,6 +13,15 @@ from pipetune.report.page import page
 from pipetune.report.terminal import report_text
 
 B = TypeVar("B")
+
+
+class Terminal(io.StringIO):
+    """A stream that says of itself that it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
 
 
 def with_main(session: Session, **changes: Any) -> Session:

@@ -11,14 +11,7 @@ from rich.cells import cell_len
 
 from pipetune.report.terminal import print_summary, report_text, summary_text
 from tests.report import sessions as samples
-from tests.report.reading import claim, with_main
-
-
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
+from tests.report.reading import Terminal, claim, with_main
 
 
 @pytest.mark.parametrize("name", samples.ALL)
