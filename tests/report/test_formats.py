@@ -140,12 +140,6 @@ def test_code_spans_and_blocks_hold_backticks():
     assert block("x\n```\ny")[0] == "````"
 
 
-def test_render_writes_whole_files_and_makes_the_folder(tmp_path):
-    path = render(samples.photos(), "html", tmp_path / "new" / "report.html")
-    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
-
-
 def test_render_says_what_is_wrong(tmp_path):
     with pytest.raises(PipetuneError, match="no report format 'pdf'") as caught:
         render(samples.photos(), "pdf", tmp_path / "x")
