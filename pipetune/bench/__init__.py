@@ -1,7 +1,6 @@
 """How right pipetune is, measured: the figures of `pipetune bench --accuracy`, one file a figure.
 
-A figure is a module of this folder called as in accuracy.json (`core.accuracy.FIGURES`). It is found by
-scanning; nothing else needs to know of it. It holds
+A figure is a module of this folder called as in accuracy.json (`core.accuracy.FIGURES`). It holds
 
     def measure(*, quick: bool, seed: int, say: Say) -> <a frozen dataclass>
 

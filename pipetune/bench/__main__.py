@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import sys
 import time
 import traceback
 from pathlib import Path
 from types import ModuleType
 
-from pipetune.bench.finding import find_figure
 from pipetune.bench.keeping import Kept
 from pipetune.core.accuracy import AccuracyFigure
 from pipetune.core.codec import encode
@@ -62,17 +62,17 @@ def _measure(name: str, job: Job, writer: MessageWriter) -> int:
         writer.send(Progress(PHASE, f"{name}: {doing}", elapsed_seconds=time.monotonic() - started))
 
     say("beginning")
-    module = find_figure(name)
-    if module is None:
-        writer.send(LogLine(f"{name}: nothing measures it yet."))
-        return 0
     try:
-        found = _found(module, name, job, say)
+        found = _found(figure_module(name), name, job, say)
     except Exception as error:
         writer.send(LogLine(f"{name} could not be measured: {type(error).__name__}: {error}\n{traceback.format_exc()}"))
         return 1
     writer.send(FigureMeasured(name, dataclasses.replace(found, seconds=round(time.monotonic() - started, 1))))
     return 0
+
+
+def figure_module(name: str) -> ModuleType:
+    return importlib.import_module(f"pipetune.bench.{name}")
 
 
 def _found(module: ModuleType, name: str, job: Job, say: object) -> AccuracyFigure:

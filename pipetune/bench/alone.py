@@ -1,4 +1,4 @@
-"""A study of a live dataset, alone: nothing trains on it and nobody listens."""
+"""A study of a live dataset without a script: nobody listens, and usually nothing trains on it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,32 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, NullListener
 from pipetune.measure import machine
+from pipetune.model.bottleneck import diagnose
 from pipetune.pipelines import live
-from pipetune.stages.study import Study, Subject
+from pipetune.rewrites.rule import RuleContext
+from pipetune.stages import planning
+from pipetune.stages.files import measure_files
+from pipetune.stages.profiling import refine_costs, take_profile
+from pipetune.stages.study import Study, Subject, rule_context
+
+ALONE = consumption.NoConsumer("The input is measured alone.")
 
 
-def study_of(dataset: Any) -> Study:
-    """The study, its trials forced: there is no training step to say whether they are worth it."""
-    here = machine.read_machine()
-    settings = Settings(force=True)
+def study_of(dataset: Any, *, consumer: consumption.Consumer = ALONE, settings: Settings | None = None) -> Study:
+    """The study; without `settings` its trials are forced: no training step can say whether they are worth it."""
+    here, settings = machine.read_machine(), settings or Settings(force=True)
     use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
-    subject = Subject(live.read(dataset), consumption.NoConsumer("The input is measured alone."), use)
-    journal = Journal(Session(VERSION, Command()), TimePlan.of(settings), NullListener())
-    journal.update(datasets=subject.results())
-    return Study(subject, settings, here, journal)
+    subject = Subject(live.read(dataset), consumer, use)
+    session = Session(VERSION, Command(), machine=here, datasets=subject.results())
+    return Study(subject, settings, here, Journal(session, TimePlan.of(settings), NullListener()))
+
+
+def facts_of(study: Study, *, refined: bool = True, files: bool = False) -> RuleContext:
+    """What rules go by, measured as an analysis measures it: costs (`refined` by prefixes), bytes, counts, `files`."""
+    profile = take_profile(study)
+    diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
+    if refined:
+        profile, diagnosis = refine_costs(study, profile, diagnosis)
+    if files:
+        profile = measure_files(study, profile)
+    return rule_context(study, planning.complete_profile(study, profile), diagnosis)

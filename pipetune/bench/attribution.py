@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from pipetune.bench import Say
 from pipetune.core.accuracy import Claim
-from pipetune.core.profile import OperatorProfile
 from pipetune.measure import known_costs, profiler
 from pipetune.measure.differencing import measure_costs
-from pipetune.measure.prefix_differences import Cost
 from pipetune.pipelines import live
 
 WAIT_SECONDS = 0.002
@@ -87,13 +85,22 @@ def attribute(names: Sequence[str] | None, *, seed: int, say: Say) -> Attributio
         alone = {name: known_costs.IsolatedCalls(known[name]) for name in case.expected.values() if name}
         source = live.read(case.dataset)
         model = {one.node: one for one in profiler.profile_input(source, seconds=_PROFILE_SECONDS).operators}
-        costs = measure_costs(
-            source, model, seconds=_COST_SECONDS, seed=seed, each_round=partial(_take, tuple(alone.values()))
-        ).costs
+        take = partial(_measure_windows, tuple(alone.values()))
+        costs = measure_costs(source, model, seconds=_COST_SECONDS, seed=seed, each_round=take).costs
         for position, name in case.expected.items():
             node = source.pipeline.nodes[position]
             truth = alone[name].true_cost if name else known_costs.TrueCost(0.0, WAIT_SECONDS)
-            rows.append(_row(case.name, node.id, node.title, name, truth, costs, model))
+            row = Row(
+                case=case.name,
+                operator=node.title,
+                known=name or "sleeps",
+                true_cpu_seconds=truth.cpu_seconds,
+                cpu_seconds=costs[node.id].cpu.median,
+                true_waiting_seconds=truth.waiting_seconds,
+                waiting_seconds=costs[node.id].waiting.median,
+                model_cpu_seconds=model[node.id].cpu_seconds,
+            )
+            rows.append(row)
     errors = [row.error for row in rows]
     return Attribution(
         cases=len(chosen),
@@ -115,27 +122,6 @@ def claims(found: Attribution, *, quick: bool) -> Sequence[Claim]:
     )
 
 
-def _take(alone: Sequence[known_costs.IsolatedCalls]) -> None:
+def _measure_windows(alone: Sequence[known_costs.IsolatedCalls]) -> None:
     for one in alone:
         one.measure_window()
-
-
-def _row(
-    case: str,
-    node_id: str,
-    title: str,
-    name: str,
-    truth: known_costs.TrueCost,
-    costs: Mapping[str, Cost],
-    model: Mapping[str, OperatorProfile],
-) -> Row:
-    return Row(
-        case=case,
-        operator=title,
-        known=name or "sleeps",
-        true_cpu_seconds=truth.cpu_seconds,
-        cpu_seconds=costs[node_id].cpu.median,
-        true_waiting_seconds=truth.waiting_seconds,
-        waiting_seconds=costs[node_id].waiting.median,
-        model_cpu_seconds=model[node_id].cpu_seconds,
-    )

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pipetune.bench import Say
+from pipetune.bench.alone import study_of
+from pipetune.bench.injected import Injected, cases
 from pipetune.core import files
 from pipetune.core.accuracy import Claim
-from pipetune.core.command import Command
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Cause, Diagnosis
-from pipetune.core.session import Session
 from pipetune.core.settings import Settings
-from pipetune.core.time_plan import TimePlan
-from pipetune.core.version import VERSION
-from pipetune.journal import Journal, NullListener
+from pipetune.stages.planning import give_verdict
+from pipetune.stages.profiling import take_profile
 from pipetune.timing.iterators import shortened_pauses
-
-if TYPE_CHECKING:
-    from pipetune.bench.injected import Injected
 
 _INJECTED_MAP = "injected"  # the name of the function of the slow map, where there are several maps
 
@@ -49,20 +44,9 @@ class Bottleneck:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
-    @property
-    def table(self) -> str:
-        """Injected against named, one line per case; the wrong ones marked."""
-        lines = [
-            f"{'' if row.right else 'WRONG':6}{f'{row.injected} ({row.how})':55}{row.named:28}{row.evidence}"
-            for row in self.rows
-        ]
-        return "\n".join(lines)
-
 
 def measure(*, quick: bool, seed: int, say: Say) -> Bottleneck:
     """Diagnoses every injected pipeline; `quick` with the windows of `analyze --quick`."""
-    from pipetune.bench.injected import cases
-
     rows = []
     with shortened_pauses(), files.temporary_folder("bench") as folder:
         for case in cases():
@@ -85,21 +69,8 @@ def claims(found: Bottleneck, *, quick: bool) -> Sequence[Claim]:
 
 
 def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
-    from pipetune.capture.consumption import Consumption
-    from pipetune.measure import machine
-    from pipetune.pipelines import live
-    from pipetune.stages.planning import give_verdict
-    from pipetune.stages.profiling import take_profile
-    from pipetune.stages.study import Study, Subject
-
     settings = Settings(trials=False, quick=quick, steps=case.steps, seed=seed)
-    source = live.read(case.dataset(folder))
-    subject = Subject(source, case.consumer(), Consumption(source.dataset, "dataset", "training", "pipetune bench"))
-    here = machine.read_machine()
-    journal = Journal(
-        Session(VERSION, Command(), machine=here, datasets=subject.results()), TimePlan.of(settings), NullListener()
-    )
-    study = Study(subject, settings, here, journal)
+    study = study_of(case.dataset(folder), consumer=case.consumer(), settings=settings)
     try:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
@@ -115,7 +86,7 @@ def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
         injected=case.name,
         how=case.how,
         wanted=_words(case.cause, case.operator),
-        named=_named(diagnosis, source.pipeline),
+        named=_named(diagnosis, study.subject.source.pipeline),
         evidence=", ".join([*figures, diagnosis.verdict.value, step.why]).rstrip(", "),
     )
 

@@ -29,7 +29,7 @@ class Loop:
     examples_per_element: float
 
 
-def photos(*, seed: int = 0, parallel: bool = True) -> Loop:
+def photos(*, seed: int = 0) -> Loop:
     """JPEG images decoded, cropped, resized, flipped and normalised one by one; a small convolutional network."""
     generator = tf.random.Generator.from_seed(seed)
     coarse = generator.uniform([JPEGS, 20, 20, 3], 0.0, 255.0)
@@ -37,10 +37,8 @@ def photos(*, seed: int = 0, parallel: bool = True) -> Loop:
     files = tf.stack([tf.io.encode_jpeg(tf.cast(tf.clip_by_value(one, 0, 255), tf.uint8)) for one in smooth])
     labels = generator.uniform([JPEGS], 0, _CLASSES, tf.int64)
     dataset = tf.data.Dataset.from_tensor_slices((files, labels)).repeat()
-    dataset = dataset.map(_augment, num_parallel_calls=tf.data.AUTOTUNE if parallel else None)
-    dataset = dataset.batch(PHOTO_BATCH, drop_remainder=True)
-    if parallel:
-        dataset = dataset.prefetch(2)
+    dataset = dataset.map(_augment, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.batch(PHOTO_BATCH, drop_remainder=True).prefetch(2)
     return Loop(dataset, _photo_step(seed), float(PHOTO_BATCH))
 
 

@@ -8,21 +8,26 @@ now more and now less, is shown beside it. So is the bare input, without any ste
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pipetune.bench import Say
+import tensorflow as tf
+
+from pipetune.bench import Say, loops
 from pipetune.bench.keeping import Kept
+from pipetune.bench.loops import Loop
+from pipetune.capture import consumption, hooks
+from pipetune.capture.consumption import Consumer
 from pipetune.core.accuracy import Claim
 from pipetune.core.codec import decode, encode
 from pipetune.core.results import Interval
+from pipetune.pipelines import call_sites
 from pipetune.search.statistics import ratio_interval
-
-if TYPE_CHECKING:
-    from pipetune.bench.loops import Loop
 
 LIMITS = {"images": 0.01, "text": 0.02}
 
@@ -58,8 +63,6 @@ class _Paired:
 
 def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> Overhead:
     """The overhead on a loop over photos and on one over text; each is kept when done."""
-    from pipetune.bench import loops
-
     pairs = QUICK_PAIRS if quick else PAIRS
     found: dict[str, _Paired] = {}
     for name, make, train in (
@@ -87,17 +90,15 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> Overhead:
 
 
 def _paired(loop: Loop, name: str, pairs: int, draw: random.Random, say: Say, *, train: bool) -> _Paired:
-    from pipetune.bench import hooked
-
-    first = hooked.cost(loop, steps=20, hooked=False, train=train)  # traces the step
-    first = hooked.cost(loop, steps=100, hooked=False, train=train)
+    first = cost(loop, steps=20, hooked=False, train=train)  # traces the step
+    first = cost(loop, steps=100, hooked=False, train=train)
     steps = max(20, round(WINDOW_SECONDS * first.steps / first.wall_seconds))
-    costs: dict[bool, list[hooked.Cost]] = {True: [], False: []}
+    costs: dict[bool, list[Cost]] = {True: [], False: []}
     for pair in range(pairs):
         if pair % 10 == 0:
             say(f"{name}, pair {pair + 1} of {pairs}")
         for on in draw.sample((True, False), 2):
-            costs[on].append(hooked.cost(loop, steps=steps, hooked=on, train=train))
+            costs[on].append(cost(loop, steps=steps, hooked=on, train=train))
     step_seconds = statistics.median(one.cpu_step_seconds for one in costs[False])
     both = list(zip(costs[True], costs[False], strict=True))
     added = [1 + (on.script_step_seconds - off.script_step_seconds) / step_seconds for on, off in both]
@@ -126,3 +127,63 @@ def claims(found: Overhead, *, quick: bool) -> Sequence[Claim]:
 
 def _words(interval: Interval) -> str:
     return f"{interval.median:+.2%} ({interval.low:+.2%} to {interval.high:+.2%})"
+
+
+# -- the same loop, written as users write it, with the hooks in place and without them
+
+_NOBODY = "a dataset of no script"  # so that the loop is watched from its first element to its last
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one window."""
+
+    steps: int
+    cpu_seconds: float  # of the whole process
+    script_seconds: float  # CPU of the thread that runs the script, and every hook
+    wall_seconds: float
+
+    @property
+    def cpu_step_seconds(self) -> float:
+        return self.cpu_seconds / self.steps
+
+    @property
+    def script_step_seconds(self) -> float:
+        return self.script_seconds / self.steps
+
+
+def cost(loop: Loop, *, steps: int, hooked: bool, warmup: int = 20, train: bool = True) -> Cost:
+    """One window of a loop written as users write it, on a fresh iterator.
+
+    Args:
+        hooked: with everything in place that watches a script before its training is measured.
+        train: call the step; else only take the elements.
+    """
+    with contextlib.ExitStack() as stack:
+        if hooked:
+            stack.enter_context(call_sites.Recorder())
+            stack.enter_context(hooks.Hooks(_never, target_dataset=_NOBODY))
+        return _run(loop.dataset, loop.step if train else _nothing, steps=steps, warmup=warmup)
+
+
+def _never(_use: consumption.Consumption, _consumer: Consumer) -> None:
+    raise AssertionError("no dataset has that name")
+
+
+def _nothing(_examples: Any, _labels: Any) -> None:
+    return None
+
+
+def _run(dataset: Any, step: Any, *, steps: int, warmup: int) -> Cost:
+    taken = -warmup
+    for examples, labels in dataset:
+        if taken == 0:
+            cpu_started, script_started, started = time.process_time(), time.thread_time(), time.perf_counter()
+        loss = step(examples, labels)
+        taken += 1
+        if taken == steps:
+            break
+    if tf.is_tensor(loss):
+        float(loss)  # on an accelerator a step returns before it is done
+    script_seconds = time.thread_time() - script_started
+    return Cost(steps, time.process_time() - cpu_started, script_seconds, time.perf_counter() - started)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetune.bench import Say
-from pipetune.bench.alone import study_of
+from pipetune.bench.alone import facts_of, study_of
 from pipetune.bench.examples import example_datasets
 from pipetune.bench.keeping import Kept
 from pipetune.core import files
@@ -27,14 +27,11 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
 from pipetune.measure import grammar
-from pipetune.model.bottleneck import diagnose
 from pipetune.model.throughput import predict_examples
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.search.composing import Composer, structural
 from pipetune.stages import planning
-from pipetune.stages.profiling import refine_costs, take_profile
-from pipetune.stages.study import rule_context
 
 RESUMES = True
 PIPELINES, QUICK_PIPELINES = 12, 2
@@ -217,11 +214,7 @@ def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUND
     """
     study = study_of(dataset)
     try:
-        profile = take_profile(study)
-        diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
-        profile, diagnosis = refine_costs(study, profile, diagnosis)
-        profile = planning.complete_profile(study, profile)
-        context = rule_context(study, profile, diagnosis)
+        context = facts_of(study)
         candidates, _ = propose_all(context)
         composer = Composer(candidates, conflict=lambda rewrites: find_conflict(context, rewrites))
         plans = tried_plans(candidates, planning.baselines_of(study), composer)
@@ -241,6 +234,7 @@ def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUND
             for plan in plans
             if len(rates[plan.key]) == rounds
         )
-        return Case(name, profile, study.machine.cores_granted, measured)
+        assert context.profile is not None
+        return Case(name, context.profile, study.machine.cores_granted, measured)
     finally:
         study.runner.close()

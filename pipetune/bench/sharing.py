@@ -19,16 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipetune.bench import Say
-from pipetune.bench.alone import study_of
+from pipetune.bench.alone import facts_of, study_of
 from pipetune.bench.examples import training_dataset
 from pipetune.core.accuracy import Claim
 from pipetune.core.benchmarks import FOLDER
 from pipetune.core.results import RunFailed
-from pipetune.model.bottleneck import diagnose
 from pipetune.model.processes import combined_rate
 from pipetune.model.throughput import no_prediction_reason
-from pipetune.stages import planning
-from pipetune.stages.profiling import refine_costs, take_profile
 
 PROCESSES = (1, 2, 4)
 EXAMPLES, QUICK_EXAMPLES = ("csv", "table"), ("table",)
@@ -133,10 +130,8 @@ def predictions(folder: Path) -> dict[int, float]:
     study = study_of(training_dataset(folder))
     try:
         pipeline = study.subject.source.pipeline
-        profile = take_profile(study)
-        diagnosis = diagnose(pipeline, profile, study.machine, study.settings)
-        profile, _ = refine_costs(study, profile, diagnosis)
-        profile = planning.complete_profile(study, profile)
+        profile = facts_of(study).profile
+        assert profile is not None
         if reason := no_prediction_reason(pipeline, profile):
             raise RunFailed(f"not predicted: {reason}")
         cores = study.machine.cores_granted

@@ -101,10 +101,9 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
     def show() -> None:
         from pipetune.report.places import places_of
-        from pipetune.report.sizing import sizing_view
-        from pipetune.report.sizing_terminal import print_sizing
+        from pipetune.report.sizing import print_sizing
 
-        print_sizing(sizing_view(sizing, result, places_of(session)))
+        print_sizing(sizing, result, places_of(session))
 
     return Answer(_data(sizing), show, {"session": session_file_of(arguments.session)})
 

@@ -93,11 +93,6 @@ class ObservedCell:
         self.files = restoration.Restoration()
         """What was done to files that the measured steps changed."""
 
-    @property
-    def trained(self) -> bool:
-        """Whether training began; else the cell has run as it does by itself."""
-        return self._state is not None
-
     def run(self, cell: Callable[[], object], *, extends_loops: bool = False) -> None:
         """Runs the cell.
 

@@ -53,7 +53,7 @@ class CellTuning:
         self._code, self._extends_loops = _compiled(shell, cell)
         self._journal: Journal | None = None
         self._listener: Listener = NullListener()
-        self._observed: ObservedCell | None = None
+        self._observed: ObservedCell  # from `run` on
         self._started = time.monotonic()
         self.training = ""
         """What was taken for training, in words."""
@@ -62,13 +62,13 @@ class CellTuning:
 
     @property
     def other_uses(self) -> str:
-        """What the cell did with data in place of training on a dataset; "" if nothing was seen."""
-        return Cells().named(self._observed.hooks.describe_other_uses()) if self._observed is not None else ""
+        """What the cell that was run did with data in place of training on a dataset; "" if nothing was seen."""
+        return Cells().named(self._observed.hooks.describe_other_uses())
 
     @property
     def files(self) -> Restoration:
-        """What was done to files that the measured steps changed."""
-        return self._observed.files if self._observed is not None else Restoration()
+        """What was done to files that the measured steps of the cell that was run changed."""
+        return self._observed.files
 
     def run(self) -> TunedSession | None:
         """Runs the cell and returns the session; None if the cell ran to its end without training on a dataset.
@@ -80,10 +80,9 @@ class CellTuning:
         with restoration.journal_folder() as folder, showing as self._listener:
             self._listener.progress("cell", "running to its first training step", best="", elapsed=0.0, left=None)
             silence = _Output(self._shell).silenced
-            observed = ObservedCell(self._shell.user_ns, self._work, undo_folder=folder, silence=silence)
-            self._observed = observed
+            self._observed = ObservedCell(self._shell.user_ns, self._work, undo_folder=folder, silence=silence)
             try:
-                observed.run(self._run_cell, extends_loops=self._extends_loops)
+                self._observed.run(self._run_cell, extends_loops=self._extends_loops)
             except BaseException as error:
                 _show_as_of_cell(error, self._code.co_filename, self._shell)
                 raise
@@ -101,7 +100,6 @@ class CellTuning:
         exec(self._code, self._shell.user_global_ns, self._shell.user_ns)
 
     def _work(self, use: Consumption, consumer: Consumer, hooks: Hooks) -> None:
-        assert self._observed is not None
         place = f", {use.file}:{use.line}" if use.file else ""
         self.training = Cells().named(f"{use.consumer_call} over {use.name}{place}")
         source = replay.read(use.dataset, name=use.name)

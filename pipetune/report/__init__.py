@@ -1,4 +1,4 @@
-"""Shows a session: terminal, HTML, Markdown, JSON, CSV. Every number comes from `view.make_view`.
+"""Shows a session: terminal, HTML, Markdown, JSON, CSV. What is read comes from `page.page`, as blocks.
 
 Nothing heavy is imported here: rich, Jinja2, pandas and matplotlib load with the format that needs them.
 """

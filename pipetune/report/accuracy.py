@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from pipetune.core.accuracy import FIGURES, Accuracy, AccuracyFigure, Claim
 from pipetune.core.machine import Machine
 from pipetune.report import words
-from pipetune.report.console import console_for, unit_text, write
+from pipetune.report.console import indented, print_parts, unit_text
 from pipetune.report.markdown_text import escape, table
 
 TITLES = {
@@ -47,17 +46,17 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     return table
 
 
-def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None, width: int | None = None) -> None:
+def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None) -> None:
     """Print one figure, a line for each of its claims."""
-    stream = sys.stdout if stream is None else stream
-    console = console_for(stream, width=width)
-    with console.capture() as captured:
-        console.print(unit_text(f"{TITLES.get(name, name)}  {_when(figure)}", style="bold"))
-        console.print(Padding(claims_table(figure.claims), (0, 0, 0, 2)))
-        for note in figure.notes:
-            console.print(Padding(unit_text(words.sentence(words.clean(note))), (0, 0, 0, 2)))
-        console.print()
-    write(stream, "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    print_parts(_parts(name, figure), stream)
+
+
+def _parts(name: str, figure: AccuracyFigure) -> Iterator[RenderableType]:
+    yield unit_text(f"{TITLES.get(name, name)}  {_when(figure)}", style="bold")
+    yield indented(claims_table(figure.claims))
+    for note in figure.notes:
+        yield indented(unit_text(words.sentence(words.clean(note))))
+    yield Text()
 
 
 def _when(figure: AccuracyFigure) -> str:

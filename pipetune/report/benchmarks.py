@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from pipetune.core.benchmarks import PIPETUNE, RIVALS, Benchmarks, WorkloadResult, claims, shortfall_reasons
 from pipetune.core.results import Interval
 from pipetune.report import words
 from pipetune.report.accuracy import claims_markdown, claims_table, machine_line
-from pipetune.report.console import console_for, unit_text, write
+from pipetune.report.console import indented, print_parts, unit_text
 from pipetune.report.markdown_text import escape, table
 
 MISSING = "-"
@@ -37,34 +37,34 @@ _SUMMARY_SAYS = (
 )
 
 
-def print_workload(result: WorkloadResult, *, stream: TextIO | None = None, width: int | None = None) -> None:
+def print_workload(result: WorkloadResult, *, stream: TextIO | None = None) -> None:
     """Print one workload: a line for each rival, then what there is to say."""
+    print_parts(_workload_parts(result), stream)
+
+
+def _workload_parts(result: WorkloadResult) -> Iterator[RenderableType]:
     rows = [(words.clean(name), *cells) for name, *cells in _rival_rows(result)]
-
-    def draw(show: Callable[[object], None]) -> None:
-        show(unit_text(_title(result), style="bold"))
-        show(Padding(_grid(_HEAD, rows), (0, 0, 0, 2)))
-        for line in _remarks(result):
-            show(Padding(unit_text(words.clean(line)), (0, 0, 0, 2)))
-        show("")
-
-    _print(draw, stream, width)
+    yield unit_text(_title(result), style="bold")
+    yield indented(_grid(_HEAD, rows))
+    for line in _remarks(result):
+        yield indented(unit_text(words.clean(line)))
+    yield Text()
 
 
-def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None, width: int | None = None) -> None:
+def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None) -> None:
     """Print all of them: a line for each workload, the targets, and why one was missed."""
+    print_parts(_parts(benchmarks), stream)
 
-    def draw(show: Callable[[object], None]) -> None:
-        show(unit_text(_SUMMARY_SAYS))
-        show(_grid(_SUMMARY_HEAD, _summary_rows(benchmarks.workloads)))
-        show("")
-        show(claims_table(claims(benchmarks)))
-        for line in shortfall_reasons(benchmarks):
-            show(unit_text(words.sentence(words.clean(line))))
-        if benchmarks.quick:
-            show(unit_text(QUICK_EXPLAINED))
 
-    _print(draw, stream, width)
+def _parts(benchmarks: Benchmarks) -> Iterator[RenderableType]:
+    yield unit_text(_SUMMARY_SAYS)
+    yield _grid(_SUMMARY_HEAD, _summary_rows(benchmarks.workloads))
+    yield Text()
+    yield claims_table(claims(benchmarks))
+    for line in shortfall_reasons(benchmarks):
+        yield unit_text(words.sentence(words.clean(line)))
+    if benchmarks.quick:
+        yield unit_text(QUICK_EXPLAINED)
 
 
 def markdown_text(benchmarks: Benchmarks) -> str:
@@ -83,14 +83,6 @@ def markdown_text(benchmarks: Benchmarks) -> str:
         lines += ["", f"## {escape(_title(result))}", "", *table(_HEAD, _escaped(_rival_rows(result))), ""]
         lines += [f"{escape(words.clean(line))}\n" for line in _remarks(result)]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _print(draw: Callable[[Callable[[object], None]], None], stream: TextIO | None, width: int | None) -> None:
-    stream = sys.stdout if stream is None else stream
-    console = console_for(stream, width=width)
-    with console.capture() as captured:
-        draw(console.print)
-    write(stream, "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetune.core.benchmarks import PIPETUNE, Benchmarks, WorkloadResult
 from pipetune.core.results import Interval
 from pipetune.report import words
-from pipetune.report.figures import COLOURS, PLAIN, house_style, save_canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_BLUE, _BROWN, _GREEN, _RED = "#4658c8", "#8f4a14", "#0f7a5c", "#b3321f"
+_GREY = "#9aa0ab"
 _MARKS: Mapping[str, tuple[str, str]] = {
-    "off": ("x", PLAIN),
-    "autotune": ("o", COLOURS["model"]),
-    "stage_based": ("^", COLOURS["load"]),
-    "plumber": ("D", COLOURS["failed"]),
-    "expert": ("*", PLAIN),
+    "off": ("x", _GREY),
+    "autotune": ("o", _BLUE),
+    "stage_based": ("^", _BROWN),
+    "plumber": ("D", _RED),
+    "expert": ("*", _GREY),
 }
-_CACHED = "#a9d3c6"
+_CACHED = "#a9d3c6"  # a paler green
 _SPREAD = 0.5  # of a row that the marks of the rivals take, one above the other
 _ROW_INCHES, _EDGE_INCHES, _WIDTH_INCHES = 0.5, 1.1, 7.5
 
@@ -35,7 +38,7 @@ def write_figure(benchmarks: Benchmarks, path: Path) -> None:
     from matplotlib.figure import Figure as Canvas
 
     workloads = benchmarks.workloads
-    with house_style():
+    with _house_style():
         canvas = Canvas(figsize=(_WIDTH_INCHES, _EDGE_INCHES + _ROW_INCHES * len(workloads)))
         axes: Axes = canvas.subplots()
         axes.set_xscale("log")
@@ -47,16 +50,40 @@ def write_figure(benchmarks: Benchmarks, path: Path) -> None:
         axes.set_xlabel("examples per second over the current script (defaults), input alone")
         _ticks(axes)
         _legend(axes)
-        save_canvas(canvas, path, format=path.suffix.removeprefix("."))
+        format = path.suffix.removeprefix(".")
+        # Each format names its own date differently; None leaves it out, so that the bytes are the same each time.
+        dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format, {})
+        canvas.savefig(path, format=format, dpi=160, bbox_inches="tight", metadata=dates)
+
+
+@contextlib.contextmanager
+def _house_style() -> Iterator[None]:
+    """Inside, matplotlib draws as all figures here are drawn; a canvas made without pyplot needs no display."""
+    import matplotlib
+
+    settings = matplotlib.rc_context(
+        {
+            "svg.hashsalt": "pipetune",
+            "svg.fonttype": "none",
+            "text.parse_math": False,  # a name with dollars is not mathematics
+            "font.size": 9.0,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+    )
+    with settings, warnings.catch_warnings():
+        # A name in a script the font lacks shows as boxes; that is nothing a user could act on.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        yield
 
 
 def _row(axes: Axes, place: int, workload: WorkloadResult) -> None:
     with_cache, bare = workload.ratio_over.get("defaults"), workload.without_cache.get("defaults")
     cached = PIPETUNE in workload.caches and workload.caches[PIPETUNE].counts
     if with_cache is not None:
-        _bar(axes, place, with_cache, _CACHED if cached else COLOURS["tuned"])
+        _bar(axes, place, with_cache, _CACHED if cached else _GREEN)
     if cached and bare is not None:
-        _bar(axes, place, bare, COLOURS["tuned"])
+        _bar(axes, place, bare, _GREEN)
     for position, (name, (mark, colour)) in enumerate(_MARKS.items()):
         ratio = workload.over_defaults.get(name)
         if ratio is not None:
@@ -93,7 +120,7 @@ def _legend(axes: Axes) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Line2D | Patch] = [
-        Patch(color=COLOURS["tuned"], label=PIPETUNE),
+        Patch(color=_GREEN, label=PIPETUNE),
         Patch(color=_CACHED, label=f"{PIPETUNE} with a cache"),
     ]
     handles += [

@@ -181,7 +181,6 @@ class Series:
     marks: tuple[int, ...]  # columns before which a line stands
     lines: tuple[tuple[float, str], ...]  # height as a share, label
     sentence: str
-    highest: str = ""  # what the full height stands for
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class Section:
     parts: tuple[Section, ...] = ()
 
 
-Block = Claim | Sentence | Facts | Table | Bars | Series | Forest | Diff | Checks | Commands | Notice | Listing | Bands
+Block = Claim | Sentence | Facts | Table | Bars | Series | Diff | Checks | Commands | Notice | Listing | Bands
 
 
 @dataclass(frozen=True)
@@ -281,8 +280,8 @@ class Page:
     sections: tuple[Section, ...]
 
 
-def missing_or(figure: Figure, *, strong: bool = False) -> Cell:
+def missing_or(figure: Figure) -> Cell:
     """Returns a cell with a figure: its value, then its interval, or why it is missing."""
     if not figure.known:
         return Cell(why=figure.why or "not measured")
-    return Cell(figure.short, note=figure.span, sort=figure.value, strong=strong)
+    return Cell(figure.short, note=figure.span, sort=figure.value)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Iterable
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 PLAIN_WIDTH = 80
@@ -41,6 +44,25 @@ def write(stream: TextIO, text: str) -> None:
     text = text.replace(_GLUE, " ")
     stream.write(text.encode(encoding, "replace").decode(encoding))
     stream.flush()
+
+
+def stripped(text: str) -> str:
+    """The same lines without trailing blanks: rich fills each up to the width."""
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def print_parts(parts: Iterable[RenderableType], stream: TextIO | None) -> None:
+    """Print `parts` one below the other, to standard output if there is no stream."""
+    stream = sys.stdout if stream is None else stream
+    console = console_for(stream)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    write(stream, stripped(captured.get()))
+
+
+def indented(content: RenderableType, by: int = 2) -> Padding:
+    return Padding(content, (0, 0, 0, by))
 
 
 def unit_text(content: str, style: str = "") -> Text:

@@ -1,16 +1,41 @@
-"""The module for distributed training, and who reads what with it and with the script as it is."""
+"""The module for distributed training, and who reads what with it and with the script as it is.
+
+Who reads what is a picture, the data of an epoch as a band with a row for each worker, and the same in numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipetune.core.distribution import ModuleCheck
+from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, OriginalSharding, WorkerShare
 from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Listing, Row, Section, Sentence, Table
+from pipetune.report.blocks import Band, Bands, Block, Cell, Column, Listing, Row, Section, Sentence, Table
 from pipetune.report.places import Places
-from pipetune.report.shards import coverage_blocks, coverage_sentence, division_sentence
+from pipetune.report.values import Fact
+
+_DISTINGUISHED_BY = {
+    ElementIdentity.INDEX: "Elements were distinguished by a number given to each as it was read.",
+    ElementIdentity.DIGEST: "Elements were distinguished by their values; equal ones are counted together.",
+    ElementIdentity.NAME: "Files were counted, by their names, not what is in them.",
+    ElementIdentity.ARITHMETIC: "Nothing was run for this: it follows from how TensorFlow 2.21 divides data.",
+}
+
+_MEANINGS = (
+    ("once", "the worker gets it; paler, where it gets a part of a stretch"),
+    ("read", "it reads that too, and leaves it to others"),
+    ("again", "some of it comes more than once"),
+    ("never", "comes to no worker"),
+)
+
+_HOW = {
+    "": "Each of {workers} builds the script's pipeline for itself.",
+    "FILE": "TensorFlow gives each of {workers} files of its own (auto_shard_policy FILE).",
+    "DATA": "Each of {workers} reads all of the data and leaves to the others their part (auto_shard_policy DATA).",
+    "OFF": "TensorFlow divides nothing between {workers} (auto_shard_policy OFF).",
+}
 
 
 def distribution(session: Session, places: Places) -> Section | None:
@@ -98,3 +123,208 @@ def _checked_sentence(form: DistributedResult) -> str:
     if all(check.everything for check in form.checks):
         return f"Every element once per epoch from each of {counts} workers, checked by running them."
     return f"Every element once per epoch with {counts} workers, checked in process."
+
+
+# -- who reads what
+
+
+def division_sentence(found: OriginalSharding | None) -> str:
+    """How the workers of the script's job divide its data as it is; "" where it has one worker."""
+    if found is None:
+        return ""
+    workers = words.count(found.workers, "worker")
+    if found.refused:
+        return f"TensorFlow cannot divide it between {workers} by {found.policy}: {found.why}."
+    if found.coverage is None:
+        parts = [f"What each of {workers} gets was not counted.", words.sentence(words.clean(found.why))]
+        if found.each_reads_all:
+            size = f"{words.count(found.files, 'file')}, {words.byte_size(found.file_bytes or 0)}"
+            parts.append(f"Each reads all of {size} (auto_shard_policy {found.policy}).")
+        return " ".join(parts)
+    return f"{_HOW[found.policy].format(workers=workers)} {coverage_sentence(found.coverage)}"
+
+
+def coverage_blocks(found: Sequence[tuple[str, Coverage, str]]) -> Iterator[Block]:
+    """Pictures of coverages, no picture twice, and a table of all of them.
+
+    Args:
+        found: a title for the table, the coverage, and the sentence above its picture.
+    """
+    seen: list[object] = []
+    for _, coverage, sentence in found:
+        picture = bands(coverage)
+        drawn = [row.parts for row in picture.rows]
+        if drawn not in seen:
+            seen.append(drawn)
+            yield Sentence(sentence)
+            yield picture
+    if found:
+        yield coverage_table(found)
+
+
+def bands(found: Coverage) -> Bands:
+    """The picture of one coverage: a row for each worker."""
+    ends = [0, *itertools.accumulate(found.cells)]
+    total = ends[-1] or 1
+    places = [end / total for end in ends]
+    workers = [_row(found, index, places) for index in range(len(found.workers))]
+    nobody = _nobody(found, places)
+    rows = (*workers, *([nobody] if nobody else []))
+    drawn = {kind for row in rows for *_, kind in row.parts} | {"read" for row in rows if row.reads_all}
+    files = words.count(len(found.cells), "file") if found.by_file else ""
+    amount = words.count(found.elements, "file" if found.counted == "files" else "element")
+    axis = f"{amount} in {files}, in the order of their names" if files else f"{amount} in the order of the data"
+    return Bands(
+        rows=rows,
+        legend=tuple((kind, meaning) for kind, meaning in _MEANINGS if kind in drawn),
+        borders=tuple(places[1:-1]) if found.by_file else (),
+        caption=f"From left to right: {axis}. {_DISTINGUISHED_BY[found.told_by]}",
+    )
+
+
+def coverage_table(found: Sequence[tuple[str, Coverage, str]]) -> Table:
+    """The numbers of these coverages, a row each; what was not counted shows as a dash."""
+    numbers = [(title or _workers(coverage), facts(coverage)) for title, coverage, _ in found]
+    columns = tuple(dict.fromkeys(fact.label for _, one in numbers for fact in one))
+    rows = []
+    for title, one in numbers:
+        texts = {fact.label: fact.text for fact in one}
+        cells = (Cell(texts[column]) if column in texts else Cell(why="it was not counted") for column in columns)
+        rows.append(Row((Cell(title), *cells)))
+    titles = (Column("Who"), *(Column(column, number=True) for column in columns))
+    return Table("An epoch, in elements", titles, tuple(rows))
+
+
+def coverage_sentence(found: Coverage) -> str:
+    """The coverage in a sentence or two."""
+    noun = "file" if found.counted == "files" else "element"
+    what = f"the first {words.count(found.elements, noun)}" if found.counted.startswith("first") else ""
+    what = what or words.count(found.elements, noun)
+    subject, get = _subject(found)
+    if found.complete:
+        first = f"{subject} {get} {what}, every one once in an epoch"
+    else:
+        first = f"Of {what} {_amiss(found)}"
+        if found.each_everything:
+            first += " with the worker that fares worst"
+    rest = [first + "."]
+    if not found.each_everything and len(found.workers) > 1:
+        rest.append(_per_worker(found))
+    if found.bytes_read_over_used is not None:
+        rest.append(_bytes(found))
+    return " ".join(part for part in rest if part)
+
+
+def facts(found: Coverage) -> tuple[Fact, ...]:
+    """What there is to tell besides the picture; nothing that was not counted."""
+    rows = [
+        Fact("Never", f"{found.never:,}"),
+        Fact("Once", f"{found.once:,}"),
+        Fact("Twice", f"{found.twice:,}"),
+        Fact("More often", f"{found.oftener:,}"),
+    ]
+    if found.foreign:
+        rows.append(Fact("Not of the data", f"{found.foreign:,}"))
+    if found.first_out is not None:
+        rows.append(Fact("First one out", f"after {words.count(found.first_out, 'step')}"))
+    if found.short_batches is not None:
+        rows.append(Fact("Short batches", f"{found.short_batches:,}"))
+    if len(found.workers) > 1:
+        rows.append(Fact("Idle", words.joined([str(index) for index in found.idle_workers]) or "none"))
+    if found.read_over_used is not None:
+        rows.append(Fact("Read over used", words.ratio(found.read_over_used)))
+    if found.bytes_read_over_used is not None:
+        rows.append(Fact("Bytes read over used", words.ratio(found.bytes_read_over_used)))
+        rows.append(Fact("Bytes read", words.byte_size(found.read_bytes or 0)))
+    return tuple(rows)
+
+
+def _row(found: Coverage, index: int, places: Sequence[float]) -> Band:
+    worker = found.workers[index]
+    parts = []
+    for cell, count in enumerate(worker.cells):
+        if count:
+            size = found.cells[cell]
+            all_of_it = sum(one.cells[cell] for one in found.workers if one.cells)
+            again = count if found.each_everything else all_of_it
+            kind = "again" if again > size else "once"
+            parts.append((places[cell], places[cell + 1] - places[cell], min(1.0, count / size), kind))
+    reads_all = bool(worker.read and worker.read > worker.elements and worker.read >= found.elements)
+    label = "training process" if found.servers else f"worker {index}"
+    return Band(label, _share(worker, reads_all=reads_all), tuple(parts), reads_all)
+
+
+def _nobody(found: Coverage, places: Sequence[float]) -> Band | None:
+    """The stretches of which some elements come to no worker; None where there are none, or none are known."""
+    if not found.never or found.each_everything or not all(one.cells for one in found.workers):
+        return None
+    parts = []
+    for cell, size in enumerate(found.cells):
+        given = sum(one.cells[cell] for one in found.workers)
+        if given < size:
+            parts.append((places[cell], places[cell + 1] - places[cell], (size - given) / size, "never"))
+    return Band("no worker", words.count(found.never, "element"), tuple(parts)) if parts else None
+
+
+def _share(worker: WorkerShare, *, reads_all: bool) -> str:
+    parts = [words.count(worker.elements, "element")]
+    if worker.batches is not None:
+        short = f", {worker.short_batches} short" if worker.short_batches else ""
+        parts.append(f"{words.count(worker.batches, 'batch')}{short}")
+    if reads_all and worker.read is not None:
+        parts.append(f"reads {worker.read:,}")
+    return "; ".join(parts)
+
+
+def _per_worker(found: Coverage) -> str:
+    noun = "file" if found.counted == "files" else "element"
+    if len({(one.elements, one.batches) for one in found.workers}) == 1:
+        one = found.workers[0]
+        batches = f" in {words.count(one.batches, 'batch')}" if one.batches is not None else ""
+        return f"Each gets {words.count(one.elements, noun)}{batches}."
+    elements = words.joined([f"{one.elements:,}" for one in found.workers])
+    text = f"They get {elements} {noun}s"
+    if found.first_out is not None:
+        text += f"; the first is out of batches after {words.count(found.first_out, 'step')}"
+    return f"{text}."
+
+
+def _bytes(found: Coverage) -> str:
+    """What is read from files, beside what is used of it."""
+    read, used = found.read_bytes or 0, found.used_bytes or 0
+    who = "The service reads" if found.servers else "They read" if len(found.workers) > 1 else "It reads"
+    if read <= used:
+        return f"{who} {words.byte_size(read)} of files, all of it used."
+    return f"{who} {words.byte_size(read)} of files for {words.byte_size(used)} that are used."
+
+
+def _amiss(found: Coverage) -> str:
+    parts = [
+        f"{count:,} {'comes' if count == 1 else 'come'} {often}"
+        for count, often in (
+            (found.never, "never"),
+            (found.once, "once"),
+            (found.twice, "twice"),
+            (found.oftener, "more often"),
+        )
+        if count
+    ]
+    if found.foreign:
+        parts.append(f"{found.foreign:,} come that are none of them")
+    return words.joined(parts)
+
+
+def _subject(found: Coverage) -> tuple[str, str]:
+    """Who gets the data, and the verb that goes with it."""
+    if found.servers:
+        of = "each worker of a service of" if found.each_everything else "a service of"
+        return f"From {of} {words.count(found.servers, 'worker')} a training process", "gets"
+    if found.each_everything:
+        return f"Each of {_workers(found)}", "gets"
+    return f"{_workers(found)} together", "get"
+
+
+def _workers(found: Coverage) -> str:
+    if found.servers:
+        return f"a service of {words.count(found.servers, 'worker')}"
+    return words.count(len(found.workers), "worker")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
-from pipetune.report.accelerator import accelerator_facts
 from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Section, Sentence, Table, missing_or
 from pipetune.report.granted import load_fact, sides
 from pipetune.report.places import Places, script_words, shell
@@ -51,7 +51,7 @@ def _machine(session: Session) -> Iterator[Block]:
     if session.machine is None:
         yield Sentence("The machine was not recorded.", quiet=True)
     else:
-        yield Facts((*machine_facts(session.machine, session.load), *accelerator_facts(session)))
+        yield Facts((*machine_facts(session.machine, session.load), *_accelerator(session)))
     yield from (Facts(facts) for facts in (phases(session), suppressed(session)) if facts)
     if script := script_words(session):
         yield Commands((Fact(shell("pipetune", "analyze", *script), "what was run"),))
@@ -85,6 +85,29 @@ def machine_facts(machine: Machine, load: CpuLoad | None = None) -> Iterator[Fac
         yield Fact("load at the start", words.plain(machine.load_average))
     if measured := load_fact(load):
         yield measured
+
+
+def _accelerator(session: Session) -> tuple[Fact, ...]:
+    """The copy of an element to the accelerator, or that nothing was measured on one."""
+    machine, dataset = session.machine, session.main_dataset
+    if machine is None:
+        return ()
+    if machine.device != "gpu":
+        sees_one = any(":GPU:" in name for name in machine.devices)
+        why = "the CPU was the target" if sees_one else "TensorFlow sees none here"
+        return (Fact("Accelerator", "not measured on a GPU", f"{why}; with one, a step takes another time"),)
+    transfer = dataset.profile.transfer if dataset and dataset.profile else None
+    if transfer is None:
+        return (Fact("Copy to the device", "not measured"),)
+    return (
+        Fact(
+            "Copy to the device",
+            f"{words.seconds(transfer.seconds)} per element",
+            f"{words.byte_size(transfer.element_bytes)} at {transfer.gigabytes_per_second:.3g} GB/s to "
+            f"{words.clean(transfer.device)}, {words.count(transfer.copies, 'copy')}"
+            + ("" if transfer.equal else "; what came back differed"),
+        ),
+    )
 
 
 def phases(session: Session) -> tuple[Fact, ...]:
@@ -146,8 +169,6 @@ def _dataset(result: DatasetResult, places: Places, total: float) -> Row:
             Cell(words.clean(result.consumer) or "unknown", place=consumed),
             Cell(" > ".join(words.clean(node.title) for node in result.pipeline)),
             Cell(spent or taken, note=taken if spent else "") if spent or taken else Cell(why="nothing was consumed"),
-            missing_or(figure(epoch, lambda value: words.seconds(value), why="it was not measured alone"))
-            if not share
-            else Cell(words.seconds(epoch or 0.0), note=share, sort=epoch),
+            replace(missing_or(figure(epoch, words.seconds, why="it was not measured alone")), note=share),
         )
     )

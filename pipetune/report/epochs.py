@@ -54,7 +54,6 @@ def _blocks(course: RunDynamics) -> Iterator[Block]:
             marks=(),
             lines=(),
             sentence=f"Time per element over the run, block by block: {low} to {words.seconds(highest)}.",
-            highest=words.seconds(highest),
         )
     yield from (Sentence(words.clean(note), quiet=True) for note in course.notes)
 

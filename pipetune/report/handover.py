@@ -1,12 +1,18 @@
-"""How a distribution strategy takes a dataset to its replicas, in words."""
+"""How a distribution strategy takes a dataset to its replicas, and how far apart its workers' inputs are, in words."""
 
 from __future__ import annotations
 
-from pipetune.core.distribution import COORDINATOR, FIT, FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
+from pipetune.core.distribution import (
+    COORDINATOR,
+    FIT,
+    FUNCTION,
+    PIPELINE_PER_PROCESS,
+    InputDistribution,
+    InputSkew,
+)
 from pipetune.core.pipeline import SERVICE, Pipeline
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
-from pipetune.report.skew import skew
 
 
 def between(result: DatasetResult) -> str:
@@ -84,3 +90,33 @@ def _whole(found: InputDistribution) -> str:
 
 def _listed(sizes: tuple[int, ...]) -> str:
     return f"{', '.join(f'{size:,}' for size in sizes[:-1])} and {sizes[-1]:,}"
+
+
+def skew(found: InputSkew | None) -> str:
+    """What the slowest worker's input takes beside the others'; '' where a process trains alone."""
+    if found is None:
+        return ""
+    parts = [_apart(found)]
+    for one in found.inputs:
+        if not one.step_seconds:
+            why = words.sentence(words.clean(one.why))
+            parts.append(f"The input of worker {one.worker} was not measured: {why}")
+    return " ".join(part for part in parts if part)
+
+
+def _apart(found: InputSkew) -> str:
+    slowest, ratio, first = found.slowest, found.ratio, found.first_batch_spread_seconds
+    if slowest is None or ratio is None:
+        return ""
+    fastest = min(one.seconds for one in found.measured_inputs)
+    text = (
+        f"Input skew: each alone, the inputs of {len(found.measured_inputs)} workers take {words.seconds(fastest)} to "
+        f"{words.seconds(slowest.seconds)} a step"
+    )
+    if found.is_certain:
+        text += f", worker {slowest.worker} {words.ratio(ratio)} the median, and every step waits for it"
+    else:
+        text += ", no further apart than the rounds of one worker"
+    if first is not None:
+        text += f"; the last worker's first batch comes {words.seconds(first)} after the first's"
+    return f"{text}."

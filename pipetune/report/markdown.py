@@ -15,7 +15,6 @@ from pipetune.report.blocks import (
     Commands,
     Diff,
     Facts,
-    Forest,
     Listing,
     Notice,
     Section,
@@ -75,8 +74,6 @@ def _block(block: Block) -> Iterator[str]:
             yield from (f"- {escape(bar.label)}: {escape(bar.text)}" for bar in bars)
         case Series(sentence=sentence):
             yield escape(sentence)
-        case Forest(gain=gain):
-            yield escape(gain.text)
         case Diff(text=text):
             yield from fenced(text, "diff")
         case Checks(title=title, answers=answers):

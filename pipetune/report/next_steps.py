@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from posixpath import join
 
 from pipetune.core.session import Session, SessionOutcome, outcome_of
@@ -12,19 +11,10 @@ from pipetune.report.places import analyze_words, results_folder, script_words, 
 from pipetune.report.values import Fact
 
 
-@dataclass(frozen=True)
-class _Paths:
-    """Where `analyze` put its results; empty folder: the defaults of the other commands apply."""
-
-    folder: str
-
-    def words(self, name: str = "") -> tuple[str, ...]:
-        return (join(self.folder, name) if name else self.folder,) if self.folder else ()
-
-
 def next_steps(session: Session) -> tuple[Fact, ...]:
     """Commands, the most useful first, each with what it does. The label is the command."""
-    paths = _Paths(results_folder(session))
+    folder = results_folder(session)
+    where = (folder,) if folder else ()  # else the default of the other commands applies
     script = script_words(session)
     result = session.main_dataset
     steps: list[Fact] = []
@@ -33,22 +23,17 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if not (command.script or command.module or command.confidential):
         return tuple(_in_python(session))
     if patch and patch.diff and patch.verified is not False:
-        apply = shell("pipetune", "apply", *paths.words())
+        apply = shell("pipetune", "apply", *where)
         steps.append(Fact(apply, "apply the patch (undo: pipetune apply --revert)"))
-    if session.plan and session.plan.rewrites and not (patch and patch.diff and not patch.not_covered):
-        plan = paths.words("plan.json") or ("plan.json",)
-        if script:
-            steps.append(
-                Fact(
-                    shell("pipetune", "run", "--plan", *plan, *script),
-                    "run with the whole plan, without changing the source",
-                )
-            )
-    ends_without_plan = script and session.status == "done" and not (session.plan and session.plan.rewrites)
+    planned = session.plan is not None and bool(session.plan.rewrites)
+    if script and planned and not (patch and patch.diff and not patch.not_covered):
+        run = shell("pipetune", "run", "--plan", join(folder, "plan.json"), *script)
+        steps.append(Fact(run, "run with the whole plan, without changing the source"))
+    ends_without_plan = script and session.status == "done" and not planned
     again = _again(session, script) if ends_without_plan else []
     candidate = session.candidate
     if candidate is not None and candidate.diff:
-        apply = shell("pipetune", "apply", "--unproven", *paths.words())
+        apply = shell("pipetune", "apply", "--unproven", *where)
         unproven = Fact(apply, "apply the patch although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
     steps.extend(again)
@@ -61,7 +46,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
         typed = analyze_words(session)
         log = "worker-0.log" if "--workers" in typed else "script.log"
         log = "chief.log" if "--parameter-servers" in typed else log
-        steps.append(Fact(shell("less", *(paths.words(log) or (log,))), "what the script printed"))
+        steps.append(Fact(shell("less", join(folder, log)), "what the script printed"))
     if session.status == "interrupted" and script:
         steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))
     return tuple(steps)

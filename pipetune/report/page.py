@@ -34,7 +34,7 @@ def page(session: Session) -> Page:
     times = step_times(session)
     parts = [answer(session, places, found, times), why(session, places), steps(session), tried(session, places)]
     if outcome_of(session) is SessionOutcome.NOT_INPUT_BOUND:  # the rest matters to few
-        parts = [part if part is None or part.id == "answer" else _folded(part) for part in parts]
+        parts = [part if part is None or part.id == "answer" else replace(part, folded=True) for part in parts]
     rest = (function(session, places) for function in (warnings, advice, distribution, details))
     return Page(
         title=_title(session),
@@ -45,10 +45,6 @@ def page(session: Session) -> Page:
         headline=" ".join(filter(None, (found.big, found.note))),
         sections=tuple(part for part in (*parts, *rest) if part is not None),
     )
-
-
-def _folded(section: Section) -> Section:
-    return Section(section.id, section.title, section.blocks, folded=True, parts=section.parts)
 
 
 def _title(session: Session) -> str:

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipetune.report import words
-from pipetune.report.console import console_for, wrapped, write
+from pipetune.report.console import console_for, stripped, wrapped, write
 
 PLAIN_SECONDS = 10.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # control sequences (ECMA-48, 5.4)
@@ -165,7 +165,7 @@ class Progress:
             return
         with self._console.capture() as captured:
             self._console.print(content)
-        write(self._stream, "".join(f"{part.rstrip()}\n" for part in captured.get().splitlines()))
+        write(self._stream, stripped(captured.get()))
 
 
 def _last_state(text: str) -> str:

@@ -7,14 +7,14 @@ could have run at the same time but did not; both are shown as parts of the wait
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval
-from pipetune.core.session import Session, TrainingResult
-from pipetune.report import skew, words
+from pipetune.core.session import DatasetResult, Session, TrainingResult
+from pipetune.report import words
 from pipetune.report.blocks import Bar, Bars, Part
-from pipetune.report.values import Figure, figure, interval
+from pipetune.report.values import Figure, interval
 
 _NOTABLE = 0.01  # share of the step from which on a part of the wait is shown on its own
 
@@ -54,7 +54,9 @@ class StepTimes:
     @property
     def tuned_wait(self) -> float | None:
         """The share of the tuned step spent waiting."""
-        return self._wait_of(self.tuned)
+        if self.tuned is None or self.model is None:
+            return None
+        return max(0.0, self.tuned - self.model) / self.tuned
 
     @property
     def wait_change(self) -> str:
@@ -66,14 +68,6 @@ class StepTimes:
             return f"Training waits for data {self.wait_text.text} of each step."
         return f"Training waits for data {words.percent(after)} of each step, before {before}."
 
-    def _wait_of(self, step: float | None) -> float | None:
-        if step is None or self.model is None:
-            return None
-        return max(0.0, step - self.model) / step
-
-    def figure(self, seconds: float | None) -> Figure:
-        return figure(seconds, words.seconds, why=self.why)
-
 
 def step_times(session: Session) -> StepTimes:
     """Returns the times of the main dataset's step: those of the confirmation, before that those of the profile."""
@@ -81,7 +75,7 @@ def step_times(session: Session) -> StepTimes:
     if result is None:
         return StepTimes(why="no dataset was measured")
     training = session.training or TrainingResult()
-    consumer, whose = skew.awaited(result)
+    consumer, whose = _awaited(result)
     consumer = consumer or ConsumerProfile("none")
     current = consumer.real_seconds if training.defaults_step_ms is None else training.defaults_step_ms / 1e3
     wait = result.diagnosis.wait_share if result.diagnosis else consumer.wait_share
@@ -100,6 +94,20 @@ def step_times(session: Session) -> StepTimes:
         why=words.clean(training.why or consumer.why) or "it was not measured",
         whose=whose,
     )
+
+
+def _awaited(result: DatasetResult) -> tuple[ConsumerProfile | None, str]:
+    """The consumer with the input that its steps wait for, and whose that is; '' where it is the first worker's own.
+
+    Workers in step wait in every step for the slowest input, of which the first worker's profile knows nothing.
+    """
+    consumer = result.profile.consumer if result.profile else None
+    slowest = result.skew.slowest if result.skew is not None and result.skew.is_certain else None
+    if consumer is None or consumer.input_seconds is None or slowest is None or slowest.worker == 0:
+        return consumer, ""
+    if slowest.seconds <= consumer.input_seconds:
+        return consumer, ""
+    return replace(consumer, input_seconds=slowest.seconds), f"worker {slowest.worker}"
 
 
 def step_bars(times: StepTimes) -> Bars | None:

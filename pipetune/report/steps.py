@@ -26,7 +26,7 @@ def steps(session: Session) -> Section | None:
 
 
 def _blocks(result: DatasetResult) -> Iterator[Block]:
-    names = ("defaults", "tuned") if result.plan is not None else ("defaults",)  # steps of a plan that is not proven
+    names = ("defaults", "tuned") if result.plan is not None else ("defaults",)  # none of a plan that is not proven
     found = {name: result.step_series[name] for name in names if name in result.step_series}
     known = {name: series for name, series in found.items() if series.step_seconds}
     if not known:
@@ -35,7 +35,7 @@ def _blocks(result: DatasetResult) -> Iterator[Block]:
     typical = max(statistics.median(series.step_seconds) for series in known.values())
     highest = min(longest, _CLIPPED_ABOVE * typical)
     for name, series in known.items():
-        yield _series(_LABELS.get(name, name), series, highest)
+        yield _series(_LABELS[name], series, highest)
         if series.why:
             yield Sentence(words.sentence(words.clean(series.why)), quiet=True)
     if any(series.wait_seconds is not None for series in known.values()):
@@ -64,7 +64,6 @@ def _series(label: str, series: StepSeries, highest: float) -> Series:
         marks=series.epoch_ends,
         lines=tuple(lines),
         sentence=f"{text}.",
-        highest=words.seconds(highest),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, PassState, TunedValue
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
@@ -49,7 +49,7 @@ def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
 
 
 def _row(name: str, value: TunedValue, pipeline: Pipeline, places: Places) -> Row:
-    node: Node | None = next((node for node in pipeline if node.id == value.node), None)
+    node = next((node for node in pipeline if node.id == value.node), None)
     most = "no limit" if value.high > 2**53 else words.plain(value.high)  # the runtime's largest number
     return Row(
         (

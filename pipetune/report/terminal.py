@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -26,7 +25,6 @@ from pipetune.report.blocks import (
     Commands,
     Diff,
     Facts,
-    Forest,
     Listing,
     Notice,
     Page,
@@ -35,12 +33,14 @@ from pipetune.report.blocks import (
     Series,
     Table,
 )
-from pipetune.report.console import PLAIN_WIDTH, console_for, unit_text, write
+from pipetune.report.console import PLAIN_WIDTH, console_for, indented, stripped, unit_text, write
 from pipetune.report.next_steps import report_step
 from pipetune.report.page import page
 
-_CLAIMS = {"faster": "bold green", "input-only": "bold green", "slower": "bold red", "failed": "bold red"}
-_CLAIMS["not-input-bound"] = "bold green"
+_CLAIMS = {
+    **dict.fromkeys(("faster", "input-only", "not-input-bound"), "bold green"),
+    **dict.fromkeys(("slower", "failed"), "bold red"),
+}
 _SIGNS = {"yes": ("+", "green"), "no": ("x", "bold red"), "changed": ("~", "yellow"), "unknown": ("?", "yellow")}
 _LINES = {"add": "green", "remove": "red"}
 _MOST_LINES = 14  # of a patch, in the summary
@@ -57,18 +57,14 @@ def summary_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
     """The answer without colour or trailing blanks; only a command may be longer than `width`."""
     stream = io.StringIO()
     print_summary(session, stream=stream, width=width)
-    return _stripped(stream)
+    return stripped(stream.getvalue())
 
 
 def report_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
     """The whole report in the same way."""
     stream = io.StringIO()
     _print(_everything(page(session)), stream, width)
-    return _stripped(stream)
-
-
-def _stripped(stream: io.StringIO) -> str:
-    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+    return stripped(stream.getvalue())
 
 
 def _print(parts: Iterator[RenderableType], stream: TextIO, width: int | None) -> None:
@@ -77,7 +73,7 @@ def _print(parts: Iterator[RenderableType], stream: TextIO, width: int | None) -
         for part in parts:
             console.print(part, soft_wrap=isinstance(part, _Command))
     text = captured.get()
-    write(stream, text if stream.isatty() else "".join(f"{line.rstrip()}\n" for line in text.splitlines()))
+    write(stream, text if stream.isatty() else stripped(text))
 
 
 class _Command(Text):
@@ -114,7 +110,7 @@ def _summary(session: Session) -> Iterator[RenderableType]:
 def _busy(shown: Page) -> Iterator[RenderableType]:
     """Behind the speedup, which is the first number that is shown."""
     if shown.busy:
-        yield _indented(unit_text(shown.busy, "yellow"))
+        yield indented(unit_text(shown.busy, "yellow"))
 
 
 def _first_sentences(shown: Page, id: str) -> Iterator[RenderableType]:
@@ -137,7 +133,7 @@ def _warnings(shown: Page) -> Iterator[RenderableType]:
     for notice in notices[:_MOST_NOTICES]:
         yield from _block(notice)
     if len(notices) > _MOST_NOTICES:
-        yield _indented(Text(f"! {len(notices) - _MOST_NOTICES} more in the report", style="yellow"))
+        yield indented(Text(f"! {len(notices) - _MOST_NOTICES} more in the report", style="yellow"))
 
 
 def _everything(shown: Page) -> Iterator[RenderableType]:
@@ -182,65 +178,59 @@ def _claim(claim: Claim, answer: Section) -> Iterator[RenderableType]:
         line.append(unit_text(f"    ({claim.gain.span}; {claim.gain.basis.partition(',')[0]})", "dim"))
     yield line
     if claim.sentence:
-        yield _indented(unit_text(claim.sentence))
+        yield indented(unit_text(claim.sentence))
 
 
 def _block(block: Block) -> Iterator[RenderableType]:
     match block:
         case Sentence(text=text, quiet=quiet):
-            yield _indented(unit_text(text, "dim" if quiet else ""))
+            yield indented(unit_text(text, "dim" if quiet else ""))
         case Facts(facts=facts):
             for fact in facts:
                 note = f" ({fact.note})" if fact.note else ""
-                yield _indented(unit_text(f"{fact.label}: {fact.text}{note}"))
+                yield indented(unit_text(f"{fact.label}: {fact.text}{note}"))
         case Table():
             yield from _table(block)
         case Bars(bars=bars, sentence=sentence):
             if sentence:
-                yield _indented(unit_text(sentence))
+                yield indented(unit_text(sentence))
             grid = Grid(box=None, padding=(0, 0, 0, 2), pad_edge=False, show_header=False)
             for _ in range(3):
                 grid.add_column(no_wrap=True)
             for bar in bars:
                 length = max(1, round(_BAR * sum(part.share for part in bar.parts)))
                 grid.add_row(bar.label, Text("#" * length, style="bold" if bar.marked else ""), unit_text(bar.text))
-            yield _indented(grid)
+            yield indented(grid)
         case Series(sentence=sentence):
-            yield _indented(unit_text(sentence))
-        case Forest(gain=gain):
-            yield _indented(unit_text(gain.text))
+            yield indented(unit_text(sentence))
         case Checks(answers=answers):
             for state, text, detail in answers:
                 sign, style = _SIGNS[state]
                 line = Text(f"{sign} ", style=style)
                 line.append(unit_text(text, "not bold"))
                 line.append(unit_text(f" ({detail})" if detail else "", "dim"))
-                yield _indented(line)
+                yield indented(line)
         case Commands():
             yield from _commands(block)
         case Notice(message=message, hint=hint):
-            yield _indented(_notice_line(block))
-            yield _indented(unit_text(f"{message} {hint}".strip()), 4)
+            line = Text(f"! {block.code}", style="bold yellow")
+            line.append(f"  {block.place.text}" if block.place else "", style="cyan")
+            yield indented(line)
+            yield indented(unit_text(f"{message} {hint}".strip()), 4)
         case Listing(text=text):
-            yield _indented(Text(text))
+            yield indented(Text(text))
         case Bands(rows=rows, caption=caption):
             for row in rows:
-                yield _indented(unit_text(f"{row.label}: {row.sentence}"))
-            yield _indented(unit_text(caption, "dim"))
+                yield indented(unit_text(f"{row.label}: {row.sentence}"))
+            yield indented(unit_text(caption, "dim"))
         case Claim() | Diff():
             raise TypeError("these are printed where their section is known")
-
-
-def _notice_line(notice: Notice) -> Text:
-    line = Text(f"! {notice.code}", style="bold yellow")
-    line.append(f"  {notice.place.text}" if notice.place else "", style="cyan")
-    return line
 
 
 def _commands(block: Commands) -> Iterator[RenderableType]:
     for one in block.commands:
         yield _Command(f"  {one.label}", style="bold")
-        yield _indented(Text(one.text, style="dim"), 4)
+        yield indented(Text(one.text, style="dim"), 4)
 
 
 def _diff(diff: Diff, most: int = 0) -> Iterator[RenderableType]:
@@ -249,15 +239,15 @@ def _diff(diff: Diff, most: int = 0) -> Iterator[RenderableType]:
     for hunk in diff.hunks:
         if hunk.file != file:
             file = hunk.file
-            yield _indented(Text(file, style="cyan"))
+            yield indented(Text(file, style="cyan"))
         for kind, text in _near(hunk.lines) if most else hunk.lines:
             if most and printed == most:
-                yield _indented(Text(f"... {changes - printed} more lines: pipetune apply --diff", style="dim"))
+                yield indented(Text(f"... {changes - printed} more lines: pipetune apply --diff", style="dim"))
                 return
-            yield _indented(_CodeLine(text, kind))
+            yield indented(_CodeLine(text, kind))
             printed += 1
         if not most:
-            yield from (_indented(unit_text(gain, "green"), 4) for gain in hunk.gains)
+            yield from (indented(unit_text(gain, "green"), 4) for gain in hunk.gains)
 
 
 class _CodeLine:
@@ -299,16 +289,16 @@ def _table(table: Table) -> Iterator[RenderableType]:
     ]
     shown = {one.state for one in table.filters if one.shown}
     rows = [row for row in table.rows if not shown or row.state in shown]
-    yield _indented(unit_text(table.caption, "dim"))
+    yield indented(unit_text(table.caption, "dim"))
     if table.columns[-1].title == "Why":  # sentences do not fit into a column
         for row in rows or table.rows:
-            yield _indented(Text("  ").join(_cell(row.cells[index]) for index in kept[:-1] if _cell(row.cells[index])))
-            yield _indented(unit_text(row.cells[-1].text, "dim"), 4)
+            yield indented(Text("  ").join(_cell(row.cells[index]) for index in kept[:-1] if _cell(row.cells[index])))
+            yield indented(unit_text(row.cells[-1].text, "dim"), 4)
     else:
-        yield _indented(_grid(table, kept))
+        yield indented(_grid(table, kept))
     if rows and len(rows) < len(table.rows):
         others = ", ".join(f"{one.state} ({one.count})" for one in table.filters if not one.shown)
-        yield _indented(unit_text(f"Others: {others}.", "dim"))
+        yield indented(unit_text(f"Others: {others}.", "dim"))
 
 
 def _grid(table: Table, kept: list[int]) -> Grid:
@@ -329,14 +319,6 @@ def _cell(cell: Cell) -> Text:
         return Text("-" if cell.why else "")
     text = unit_text(cell.text, "bold" if cell.strong else "")
     if cell.place:
-        text.append(f"{' ' if cell.text else ''}{_short(cell.place.text)}", style="cyan")
+        short = cell.place.text.rpartition("/")[2]  # without folders, so that file and line are never cut
+        text.append(f"{' ' if cell.text else ''}{short}", style="cyan")
     return text
-
-
-def _short(place: str) -> str:
-    """A place in a table: the file without its folders, so that file and line are never cut."""
-    return place.rpartition("/")[2]
-
-
-def _indented(content: RenderableType, by: int = 2) -> Padding:
-    return Padding(content, (0, 0, 0, by))

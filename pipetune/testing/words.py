@@ -132,13 +132,13 @@ class _ParsedStage:
     padding: PaddingShares | None = None
 
 
-def pipeline(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> Pipeline:
+def pipeline(text: str, *, options: Mapping[str, Value] | None = None) -> Pipeline:
     """Returns the pipeline that `text` describes.
 
     Raises:
         ValueError: a word is unknown.
     """
-    return parse(text, options=options, name=name).pipeline
+    return parse(text, options=options).pipeline
 
 
 def profile(text: str) -> Profile:
@@ -146,7 +146,7 @@ def profile(text: str) -> Profile:
     return parse(text).profile
 
 
-def parse(text: str, *, options: Mapping[str, Value] | None = None, name: str = "dataset") -> DescribedPipeline:
+def parse(text: str, *, options: Mapping[str, Value] | None = None) -> DescribedPipeline:
     """Returns both the pipeline and the profile of `text`."""
     nodes: list[Node] = []
     stages: dict[str, _ParsedStage] = {}
@@ -168,7 +168,7 @@ def parse(text: str, *, options: Mapping[str, Value] | None = None, name: str = 
                 inputs, last = (node.id,), node.id
         if branch:
             branches[branch] = last
-    built = Pipeline(tuple(nodes), name=name, options=dict(options or {}))
+    built = Pipeline(tuple(nodes), name="dataset", options=dict(options or {}))
     return DescribedPipeline(built, _profile(built, stages))
 
 

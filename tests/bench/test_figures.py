@@ -1,4 +1,4 @@
-"""The figures: found by scanning, of one form, resumable, and a failing one spoils no other."""
+"""The figures: of one form, resumable, and a failing one spoils no other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from types import SimpleNamespace
 import pytest
 
 from pipetune.bench import __main__ as bench
-from pipetune.bench.finding import find_figure
+from pipetune.bench.__main__ import figure_module
 from pipetune.bench.keeping import Kept
 from pipetune.core.accuracy import FIGURES, Claim
 from pipetune.core.messages import (
     FigureMeasured,
     Job,
     LogLine,
-    Message,
     Mode,
     SessionSaved,
     WorkerFinished,
@@ -30,20 +29,15 @@ from pipetune.core.messages import (
 )
 from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
+from tests.bench.jobs import messages_of
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_the_documented_form(name: str) -> None:
-    module = find_figure(name)
-    if module is None:
-        return  # nothing measures it yet
+    module = figure_module(name)
     wanted = {"quick", "seed", "say"} | ({"kept"} if getattr(module, "RESUMES", False) else set())
     assert set(inspect.signature(module.measure).parameters) == wanted
     assert list(inspect.signature(module.claims).parameters)[1:] == ["quick"]
-
-
-def test_what_figures_share_is_none() -> None:
-    assert find_figure("keeping") is None and find_figure("nothing") is None
 
 
 @dataclass(frozen=True)
@@ -60,20 +54,6 @@ def measure(*, quick: bool, seed: int, say: object, kept: Kept) -> Invented:
     return Invented(Interval(0.01, 0.0, 0.02, 4))
 
 
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: dict[str, object]) -> tuple[list[Message], int]:
-    """What the process says that measures these figures, in this process and without TensorFlow."""
-    read_end, write_end = os.pipe()
-    job = Job(Mode.BENCH, write_end, Settings(quick=True, seed=7), arguments=tuple(figures), out=str(tmp_path))
-    write_job(job, tmp_path / "job.json")
-    monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "job.json")])
-    monkeypatch.setattr(bench, "_send_machine", lambda writer: None)
-    monkeypatch.setattr(bench, "find_figure", figures.get)
-    code = bench.main()
-    os.close(write_end)
-    with open(read_end, "rb") as stream:
-        return [from_line(line) for line in stream], code
-
-
 def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,13 +63,15 @@ def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
     claims = lambda found, *, quick: [Claim("images", f"{found.images.median:.0%}")]  # noqa: E731
     figures: dict[str, object] = {
         "attribution": SimpleNamespace(measure=fail, claims=claims),
-        "bottleneck": None,
         "overhead": SimpleNamespace(measure=measure, claims=claims, RESUMES=True),
     }
-    messages, code = told(tmp_path, monkeypatch, figures)
+    monkeypatch.setattr(bench, "_send_machine", lambda writer: None)
+    monkeypatch.setattr(bench, "figure_module", figures.__getitem__)
+    settings = Settings(quick=True, seed=7)
+    messages, code = messages_of(bench.main, tmp_path, monkeypatch, settings=settings, arguments=tuple(figures))
     assert code == 1 and messages[-1] == WorkerFinished(1)
-    failed, absent = [message.text for message in messages if isinstance(message, LogLine)]
-    assert "no windows" in failed and "bottleneck: nothing measures it yet" in absent
+    (failed,) = [message.text for message in messages if isinstance(message, LogLine)]
+    assert "no windows" in failed
     (sent,) = [message for message in messages if isinstance(message, FigureMeasured)]
     assert sent.name == "overhead"
     assert set(sent.figure.values) == {"images"}

@@ -7,8 +7,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.bench import hooked, loops
-from pipetune.bench.overhead import Overhead, claims
+from pipetune.bench import loops
+from pipetune.bench.overhead import Overhead, claims, cost
 from pipetune.core.results import Interval
 
 
@@ -18,7 +18,7 @@ def test_the_loops_train(make: object) -> None:
     loop = make()
     losses = [float(loop.step(*element)) for element in loop.dataset.take(2)]
     assert all(loss > 0 for loss in losses)
-    assert hooked.cost(loop, steps=3, hooked=True, warmup=2).steps == 3
+    assert cost(loop, steps=3, hooked=True, warmup=2).steps == 3
     assert type(iter(loop.dataset)).__name__ == "OwnedIterator"
 
 

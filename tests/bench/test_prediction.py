@@ -10,7 +10,6 @@ pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench import prediction
-from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan
 from pipetune.model.throughput import predict_rate
 from pipetune.search.composing import Composer
@@ -80,8 +79,3 @@ def test_ten_plans_at_most_and_none_that_must_not_stand_together() -> None:
     assert len(plans) == prediction.MOST_PLANS
     few = prediction.tried_plans(candidates[:4], baselines, composer)
     assert [len(plan.rewrites) for plan in few] == [0, 0, 0, 1, 1, 1, 1, 3]
-
-
-def test_a_case_goes_into_a_file_and_back() -> None:
-    one = case({"written": 400.0, "cached": 800.0})
-    assert decode(prediction.Case, encode(one)) == one

@@ -31,7 +31,7 @@ def runner(*walls: int, gain: float = 1.0) -> ReplayRunner:
     )
 
 
-@pytest.mark.parametrize("seconds", [0.15, 0.3, 0.6, 1.2])
+@pytest.mark.parametrize("seconds", [0.15, 1.2])
 def test_an_input_window_is_as_long_as_asked_and_costs_what_it_took(seconds: float) -> None:
     made = runner(1000)
     before = made.clock.now()
@@ -87,7 +87,3 @@ def test_the_recording_of_the_package_holds_real_noise(unit: str, condition: str
         assert spread > calm
         assert max(slowness) > 1.2  # spikes
         assert lag_one(slowness) is not None
-
-
-def test_the_recording_is_small() -> None:
-    assert recorded.FILE.stat().st_size < 150_000

@@ -114,22 +114,6 @@ print(patch.diff if patch else "")
 print([(node.op, node.shared) for node in pipeline])
 """
 
-PROFILE = """
-import pipetune
-print(repr(pipetune.profile(train, budget=2)))
-"""
-
-QUIETLY = "pipetune.profile(train, budget=2, progress=False);"
-
-
-@pytest.fixture(scope="module")
-def fit(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
-    """A notebook with a cell that calls `fit`; the cell that builds its data is run twice."""
-    folder = tmp_path_factory.mktemp("fit")
-    cells = (LOAD, BUILD, BUILD, MODEL, FIT, UNCHANGED, NORMALLY, ITERATIONS, DIFF, PROFILE, QUIETLY)
-    return run_notebook(folder, *cells)
-
-
 def test_fit_cell_stops_at_its_first_step_and_shows_the_report(fit: list[Cell]) -> None:
     cell = fit[4]
     assert cell.raised == "" and cell.number == 5
@@ -164,12 +148,6 @@ def test_plan_is_written_into_the_text_of_the_cell(fit: list[Cell]) -> None:
     assert fit[8].printed.startswith("--- In [3]\n+++ In [3]\n@@ -12,4 +12,4 @@\n")
     assert "-train = train.batch(4)\n+train = train.batch(4).prefetch(2)\n" in fit[8].printed
     assert "[('range', 1), ('map', 1), ('batch', 1)]" in fit[8].printed, "of the last run of the cell alone"
-
-
-def test_profile_shows_progress_unless_told_otherwise(fit: list[Cell]) -> None:
-    assert fit[9].raised == fit[10].raised == ""
-    assert "measuring the input alone" in fit[9].errors and len(fit[9].plain) == 0
-    assert fit[10].errors == ""
 
 
 LOOP = """
@@ -217,57 +195,72 @@ next(iter(train))
 """
 
 
+FIT_CELLS = (LOAD, BUILD, BUILD, MODEL, FIT, UNCHANGED, NORMALLY, ITERATIONS, DIFF)
+"""A cell that calls `fit`; the cell that builds its data is run twice."""
+
+LOOP_CELLS = (
+    "%unload_ext pipetune", "%%pipetune\n1", BUILD, DIFF, MODEL, LOOP, LOAD, f"%%pipetune --budget 6{TRAIN}", STATE,
+    TRAIN, "print(steps, len(losses))", ERROR, "print(reached)", ARRAYS, "%%pipetune --budget much\n1",
+    "%%pipetune --allow reorders\n1", "%%pipetune 2nd\n1",
+)  # fmt: skip
+"""A loop, whose data is built while the extension is taken out; and what goes wrong."""
+
+
 @pytest.fixture(scope="module")
-def loop(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
-    """A notebook with an own loop, whose data is built before the extension is loaded; and with what goes wrong."""
-    folder = tmp_path_factory.mktemp("loop")
-    train = f"%%pipetune --budget 6{TRAIN}"
-    wrong = ("%%pipetune --budget much\n1", "%%pipetune --allow reorders\n1", "%%pipetune 2nd\n1")
-    return run_notebook(
-        folder, BUILD, MODEL, LOOP, LOAD, train, STATE, TRAIN, "print(steps, len(losses))", ERROR, "print(reached)",
-        ARRAYS, *wrong, "%unload_ext pipetune", "%%pipetune\n1", BUILD, DIFF,
-    )  # fmt: skip
+def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
+    """All cells in one notebook: a kernel takes long to start."""
+    return run_notebook(tmp_path_factory.mktemp("notebook"), *FIT_CELLS, *LOOP_CELLS)
+
+
+@pytest.fixture
+def fit(cells: list[Cell]) -> list[Cell]:
+    return cells[: len(FIT_CELLS)]
+
+
+@pytest.fixture
+def loop(cells: list[Cell]) -> list[Cell]:
+    return cells[len(FIT_CELLS) :]
 
 
 def test_own_loop_is_measured_and_leaves_nothing_behind(loop: list[Cell]) -> None:
-    assert loop[4].raised == "" and len(loop[4].html) == 1
-    assert "a Python loop over train, In [5], line 3." in loop[4].printed
-    assert "step 1\n" in loop[4].printed and "step 40\n" not in loop[4].printed, "measured steps print nothing"
-    state, hooks, outcome = loop[5].printed.splitlines()
+    assert loop[7].raised == "" and len(loop[7].html) == 1
+    assert "a Python loop over train, In [17], line 3." in loop[7].printed
+    assert "step 1\n" in loop[7].printed and "step 40\n" not in loop[7].printed, "measured steps print nothing"
+    state, hooks, outcome = loop[8].printed.splitlines()
     assert state == "True [] 0 0 False False"
     assert hooks == "[] tensorflow.python.data.ops.dataset_ops keras.src.backend.tensorflow.trainer"
     assert outcome == "True OutStream"
 
 
 def test_loop_trains_afterwards(loop: list[Cell]) -> None:
-    assert loop[6].raised == "" and loop[7].printed.split() == ["40", "40"]
+    assert loop[9].raised == "" and loop[10].printed.split() == ["40", "40"]
 
 
 def test_cells_that_ran_before_the_extension_have_no_places_and_it_says_what_to_do(loop: list[Cell]) -> None:
-    assert "Run those that have run already again" in loop[3].printed
-    assert "No places in your code are known" in loop[4].printed and "pipetune.record()" in loop[4].printed
+    assert "Run those that have run already again" in loop[6].printed
+    assert "No places in your code are known" in loop[7].printed and "pipetune.record()" in loop[7].printed
 
 
 def test_error_of_the_cell_is_shown_as_its_own(loop: list[Cell]) -> None:
-    cell = loop[8]
+    cell = loop[11]
     assert cell.raised == "ValueError" and "of the cell" in cell.traceback
-    assert re.search(r"In\s?\[9\], line 3", cell.traceback) and "pipetune/notebook" not in cell.traceback
-    assert cell.html == [] and loop[9].printed.strip() == "1"
+    assert re.search(r"In\s?\[21\], line 3", cell.traceback) and "pipetune/notebook" not in cell.traceback
+    assert cell.html == [] and loop[12].printed.strip() == "1"
 
 
 def test_cell_without_a_dataset_runs_to_its_end_and_says_so(loop: list[Cell]) -> None:
-    cell = loop[10]
+    cell = loop[13]
     assert cell.raised == "" and cell.html == []
     assert "ran to its end and trained on no tf.data.Dataset: Model.fit was given ndarray" in cell.printed
-    assert "only one element of train (In [11], line 3)" in cell.printed
+    assert "only one element of train (In [23], line 3)" in cell.printed
 
 
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (11, "argument --budget: invalid float value: 'much'"),
-        (12, "'reorders' is not one of statistical, reorder"),
-        (13, "'2nd' is not a name"),
+        (14, "argument --budget: invalid float value: 'much'"),
+        (15, "'reorders' is not one of statistical, reorder"),
+        (16, "'2nd' is not a name"),
     ],
 )
 def test_wrong_arguments_are_said_in_a_line(loop: list[Cell], index: int, message: str) -> None:
@@ -275,8 +268,8 @@ def test_wrong_arguments_are_said_in_a_line(loop: list[Cell], index: int, messag
 
 
 def test_extension_can_be_taken_out(loop: list[Cell]) -> None:
-    assert "Cell magic `%%pipetune` not found" in loop[15].errors
-    assert loop[17].printed.splitlines()[0] == "", "calls are no longer recorded"
+    assert "Cell magic `%%pipetune` not found" in loop[1].errors
+    assert loop[3].printed.splitlines()[0] == "", "calls are no longer recorded"
 
 
 @pytest.fixture(scope="module", autouse=True)

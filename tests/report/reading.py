@@ -1,9 +1,11 @@
-"""Reading a page in tests: its sections, its blocks and their texts."""
+"""Sessions changed in a word, and reading a page of them: its sections, its blocks and their texts."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from pipetune.core.session import Session
 from pipetune.report.blocks import Block, Claim, Page, Row, Section, Table
@@ -11,6 +13,21 @@ from pipetune.report.page import page
 from pipetune.report.terminal import report_text
 
 B = TypeVar("B")
+
+
+class Terminal(io.StringIO):
+    """A stream that says of itself that it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def with_main(session: Session, **changes: Any) -> Session:
+    """The session, its first dataset changed."""
+    first, *others = session.datasets
+    return replace(session, datasets=(replace(first, **changes), *others))
 
 
 def sections(shown: Page | Section) -> Iterator[Section]:

@@ -7,9 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetune.report.blocks import missing_or, ratio_axis
-from pipetune.report.values import Figure, figure
-from pipetune.report.words import ratio as ratio_words
+from pipetune.report.blocks import ratio_axis
+from pipetune.report.values import Figure
 
 
 def ratio(low: float, middle: float, high: float) -> Figure:
@@ -29,8 +28,3 @@ def test_ratio_axis_holds_every_interval_and_one():
 def test_tick_labels_do_not_touch(low, high):
     places = [place for place, _ in ratio_axis([ratio(low, 1.0, high)]).ticks]
     assert all(after - before >= 0.14 for before, after in pairwise(places))
-
-
-def test_a_missing_figure_keeps_its_reason():
-    assert missing_or(Figure(why="nobody looked")).why == "nobody looked"
-    assert missing_or(figure(1.5, ratio_words)).text == "1.50x"

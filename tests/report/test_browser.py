@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -89,10 +88,9 @@ def test_no_page_overflows_complains_or_fetches(visit, name, width):
 
 def test_tables_show_all_their_columns_on_a_usual_screen(visit):
     hidden = "Array.from(document.querySelectorAll('.scroll')).map(one => one.scrollWidth - one.clientWidth)"
-    for name in ("distributed", "photos", "nothing", "likely"):
-        for width in (1024, 1440):
-            found = visit(name, width).page.evaluate(hidden)
-            assert found and max(found) <= 1, (name, width)  # a pixel of rounding
+    for name in ("distributed", "likely"):
+        found = visit(name, 1024).page.evaluate(hidden)
+        assert found and max(found) <= 1, name  # a pixel of rounding
 
 
 def test_phone_shows_each_operator_with_its_time_and_each_change_whole(visit):
@@ -102,10 +100,12 @@ def test_phone_shows_each_operator_with_its_time_and_each_change_whole(visit):
     assert page.locator("#why tbody tr:visible").count() == 7
     number = page.locator("#why tbody tr").first.locator("td.number").first
     assert number.is_visible() and page.locator("#tried tbody tr:visible td:last-child").first.is_visible()
+    rights = "Array.from(document.querySelectorAll('.table figcaption')).map(one => one.getBoundingClientRect().right)"
+    assert max(page.evaluate(rights)) <= 390
 
 
-@pytest.mark.parametrize("width", [390, 1024, 1440])
-@pytest.mark.parametrize("name", ["photos", "undetermined", "nothing", "likely", "interrupted"])
+@pytest.mark.parametrize("width", [390, 1024])
+@pytest.mark.parametrize("name", ["nothing", "interrupted"])  # the longest words
 def test_no_word_of_the_headline_is_broken(visit, name, width):
     broken = """() => {
         const node = document.querySelector("h1 .big").firstChild, text = node.textContent;
@@ -117,11 +117,6 @@ def test_no_word_of_the_headline_is_broken(visit, name, width):
         });
     }"""
     assert visit(name, width).page.evaluate(broken) == []
-
-
-def test_captions_of_wide_tables_are_whole_on_a_phone(visit):
-    rights = "Array.from(document.querySelectorAll('.table figcaption')).map(one => one.getBoundingClientRect().right)"
-    assert max(visit("photos", 390).page.evaluate(rights)) <= 390
 
 
 @pytest.mark.parametrize("name", ["photos", "likely"])
@@ -151,14 +146,6 @@ def test_an_injected_handler_would_be_stopped_by_the_policy(visit):
     )
     visited.page.wait_for_timeout(200)
     assert not [said for said in visited.said if said.startswith("dialog")]
-
-
-def test_headings_are_in_order_as_rendered(visit):
-    levels = visit("distributed").page.evaluate(
-        "Array.from(document.querySelectorAll('h1,h2,h3,h4,h5,h6')).map(one => Number(one.tagName[1]))"
-    )
-    assert levels[0] == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_the_scheme_follows_the_system_and_the_button(visit):
@@ -212,13 +199,6 @@ def test_an_operator_opens_from_the_keyboard(visit):
     assert page.locator("#why .more[aria-expanded=true]").count() == 1
 
 
-def test_details_open_from_the_keyboard(visit):
-    page = visit("photos").page
-    page.focus("summary")
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.querySelector('details').open")
-
-
 def test_the_patch_can_be_copied(visit):
     page = visit("photos").page
     page.click("[data-copy=patch-text]")
@@ -226,14 +206,10 @@ def test_the_patch_can_be_copied(visit):
     assert page.text_content("#patch-text") == samples.DIFF
 
 
-def test_four_printed_pages_at_most(visit, tmp_path):
-    page = visit("distributed").page
+def test_four_printed_pages_at_most_hold_their_tables(visit, tmp_path):
+    page = visit("distributed", 794).page  # A4 at 96 dots per inch
     page.pdf(path=tmp_path / "report.pdf", format="A4")
     assert (tmp_path / "report.pdf").read_bytes().count(b"/Type /Page\n") <= 4
-
-
-def test_a_printed_page_holds_its_tables(visit):
-    page = visit("distributed", 794).page  # A4 at 96 dots per inch
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 794
     rights = "Array.from(document.querySelectorAll('table')).map(one => one.getBoundingClientRect().right)"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core import codec
 from pipetune.core.redaction import redact
 from pipetune.core.results import Interval
 from pipetune.core.session import Session
@@ -15,7 +14,7 @@ from pipetune.report.blocks import Bars, Facts, Sentence
 from pipetune.report.html import html
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids
+from tests.report.reading import blocks, ids, with_main
 
 MB = 1_000_000.0
 
@@ -49,11 +48,7 @@ USE = FileUse(
 
 
 def session(use: FileUse | None) -> Session:
-    made = samples.photos()
-    first, *others = made.datasets
-    assert first.profile is not None
-    profile = replace(first.profile, files=use)
-    return replace(made, datasets=(replace(first, profile=profile), *others))
+    return with_main(samples.photos(), profile=replace(samples.photo_profile(), files=use))
 
 
 def said_of(**changes: object) -> list[str]:
@@ -139,9 +134,3 @@ def test_where_the_curves_bend() -> None:
 def test_a_confidential_session_keeps_the_folder_back() -> None:
     hidden = redact(session(USE))
     assert "/home/ada" not in html(hidden) and "in withheld" in html(hidden)
-
-
-def test_the_value_comes_back_from_a_file() -> None:
-    assert codec.decode(FileUse, codec.encode(USE)) == USE
-    assert USE.storage_bytes_per_second == 400 * MB
-    assert FileUse().storage_bytes_per_second is None

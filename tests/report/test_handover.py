@@ -1,20 +1,28 @@
-"""How a strategy takes a dataset to its replicas: one plain sentence, the same everywhere."""
+"""How a strategy takes a dataset to its replicas, and how far its workers' inputs are apart, in plain sentences."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pipetune.core.distribution import COORDINATOR, DATASET, FIT, FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
+from pipetune.core.distribution import (
+    COORDINATOR,
+    DATASET,
+    FIT,
+    FUNCTION,
+    PIPELINE_PER_PROCESS,
+    InputDistribution,
+    InputSkew,
+    WorkerInput,
+)
 from pipetune.core.pipeline import SERVICE, Node, Pipeline
-from pipetune.core.session import Session
 from pipetune.core.summary import summary
-from pipetune.report.handover import between, handover, step_note
-from pipetune.report.html import html
-from pipetune.report.markdown import markdown
+from pipetune.report.handover import between, handover, skew, step_note
 from pipetune.report.terminal import summary_text
 from tests.core.sessions import session
+from tests.report.reading import with_main
 
 MIRRORED = InputDistribution("MirroredStrategy", 2, DATASET, batch=64, shares=(32, 32), prefetched=2)
 
@@ -96,25 +104,16 @@ def test_what_a_step_is(found: InputDistribution | None, said: str) -> None:
     assert (said in step_note(found)) and bool(said) is bool(step_note(found))
 
 
-def under_mirrored() -> Session:
-    made = session()
-    return replace(made, datasets=(replace(made.datasets[0], handover=MIRRORED), *made.datasets[1:]))
-
-
-def test_everyone_says_it() -> None:
-    said = handover(MIRRORED)
-    made = under_mirrored()
-    assert said in " ".join(summary_text(made).split())
-    assert "each global batch of 64 is divided into 32" in markdown(made).replace("\\", "")
-    assert "each global batch of 64 is divided into 32" in html(made).replace("\N{NO-BREAK SPACE}", " ")
+def test_the_terminal_and_the_data_have_it() -> None:
+    made = with_main(session(), handover=MIRRORED)
+    assert handover(MIRRORED) in " ".join(summary_text(made).split())
     assert summary(made)["datasets"][0]["handover"]["shares"] == [32, 32]  # type: ignore[index, call-overload]
 
 
 def test_a_step_of_several_elements_is_explained_where_steps_are_first_named() -> None:
-    made = under_mirrored()
-    assert "A step here" not in summary_text(made)
-    function = replace(made.datasets[0], handover=InputDistribution("MirroredStrategy", 2, FUNCTION, batch=32))
-    text = " ".join(summary_text(replace(made, datasets=(function,))).split())
+    assert "A step here" not in summary_text(with_main(session(), handover=MIRRORED))
+    function = InputDistribution("MirroredStrategy", 2, FUNCTION, batch=32)
+    text = " ".join(summary_text(with_main(session(), handover=function)).split())
     note = "A step here is one element, for one replica: a training step takes 2 of them at a time."
     assert text.index(note) < text.index("Training waits for data")
 
@@ -125,3 +124,69 @@ def test_a_service_is_told_before_the_strategy() -> None:
     assert between(replace(made, pipeline=Pipeline(nodes[1:]))) == ""
     said = between(replace(made, pipeline=Pipeline(nodes), handover=MIRRORED))
     assert said.startswith("The tf.data service delivers it") and said.endswith(handover(MIRRORED))
+
+
+# -- how far the inputs of several workers are apart
+
+EVEN = WorkerInput(0, (0.010, 0.011, 0.012), 0.05)
+LATE = WorkerInput(1, (0.022, 0.020, 0.021), 0.08)
+NEAR = WorkerInput(1, (0.011, 0.013, 0.012), 0.05)
+THIRD = WorkerInput(2, (0.012, 0.010, 0.011))
+LOST = WorkerInput(2, why="the dataset is empty")
+
+
+def test_of_one_worker_nothing_is_said() -> None:
+    assert skew(None) == ""
+    assert "skew" not in summary_text(session())
+    assert summary(session())["datasets"][0]["skew"] is None  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize("inputs", [(), (EVEN,), (EVEN, LOST)])
+def test_one_input_has_no_skew(inputs: tuple[WorkerInput, ...]) -> None:
+    found = InputSkew(inputs)
+    assert (found.ratio, found.slowest, found.first_batch_spread_seconds, found.is_certain) == (None, None, None, False)
+
+
+@pytest.mark.mission("E2.skew")
+def test_the_slowest_is_compared_with_the_median() -> None:
+    two, three = InputSkew((EVEN, LATE)), InputSkew((EVEN, LATE, THIRD))
+    assert (two.ratio, three.ratio) == (pytest.approx(21 / 16), pytest.approx(21 / 11))
+    assert two.slowest is three.slowest is LATE
+    assert three.first_batch_spread_seconds == pytest.approx(0.03), "of those that were seen"
+
+
+@pytest.mark.parametrize(("inputs", "certain"), [((EVEN, LATE), True), ((EVEN, NEAR), False), ((EVEN, THIRD), False)])
+def test_it_is_certain_where_no_round_says_otherwise(inputs: tuple[WorkerInput, ...], certain: bool) -> None:
+    assert InputSkew(inputs).is_certain is certain
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (
+            (EVEN, LATE),
+            "Input skew: each alone, the inputs of 2 workers take 11.0 ms to 21.0 ms a step, worker 1 1.31x the "
+            "median, and every step waits for it; the last worker's first batch comes 30.0 ms after the first's.",
+        ),
+        (
+            (EVEN, replace(NEAR, first_seconds=None)),
+            "Input skew: each alone, the inputs of 2 workers take 11.0 ms to 12.0 ms a step, no further apart than "
+            "the rounds of one worker.",
+        ),
+        ((EVEN, LOST), "The input of worker 2 was not measured: The dataset is empty."),
+    ],
+)
+@pytest.mark.mission("E2.skew")
+def test_what_is_said_of_skew(inputs: tuple[WorkerInput, ...], said: str) -> None:
+    assert skew(InputSkew(inputs)) == said
+
+
+def test_the_terminal_says_it_and_the_data_have_it() -> None:
+    found = InputSkew((EVEN, LATE, LOST))
+    made = with_main(session(), skew=found)
+    assert skew(found) in " ".join(summary_text(made).split())
+    kept: Any = summary(made)["datasets"][0]["skew"]  # type: ignore[index, call-overload]
+    assert (kept["slowest"], kept["certain"], kept["ratio"]) == (1, True, pytest.approx(21 / 16))
+    assert kept["first_batch_ms"] == pytest.approx(30)
+    assert [one["ms_per_step"] for one in kept["inputs"]] == [pytest.approx(11), pytest.approx(21), None]
+    assert kept["inputs"][2]["why"] == LOST.why

@@ -8,15 +8,13 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.command import Command
-from pipetune.core.distribution import ModuleCheck
 from pipetune.core.edits import Consent, Insert
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.profile import Diagnosis, Verdict
+from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
 from pipetune.core.results import Interval, Outcome
 from pipetune.core.session import (
     DatasetResult,
-    DistributedResult,
     PatchResult,
     Rejection,
     RejectionReason,
@@ -27,7 +25,7 @@ from pipetune.report.blocks import Checks, Commands, Diff, Facts, Sentence
 from pipetune.report.page import page
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import blocks, claim, ids, section, table, texts, told
+from tests.report.reading import blocks, claim, ids, section, table, texts, told, with_main
 
 
 def with_speedup(speedup: Interval | None, **more: object) -> Session:
@@ -83,15 +81,8 @@ def test_where_the_input_is_fine_only_the_answer_is_open():
 def test_where_the_input_is_fine_no_operator_is_blamed():
     session = samples.busy()
     diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence="map (a.py:3) is slow.")
-    session = replace(session, datasets=(replace(session.datasets[0], diagnosis=diagnosis), *session.datasets[1:]))
+    session = with_main(session, diagnosis=diagnosis)
     assert "map (a.py:3) is slow" not in summary_text(session)
-
-
-def test_a_dataset_that_was_not_consumed_before_training_has_no_count():
-    session = samples.photos()
-    datasets = tuple(replace(one, consumed_elements=0) for one in session.datasets)
-    cell = table(replace(session, datasets=datasets), "datasets").rows[0].cells[3]
-    assert (cell.text, cell.why) == ("", "nothing was consumed")
 
 
 def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
@@ -138,22 +129,10 @@ def test_a_confirmed_speedup_survives_an_interruption():
     assert any("interrupted" in one for one in sentences(session))
 
 
-def test_nothing_to_gain_says_how_much_there_was_to_gain():
-    sentence = claim(samples.nothing()).sentence
-    assert "3 trials" in sentence
-    assert "at most 28 % of a step" in sentence
-
-
 def test_profile_without_trials_recommends_nothing():
     session = replace(samples.nothing(), trials=())
     assert (claim(session).kind, claim(session).big) == ("profiled", "Input-bound")
     assert "nothing is recommended" in sentences(session)[0]
-
-
-def test_a_verdict_without_trials_is_said_in_words():
-    session = samples.busy()
-    result = replace(session.datasets[0], diagnosis=Diagnosis(Verdict.BALANCED, ""))
-    assert claim(replace(session, datasets=(result,))).sentence == "The input costs training a little."
 
 
 def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
@@ -165,16 +144,6 @@ def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
     assert [command.split()[1] for command in commands(session)] == ["analyze", "analyze"]
     claims = [line for line in summary_text(session).splitlines() if re.search(r"1\.[1-9]\d*x|as fast", line)]
     assert [line.strip() for line in claims if "0.54" not in line] == []
-
-
-def test_a_candidate_is_shown_as_unproven():
-    session = samples.likely()
-    assert claim(session).note == "not proven"
-    assert "The chance of a gain above 3 % is 92 %." in claim(session).sentence
-    assert "This change is not proven. It is applied only with --unproven." in sentences(session)
-    assert len(blocks(session, Diff)) == 1
-    assert commands(session)[0] == "pipetune apply --unproven reports/train"
-    assert "pipetune analyze --resume reports/train" in commands(session)
 
 
 @pytest.mark.parametrize(
@@ -189,15 +158,6 @@ def test_a_candidate_that_windows_do_not_show_is_the_word_of_the_cost_model(pair
     assert "or may not" not in answer.sentence and "The chance of" not in answer.sentence
 
 
-def test_the_patch_has_its_gains_beside_its_hunks():
-    (shown,) = blocks(samples.photos(), Diff)
-    (hunk,) = shown.hunks
-    assert hunk.file == "photo_input.py"
-    assert [kind for kind, _ in hunk.lines].count("add") == 2
-    assert hunk.gains == ("parallel-map 1.26x (1.22 to 1.31)", "prefetch 1.08x (1.05 to 1.11)")
-    assert shown.text == samples.DIFF
-
-
 def test_a_gain_stands_at_the_hunk_of_its_call():
     session = samples.photos()
     diff = samples.DIFF.replace(
@@ -208,26 +168,10 @@ def test_a_gain_stands_at_the_hunk_of_its_call():
     assert [gain.split()[0] for gain in second.gains] == ["prefetch"]
 
 
-def test_whether_it_is_safe_is_answered():
-    (found,) = blocks(samples.photos(), Checks, "answer")
-    assert [(state, text) for state, text, _ in found.answers] == [
-        ("yes", "same elements; random draws come from the same distribution"),
-        ("changed", "order or draws now differ from run to run"),
-        ("yes", "memory 398 MiB to 446 MiB"),
-        ("yes", "the patched script was run"),
-    ]
-    assert found.answers[0][2] == "384 batches over 3 epochs compared"
-    hostile = samples.hostile()
-    patch = replace(hostile.patch, verified=None)
-    (broken,) = blocks(replace(hostile, patch=patch), Checks, "answer")
-    assert broken.answers[0][:2] == ("no", "the data differs")
-    assert ("unknown", "the patched script was not run", "") in broken.answers
-
-
-def test_nothing_to_change_has_no_patch():
-    assert "No patch: no rewrite is faster, there is nothing to change." in sentences(samples.nothing())
-    undecided = "No patch: the time was over before it was decided whether a rewrite is faster."
-    assert undecided in sentences(samples.undetermined())
+def test_a_patch_that_was_not_run_says_so():
+    session = samples.photos()
+    (found,) = blocks(replace(session, patch=replace(session.patch, verified=None)), Checks, "answer")
+    assert found.answers[-1] == ("unknown", "the patched script was not run", "")
 
 
 def test_the_time_is_blamed_only_where_it_was_the_reason():
@@ -239,7 +183,7 @@ def test_the_time_is_blamed_only_where_it_was_the_reason():
     assert claim(decided).sentence.startswith("1 trial, and none is proven faster")
     assert not [command for command in commands(decided) if "--budget" in command]
     open_one = Rejection("cache", "n2", "the time was up before it was tried", reason=RejectionReason.NO_TIME)
-    left = replace(session, trials=rejected, datasets=(replace(session.datasets[0], rejected=(open_one,)),))
+    left = with_main(replace(session, trials=rejected), rejected=(open_one,))
     assert claim(left).sentence.startswith("The time ended with 1 rewrite untried.")
     assert any("--budget" in command for command in commands(left))
     assert not any("there is nothing to change" in one for one in sentences(left))
@@ -254,47 +198,13 @@ def test_a_plan_that_cannot_be_written_says_why():
 
 
 def test_validation_hints_that_the_patch_takes_up_are_not_given():
-    findings = [block for block in section(samples.photos(), "warnings").blocks]
-    assert findings[0].code == "validation-leak" and findings[0].place.text == "train.py:40"
-
-
-def test_distributed_coverage():
-    rows = table(samples.distributed(), "distributed").rows
-    assert sentences(samples.distributed(), "distributed")[0].startswith(
-        "Every element once per epoch with 2, 3 and 4 workers"
-    )
-    assert [texts(row)[4] for row in rows] == ["yes", "no", "yes"]
-    assert [texts(row)[-1] for row in rows] == ["yes", "yes", "yes"]
-    broken = samples.hostile()
-    assert texts(table(broken, "distributed").rows[0])[2] == "1"
-    assert sentences(broken, "distributed")[0].startswith("Not every element")
-
-
-def test_a_distributed_form_that_was_not_written_says_why_first():
-    refused = DistributedResult("tpu", "", "", notes=("map at train.py:9 runs Python code.", "Say it otherwise."))
-    found = sentences(replace(samples.photos(), distributed=refused), "distributed")
-    assert found == ["Not written. Map at train.py:9 runs Python code.", "Say it otherwise."]
-
-
-def test_a_distributed_form_of_which_each_worker_reads_everything():
-    checks = (ModuleCheck(2, "everything", elements=24, missing=0, duplicated=0),)
-    form = DistributedResult("service", "x = 1", "out/distributed.py", checks=checks, companions=("out/serve.py",))
-    found = sentences(replace(samples.photos(), distributed=form), "distributed")
-    assert found[0].startswith("Every element once per epoch from each of 2 workers")
-    assert "Next to it: serve.py." in found
-    uncounted = replace(form, checks=(ModuleCheck(2),))
-    found = sentences(replace(samples.photos(), distributed=uncounted), "distributed")
-    assert found[0].startswith("Which elements come was not counted")
-
-
-def test_machine_granted_beside_host_and_what_was_suppressed():
-    facts = {fact.label: f"{fact.text} {fact.note}".strip() for block in blocks(samples.photos(), Facts, "machine")
-             for fact in block.facts}  # fmt: skip
-    assert facts["cores"] == "2 host 64, affinity 2, quota 2"
-    assert "host 512 GiB" in facts["memory"]
-    assert facts["variables restored to their values after the trials"] == "14"
-    assert facts["total"] == "93.1 s"
-    assert "The machine was not recorded." in told(samples.bare())
+    slow = Finding(VALIDATION_INPUT, "validation is slow", "analyze it", samples.SCRIPT, 40)
+    session = replace(samples.photos(), findings=(slow,))
+    (notice,) = section(session, "warnings").blocks
+    assert (notice.message, notice.hint, notice.place.text) == ("Validation is slow.", "Analyze it.", "train.py:40")
+    first, second = session.datasets
+    patched = replace(session, datasets=(first, replace(second, patch=session.patch)))
+    assert section(patched, "warnings").blocks[0].hint == ""
 
 
 def test_the_time_spent_adds_up():
@@ -304,15 +214,6 @@ def test_the_time_spent_adds_up():
     parts = [float(fact.text.removesuffix(" s")) for fact in facts[: facts.index(facts[4])]]
     assert [fact.label for fact in facts[3:5]] == ["starting, and what is in no phase", "total"]
     assert sum(parts) == pytest.approx(93.0)
-
-
-def test_next_steps():
-    assert commands(samples.photos()) == [
-        "pipetune apply reports/train",
-        "pipetune analyze --allow reorder train.py --epochs 3",
-    ]
-    assert commands(samples.busy()) == ["pipetune analyze --force train.py --epochs 3"]
-    assert commands(samples.undetermined()) == ["pipetune analyze --budget 180 train.py --epochs 3"]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +243,7 @@ def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: s
 def test_what_gained_nothing_is_not_suggested():
     session = samples.photos()
     slower = replace(session.datasets[0].offered[0], gain=Interval(0.9, 0.8, 1.0, 8))
-    changed = replace(session, datasets=(replace(session.datasets[0], offered=(slower,)),))
+    changed = with_main(session, offered=(slower,))
     assert not [command for command in commands(changed) if "--allow" in command]
     assert "needs approval" in [row.state for row in table(changed, "tried").rows]  # shown all the same
 
@@ -350,7 +251,7 @@ def test_what_gained_nothing_is_not_suggested():
 def test_sentences_name_files_as_the_tables_do():
     session = samples.photos()
     diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence=f"map ({samples.INPUT}:24) is slow")
-    changed = replace(session, datasets=(replace(session.datasets[0], diagnosis=diagnosis),))
+    changed = with_main(session, diagnosis=diagnosis)
     assert sentences(changed, "why")[0] == "map (photo_input.py:24) is slow."
 
 

@@ -8,7 +8,7 @@ from pipetune.core.results import PredictedRate, Scenario
 from pipetune.core.session import Session
 from pipetune.report.blocks import Sentence, Table
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, texts
+from tests.report.reading import blocks, ids, texts, with_main
 
 PREDICTIONS = (
     PredictedRate("off", "optimizations off", 800.0, 1000.0),
@@ -24,11 +24,7 @@ WHAT_IF = (
 
 
 def session(**changes: object) -> Session:
-    whole = samples.photos()
-    main = whole.main_dataset
-    assert main is not None
-    changed = replace(main, **{"plan": None, "predictions": PREDICTIONS, "what_if": WHAT_IF, **changes})  # type: ignore[arg-type]
-    return replace(whole, datasets=(changed, *whole.datasets[1:]))
+    return with_main(samples.photos(), **{"plan": None, "predictions": PREDICTIONS, "what_if": WHAT_IF, **changes})
 
 
 def rows(title: str, **changes: object) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from pipetune.report.progress import Progress
+from tests.report.reading import Terminal
 
 
 class Clock:
@@ -16,13 +17,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 def logged(**options: object) -> tuple[io.StringIO, Progress]:

@@ -14,17 +14,15 @@ from pipetune.core.sizing import Origin, QuantityRange, TrainingJob
 from pipetune.core.storage import FileUse
 from pipetune.model.sizing import compute_sizing
 from pipetune.report.places import places_of
-from pipetune.report.quantities import bits, span, speed
-from pipetune.report.scaling import whole_replicas
-from pipetune.report.sizing import SizingView, sizing_view
-from pipetune.report.sizing_terminal import print_sizing
+from pipetune.report.sizing import bits, print_sizing, span, speed, whole_replicas
 from pipetune.report.words import plain, rate, seconds
 from tests.report import sessions
+from tests.report.reading import with_main
 
 GIVEN = dict.fromkeys(("replicas", "per_host", "step_seconds"), Origin.GIVEN)
 
 
-def viewed(session: Session, **asked: Any) -> SizingView:
+def printed(session: Session, **asked: Any) -> str:
     known: dict[str, Any] = {
         "replicas": 64,
         "per_host": 8,
@@ -36,43 +34,35 @@ def viewed(session: Session, **asked: Any) -> SizingView:
     }
     result, machine = session.datasets[0], session.machine
     assert machine is not None
-    return sizing_view(compute_sizing(result, machine, TrainingJob(**{**known, **asked})), result, places_of(session))
-
-
-def printed(view: SizingView) -> str:
     stream = io.StringIO()
-    print_sizing(view, stream=stream, width=80)
+    sizing = compute_sizing(result, machine, TrainingJob(**{**known, **asked}))
+    print_sizing(sizing, result, places_of(session), stream=stream)
     return stream.getvalue()
-
-
-def with_files(session: Session, use: FileUse) -> Session:
-    first, *others = session.datasets
-    assert first.profile is not None
-    return replace(session, datasets=(replace(first, profile=replace(first.profile, files=use)), *others))
 
 
 ALL_KNOWN = {"storage_bytes_per_second": 1e9, "network_bytes_per_second": 1.25e9, "compression": 3.0}
 
 
 def test_golden_text(golden: Callable[[str, str], None]) -> None:
-    golden("sizing-short.txt", printed(viewed(sessions.photos())))
-    known = with_files(sessions.photos(), FileUse(files=16, bytes_per_element=3.5e6))
-    golden("sizing-enough.txt", printed(viewed(known, replicas=8, per_host=4, step_seconds=0.5, **ALL_KNOWN)))
-    golden("sizing-many-cores.txt", printed(viewed(known, host_cores=64.0, worker_cores=8.0, **ALL_KNOWN)))
+    golden("sizing-short.txt", printed(sessions.photos()))
+    files = FileUse(files=16, bytes_per_element=3.5e6)
+    known = with_main(sessions.photos(), profile=replace(sessions.photo_profile(), files=files))
+    golden("sizing-enough.txt", printed(known, replicas=8, per_host=4, step_seconds=0.5, **ALL_KNOWN))
+    golden("sizing-many-cores.txt", printed(known, host_cores=64.0, worker_cores=8.0, **ALL_KNOWN))
 
 
-def test_every_line_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(viewed(sessions.photos(), replicas=100_000, step_seconds=1e-4, **ALL_KNOWN))
+def test_every_line_fits() -> None:
+    text = printed(sessions.photos(), replicas=100_000, step_seconds=1e-4, **ALL_KNOWN)
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
 def test_hostile_names_harm_nothing() -> None:
-    text = printed(viewed(sessions.hostile()))
+    text = printed(sessions.hostile())
     assert "\x1b" not in text and "\u202e" not in text
 
 
 def test_a_confidential_session_shows_no_file() -> None:
-    text = printed(viewed(sessions.confidential()))
+    text = printed(sessions.confidential())
     assert "photo_input" not in text and "line 24" in text
 
 
@@ -105,7 +95,3 @@ def test_whole_replicas(low: float, high: float, text: str) -> None:
 )
 def test_ranges_say_their_unit_once(low: float, high: float, form: Callable[[float], str], text: str) -> None:
     assert span(QuantityRange(low, high, Origin.MEASURED), form) == text
-
-
-def test_what_is_not_known_is_a_dash() -> None:
-    assert span(None, plain) == "-"

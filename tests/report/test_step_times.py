@@ -12,16 +12,14 @@ from pipetune.core.results import Interval
 from pipetune.report.blocks import Bars
 from pipetune.report.step_times import step_bars, step_times
 from tests.report import sessions as samples
-from tests.report.reading import blocks, told
+from tests.report.reading import blocks, told, with_main
 
 
 def session_of(consumer: ConsumerProfile, wait: float | None = None, **more: object):
-    session = samples.nothing()
-    (result, *others) = session.datasets
+    session = replace(samples.nothing(), training=None)
     share = None if wait is None else Interval(wait, wait, wait, 8)
-    diagnosis = replace(result.diagnosis, wait_share=share)
-    result = replace(result, profile=replace(result.profile, consumer=consumer), diagnosis=diagnosis, **more)
-    return replace(session, datasets=(result, *others), training=None)
+    diagnosis = replace(session.datasets[0].diagnosis, wait_share=share)
+    return with_main(session, profile=replace(samples.photo_profile(), consumer=consumer), diagnosis=diagnosis, **more)
 
 
 def parts(session) -> dict[str, float]:
@@ -55,12 +53,6 @@ def test_the_confirmed_step_comes_before_that_of_the_profile():
     assert before.current == pytest.approx(0.0981) and before.tuned is None
 
 
-def test_the_wait_after_is_the_tuned_step_beyond_the_same_model():
-    times = step_times(samples.photos())
-    assert times.tuned_wait == pytest.approx((72.3 - 70.24) / 72.3, rel=1e-3)
-    assert times.wait_change == "Training waits for data 2.8 % of each step, before 28 %."
-
-
 def test_a_candidate_has_an_expected_step_and_no_tuned_one():
     (bars,) = blocks(samples.likely(), Bars, "answer")
     assert [bar.label for bar in bars.bars] == ["current", "likely, not proven"]
@@ -69,7 +61,7 @@ def test_a_candidate_has_an_expected_step_and_no_tuned_one():
 
 def test_a_plan_that_was_not_confirmed_has_no_tuned_step():
     session = samples.photos()
-    without = replace(session, datasets=(replace(session.datasets[0], plan=None), *session.datasets[1:]))
+    without = with_main(session, plan=None)
     assert step_times(without).tuned is None
 
 

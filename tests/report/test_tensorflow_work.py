@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from pipetune.core.codec import decode, encode
 from pipetune.core.results import (
     BUFFER_SIZE,
     PARALLELISM,
@@ -18,7 +15,7 @@ from pipetune.core.results import (
 from pipetune.core.session import Session
 from pipetune.report.blocks import Sentence
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, table, texts
+from tests.report.reading import blocks, ids, table, texts, with_main
 
 READING = AutotuneValues(
     (
@@ -44,13 +41,8 @@ PASSES = OptimizationPasses(
 
 
 def session() -> Session:
-    one = samples.photos()
-    main = replace(
-        one.datasets[0],
-        autotuned={"defaults": READING, "autotune": AutotuneValues(note="The runtime shows no model.")},
-        optimisations=PASSES,
-    )
-    return replace(one, datasets=(main, *one.datasets[1:]))
+    autotuned = {"defaults": READING, "autotune": AutotuneValues(note="The runtime shows no model.")}
+    return with_main(samples.photos(), autotuned=autotuned, optimisations=PASSES)
 
 
 def test_values_that_autotune_chose() -> None:
@@ -70,8 +62,3 @@ def test_passes_that_changed_something_and_whether_values_settled() -> None:
 
 def test_an_old_session_has_no_such_section() -> None:
     assert "tensorflow" not in ids(samples.photos())
-
-
-def test_a_session_carries_it() -> None:
-    one = session()
-    assert decode(Session, encode(one)) == one

@@ -10,27 +10,18 @@ from pipetune.core.edits import Insert, Move, Plan, Remove, SetArgument, SetOpti
 from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import Rejection, RejectionReason
+from pipetune.report.blocks import Forest, ratio_axis
 from pipetune.report.edit_text import edit_words, plan_text
+from pipetune.report.html import environment, html
+from pipetune.report.tried import far_out, outlier_sentence
+from pipetune.report.values import Figure
+from tests.core.sessions import session as one_trial
 from tests.report import sessions as samples
-from tests.report.reading import table, texts
+from tests.report.reading import table, texts, with_main
 
 
 def rows_of(session):
     return [(row.cells[0].text, row.state) for row in table(session, "tried").rows]
-
-
-def test_each_change_has_one_row_those_that_matter_first():
-    assert rows_of(samples.photos()) == [
-        ("parallel-map", "in the patch"),
-        ("prefetch", "in the patch"),
-        ("cache", "needs approval"),
-        ("cache", "does not apply"),
-        ("parallel-interleave", "failed"),
-        ("parallel-map", "not faster"),
-        ("map-and-batch-fusion", "not faster"),
-        ("parallel-map", "not promising"),
-        ("cache", "not tried"),
-    ]
 
 
 def test_the_states_that_matter_are_shown_first():
@@ -72,36 +63,22 @@ def test_a_candidate_is_likely():
 def test_rejections_for_one_reason_are_one_row():
     session = samples.photos()
     untried = Rejection("freeze", "n6", "not tried: no time was left", reason=RejectionReason.NO_TIME)
-    result = replace(session.datasets[0], rejected=(untried, untried))
-    rows = table(replace(session, datasets=(result,), trials=()), "tried").rows
+    rows = table(with_main(replace(session, trials=()), rejected=(untried, untried)), "tried").rows
     (row,) = [row for row in rows if row.cells[0].text == "freeze"]
     assert row.state == "undecided" and texts(row)[-1] == "Not tried: no time was left. (2 variants)"
 
 
-@pytest.mark.parametrize("reason", RejectionReason)
-def test_every_reason_has_a_state(reason):
+def test_every_reason_has_a_state():
     session = samples.photos()
-    result = replace(session.datasets[0], rejected=(Rejection("freeze", "n6", "why", reason=reason),))
-    rows = table(replace(session, datasets=(result,), trials=()), "tried").rows
-    assert [row.state for row in rows if row.cells[0].text == "freeze"] != [""]
+    rejected = tuple(Rejection(reason.value, "n6", "why", reason=reason) for reason in RejectionReason)
+    rows = table(with_main(replace(session, trials=()), rejected=rejected), "tried").rows
+    assert {row.cells[0].text for row in rows if row.state} >= {reason.value for reason in RejectionReason}
 
 
 def test_a_failed_trial_keeps_its_error():
     trial = Trial(Plan("autotune"), Outcome.FAILED, "killed by <signal>", kind="search")
     rows = table(replace(samples.photos(), trials=(trial,)), "tried").rows
     assert [texts(row)[-1] for row in rows if row.state == "failed"] == ["Killed by <signal>."]
-
-
-def test_a_rewrite_without_ablation_says_so():
-    session = samples.photos()
-    changed = replace(session, datasets=(replace(session.datasets[0], gains={}),))
-    assert table(changed, "tried").rows[0].cells[3].why == "not measured on its own"
-
-
-def test_pairs_far_from_the_others_are_named():
-    trial = replace(samples.photos().trials[2], ratios=(1.0, 1.01, 0.99, 1.02, 1.0, 9.0), gain=Interval(1, 0.9, 1.2, 6))
-    rows = table(replace(samples.photos(), trials=(trial,)), "tried").rows
-    assert any("9.00x" in texts(row)[-1] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +106,37 @@ def test_edit_words(edit, text):
 def test_plans_in_words():
     assert plan_text(Plan("defaults")) == ("defaults", "")
     assert plan_text(Plan("", (samples.PARALLEL, samples.PREFETCH))) == ("parallel-map + prefetch", "")
+
+
+# -- pairs far from the others: shown, not hidden
+
+STEADY = (1.01, 0.99, 1.02, 1.0, 0.98, 1.01, 1.03, 0.99)
+
+
+def test_the_far_ones_are_found_furthest_first() -> None:
+    assert far_out(STEADY) == ()
+    assert far_out((*STEADY, 1.6, 0.3)) == pytest.approx((0.3, 1.6))
+    assert far_out((1.0, 5.0, 1.0)) == ()  # three pairs have no far and near
+    assert far_out((1.0,) * 8) == ()
+
+
+def test_the_sentence_says_how_many_and_that_they_count() -> None:
+    assert outlier_sentence(STEADY) == ""
+    one = outlier_sentence((*STEADY, 0.412))
+    assert one == "1 of 9 pairs lies far from the others (0.41x); it counts in the interval."
+    assert "4 of 24 pairs lie" in outlier_sentence((*STEADY * 2, *STEADY[:4], 3.0, 4.0, 5.0, 6.0))
+    assert "..." in outlier_sentence((*STEADY * 2, *STEADY[:4], 3.0, 4.0, 5.0, 6.0))
+
+
+def test_the_chart_marks_what_is_outside() -> None:
+    trial = replace(one_trial().trials[0], ratios=(*STEADY, 9.0), gain=Interval(1.0, 0.9, 1.1, 9), kind="search")
+    page = html(replace(one_trial(), trials=(trial,)))
+    assert "far from the others" in page
+    assert page.count("a pair outside the scale") == 1
+    assert page.count('<circle class="pair"') == len(STEADY)
+
+
+def test_pairs_without_an_interval_are_drawn_too() -> None:
+    macros = environment("none").get_template("blocks.html.j2").module
+    drawn = macros.forest(Forest(Figure(), ratio_axis([]), (1.0, 1.05)))  # type: ignore[attr-defined]
+    assert drawn.count('<circle class="pair"') == 2 and "median" not in drawn

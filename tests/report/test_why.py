@@ -13,7 +13,7 @@ from pipetune.core.session import DatasetResult, Session
 from pipetune.report.blocks import Facts, Listing, Sentence
 from pipetune.report.edit_text import argument_list
 from tests.report import sessions as samples
-from tests.report.reading import blocks, table, texts
+from tests.report.reading import blocks, table, texts, with_main
 
 
 def test_times_per_step_add_up_to_the_input():
@@ -26,15 +26,6 @@ def test_times_per_step_add_up_to_the_input():
     longest = rows[3].cells[2].bar
     assert [part.kind for part in longest] == ["cpu", "waiting"]
     assert sum(part.share for part in longest) == pytest.approx(1.0)
-
-
-def test_a_row_names_function_place_marks_and_parallelism_before_and_after():
-    rows = table(samples.photos(), "why").rows
-    decode = rows[3]
-    assert texts(decode) == ["map(decode_and_augment)", "photo_input.py:24", "", "24.3", "1 → 2", "588 KiB"]
-    assert decode.cells[0].note == "bottleneck, random" and decode.cells[0].strong
-    assert decode.cells[1].place.file == samples.INPUT and decode.cells[1].place.line == 24
-    assert [texts(row)[4] for row in rows] == ["", "1", "1", "1 → 2", "", "", ""]
 
 
 def test_details_have_intervals_arguments_and_remarks():
@@ -60,7 +51,7 @@ def test_the_source_lines_are_shown_where_the_session_has_them():
     session = samples.photos()
     main = session.main_dataset
     calls = {main.pipeline.nodes[3].id: "ds = ds.map(decode_and_augment)"}
-    known = replace(session, patch=None, datasets=(replace(main, calls=calls), *session.datasets[1:]))
+    known = with_main(replace(session, patch=None), calls=calls)
     assert listings(known) == {3: "ds = ds.map(decode_and_augment)"}
     assert not listings(redact(known))
 
@@ -69,7 +60,7 @@ def test_an_operator_the_runtime_does_not_show_has_no_invented_cost():
     session = samples.photos()
     result = session.datasets[0]
     fewer = replace(result.profile, operators=result.profile.operators[:2])
-    rows = table(replace(session, datasets=(replace(result, profile=fewer),)), "why").rows
+    rows = table(with_main(session, profile=fewer), "why").rows
     assert len(rows) == 7
     assert rows[3].cells[3].text == "" and rows[3].cells[3].why == "the runtime shows no such operator"
     assert "random" in rows[3].cells[0].note  # known from the function itself
@@ -80,12 +71,6 @@ def test_a_dataset_without_a_profile_lists_its_operators():
     session = Session("0", Command(), datasets=(result,))
     assert texts(table(session, "why").rows[0])[0] == "list_files"
     assert "This dataset was not profiled." in [one.text for one in blocks(session, Sentence, "why")]
-
-
-def test_what_runs_in_one_thread_is_said():
-    said = [one.text for one in blocks(samples.photos(), Sentence, "why")]
-    assert said[0] == "map(decode_and_augment) takes 83 % of the input's CPU time, in one thread."
-    assert "list_files and interleave run one after another in one thread." in said
 
 
 def test_arguments_that_say_something_are_shown():

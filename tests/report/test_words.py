@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipetune.core.results import Interval
 from pipetune.report import words
-from pipetune.report.values import figure, interval
+from pipetune.report.values import interval
 
 
 @pytest.mark.parametrize(
@@ -19,34 +19,22 @@ from pipetune.report.values import figure, interval
     [
         (words.significant, 0.0, "0"),
         (words.significant, 0.01234, "0.0123"),
-        (words.significant, 1.239, "1.24"),
         (words.significant, 9.999, "10.0"),
         (words.significant, 1_234.0, "1,230"),
         (words.significant, -45.67, "-45.7"),
         (words.significant, math.inf, "unbounded"),
         (words.significant, math.nan, "not a number"),
-        (words.ratio, 1.0, "1.00x"),
         (words.ratio, 9.994, "9.99x"),
         (words.ratio, 9.996, "10.0x"),
-        (words.ratio, 41.3, "41.3x"),
-        (words.percent, 0.284, "28 %"),
-        (words.percent, 0.0123, "1.2 %"),
         (words.percent, 0.0001, "<0.1 %"),
         (words.percent, 0.0, "0.0 %"),
-        (words.percent, 1.0, "100 %"),
         (words.seconds, 3.3e-5, "33.0 us"),
-        (words.seconds, 0.0981, "98.1 ms"),
-        (words.seconds, 2.5, "2.50 s"),
         (words.seconds, 150.0, "2 min 30 s"),
         (words.seconds, 0.0, "0 us"),
-        (words.milliseconds, 98.1, "98.1 ms"),
-        (words.byte_size, 48.0, "48 B"),
         (words.byte_size, 0.26, "0.260 B"),
         (words.byte_size, 1536.0, "1.50 KiB"),
-        (words.byte_size, 154_140_672.0, "147 MiB"),
         (words.byte_size, 2.5 * 1024**4, "2.50 TiB"),
         (words.mebibytes, 8192.0, "8.00 GiB"),
-        (words.plain, 2.0, "2"),
         (words.plain, 0.42, "0.42"),
         (words.plain, 10.0, "10"),
     ],
@@ -59,8 +47,6 @@ def test_number_words(function, value, text):
     ("number", "noun", "text"),
     [
         (1, "pair", "1 pair"),
-        (16, "pair", "16 pairs"),
-        (3, "epoch", "3 epochs"),
         (2, "batch", "2 batches"),
         (3, "retry", "3 retries"),
         (3, "day", "3 days"),
@@ -105,10 +91,3 @@ def test_interval_words():
     assert (shown.short, shown.span) == ("1.36x", "1.34 to 1.38")
     assert shown.basis == "16 pairs, t on log ratios, 95 %"
     assert interval(Interval(0.284, 0.262, 0.307, 1), words.percent).text == "28 % (26 to 31 %)"
-
-
-def test_a_missing_figure_says_why():
-    missing = figure(None, words.rate, why="the budget ended")
-    assert (missing.text, missing.known, missing.why) == ("not measured", False, "the budget ended")
-    assert not interval(None, words.ratio, why="no pair").known
-    assert figure(0.0, words.rate).known

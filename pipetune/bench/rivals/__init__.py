@@ -7,15 +7,11 @@ memory comes from a fresh process for each.
 | module | holds |
 | --- | --- |
 | `__main__` | goes through the workloads, and tells each as soon as it is measured |
-| `one_workload` | the processes of one workload, one after the other |
-| `preparing` | the data, and the analysis |
+| `one_workload` | the processes of one workload, one after the other, and what they leave, put together |
 | `measuring` | one workload: profile, contenders, windows; a process of its own |
-| `contenders` | what each rival makes of a pipeline |
+| `contenders` | what each rival makes of a pipeline; what a cache holds, and whether it counts |
 | `plumber` | the rules of one of them, as published |
-| `caches` | what a cache holds, and whether it counts |
-| `rounds` | windows of every contender in turn |
-| `judging` | windows to rates, ratios and intervals |
+| `rounds` | windows of every contender in turn; windows to rates, ratios and intervals |
 | `peaks` | peak memory of one contender; a process of its own |
-| `joining` | what they leave, put together |
 | `exchange` | the values these processes hand each other |
 """

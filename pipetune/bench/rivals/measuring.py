@@ -7,24 +7,17 @@ import sys
 from pathlib import Path
 
 from pipetune.bench import Say
-from pipetune.bench.alone import study_of
+from pipetune.bench.alone import facts_of, study_of
 from pipetune.bench.examples import expert_dataset, training_dataset
-from pipetune.bench.rivals.caches import source_bytes
-from pipetune.bench.rivals.contenders import UNCACHED, contenders, words_of
+from pipetune.bench.rivals.contenders import UNCACHED, contenders, source_bytes, with_expert, words_of
 from pipetune.bench.rivals.exchange import MEASURED_FILE, Measured, hand_over, teller, workload_of
-from pipetune.bench.rivals.expert import fill_own_caches, with_expert
-from pipetune.bench.rivals.judging import judge
-from pipetune.bench.rivals.rounds import QUICK, WHOLE, take_windows
+from pipetune.bench.rivals.rounds import QUICK, WHOLE, judge, take_windows
 from pipetune.core.benchmarks import Workload
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
 from pipetune.core.time_plan import SystemClock
-from pipetune.model.bottleneck import diagnose
-from pipetune.rewrites.rule import RuleContext
+from pipetune.measure.runner import fill_caches
 from pipetune.stages import planning
-from pipetune.stages.files import measure_files
-from pipetune.stages.profiling import refine_costs, take_profile
-from pipetune.stages.study import Study, rule_context
 from pipetune.timing.iterators import shortened_pauses
 
 
@@ -56,22 +49,18 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
         stack.enter_context(shortened_pauses())
         stack.callback(study.runner.close)
         say("profiling")
-        context = facts_of(study, whole=not job.settings.quick)
+        context = facts_of(study, refined=not job.settings.quick, files=True)
         say("the rivals choose their numbers")
-        found = contenders(
-            context,
-            planning.baselines_of(study),
-            file.plan,
-            bare=bare,
-            workload=workload,
-        )
+        found = contenders(context, planning.baselines_of(study), file.plan, bare=bare, workload=workload)
         expert = None if (hand_written := expert_dataset(workload.folder)) is None else study_of(hand_written)
         if expert is not None:
             stack.callback(expert.runner.close)
             found = with_expert(
                 found, expert.subject.source.pipeline, workload=workload, source_bytes=source_bytes(context)
             )
-            fill_own_caches(expert)
+            source = expert.subject.source
+            # As the caches of plans are filled before their first window.
+            fill_caches(source.datasets[node.id] for node in source.pipeline if node.op == "cache")
         study.runner.max_datasets = len(found.plans)  # caches stay filled from round to round
         windows, failed = take_windows(
             found,
@@ -95,16 +84,6 @@ def measure_workload(workload: Workload, job: Job, say: Say) -> Measured:
             caches=found.caches,
             failed=failed,
         )
-
-
-def facts_of(study: Study, *, whole: bool) -> RuleContext:
-    """What the rivals' rules go by: costs, bytes, counts and files, measured as an analysis measures them."""
-    profile = take_profile(study)
-    diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
-    if whole:
-        profile, diagnosis = refine_costs(study, profile, diagnosis)
-    profile = planning.complete_profile(study, measure_files(study, profile))
-    return rule_context(study, profile, diagnosis)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +11,7 @@ from pipetune.bench import Say
 from pipetune.bench.rivals import __main__ as rivals
 from pipetune.bench.rivals import one_workload
 from pipetune.bench.rivals.exchange import Measured
-from pipetune.bench.rivals.joining import joined
-from pipetune.bench.rivals.preparing import Analysis
+from pipetune.bench.rivals.one_workload import Analysis, joined
 from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload, WorkloadResult
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.messages import (
@@ -26,11 +23,10 @@ from pipetune.core.messages import (
     WorkerFinished,
     WorkloadJob,
     WorkloadMeasured,
-    from_line,
-    write_job,
 )
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
+from tests.bench.jobs import messages_of
 from tests.core.invented_benchmarks import interval, result
 from tests.core.sessions import MACHINE, session
 
@@ -50,21 +46,10 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bo
     for name in names:
         (tmp_path / "examples" / name).mkdir(parents=True)
         (tmp_path / "examples" / name / "workload.toml").write_text("")
-    read_end, write_end = os.pipe()
-    job = Job(
-        Mode.BENCH,
-        write_end,
-        Settings(quick=quick),
-        arguments=names,
-        out=str(tmp_path),
-        workload=WorkloadJob(examples=str(tmp_path / "examples")),
+    workload = WorkloadJob(examples=str(tmp_path / "examples"))
+    messages, code = messages_of(
+        rivals.main, tmp_path, monkeypatch, settings=Settings(quick=quick), arguments=names, workload=workload
     )
-    write_job(job, tmp_path / "job.json")
-    monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "job.json")])
-    code = rivals.main()
-    os.close(write_end)
-    with open(read_end, "rb") as stream:
-        messages = [from_line(line) for line in stream]
     assert messages[-1] == WorkerFinished(code)
     return messages
 

@@ -1,4 +1,4 @@
-"""Who reads what: the picture's places, its colours, and the numbers beside it."""
+"""The distributed module, and who reads what: the picture's places, its colours, and the numbers beside it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.distribution import Coverage, ElementIdentity, OriginalSharding, WorkerShare
+from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, OriginalSharding, WorkerShare
 from pipetune.core.session import DistributedResult, Session
 from pipetune.model.coverage import worst_coverage
 from pipetune.report.blocks import Bands, Listing, Sentence
+from pipetune.report.distribution import bands, coverage_sentence, coverage_table, division_sentence, facts
 from pipetune.report.html import html
-from pipetune.report.markdown import markdown
-from pipetune.report.shards import bands, coverage_sentence, coverage_table, division_sentence, facts
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, texts
+from tests.report.reading import blocks, ids, table, texts, with_main
 
 
 def of(*workers: Sequence[int], files: Sequence[int] = (), **changes: object) -> Coverage:
@@ -105,11 +104,6 @@ def test_facts_that_were_not_counted_are_left_out() -> None:
     assert told["Not of the data"] == "3"
 
 
-def test_how_elements_were_told_apart_is_said() -> None:
-    told = {bands(of([0], told_by=identity)).caption for identity in ElementIdentity}
-    assert len(told) == len(ElementIdentity)
-
-
 def test_the_page_draws_a_row_for_each_worker() -> None:
     page = html(samples.distributed())
     section = page[page.index('id="distributed"') : page.index('id="details"')]
@@ -119,14 +113,6 @@ def test_the_page_draws_a_row_for_each_worker() -> None:
     # Of two workers the second one's first file is the second of sixteen.
     assert re.search(r'worker 1.*?<rect class="fill band-once" x="6.25%" y="2" width="6.25%"', section, re.S)
     assert "2 workers together get 1,920 elements, every one once in an epoch." in section
-
-
-def test_markdown_has_the_numbers() -> None:
-    text = markdown(samples.distributed())
-    assert "- worker 0: 960 elements; 16 batches" in text
-    columns = "Never | Once | Twice | More often | First one out | Short batches | Idle | Read over used"
-    assert f"| Who | {columns} | Bytes read over used | Bytes read |" in text
-    assert "| 3 workers | 0 | 1,920 | 0 | 0 | after 10 steps | 0 | none | 1.00x | 1.00x | 36.6 MiB |" in text
 
 
 def test_bytes_that_are_read_beside_those_that_are_used() -> None:
@@ -165,8 +151,7 @@ def test_a_session_without_counts_shows_no_picture() -> None:
 
 
 def shared(found: OriginalSharding) -> Session:
-    session = samples.photos()
-    return replace(session, datasets=(replace(session.datasets[0], as_written=found), *session.datasets[1:]))
+    return with_main(samples.photos(), as_written=found)
 
 
 def test_a_script_of_one_worker_has_no_division() -> None:
@@ -239,3 +224,39 @@ def test_the_form_stands_beside_the_script_as_it_is(found: OriginalSharding, sen
     pictures = [row for block in blocks(both, Bands) for row in block.rows]
     again = any(kind == "again" for row in pictures for *_, kind in row.parts)
     assert again is (found.coverage is not None)
+
+
+# -- the module
+
+
+def distributed_sentences(session: Session) -> list[str]:
+    return [block.text for block in blocks(session, Sentence, "distributed")]
+
+
+def test_distributed_coverage():
+    rows = table(samples.distributed(), "distributed").rows
+    assert distributed_sentences(samples.distributed())[0].startswith(
+        "Every element once per epoch with 2, 3 and 4 workers"
+    )
+    assert [texts(row)[4] for row in rows] == ["yes", "no", "yes"]
+    assert [texts(row)[-1] for row in rows] == ["yes", "yes", "yes"]
+    broken = samples.hostile()
+    assert texts(table(broken, "distributed").rows[0])[2] == "1"
+    assert distributed_sentences(broken)[0].startswith("Not every element")
+
+
+def test_a_distributed_form_that_was_not_written_says_why_first():
+    refused = DistributedResult("tpu", "", "", notes=("map at train.py:9 runs Python code.", "Say it otherwise."))
+    found = distributed_sentences(replace(samples.photos(), distributed=refused))
+    assert found == ["Not written. Map at train.py:9 runs Python code.", "Say it otherwise."]
+
+
+def test_a_distributed_form_of_which_each_worker_reads_everything():
+    checks = (ModuleCheck(2, "everything", elements=24, missing=0, duplicated=0),)
+    form = DistributedResult("service", "x = 1", "out/distributed.py", checks=checks, companions=("out/serve.py",))
+    found = distributed_sentences(replace(samples.photos(), distributed=form))
+    assert found[0].startswith("Every element once per epoch from each of 2 workers")
+    assert "Next to it: serve.py." in found
+    uncounted = replace(form, checks=(ModuleCheck(2),))
+    found = distributed_sentences(replace(samples.photos(), distributed=uncounted))
+    assert found[0].startswith("Which elements come was not counted")
