@@ -17,7 +17,6 @@ from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.counting import running
 from pipetune.distributed.verify.emitted import fitting_batch_size
 from pipetune.model import coverage
-from pipetune.model.delivery import epoch_remainder
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import OUTPUT, replay, replay_nodes
 
@@ -99,8 +98,8 @@ def of_replicas(
     check = of_own_size(check, made, counts, tuned, size)
     if counts is not None and size is not None and _ends_with_a_batch(tuned):
         layout = ([sum(counts)], workers) if one_process else (counts, 1)
-        cost = epoch_remainder(layout[0], size, replicas_per_worker=layout[1])
-        return replace(check, dropped=cost.dropped, filled=cost.padding_rows)
+        dropped, filled = coverage.epoch_remainder(layout[0], size, replicas_per_worker=layout[1])
+        return replace(check, dropped=dropped, filled=filled)
     return check
 
 

@@ -18,8 +18,7 @@ from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import counting, numbering, stored_bytes
 from pipetune.model import sharding
-from pipetune.model.coverage import coverage_from_delivery, worst_coverage
-from pipetune.model.delivery import dataset_delivery, function_delivery
+from pipetune.model.coverage import computed_coverage, worst_coverage
 from pipetune.pipelines import live
 
 
@@ -184,18 +183,14 @@ def _by_arithmetic(pipeline: Pipeline, job: WorkerJob, policy: str) -> Coverage 
         return None
     if policy == "FILE" or (policy == "DATA" and any(map(_unseeded, pipeline))):
         return None
-    if not policy:
-        everything = sharding.AutoShardPolicy.OFF
-        return coverage_from_delivery(function_delivery([elements], size, workers=job.workers, policy=everything))
-    delivery = dataset_delivery(
-        [elements],
+    return computed_coverage(
+        elements,
         size,
         workers=job.workers,
-        replicas_per_worker=job.replicas_per_worker,
-        policy=sharding.AutoShardPolicy(policy.lower()),
+        replicas_per_worker=job.replicas_per_worker if policy else 1,
+        policy=sharding.AutoShardPolicy(policy.lower()) if policy else None,
         batch_size_known=sharding.batch_size_known(pipeline),
     )
-    return coverage_from_delivery(delivery)
 
 
 class _Division:
