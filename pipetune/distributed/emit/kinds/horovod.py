@@ -10,20 +10,21 @@ from collections.abc import Iterator
 
 from pipetune.core.cluster import MPI_VARIABLES, RANK_VARIABLE, SIZE_VARIABLE
 from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
-from pipetune.distributed.emit import header
-from pipetune.distributed.emit.body import Body
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import (
     check_references,
+    division_notes,
+    docstring,
     function_of,
     has_parameter,
     module_text,
+    what_source_is,
     with_file_sources,
 )
 from pipetune.distributed.emit.remote import is_endless
 from pipetune.distributed.emit.sharding import Sharding, sharding
-from pipetune.distributed.emit.wording import Wording
+from pipetune.distributed.emit.statements import Body, Wording
 
 _VARIABLES = frozenset({"rank", "size", "steps"})
 _BATCHES = "a batch has as many rows as the script's, on every rank: a step of all ranks takes size times as many"
@@ -71,7 +72,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     body = Body(parts, where, wording)
     indexed = indexed_form(parts, wording, why_not=known.no_index)
     notes = (
-        *header.notes(parts, where, who="rank", batches=_BATCHES),
+        *division_notes(parts, where, who="rank", batches=_BATCHES),
         *body.notes,
         *_notes(parts, where, endless=endless),
         *indexed.notes,
@@ -80,7 +81,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     source = "source, " if parameter else ""
     text = module_text(
         parts,
-        docstring=header.docstring(
+        docstring=docstring(
             f"The tuned input pipeline of {known.script}, for training with Horovod.",
             usage=_usage(known, parameter=parameter),
             paragraphs=(
@@ -88,7 +89,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 "Horovod once hvd.init() was called, else from the variables that horovodrun or mpirun sets. "
                 "The folder of the training script has to be on the path where an import below needs it.",
                 *indexed.paragraphs,
-                *header.what_source_is(parameter),
+                *what_source_is(parameter),
             ),
             notes=notes,
             checked=known.checked,
