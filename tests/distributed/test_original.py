@@ -80,7 +80,6 @@ def test_elements_and_batches_of_each_worker_under_a_strategy(
     assert len(files) == 1 or (found.by_file and found.cells == files)
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "read",
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,16 +53,6 @@ def weigh(source: live.LivePipeline, tuned: Pipeline) -> ElementBytes | None:
 _SEEN_THROUGH = frozenset(
     {"map", "shuffle", "repeat", "cache", "prefetch", "with_options", "assert_cardinality", *BATCHES}
 )
-
-
-def check_pure(made: Sequence[live.LivePipeline]) -> None:
-    """Checks that all calls of the module built the same pipeline.
-
-    Raises:
-        CannotExpress: two did not, so a worker that is restarted would continue with different data.
-    """
-    if len({one.pipeline.fingerprint for one in made}) > 1:
-        raise CannotExpress("Called again, the function makes another pipeline, so a worker cannot be replaced.")
 
 
 def of_replicas(
