@@ -48,14 +48,6 @@ def count_deliveries(expected: Counts, received: Counts) -> DeliveryCounts:
     )
 
 
-def merge_counts(parts: Iterable[Counts]) -> dict[int, int]:
-    """Returns the sum of the counts of all parts."""
-    found: Counter[int] = Counter()
-    for part in parts:
-        found.update(part)
-    return found
-
-
 def count_batches(elements: int, size: int, *, drop_remainder: bool) -> tuple[int, int]:
     """Returns the number of batches that `elements` elements make, and how many of them are short."""
     if drop_remainder:
@@ -185,7 +177,7 @@ def worst_coverage(
     found = [
         (epoch, count_deliveries(expected[epoch], part))
         for epoch, parts in enumerate(counts)
-        for part in (parts if each_everything else [merge_counts(parts)])
+        for part in (parts if each_everything else [sum(map(Counter, parts), Counter())])
     ]
     epoch, worst = max(found, key=lambda one: one[1].not_once)
     place = divide_into_cells(expected[epoch], files=files)

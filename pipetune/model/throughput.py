@@ -116,7 +116,7 @@ def predict(
     work = [part for segment in segments for part in segment.work]
     cpu_seconds = sum(part.cpu_seconds for part in work)
     bounds: list[tuple[float, Bound, tuple[str, ...]]] = [
-        (contended_rate(segment.rate, cpu_seconds, cores, overheads.crowded_speed), _kind(segment), segment.nodes)
+        (_contended_rate(segment.rate, cpu_seconds, cores, overheads.crowded_speed), _kind(segment), segment.nodes)
         for segment in segments
     ]
     named = tuple(dict.fromkeys(part.node for part in work if part.node != RUNTIME))
@@ -137,17 +137,11 @@ def predict(
     return ThroughputPrediction(rate, bound, nodes, bottleneck, segments, cpu_seconds, cores_rate)
 
 
-def contended_rate(rate: float, cpu_seconds: float, cores: float, crowded_speed: float) -> float:
+def _contended_rate(rate: float, cpu_seconds: float, cores: float, crowded_speed: float) -> float:
     """Returns the rate of a thread when the other cores are busy too.
 
-    At `rate` elements per second, `rate * cpu_seconds` cores are busy. The speed of a core falls linearly from 1, with
-    one core busy, to `crowded_speed`, with all of them busy.
-
-    Args:
-        rate: elements per second of the thread on an otherwise idle machine.
-        cpu_seconds: CPU time of all operators per element.
-        cores: cores available to the process.
-        crowded_speed: speed of a core while all cores are busy, relative to one alone.
+    At `rate` elements per second, that of an otherwise idle machine, `rate * cpu_seconds` cores are busy. The speed of
+    a core falls linearly from 1, with one core busy, to `crowded_speed`, with all of them busy.
     """
     if rate == float("inf") or cores <= 1 or rate * cpu_seconds <= 1:
         return rate

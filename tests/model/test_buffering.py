@@ -18,12 +18,6 @@ def test_no_buffer_means_that_input_and_model_alternate() -> None:
     assert buffered_step_seconds([0.004], 0.010, 0) == pytest.approx(0.014)
 
 
-@pytest.mark.parametrize("buffer", [1, 4, None])
-@pytest.mark.parametrize(("each", "model"), [(0.004, 0.010), (0.010, 0.004)])
-def test_one_buffered_element_suffices_for_regular_input(each: float, model: float, buffer: int | None) -> None:
-    assert buffered_step_seconds([each] * 16, model, buffer) == pytest.approx(max(each, model))
-
-
 def test_bursts_need_a_buffer_of_their_size() -> None:
     # The slow element is started when its predecessor is taken: the model works on that one in the meantime.
     assert buffered_step_seconds(BURSTS, 0.008, 1) == pytest.approx((0.050 + 7 * 0.008) / 8)

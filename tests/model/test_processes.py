@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetune.core.machine import Overheads
@@ -89,6 +89,7 @@ SEGMENTS = st.lists(
 )
 
 
+@settings(max_examples=25)
 @given(SEGMENTS, st.integers(1, 3), st.integers(1, 8))
 def test_rate_of_processes_is_bounded(segments: list[Segment], processes: int, cores: int) -> None:
     one, more = (simulate(segments, processes=n, cores=cores, elements=24) for n in (processes, processes + 1))

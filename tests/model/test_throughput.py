@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetune.core.edits import (
@@ -69,6 +69,7 @@ def test_parallel_pipeline_of_paper_takes_the_maximum() -> None:
     assert found.nodes == ("n1",)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.data())
 def test_sequential_time_is_sum_and_pipelined_time_is_maximum(costs: list[int], data: st.DataObject) -> None:
     serial = "from_tensors cpu=0us | " + " | ".join(f"map cpu={cost}ms" for cost in costs)
@@ -109,7 +110,7 @@ def test_default_passes_parallelize_stateless_map() -> None:
     assert 1000 * prediction(text, cores=4, defaults_on=True).seconds == pytest.approx(2)
 
 
-@pytest.mark.parametrize("word", ["random", "python", "variable", "table", "print"])
+@pytest.mark.parametrize("word", ["random", "python", "table"])
 def test_default_passes_leave_stateful_map_serial(word: str) -> None:
     found = prediction(f"from_tensors cpu=0us | map {word} cpu=8ms", cores=4, defaults_on=True)
     assert 1000 * found.seconds == pytest.approx(8)
@@ -275,7 +276,7 @@ def test_waking_a_thread_leaves_cores_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "parallel", "fused"), [(5, 40, 25), (20, 40, 25), (45, 30, 15), (70, 20, 5), (900, 20, 5)]
+    ("function", "parallel", "fused"), [(5, 40, 25), (45, 30, 15), (900, 20, 5)]
 )
 def test_calls_of_short_functions_cost_more(function: float, parallel: float, fused: float) -> None:
     text = f"range cpu=0us | map 2 random cpu={function}us"

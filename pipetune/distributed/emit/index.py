@@ -28,7 +28,7 @@ _LOSES = {
     "window": "makes datasets of elements, and their numbers would part from them",
 }
 
-PARAGRAPH = (
+_PARAGRAPH = (
     "indexed_dataset_fn gives one pass over the same data, each element behind its index: its place in the source, for "
     "files 2**32 times the number of the file plus that of its record. in_order puts what was predicted for the "
     "batches of all workers back into that order."
@@ -53,7 +53,7 @@ class IndexedForm:
     @property
     def paragraphs(self) -> tuple[str, ...]:
         """A paragraph for the docstring of the module."""
-        return (PARAGRAPH,) if self.lines else ()
+        return (_PARAGRAPH,) if self.lines else ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def _check_names(parts: StandaloneParts, ours: set[str]) -> None:
 
 def _used(lines: list[str]) -> Iterator[Definition]:
     text = "\n".join(lines)
-    return (wrapper for wrapper in WRAPPERS if f"{wrapper.name}(" in text)
+    return (wrapper for wrapper in _WRAPPERS if f"{wrapper.name}(" in text)
 
 
 def _in_order(*, batched: bool) -> Definition:
@@ -176,7 +176,7 @@ def _in_order(*, batched: bool) -> Definition:
 # -- operators for elements `(index, element)`
 
 _SLICES = "tf.data.Dataset.from_tensor_slices("
-_WRAPPERS = {
+_WRAPPER_OF = {
     "map": "keeping_index",
     "filter": "without_index",
     "take_while": "without_index",
@@ -184,7 +184,7 @@ _WRAPPERS = {
     "flat_map": "numbering_rows",
 }
 
-WRAPPERS = (
+_WRAPPERS = (
     Definition(
         "keeping_index",
         '''def keeping_index(function, *, several=False):
@@ -242,7 +242,7 @@ class IndexedOperatorWriter(OperatorWriter):
 
     def function(self, node: Node) -> str:
         text = super().function(node)
-        wrapper = _WRAPPERS.get(node.op)
+        wrapper = _WRAPPER_OF.get(node.op)
         if wrapper is None:
             return text
         known = self.parts.functions.get(node.id)

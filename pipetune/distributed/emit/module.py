@@ -20,12 +20,24 @@ _TENSORFLOW = Definition("tf", "import tensorflow as tf")
 
 
 def module_text(
-    parts: StandaloneParts, *, docstring: Iterable[str], constants: Iterable[Definition], own: Iterable[Definition]
+    parts: StandaloneParts,
+    *,
+    title: str,
+    usage: Iterable[str],
+    paragraphs: Iterable[str],
+    notes: Iterable[str],
+    checked: str,
+    constants: Iterable[Definition],
+    own: Iterable[Definition],
 ) -> str:
     """The module.
 
     Args:
-        docstring: its lines.
+        title: the first line of its docstring.
+        usage: lines of code, shown there as they are.
+        paragraphs: the text below them.
+        notes: what differs from the pipeline on one machine, a clause each.
+        checked: how the module was checked, a sentence.
         constants: ours, on a line each.
         own: what else is ours, in order: imports, then functions.
 
@@ -34,6 +46,7 @@ def module_text(
     """
     constants, own = list(constants), list(own)
     functions = [definition for definition in own if not definition.is_import]
+    docstring = _docstring(parts, title, usage=usage, paragraphs=paragraphs, notes=notes, checked=checked)
     lines = [*docstring, "", "from __future__ import annotations", ""]
     lines += _definitions(parts, constants, own)
     for function in functions:
@@ -129,24 +142,25 @@ def division_notes(
     return (*_division(parts, where, who), *_batches(parts, where, who, batches), *_order(parts, where, who))
 
 
-def docstring(
-    title: str, *, usage: Iterable[str], paragraphs: Iterable[str], notes: Iterable[str], checked: str
+def _docstring(
+    parts: StandaloneParts,
+    title: str,
+    *,
+    usage: Iterable[str],
+    paragraphs: Iterable[str],
+    notes: Iterable[str],
+    checked: str,
 ) -> Iterator[str]:
-    """The lines of the module's docstring, quotes included.
-
-    Args:
-        title: its first line.
-        usage: lines of code, shown as they are.
-        paragraphs: the text below them.
-        notes: what differs from the pipeline on one machine, a clause each.
-        checked: how the module was checked, a sentence.
-    """
+    """The lines of the module's docstring, quotes included."""
     yield f'"""{_plain(title)}'
     yield ""
     yield from (f"    {_plain(line)}" if line else "" for line in usage)
     for paragraph in paragraphs:
         yield ""
         yield from _wrapped(_plain(paragraph))
+    if any(source.takes_source for source in parts.sources.values()):
+        yield ""
+        yield "`source` is what the script gave to from_tensor_slices, the same everywhere."
     yield ""
     yield "What differs from the pipeline on one machine:"
     for note in notes:
@@ -154,11 +168,6 @@ def docstring(
     yield ""
     yield from _wrapped(f"Written by pipetune. {_plain(checked)}")
     yield '"""'
-
-
-def what_source_is(parameter: bool) -> tuple[str, ...]:
-    """The paragraph on the argument `source`, where the module takes it."""
-    return ("`source` is what the script gave to from_tensor_slices, the same everywhere.",) if parameter else ()
 
 
 def _division(parts: StandaloneParts, where: Sharding, who: str) -> Iterator[str]:

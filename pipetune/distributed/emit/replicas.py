@@ -13,12 +13,10 @@ from pipetune.distributed.emit.kind import Known, Standalone
 from pipetune.distributed.emit.module import (
     check_references,
     division_notes,
-    docstring,
     function_of,
     has_parameter,
     module_text,
     names_read,
-    what_source_is,
     with_file_sources,
 )
 from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding
@@ -96,22 +94,19 @@ def emit_for_replicas(
     function = "functools.partial(dataset_fn, source=...)" if parameter else "dataset_fn"
     text = module_text(
         parts,
-        docstring=docstring(
-            f"The tuned input pipeline of {known.script}, for training on several workers or devices.",
-            usage=(
-                f"strategy = {strategy}",
-                f"dataset = strategy.distribute_datasets_from_function({function})",
-            ),
-            paragraphs=(
-                f"{remark} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
-                "data. The folder of the training script has to be on the path where an import below needs it.",
-                *(_FILLING if fills else ()),
-                *indexed.paragraphs,
-                *what_source_is(parameter),
-            ),
-            notes=notes,
-            checked=known.checked,
+        title=f"The tuned input pipeline of {known.script}, for training on several workers or devices.",
+        usage=(
+            f"strategy = {strategy}",
+            f"dataset = strategy.distribute_datasets_from_function({function})",
         ),
+        paragraphs=(
+            f"{remark} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
+            "data. The folder of the training script has to be on the path where an import below needs it.",
+            *(_FILLING if fills else ()),
+            *indexed.paragraphs,
+        ),
+        notes=notes,
+        checked=known.checked,
         constants=body.constants,
         own=[
             function_of(

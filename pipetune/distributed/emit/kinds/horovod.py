@@ -15,11 +15,9 @@ from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import (
     check_references,
     division_notes,
-    docstring,
     function_of,
     has_parameter,
     module_text,
-    what_source_is,
     with_file_sources,
 )
 from pipetune.distributed.emit.remote import is_endless
@@ -81,19 +79,16 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     source = "source, " if parameter else ""
     text = module_text(
         parts,
-        docstring=docstring(
-            f"The tuned input pipeline of {known.script}, for training with Horovod.",
-            usage=_usage(known, parameter=parameter),
-            paragraphs=(
-                "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
-                "Horovod once hvd.init() was called, else from the variables that horovodrun or mpirun sets. "
-                "The folder of the training script has to be on the path where an import below needs it.",
-                *indexed.paragraphs,
-                *what_source_is(parameter),
-            ),
-            notes=notes,
-            checked=known.checked,
+        title=f"The tuned input pipeline of {known.script}, for training with Horovod.",
+        usage=_usage(known, parameter=parameter),
+        paragraphs=(
+            "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
+            "Horovod once hvd.init() was called, else from the variables that horovodrun or mpirun sets. "
+            "The folder of the training script has to be on the path where an import below needs it.",
+            *indexed.paragraphs,
         ),
+        notes=notes,
+        checked=known.checked,
         constants=[
             *known.steps_per_epoch("batches in an epoch, of all ranks together"),
             _NAMES,

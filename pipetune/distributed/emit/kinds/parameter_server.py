@@ -23,7 +23,6 @@ from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import (
     check_references,
-    docstring,
     function_of,
     has_parameter,
     module_text,
@@ -107,24 +106,22 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
-        docstring=docstring(
-            f"The tuned input pipeline of {known.script}, for parameter server training.",
-            usage=_usage(known, lookups),
-            paragraphs=(
-                "Every worker makes its own pipeline: it reads all of the data, without end and in an order of its "
-                "own, so an epoch is so many steps and not the end of the data. The function makes everything it "
-                "uses and can be called again, as it is when a worker comes back. The coordinator needs the folder "
-                "of the training script on its path where an import below needs it.",
-                *(
-                    "indexed_dataset_fn gives the same, each element behind its index: its place in the source, for "
-                    "files 2**32 times the number of the file plus that of its record. In the steps of an epoch, and "
-                    "one for a last batch that is not full, a worker gives all; in_order takes each once, in order."
-                    for _ in indexed.paragraphs
-                ),
+        title=f"The tuned input pipeline of {known.script}, for parameter server training.",
+        usage=_usage(known, lookups),
+        paragraphs=(
+            "Every worker makes its own pipeline: it reads all of the data, without end and in an order of its "
+            "own, so an epoch is so many steps and not the end of the data. The function makes everything it "
+            "uses and can be called again, as it is when a worker comes back. The coordinator needs the folder "
+            "of the training script on its path where an import below needs it.",
+            *(
+                "indexed_dataset_fn gives the same, each element behind its index: its place in the source, for "
+                "files 2**32 times the number of the file plus that of its record. In the steps of an epoch, and "
+                "one for a last batch that is not full, a worker gives all; in_order takes each once, in order."
+                for _ in indexed.paragraphs
             ),
-            notes=(*notes, *body.notes),
-            checked=known.checked,
         ),
+        notes=(*notes, *body.notes),
+        checked=known.checked,
         constants=[
             *known.steps_per_epoch("batches in which all of the data comes once"),
             *((_IN_SCOPE,) if lookups else ()),

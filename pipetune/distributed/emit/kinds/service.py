@@ -22,11 +22,9 @@ from pipetune.distributed.emit.index import IndexedForm, indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import (
     check_references,
-    docstring,
     function_of,
     has_parameter,
     module_text,
-    what_source_is,
     with_file_sources,
 )
 from pipetune.distributed.emit.remote import is_endless, refuse_python, shared_storage
@@ -68,25 +66,22 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     machines = service_files.machines(known.need)
     text = module_text(
         parts,
-        docstring=docstring(
-            f"The tuned input pipeline of {known.script}, run by a tf.data service.",
-            usage=(
-                "python serve.py dispatcher --port 5050               # once",
-                f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
-                "",
-                f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
-            ),
-            paragraphs=(
-                "serve.py is in the folder of this file and needs TensorFlow alone: the workers get the pipeline from "
-                "the training process. docker-compose.yml and kubernetes.yaml start the same commands.",
-                guarantee,
-                *indexed.paragraphs,
-                *(() if known.need is None else (" ".join(recommendation(known.need)),)),
-                *what_source_is(parameter),
-            ),
-            notes=notes,
-            checked=known.checked,
+        title=f"The tuned input pipeline of {known.script}, run by a tf.data service.",
+        usage=(
+            "python serve.py dispatcher --port 5050               # once",
+            f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
+            "",
+            f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
         ),
+        paragraphs=(
+            "serve.py is in the folder of this file and needs TensorFlow alone: the workers get the pipeline from "
+            "the training process. docker-compose.yml and kubernetes.yaml start the same commands.",
+            guarantee,
+            *indexed.paragraphs,
+            *(() if known.need is None else (" ".join(recommendation(known.need)),)),
+        ),
+        notes=notes,
+        checked=known.checked,
         constants=[*_transfer(known.batch_bytes, known.need), *body.constants],
         own=[
             Definition("os", "import os"),
