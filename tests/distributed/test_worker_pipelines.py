@@ -19,7 +19,7 @@ from pipetune.pipelines import live
 
 
 @pytest.mark.parametrize(("workers", "replicas"), [(1, 3), (2, 1), (3, 2)])
-@pytest.mark.parametrize(("elements", "batch"), [(29, 8), (8, 3), (3, 1), (0, 4), (10, 5)])
+@pytest.mark.parametrize(("elements", "batch"), [(29, 8), (3, 1), (0, 4)])
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("policy", [AutoShardPolicy.DATA, AutoShardPolicy.OFF])
 def test_computed_batches_equal_those_of_tensorflow(

@@ -81,13 +81,6 @@ def test_sequential_time_is_sum_and_pipelined_time_is_maximum(costs: list[int], 
     assert bounded == pytest.approx(max(max(costs), sum(costs) / cores), rel=1e-3)
 
 
-def test_cores_limit_parallel_calls() -> None:
-    found = prediction("from_tensors | map 16 cpu=10ms", cores=2)
-    assert 1000 * found.seconds == pytest.approx(5, rel=1e-2)
-    assert found.bound is Bound.CORES
-    assert found.bottleneck == "n1"
-
-
 def test_waiting_uses_threads_but_no_cores() -> None:
     words = parse("from_tensors cpu=0us | interleave 8 cycle_length=8 cpu=1ms", options=OFF)
     sleeping = tuple(
@@ -99,21 +92,13 @@ def test_waiting_uses_threads_but_no_cores() -> None:
     assert found.bound is Bound.PARALLEL
 
 
-def test_parallel_calls_of_interleave_are_limited_by_cycle_length() -> None:
-    found = prediction("from_tensors cpu=0us | interleave AUTOTUNE cycle_length=4 cpu=8ms")
-    assert 1000 * found.seconds == pytest.approx(2)
-
-
-def test_default_passes_parallelize_stateless_map() -> None:
-    text = "from_tensors cpu=0us | map cpu=8ms"
+@pytest.mark.parametrize(
+    ("word", "milliseconds"), [("", 2), ("random", 8), ("python", 8), ("table", 8)]
+)
+def test_default_passes_parallelize_stateless_maps_alone(word: str, milliseconds: float) -> None:
+    text = f"from_tensors cpu=0us | map {word} cpu=8ms"
+    assert 1000 * prediction(text, cores=4, defaults_on=True).seconds == pytest.approx(milliseconds)
     assert 1000 * prediction(text, cores=4).seconds == pytest.approx(8)
-    assert 1000 * prediction(text, cores=4, defaults_on=True).seconds == pytest.approx(2)
-
-
-@pytest.mark.parametrize("word", ["random", "python", "table"])
-def test_default_passes_leave_stateful_map_serial(word: str) -> None:
-    found = prediction(f"from_tensors cpu=0us | map {word} cpu=8ms", cores=4, defaults_on=True)
-    assert 1000 * found.seconds == pytest.approx(8)
 
 
 def test_default_passes_fuse_map_and_batch() -> None:
