@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from pipetune.core.machine import Machine
@@ -97,11 +97,11 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
     longest = consumer.predicted_maximum or 0.0
     # The input can take no more time from the model than the CPU time it uses.
     if consumer.bound_cpu_seconds and working >= _EXPLAINS * lost and needed > _FULL * cores * longest:
-        granted = f"{cores:g} core" + ("" if cores == 1 else "s")
         return Explanation(
             Cause.PROCESSORS,
             None,
-            f"Input and model share the {granted}: together they need {1000.0 * needed:.3g} ms of CPU time per step.",
+            f"Input and model share the {_core_count(cores)}: together they need {1000.0 * needed:.3g} ms of CPU time "
+            "per step.",
         )
     return None
 
@@ -281,8 +281,7 @@ def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, c
         case Bound.PARALLEL:
             return f"{named} bounds the input: all its parallel calls are busy."
         case Bound.CORES:
-            granted = f"{cores:g} core" + ("" if cores == 1 else "s")
-            return f"{named} needs the most CPU time, and the input keeps all of the {granted} busy."
+            return f"{named} needs the most CPU time, and the input keeps all of the {_core_count(cores)} busy."
         case Bound.STORAGE:
             return f"{named} bounds the input: it reads at the full speed of the storage."
 
@@ -292,6 +291,10 @@ def _named(node: Node) -> str:
     if node.location is None:
         return node.title
     return f"{node.title} ({PurePath(node.location.file).name}:{node.location.line})"
+
+
+def _core_count(cores: float) -> str:
+    return f"{cores:g} core{'' if cores == 1 else 's'}"
 
 
 def _listed(names: list[str], most: int = 3) -> str:
@@ -370,7 +373,7 @@ def _with_memory(
     found = [predict(pipeline, profile, cores, storage_bytes_per_second=storage) for pipeline in trusted]
     best = max(found, key=lambda one: one.rate, default=None)
     if best is None or now.input_rate is None or best.rate <= now.input_rate:
-        return Scenario(name, now.input_rate, now.training_rate, now.binds, now.node, now.bound)
+        return replace(now, name=name)
     return _scenario(name, best, step_seconds)
 
 

@@ -235,9 +235,9 @@ class IndexedOperatorWriter(OperatorWriter):
             return f"{_SLICES}(tf.range({source.count}, dtype=tf.int64), {arrays}))"
         if source.expression.startswith("tf.data.Dataset.range("):
             start, step = node.argument("start") or 0, node.argument("step") or 1
-            place = "tf.cast(number, tf.int64)"
-            place = place if not start else f"({place} - {start})"
-            return f"{source.expression}.map(lambda number: ({place if step == 1 else f'{place} // {step}'}, number))"
+            index = "tf.cast(number, tf.int64)"
+            index = index if not start else f"({index} - {start})"
+            return f"{source.expression}.map(lambda number: ({index if step == 1 else f'{index} // {step}'}, number))"
         return f"{source.expression}.enumerate()"
 
     def function(self, node: Node) -> str:
