@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.session import DistributedResult
-from pipetune.distributed.writing import distribute
-
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.distributed.verify.batch_checks import changes, sentences
-from pipetune.pipelines import live
-from tests.distributed.test_standalone_kinds import load
+from tests.distributed.written_modules import emit, load
 
 
 def spec(*shape: int | None, dtype: Any = None) -> Any:
@@ -26,11 +22,6 @@ def rows(*, drop_remainder: bool) -> Any:
     numbers = tf.data.Dataset.range(24)
     numbers = numbers.map(lambda number: {"x": tf.fill([3], number), "y": number})
     return numbers.batch(8, drop_remainder=drop_remainder)
-
-
-def emit(dataset: Any, kind: str, folder: Path) -> DistributedResult:
-    source = live.read(dataset)
-    return distribute(source, source.pipeline, kind=kind, out_file=folder / "distributed.py")
 
 
 def taking(dataset: Any) -> Any:

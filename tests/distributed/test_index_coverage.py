@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 from pipetune.distributed.verify import index_coverage
 from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module, records
-from tests.distributed.test_element_specs import emit
-from tests.distributed.test_standalone_kinds import load
+from tests.distributed.written_modules import emit, load
 
 FILES, RECORDS = 5, 4
 

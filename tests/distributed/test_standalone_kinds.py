@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections import Counter
@@ -12,15 +11,13 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.session import DistributedResult
-from pipetune.distributed.writing import distribute
-
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.pipelines import live
 from tests.distributed.emitted_scripts import run
 from tests.distributed.numbered_files import helper_module, records
+from tests.distributed.written_modules import emit, load
 
 FILES, RECORDS = 6, 4
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,19 +54,6 @@ def dataset(tmp_path: Path) -> Iterator[Any]:
     """The numbers 0 to 23 from six files, shuffled, as pairs of floats."""
     with helper_module("kinds_helpers", HELPERS, tmp_path) as helpers:
         yield helpers.build(records(tmp_path, files=FILES, each=RECORDS))
-
-
-def emit(dataset: Any, kind: str, folder: Path) -> DistributedResult:
-    source = live.read(dataset)
-    return distribute(source, source.pipeline, kind=kind, out_file=folder / "distributed.py", script="train.py")
-
-
-def load(result: DistributedResult) -> Any:
-    spec = importlib.util.spec_from_file_location("kinds_module", result.file)
-    assert spec is not None and spec.loader is not None, result.notes
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def numbers(batches: Any) -> list[int]:

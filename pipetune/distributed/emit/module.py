@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from pipetune.core.distribution import Definition, StandaloneParts
 from pipetune.core.errors import CannotExpress
-from pipetune.distributed.emit.sharding import MOST_WORKERS, Sharding, with_file_nodes
+from pipetune.core.pipeline import Node
+from pipetune.distributed.emit.sharding import MOST_WORKERS, Sharding
 from pipetune.distributed.emit.statements import SOURCE_ROWS
+from pipetune.model.sharding import READERS
 
 _OWN_VARIABLES = frozenset(
     {"input_context", "source", SOURCE_ROWS, "workers", "worker", "batch_size", "replicas", "options"}
@@ -76,12 +78,16 @@ def has_parameter(parts: StandaloneParts) -> bool:
 
 
 def with_file_sources(parts: StandaloneParts) -> StandaloneParts:
-    """The parts with a node, and a source, of its own for the file names inside a reader."""
-    pipeline = with_file_nodes(parts.pipeline)
-    sources = {
-        (f"{name}.files" if f"{name}.files" in pipeline else name): source for name, source in parts.sources.items()
-    }
-    return replace(parts, pipeline=pipeline, sources=sources)
+    """The parts with the file names that a reader was given as a source of their own, `<id>.files`."""
+    files = {node.id: f"{node.id}.files" for node in parts.pipeline if node.op in READERS and not node.inputs}
+    nodes: list[Node] = []
+    for node in parts.pipeline:
+        if node.id in files:
+            nodes.append(Node(id=files[node.id], op="from_tensor_slices"))
+            node = replace(node, inputs=(files[node.id],))
+        nodes.append(node)
+    sources = {files.get(name, name): source for name, source in parts.sources.items()}
+    return replace(parts, pipeline=replace(parts.pipeline, nodes=tuple(nodes)), sources=sources)
 
 
 def check_references(parts: StandaloneParts, variables: frozenset[str] = frozenset()) -> None:

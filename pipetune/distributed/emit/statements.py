@@ -88,10 +88,10 @@ class OperatorWriter:
             return f"{above[0]}.concatenate({above[1]})"
         if node.op in READERS:
             return _call(f"tf.data.{node.op}", [above[0], *_keywords(extra)])
-        writer = _WRITERS.get(node.op)
-        if writer is None:
+        arguments = _ARGUMENTS.get(node.op)
+        if arguments is None:
             raise CannotExpress(f"The operator {node.title} has no known distributed form.")
-        return _call(f"{above[0]}.{node.op}", [*writer(self, node), *_keywords(extra)])
+        return _call(f"{above[0]}.{node.op}", [*arguments(self, node), *_keywords(extra)])
 
     def extra(self, node: Node) -> dict[str, str]:
         """Arguments that the pipeline's values leave out, and their expressions."""
@@ -258,7 +258,7 @@ def _nothing(_writer: OperatorWriter, _node: Node) -> list[str]:
     return []
 
 
-_WRITERS: Mapping[str, Callable[[OperatorWriter, Node], list[str]]] = {
+_ARGUMENTS: Mapping[str, Callable[[OperatorWriter, Node], list[str]]] = {
     "map": lambda writer, node: [writer.function(node), *writer.parallel(node)],
     "interleave": OperatorWriter.interleave,
     "flat_map": _function_only,
