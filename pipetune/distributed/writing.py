@@ -16,14 +16,111 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ServiceNeed
 from pipetune.core.session import DistributedResult
 from pipetune.distributed.collect import parts
-from pipetune.distributed.emit import kinds, tfds
+from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
-from pipetune.distributed.emit.remote import refuse_all
+from pipetune.distributed.emit.remote import refuse_all, refuse_tfds
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import batch_checks, coverage, index_coverage, service_coverage
 from pipetune.distributed.verify.coverage import Counted
 from pipetune.model.service import recommendation
 from pipetune.pipelines.live import LivePipeline
+
+AssessService = Callable[[float | None], ServiceNeed]
+"""Determines whether a service helps, given the compression ratio of its elements; None if that is unknown."""
+
+Checks = tuple[ModuleCheck, ...]
+"""Results of running a module with several numbers of workers."""
+
+
+def distribute(
+    source: LivePipeline,
+    tuned: Pipeline,
+    *,
+    kind: str,
+    out_file: Path | str,
+    script: str = "the script",
+    service: AssessService | None = None,
+) -> DistributedResult:
+    """Writes `out_file`, a module with `dataset_fn`, and its companion files, if running it proves that it is correct.
+
+    If the pipeline cannot be expressed as such a module, or running it shows that an element is missing or duplicated,
+    nothing is written: `module` is empty and the first note says why.
+
+    Args:
+        source: the user's live pipeline.
+        tuned: the same pipeline with the plan's edits.
+        kind: one of `kinds.names()`.
+        out_file: the file to write; an existing one is removed first.
+        script: the name of the user's script, for the header.
+        service: called if the module is for a tf.data service; None if nothing was measured.
+
+    Returns:
+        The text of the module, the checks, and notes for the user.
+
+    Raises:
+        PipetuneError: a file cannot be written.
+    """
+    path, script = Path(out_file), Path(script).name
+    path.unlink(missing_ok=True)  # from an earlier run
+    try:
+        chosen = kinds.find(kind)
+        refuse_tfds(tuned, kind)
+        tuned = chosen.prepare(tuned)
+        looks = [lambda: chosen.refuse(tuned)]
+        if chosen.static_shapes:
+            looks.append(lambda: batch_checks.check_static(source, tuned))
+        refuse_all(*looks)
+        found = parts.collect(source, tuned)
+        weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
+        known = Known(script, batch_bytes=weighed, tensorflow=tf.__version__)
+        written = chosen.emit(found.parts, known)
+        counted = count_deliveries(chosen, written, source, tuned, parameter=found.parameter)
+    except (CannotExpress, CannotReplay) as error:
+        return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
+    checks, covered = counted.checks, counted.coverage
+    wrong = _rejection_reason(checks)
+    if wrong:
+        return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
+    order, no_index = _check_index_order(chosen, written, tuned, checks, parameter=found.parameter)
+    full, no_fill = _check_filled_batches(written, checks, tuned, parameter=found.parameter)
+    delivered = _delivery_description(chosen, checks)
+    same = "Its functions and its element_spec are those of the tuned pipeline."
+    known = replace(
+        known,
+        checked=" ".join(filter(None, (delivered, same, order, full))),
+        epoch_batches=_epoch_batches(checks, tuned, written.batch_size),
+        need=need,
+        no_index=no_index,
+        no_fill=no_fill,
+    )
+    written = chosen.emit(found.parts, known)
+    write_text(path, written.text)
+    for name, text in written.companions:
+        write_text(path.with_name(name), text)
+    guarantee = (written.guarantee,) if written.guarantee else ()
+    return DistributedResult(
+        kind,
+        written.text,
+        str(path),
+        notes=(*guarantee, *written.notes, *_notes(chosen, checks), *filter(None, (order, full))),
+        checks=checks,
+        companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
+        coverage=covered,
+        advice=(*(recommendation(need) if need is not None else ()), *checks[0].spec),
+        service=need,
+    )
+
+
+def _measure_batch_bytes(
+    kind: Kind, source: LivePipeline, tuned: Pipeline, service: AssessService | None
+) -> tuple[ElementBytes | None, ServiceNeed | None]:
+    """Returns the size of a batch sent to another process and the need for a service; None without a service."""
+    if kind.delivery is not DeliveryMode.SERVICE:
+        return None, None
+    weighed = batch_checks.weigh(source, tuned)
+    packed = weighed.packed if weighed is not None else None
+    packing = weighed.raw / packed if weighed is not None and packed else None
+    return weighed, service(packing) if service is not None else None
 
 
 def count_deliveries(
@@ -64,18 +161,38 @@ def count_deliveries(
     )
 
 
-def check_filled_batches(module: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:
-    """Checks that last batches are filled, by running the module.
+def _rejection_reason(checks: Checks) -> str:
+    """Returns why nothing is written after the module was run; "" if each element was delivered once."""
+    wrong = [check for check in checks if check.missing or check.duplicated]
+    if not wrong:
+        return ""
+    return (
+        f"Not written: with {wrong[0].workers} workers, {wrong[0].missing} elements were missing "
+        f"and {wrong[0].duplicated} were duplicated."
+    )
 
-    Args:
-        module: the module.
-        checks: results of running it with several numbers of workers.
-        tuned: the pipeline that the module implements.
-        parameter: value of the module's argument `source`.
 
-    Returns:
-        A sentence on the result, or "", and why the feature is left out, or "".
-    """
+def _check_index_order(
+    kind: Kind, module: Standalone, tuned: Pipeline, checks: Checks, *, parameter: object
+) -> tuple[str, str]:
+    """Returns a sentence on running the variant with indices, or "", and why the variant is left out, or ""."""
+    if not module.indexed:
+        return "", ""
+    try:
+        return index_coverage.check_order(
+            module.text,
+            tuned=tuned,
+            delivery=kind.delivery,
+            parameter=parameter,
+            global_batch_size=module.global_batch_size,
+            epoch_batches=_epoch_batches(checks, tuned, module.batch_size, every_row=True),
+        ), ""
+    except CannotExpress as error:
+        return "", _clause(error)
+
+
+def _check_filled_batches(module: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:
+    """Returns a sentence on running the module with filled batches, or "", and why filling is left out, or ""."""
     if not module.fills or module.global_batch_size is None:
         return "", ""
     ends = not any(node.op == "repeat" for node in tuned)
@@ -88,47 +205,18 @@ def check_filled_batches(module: Standalone, checks: Checks, tuned: Pipeline, *,
             parameter=parameter,
         ), ""
     except CannotExpress as error:
-        return "", clause(error)
+        return "", _clause(error)
 
 
-def check_index_order(
-    kind: Kind, module: Standalone, tuned: Pipeline, checks: Checks, *, parameter: object
-) -> tuple[str, str]:
-    """Checks the variant with indices by running it.
-
-    Args:
-        kind: the kind of the module.
-        module: the module.
-        tuned: the pipeline that the module implements.
-        checks: results of running the module with several numbers of workers.
-        parameter: value of the module's argument `source`.
-
-    Returns:
-        A sentence on the result, or "", and why the variant is left out, or "".
-    """
-    if not module.indexed:
-        return "", ""
-    try:
-        return index_coverage.check_order(
-            module.text,
-            tuned=tuned,
-            delivery=kind.delivery,
-            parameter=parameter,
-            global_batch_size=module.global_batch_size,
-            epoch_batches=epoch_batches(checks, tuned, module.batch_size, every_row=True),
-        ), ""
-    except CannotExpress as error:
-        return "", clause(error)
+def _clause(error: CannotExpress) -> str:
+    """Returns the message of an error in the form of a clause: lowercase, without a full stop."""
+    return error.message[0].lower() + error.message[1:].rstrip(".")
 
 
-def epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None, *, every_row: bool = False) -> int | None:
+def _epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None, *, every_row: bool = False) -> int | None:
     """Returns the number of batches that contain all of the data once; None if elements were not counted.
 
-    Args:
-        checks: results of running the module with several numbers of workers.
-        tuned: the pipeline that the module implements.
-        batch_size: rows of a batch; None without batches.
-        every_row: count an incomplete last batch even if `drop_remainder` drops it.
+    With `every_row` an incomplete last batch is counted even if `drop_remainder` drops it.
     """
     first = checks[0]
     if first.counted != "elements" or first.batches_per_worker is None or first.elements is None:
@@ -138,26 +226,8 @@ def epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None, *, ev
     return first.elements // size if drops else math.ceil(first.elements / size)
 
 
-Checks = tuple[ModuleCheck, ...]
-
-
-def rejection_reason(checks: Checks) -> str:
-    """Returns why nothing is written after the module was run; "" if each element was delivered once."""
-    wrong = [check for check in checks if check.missing or check.duplicated]
-    if not wrong:
-        return ""
-    return (
-        f"Not written: with {wrong[0].workers} workers, {wrong[0].missing} elements were missing "
-        f"and {wrong[0].duplicated} were duplicated."
-    )
-
-
-def check_description(kind: Kind, checks: Checks) -> str:
-    """Returns sentences on what was checked, for the header of the module."""
-    return f"{_delivery_description(kind, checks)} Its functions and its element_spec are those of the tuned pipeline."
-
-
 def _delivery_description(kind: Kind, checks: Checks) -> str:
+    """Returns a sentence on what was delivered when the module was run, for its header."""
     workers = ", ".join(str(check.workers) for check in checks)
     first = checks[0]
     how = f"by running it in one process as {workers} {'ranks' if kind.delivery is DeliveryMode.RANKS else 'workers'}"
@@ -173,6 +243,18 @@ def _delivery_description(kind: Kind, checks: Checks) -> str:
         "files": f"each of the {first.elements} files was read by one worker",
     }.get(first.counted, f"the first {first.elements} elements were delivered, each once")
     return f"Checked {how}: {counted}."
+
+
+def _notes(kind: Kind, checks: Checks) -> list[str]:
+    """Returns the notes for the user on remainders, uneven batches, and what could not be counted."""
+    uneven = [str(check.workers) for check in checks if check.equal_batches is False]
+    found = _remainders(kind, checks)
+    if uneven and kind.delivery is DeliveryMode.PARTS:
+        found.append(
+            f"with {' or '.join(uneven)} workers, batches of an epoch differ in number or size: repeat the dataset and "
+            "set the steps per epoch, or drop the remainder"
+        )
+    return found + [f"{check.workers} workers: {check.why}" for check in checks if check.why]
 
 
 def _remainders(kind: Kind, checks: Checks) -> list[str]:
@@ -191,113 +273,3 @@ def _remainders(kind: Kind, checks: Checks) -> list[str]:
 
 def _joined(words: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def notes(kind: Kind, checks: Checks) -> list[str]:
-    """Returns the notes for the user on remainders, uneven batches, and what could not be counted."""
-    uneven = [str(check.workers) for check in checks if check.equal_batches is False]
-    found = _remainders(kind, checks)
-    if uneven and kind.delivery is DeliveryMode.PARTS:
-        found.append(
-            f"with {' or '.join(uneven)} workers, batches of an epoch differ in number or size: repeat the dataset and "
-            "set the steps per epoch, or drop the remainder"
-        )
-    return found + [f"{check.workers} workers: {check.why}" for check in checks if check.why]
-
-
-def clause(error: CannotExpress) -> str:
-    """Returns the message of an error in the form of a clause: lowercase, without a full stop."""
-    return error.message[0].lower() + error.message[1:].rstrip(".")
-
-
-AssessService = Callable[[float | None], ServiceNeed]
-"""Determines whether a service helps, given the compression ratio of its elements; None if that is unknown."""
-
-
-def distribute(
-    source: LivePipeline,
-    tuned: Pipeline,
-    *,
-    kind: str,
-    out_file: Path | str,
-    script: str = "the script",
-    service: AssessService | None = None,
-) -> DistributedResult:
-    """Writes `out_file`, a module with `dataset_fn`, and its companion files, if running it proves that it is correct.
-
-    If the pipeline cannot be expressed as such a module, or running it shows that an element is missing or duplicated,
-    nothing is written: `module` is empty and the first note says why.
-
-    Args:
-        source: the user's live pipeline.
-        tuned: the same pipeline with the plan's edits.
-        kind: one of `kinds.names()`.
-        out_file: the file to write; an existing one is removed first.
-        script: the name of the user's script, for the header.
-        service: called if the module is for a tf.data service; None if nothing was measured.
-
-    Returns:
-        The text of the module, the checks, and notes for the user.
-
-    Raises:
-        PipetuneError: a file cannot be written.
-    """
-    path, script = Path(out_file), Path(script).name
-    path.unlink(missing_ok=True)  # from an earlier run
-    try:
-        chosen = kinds.find(kind)
-        tfds.refuse(tuned, kind)
-        tuned = chosen.prepare(tuned)
-        looks = [lambda: chosen.refuse(tuned)]
-        if chosen.static_shapes:
-            looks.append(lambda: batch_checks.check_static(source, tuned))
-        refuse_all(*looks)
-        found = parts.collect(source, tuned)
-        weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
-        known = Known(script, batch_bytes=weighed, tensorflow=tf.__version__)
-        written = chosen.emit(found.parts, known)
-        counted = count_deliveries(chosen, written, source, tuned, parameter=found.parameter)
-    except (CannotExpress, CannotReplay) as error:
-        return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
-    checks, covered = counted.checks, counted.coverage
-    wrong = rejection_reason(checks)
-    if wrong:
-        return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
-    order, no_index = check_index_order(chosen, written, tuned, checks, parameter=found.parameter)
-    full, no_fill = check_filled_batches(written, checks, tuned, parameter=found.parameter)
-    known = replace(
-        known,
-        checked=" ".join(filter(None, (check_description(chosen, checks), order, full))),
-        epoch_batches=epoch_batches(checks, tuned, written.batch_size),
-        need=need,
-        no_index=no_index,
-        no_fill=no_fill,
-    )
-    written = chosen.emit(found.parts, known)
-    write_text(path, written.text)
-    for name, text in written.companions:
-        write_text(path.with_name(name), text)
-    guarantee = (written.guarantee,) if written.guarantee else ()
-    return DistributedResult(
-        kind,
-        written.text,
-        str(path),
-        notes=(*guarantee, *written.notes, *notes(chosen, checks), *filter(None, (order, full))),
-        checks=checks,
-        companions=tuple(str(path.with_name(name)) for name, _ in written.companions),
-        coverage=covered,
-        advice=(*(recommendation(need) if need is not None else ()), *checks[0].spec),
-        service=need,
-    )
-
-
-def _measure_batch_bytes(
-    kind: Kind, source: LivePipeline, tuned: Pipeline, service: AssessService | None
-) -> tuple[ElementBytes | None, ServiceNeed | None]:
-    """Returns the size of a batch sent to another process and the need for a service; None without a service."""
-    if kind.delivery is not DeliveryMode.SERVICE:
-        return None, None
-    weighed = batch_checks.weigh(source, tuned)
-    packed = weighed.packed if weighed is not None else None
-    packing = weighed.raw / packed if weighed is not None and packed else None
-    return weighed, service(packing) if service is not None else None

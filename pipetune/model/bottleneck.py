@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from pipetune.core.machine import Machine
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.operators import operator_facts
+from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.core.profile import INPUT_BOUND_ABOVE, NOT_BOUND_BELOW, Cause, Diagnosis, Profile, Verdict
 from pipetune.core.results import Interval, Scenario
 from pipetune.core.settings import Settings
-from pipetune.model.delivery import output_buffer, step_seconds, sufficient_buffer
+from pipetune.model.segments import defaults_apply
 from pipetune.model.throughput import Bound, ThroughputPrediction, no_prediction_reason, predict, sequential_segments
 
 _SMALL = 0.05  # share of a step below which waiting needs no explanation
 _EXPLAINS = 0.5  # share of the lost overlap that a cause must explain
 _FULL = 0.75  # share of the available CPU time above which input and model compete for it
+_INJECTED = "experimental_optimization.inject_prefetch"
+_LARGEST = 1024  # elements in a recommended buffer, by judgement: more evens out longer pauses, and holds more memory
+_ENOUGH = 0.02  # of a step; a buffer that is within this of an unlimited one suffices
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
         return Explanation(Cause.NO_PREFETCH, None, "Nothing is prepared ahead: input and model take turns.")
     if buffer is not None and profile.intervals:
         intervals = profile.intervals
-        behind = step_seconds(intervals, bound, buffer) - step_seconds(intervals, bound, None)
+        behind = buffered_step_seconds(intervals, bound, buffer) - buffered_step_seconds(intervals, bound, None)
         if behind >= _EXPLAINS * lost:
             enough = sufficient_buffer(intervals, bound)
             advice = f"; {enough} would be enough" if enough is not None and enough > buffer else ""
@@ -93,12 +97,69 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
     longest = consumer.predicted_maximum or 0.0
     # The input can take no more time from the model than the CPU time it uses.
     if consumer.bound_cpu_seconds and working >= _EXPLAINS * lost and needed > _FULL * cores * longest:
-        granted = f"{cores:g} core" + ("" if cores == 1 else "s")
         return Explanation(
             Cause.PROCESSORS,
             None,
-            f"Input and model share the {granted}: together they need {1000.0 * needed:.3g} ms of CPU time per step.",
+            f"Input and model share the {_core_count(cores)}: together they need {1000.0 * needed:.3g} ms of CPU time "
+            "per step.",
         )
+    return None
+
+
+def output_buffer(pipeline: Pipeline) -> int | None:
+    """Returns the number of elements prepared ahead of the consumer; 0 for none, None if TensorFlow chooses it.
+
+    This is the buffer of the last prefetch, or of the one that TensorFlow appends to a pipeline that does not end
+    in a prefetch.
+    """
+    node = pipeline.output
+    while node.op == "with_options" and node.inputs:
+        node = pipeline[node.inputs[0]]
+    if node.op == "prefetch":
+        size = node.argument("buffer_size")
+        return size if isinstance(size, int) and size != AUTOTUNE else None
+    if defaults_apply(pipeline) and pipeline.options.get(_INJECTED) is not False:
+        return None
+    ahead = any(
+        other.op == "prefetch"
+        or ((name := operator_facts(other.op).parallel_argument) and other.argument(name) is not None)
+        for other in pipeline
+    )
+    return None if ahead else 0
+
+
+def buffered_step_seconds(intervals: Sequence[float], model_seconds: float, buffer: int | None) -> float:
+    """Returns the seconds per step of a model that is fed through a buffer.
+
+    Args:
+        intervals: seconds that the input takes for each of several consecutive elements; not empty. They are repeated.
+        model_seconds: seconds per step of the model alone.
+        buffer: size in elements; 0 means that input and model take turns, None that the buffer is unlimited.
+    """
+    mean = statistics.fmean(intervals)
+    if buffer is None:
+        return max(mean, model_seconds)
+    if buffer == 0:
+        return mean + model_seconds
+    count = len(intervals)
+    taken = [0.0] * (2 * count)  # time at which the model takes each element
+    made = 0.0
+    for index in range(2 * count):  # the first pass fills the buffer, the second is measured
+        room = taken[index - buffer] if index >= buffer else 0.0
+        made = max(made, room) + intervals[index % count]
+        free = taken[index - 1] + model_seconds if index else 0.0
+        taken[index] = max(made, free)
+    return (taken[-1] - taken[count - 1]) / count
+
+
+def sufficient_buffer(intervals: Sequence[float], model_seconds: float) -> int | None:
+    """Returns the smallest power of two that is about as good as an unlimited buffer; None if none is."""
+    goal = (1 + _ENOUGH) * buffered_step_seconds(intervals, model_seconds, None)
+    size = 1
+    while size <= min(_LARGEST, 2 * len(intervals)):
+        if buffered_step_seconds(intervals, model_seconds, size) <= goal:
+            return size
+        size *= 2
     return None
 
 
@@ -220,8 +281,7 @@ def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, c
         case Bound.PARALLEL:
             return f"{named} bounds the input: all its parallel calls are busy."
         case Bound.CORES:
-            granted = f"{cores:g} core" + ("" if cores == 1 else "s")
-            return f"{named} needs the most CPU time, and the input keeps all of the {granted} busy."
+            return f"{named} needs the most CPU time, and the input keeps all of the {_core_count(cores)} busy."
         case Bound.STORAGE:
             return f"{named} bounds the input: it reads at the full speed of the storage."
 
@@ -231,6 +291,10 @@ def _named(node: Node) -> str:
     if node.location is None:
         return node.title
     return f"{node.title} ({PurePath(node.location.file).name}:{node.location.line})"
+
+
+def _core_count(cores: float) -> str:
+    return f"{cores:g} core{'' if cores == 1 else 's'}"
 
 
 def _listed(names: list[str], most: int = 3) -> str:
@@ -309,7 +373,7 @@ def _with_memory(
     found = [predict(pipeline, profile, cores, storage_bytes_per_second=storage) for pipeline in trusted]
     best = max(found, key=lambda one: one.rate, default=None)
     if best is None or now.input_rate is None or best.rate <= now.input_rate:
-        return Scenario(name, now.input_rate, now.training_rate, now.binds, now.node, now.bound)
+        return replace(now, name=name)
     return _scenario(name, best, step_seconds)
 
 

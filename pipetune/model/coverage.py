@@ -1,4 +1,4 @@
-"""Compares what workers received with the data; chooses how a pipeline is delivered to them."""
+"""Compares the elements and bytes that workers received with the data; computes what they would receive."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipetune.core.distribution import (
-    COORDINATOR,
-    FUNCTION,
-    PIPELINE_PER_PROCESS,
-    Coverage,
-    ElementIdentity,
-    InputDistribution,
-    WorkerShare,
-)
-from pipetune.core.pipeline import Pipeline
-from pipetune.model.delivery import ReplicaDelivery, WorkerDelivery
-from pipetune.model.service import StoredBytes
+from pipetune.core.distribution import Coverage, ElementIdentity, WorkerShare
+from pipetune.model.sharding import AutoShardPolicy, worker_batches
 
 MOST_CELLS = 48
 """Maximum number of cells (consecutive stretches of the data) that a diagram shows."""
@@ -58,19 +48,25 @@ def count_deliveries(expected: Counts, received: Counts) -> DeliveryCounts:
     )
 
 
-def merge_counts(parts: Iterable[Counts]) -> dict[int, int]:
-    """Returns the sum of the counts of all parts."""
-    found: Counter[int] = Counter()
-    for part in parts:
-        found.update(part)
-    return found
-
-
 def count_batches(elements: int, size: int, *, drop_remainder: bool) -> tuple[int, int]:
     """Returns the number of batches that `elements` elements make, and how many of them are short."""
     if drop_remainder:
         return elements // size, 0
     return math.ceil(elements / size), int(elements % size > 0)
+
+
+def epoch_remainder(counts: Sequence[int], batch_size: int, *, replicas_per_worker: int = 1) -> tuple[int, int]:
+    """Returns how many elements full batches leave out in an epoch, and how many padding rows would fill the last ones.
+
+    With one worker whole steps are filled: with fixed shapes, TensorFlow does not run a step that lacks a batch.
+
+    Args:
+        counts: elements that each worker's pipeline reads.
+        batch_size: rows in a batch of a replica.
+        replicas_per_worker: replicas that each worker feeds.
+    """
+    step = batch_size * (replicas_per_worker if len(counts) == 1 else 1)
+    return sum(count % step for count in counts), sum(-count % step for count in counts)
 
 
 @dataclass(frozen=True)
@@ -118,6 +114,42 @@ def _cell_sizes(ends: Sequence[int]) -> tuple[int, ...]:
     return tuple(end - start for start, end in itertools.pairwise([0, *ends]))
 
 
+@dataclass(frozen=True)
+class StoredBytes:
+    """The files that the data comes from, and the number of bytes in them for each element.
+
+    Read-ahead of the readers is included in neither.
+    """
+
+    bytes_by_key: Mapping[int, float]  # bytes of one element with this key; elements share a file evenly
+    file_sizes: tuple[int, ...]  # size of each file in bytes, by file index
+    file_index_shift: int | None = None  # key >> file_bits is the index of the file; None: keys do not contain it
+    ends_early: bool = False  # reading stops once enough elements were read
+
+    def used_bytes(self, received: Mapping[int, int]) -> int | None:
+        """Returns the bytes of these elements, repeated elements counted each time; None if one is unknown."""
+        if not received.keys() <= self.bytes_by_key.keys():
+            return None
+        return round(sum(count * self.bytes_by_key[key] for key, count in received.items()))
+
+    def read_bytes(self, expected: Mapping[int, int], received: Mapping[int, int], *, everything: bool) -> int | None:
+        """Returns the bytes that a worker reads to get the elements `received`; None if unknown.
+
+        Args:
+            expected: all elements of the data.
+            received: the elements that the worker received.
+            everything: whether it reads all of the data, or only the files that contain its own elements. In the second
+                case, a file from which every element is left out is counted for no worker.
+        """
+        if everything:
+            return self.used_bytes(expected) if self.ends_early else sum(self.file_sizes)
+        if self.file_index_shift is None or not received.keys() <= self.bytes_by_key.keys():
+            return None
+        if self.ends_early:
+            return self.used_bytes(dict.fromkeys(received, 1))
+        return sum(self.file_sizes[number] for number in {key >> self.file_index_shift for key in received})
+
+
 def worst_coverage(
     expected: Sequence[Counts],
     received: Sequence[Sequence[Counts]],
@@ -145,7 +177,7 @@ def worst_coverage(
     found = [
         (epoch, count_deliveries(expected[epoch], part))
         for epoch, parts in enumerate(counts)
-        for part in (parts if each_everything else [merge_counts(parts)])
+        for part in (parts if each_everything else [sum(map(Counter, parts), Counter())])
     ]
     epoch, worst = max(found, key=lambda one: one[1].not_once)
     place = divide_into_cells(expected[epoch], files=files)
@@ -175,125 +207,63 @@ def worst_coverage(
     )
 
 
-def coverage_from_delivery(delivery: ReplicaDelivery, *, files: Sequence[int] = ()) -> Coverage:
-    """Returns a delivery as a coverage.
+def computed_coverage(
+    elements: int,
+    batch_size: int,
+    *,
+    workers: int,
+    replicas_per_worker: int = 1,
+    policy: AutoShardPolicy | None = None,
+    batch_size_known: bool = True,
+) -> Coverage:
+    """Returns what the workers receive of data that all of them read, without running anything.
 
     Args:
-        delivery: what the workers receive.
-        files: elements in each file, if there are several; up to `MOST_CELLS` files become one cell each.
+        elements: number of elements in the data.
+        batch_size: elements in a batch of the script: under a strategy, the global batch.
+        workers: number of workers.
+        replicas_per_worker: replicas of each of them.
+        policy: the applied policy of a strategy, DATA or OFF; None: each worker runs the pipeline by itself.
+        batch_size_known: whether TensorFlow can infer the batch size from the pipeline.
     """
-    times = delivery.delivery_counts()
-    never, once, twice = times.count(0), times.count(1), times.count(2)
-    ends, by_file = _cell_ends(delivery.elements, files, MOST_CELLS)
+    ends, _ = _cell_ends(elements, (), MOST_CELLS)
+    full = batch_size if policy is None else max(1, batch_size // (workers * replicas_per_worker))
+    shares = []
+    for worker in range(workers):
+        batches = worker_batches(
+            elements,
+            batch_size,
+            workers=workers,
+            replicas_per_worker=replicas_per_worker,
+            worker=worker,
+            policy=policy,
+            batch_size_known=batch_size_known,
+        )
+        shares.append(_computed_share(batches, full, elements, ends))
+    times = 1 if policy is AutoShardPolicy.DATA else workers  # without DATA each worker receives everything
     return Coverage(
-        workers=tuple(_share(one, delivery, ends) for one in delivery.workers),
+        workers=tuple(shares),
         counted="elements",
         told_by=ElementIdentity.ARITHMETIC,
-        elements=delivery.elements,
-        never=never,
-        once=once,
-        twice=twice,
-        oftener=delivery.elements - never - once - twice,
+        elements=elements,
+        never=0,
+        once=elements if times == 1 else 0,
+        twice=elements if times == 2 else 0,
+        oftener=elements if times > 2 else 0,
         cells=_cell_sizes(ends),
-        by_file=by_file,
-        files=len(files),
-        replicas_per_worker=delivery.replicas_per_worker,
+        replicas_per_worker=replicas_per_worker,
     )
 
 
-def _share(worker: WorkerDelivery, delivery: ReplicaDelivery, ends: Sequence[int]) -> WorkerShare:
-    full = max(1, delivery.global_batch // delivery.replicas)
-    sizes = [size for step in worker.sizes for size in step][: worker.minibatches]
-    return WorkerShare(
-        elements=worker.delivered_elements,
-        batches=worker.minibatches,
-        short_batches=sum(size < full for size in sizes),
-        read=worker.read,
-        cells=_cells(worker, ends),
-    )
-
-
-def _cells(worker: WorkerDelivery, ends: Sequence[int]) -> tuple[int, ...]:
-    """Number of the worker's elements in each cell; `ends` are the cells' exclusive ends."""
-    found = [0] * len(ends)
-    for numbers in worker.element_ranges():
-        if not numbers:
-            continue
-        cell = bisect.bisect_right(ends, numbers[0])
-        done = 0
-        while done < len(numbers):
-            reached = min(len(numbers), -(-(ends[cell] - numbers.start) // numbers.step))
-            found[cell] += reached - done
-            done, cell = reached, cell + 1
-    return tuple(found)
-
-
-NONE = "none"
-"""Used in place of a kind: no distributed module is written, whatever the script uses."""
-
-_KINDS = {
-    "MirroredStrategy": "mirrored",
-    "MultiWorkerMirroredStrategy": "multiworker",
-    "TPUStrategy": "tpu",
-    "ParameterServerStrategy": "parameter-server",
-    "Horovod": "horovod",
-}
-
-
-@dataclass(frozen=True)
-class KindChoice:
-    """A kind, or "" for none, and a sentence that explains the choice."""
-
-    kind: str = ""
-    why: str = ""
-
-
-def choose_kind(
-    requested: str | None, pipeline: Pipeline, handover: InputDistribution | None, *, trials: bool = True
-) -> KindChoice:
-    """Returns the kind of distributed module to write.
-
-    Args:
-        requested: the value of `--distribute`; None if the script decides.
-        pipeline: the pipeline of the script.
-        handover: how the script distributes it; None if it does not.
-        trials: whether more than a profile was requested; if not, only an explicitly requested kind is written.
-    """
-    if requested is not None:
-        return (
-            KindChoice() if requested == NONE else KindChoice(requested, _partial_pipeline_warning(pipeline, handover))
-        )
-    if handover is None or not trials:
-        return KindChoice()
-    kind, strategy = _KINDS.get(handover.strategy, ""), handover.strategy
-    if handover.how == FUNCTION:
-        return KindChoice(
-            why=f"A function of the script already builds the dataset for {strategy}: the patch edits it in place."
-        )
-    if handover.how == PIPELINE_PER_PROCESS and any(node.op == "shard" for node in pipeline):
-        return KindChoice(
-            why=f"The script already shards its data over the processes of {strategy}: the patch keeps that."
-        )
-    if not kind:
-        return KindChoice()
-    trains = "in processes of Horovod" if handover.how == PIPELINE_PER_PROCESS else f"under {strategy}"
-    return KindChoice(
-        kind, f"Written because the script trains {trains}; use --distribute to choose another kind, or none."
-    )
-
-
-def _partial_pipeline_warning(pipeline: Pipeline, handover: InputDistribution | None) -> str:
-    """Warns about a module that is built from the pipeline of a single worker or replica; "" if it is not."""
-    if handover is None:
-        return ""
-    if any(node.op == "shard" and node.argument("num_shards") not in (None, 1) for node in pipeline):
-        return (
-            "The captured pipeline is already sharded (shard), and the module shards that part again: analyze the "
-            "script as a single worker."
-        )
-    if handover.how in (COORDINATOR, PIPELINE_PER_PROCESS) or handover.divides:
-        return ""
-    return (
-        f"The script's function builds batches for one of {handover.replicas} replicas, and the module splits such a "
-        "batch among all of them: multiply GLOBAL_BATCH_SIZE accordingly to keep the batch size of a step."
-    )
+def _computed_share(batches: Iterable[range], full: int, read: int, ends: Sequence[int]) -> WorkerShare:
+    """What a worker receives that gets these batches, `full` elements in a full one; `ends` are those of the cells."""
+    cells = [0] * len(ends)
+    count = short = 0
+    for batch in batches:
+        count, short = count + 1, short + (len(batch) < full)
+        cell = bisect.bisect_right(ends, batch.start)
+        while batch:
+            inside = batch[: ends[cell] - batch.start]
+            cells[cell] += len(inside)
+            batch, cell = batch[len(inside) :], cell + 1
+    return WorkerShare(elements=sum(cells), batches=count, short_batches=short, read=read, cells=tuple(cells))

@@ -127,7 +127,6 @@ def split_into_segments(
     profile: Profile,
     cores: float,
     *,
-    defaults_on: bool | None = None,
     overheads: Overheads = IDEAL,
 ) -> tuple[Segment, ...]:
     """Returns the segments and parallel operators of a pipeline, sources first; the last is the consumer's thread.
@@ -139,10 +138,9 @@ def split_into_segments(
         pipeline: the original pipeline, or one with edits applied.
         profile: costs of the original pipeline.
         cores: cores that AUTOTUNE may use: those available to the process, not those of the host.
-        defaults_on: whether TensorFlow's default optimizations are on; None reads the pipeline's options.
         overheads: costs of the runtime on this machine; by default none.
     """
-    on = defaults_apply(pipeline) if defaults_on is None else defaults_on
+    on = defaults_apply(pipeline)
     counts = visits(pipeline, profile)
     # The measured cost of the map that gathers rows includes the operators that pass the row indices to it.
     outside = upstream_of_cache(pipeline) | pipeline.row_index_operators

@@ -6,8 +6,8 @@ itself. The number of workers comes from `model.sizing`, for a job of one replic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from pipetune.core.edits import Remove, apply_edits
 from pipetune.core.machine import Machine
@@ -126,39 +126,3 @@ def _speed(bytes_per_second: float) -> str:
         if bytes_per_second >= divisor:
             return f"{bytes_per_second / divisor:.3g} {unit}"
     return f"{bytes_per_second:.3g} B/s"
-
-
-@dataclass(frozen=True)
-class StoredBytes:
-    """The files that the data comes from, and the number of bytes in them for each element.
-
-    Read-ahead of the readers is included in neither.
-    """
-
-    bytes_by_key: Mapping[int, float]  # bytes of one element with this key; elements share a file evenly
-    file_sizes: tuple[int, ...]  # size of each file in bytes, by file index
-    file_index_shift: int | None = None  # key >> file_bits is the index of the file; None: keys do not contain it
-    ends_early: bool = False  # reading stops once enough elements were read
-
-    def used_bytes(self, received: Mapping[int, int]) -> int | None:
-        """Returns the bytes of these elements, repeated elements counted each time; None if one is unknown."""
-        if not received.keys() <= self.bytes_by_key.keys():
-            return None
-        return round(sum(count * self.bytes_by_key[key] for key, count in received.items()))
-
-    def read_bytes(self, expected: Mapping[int, int], received: Mapping[int, int], *, everything: bool) -> int | None:
-        """Returns the bytes that a worker reads to get the elements `received`; None if unknown.
-
-        Args:
-            expected: all elements of the data.
-            received: the elements that the worker received.
-            everything: whether it reads all of the data, or only the files that contain its own elements. In the second
-                case, a file from which every element is left out is counted for no worker.
-        """
-        if everything:
-            return self.used_bytes(expected) if self.ends_early else sum(self.file_sizes)
-        if self.file_index_shift is None or not received.keys() <= self.bytes_by_key.keys():
-            return None
-        if self.ends_early:
-            return self.used_bytes(dict.fromkeys(received, 1))
-        return sum(self.file_sizes[number] for number in {key >> self.file_index_shift for key in received})

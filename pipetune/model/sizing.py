@@ -38,7 +38,7 @@ _ALL_BUSY = 0.95
 
 
 @dataclass(frozen=True)
-class PipelineVariant:
+class _Variant:
     """One variant of the pipeline with its measurements."""
 
     variant: str
@@ -62,7 +62,7 @@ class PipelineVariant:
         return predict(self.pipeline, self.profile, cores, storage_bytes_per_second=math.inf)
 
 
-def compute_feed(variant: PipelineVariant, job: TrainingJob, *, unexplained: float) -> InputRequirements:
+def _feed(variant: _Variant, job: TrainingJob, *, unexplained: float) -> InputRequirements:
     """Returns what `variant` needs to feed `job`; `unexplained` are bytes of the measured peak beyond its buffers."""
     why = no_prediction_reason(variant.pipeline, variant.profile)
     cpu = _cpu_seconds(variant, why)
@@ -99,7 +99,7 @@ def _limit(there: ThroughputPrediction | None) -> ScalingLimit:
     return ScalingLimit.CORES if there.rate >= _ALL_BUSY * there.cores_rate else ScalingLimit.THREADS
 
 
-def _cpu_seconds(form: PipelineVariant, why: str) -> QuantityRange | None:
+def _cpu_seconds(form: _Variant, why: str) -> QuantityRange | None:
     """CPU seconds per example: of the process in measuring windows, and the sum of the profile.
 
     For the original pipeline both were measured, with full parallelism and with none; for a plan the sum is predicted.
@@ -120,7 +120,7 @@ def _cpu_seconds(form: PipelineVariant, why: str) -> QuantityRange | None:
     return QuantityRange(min(found), max(found), Origin.MEASURED if measured else Origin.PREDICTED, note)
 
 
-def _rate(form: PipelineVariant, here: ThroughputPrediction | None, cores: float) -> QuantityRange | None:
+def _rate(form: _Variant, here: ThroughputPrediction | None, cores: float) -> QuantityRange | None:
     """Examples per second on `cores` cores: measured if the measured machine has as many. Else the range from the
     prediction to the prediction corrected by its error on the measured machine.
     """
@@ -132,14 +132,14 @@ def _rate(form: PipelineVariant, here: ThroughputPrediction | None, cores: float
     return None if predicted == math.inf else _with_error(predicted, form, here)
 
 
-def _with_error(predicted: float, form: PipelineVariant, here: ThroughputPrediction) -> QuantityRange:
+def _with_error(predicted: float, form: _Variant, here: ThroughputPrediction) -> QuantityRange:
     """A predicted rate in elements, as the range of examples that the error on the measured machine leaves open."""
     rate, rate_here = predicted * form.examples_per_element, here.rate * form.examples_per_element
     off = form.measured_rate / rate_here if form.measured_rate and 0 < rate_here < math.inf else 1.0
     return QuantityRange(rate * min(1.0, off), rate * max(1.0, off), Origin.PREDICTED)
 
 
-def _highest_rate(form: PipelineVariant, here: ThroughputPrediction) -> tuple[QuantityRange | None, str | None]:
+def _highest_rate(form: _Variant, here: ThroughputPrediction) -> tuple[QuantityRange | None, str | None]:
     """The highest rate with any number of cores, and the operator that limits it; None if more cores always help."""
     many = form.predict_on(_MANY_CORES)
     if many.rate == math.inf or form.predict_on(_MANY_CORES / 4).rate < 0.9 * many.rate:
@@ -148,7 +148,7 @@ def _highest_rate(form: PipelineVariant, here: ThroughputPrediction) -> tuple[Qu
 
 
 def _cores(
-    form: PipelineVariant, job: TrainingJob, cpu: QuantityRange | None, here: ThroughputPrediction | None
+    form: _Variant, job: TrainingJob, cpu: QuantityRange | None, here: ThroughputPrediction | None
 ) -> QuantityRange | None:
     """Cores needed on one host: at least those that are fully busy, at most as many as at the utilization measured."""
     if cpu is None:
@@ -166,7 +166,7 @@ def _workers(rate: QuantityRange | None, job: TrainingJob) -> QuantityRange | No
     return QuantityRange(math.ceil(job.rate / rate.high), math.ceil(job.rate / rate.low), rate.basis)
 
 
-def _read_bytes(form: PipelineVariant) -> float | None:
+def _read_bytes(form: _Variant) -> float | None:
     """Bytes read from files per example once in-memory caches are filled; None if unknown."""
     if _has_cache_file(form.pipeline):
         return None
@@ -188,7 +188,7 @@ def unexplained_bytes(pipeline: Pipeline, profile: Profile, *, cores: float) -> 
     return max(0.0, profile.peak_rss_mib * 2**20 - predicted_peak_bytes(pipeline, profile, cores=cores))
 
 
-def _memory(form: PipelineVariant, job: TrainingJob, unexplained: float, *, rebatched: bool) -> QuantityRange | None:
+def _memory(form: _Variant, job: TrainingJob, unexplained: float, *, rebatched: bool) -> QuantityRange | None:
     """Bytes above the process's baseline on a host that builds a batch per replica; None if element sizes are unknown.
 
     The range goes from the bytes of the buffers to these plus `unexplained` bytes. An in-memory cache holds at least
@@ -225,7 +225,7 @@ _SMALLEST_SCALE_HALVINGS = 6
 """The table starts at the job's number of replicas halved this many times, and ends at twice that number."""
 
 
-def ceilings(
+def _ceilings(
     job: TrainingJob,
     feed: InputRequirements,
     *,
@@ -235,12 +235,7 @@ def ceilings(
 ) -> tuple[ReplicaLimit, ...]:
     """Returns all known limits, by the number of replicas at which the job would reach them, the lowest first.
 
-    Args:
-        job: the training job.
-        feed: what its input needs and delivers.
-        files: the files that the hosts divide among them.
-        epoch_examples: examples in an epoch; None if unknown.
-        read_bytes: bytes read from storage per example; None if unknown.
+    `read_bytes` are those read from storage per example. It and `epoch_examples` are None if unknown.
     """
     found = []
     if feed.replicas_fed is not None:
@@ -261,14 +256,8 @@ def ceilings(
     return tuple(sorted(found, key=lambda one: (not one.reached and one.limit in PER_HOST_LIMITS, one.replicas.low)))
 
 
-def jobs_at_scales(job: TrainingJob, limits: Sequence[ReplicaLimit], *, host_rate_known: bool) -> tuple[JobSize, ...]:
-    """Returns the job at several sizes, up to twice as many replicas, and the rate that its input delivers there.
-
-    Args:
-        job: the training job.
-        limits: its limits, as from `ceilings`.
-        host_rate_known: whether the rate of a host is known; if not, the delivered rate is not known either.
-    """
+def _jobs_at_scales(job: TrainingJob, limits: Sequence[ReplicaLimit], *, host_rate_known: bool) -> tuple[JobSize, ...]:
+    """Returns the job at several sizes, up to twice as many replicas, and the rate that its input delivers there."""
     sizes = {-(-job.replicas // 2**power) for power in range(_SMALLEST_SCALE_HALVINGS + 1)} | {2 * job.replicas}
     return tuple(_rung(job, replicas, limits, known=host_rate_known) for replicas in sorted(sizes))
 
@@ -333,18 +322,18 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
     profile = result.profile
     if profile is None:
         raise ValueError("a dataset without a profile")
-    forms = [PipelineVariant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
+    forms = [_Variant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
     if result.plan is not None and result.tuned is not None:
-        forms.append(PipelineVariant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
+        forms.append(_Variant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
     unexplained = unexplained_bytes(result.pipeline, profile, cores=machine.cores_granted)
-    feeds = tuple(compute_feed(form, job, unexplained=unexplained) for form in forms)
+    feeds = tuple(_feed(form, job, unexplained=unexplained) for form in forms)
     last = feeds[-1]
     files = _files(forms[-1], job)
     epoch = epoch_examples(result.pipeline, profile)
     service = _element_bytes(forms[-1], job)
     loop = _loop_cores(profile, machine, job)
     read = None if last.storage_bytes_per_second is None else last.storage_bytes_per_second.times(1 / job.rate)
-    limits = ceilings(job, last, files=files, epoch_examples=epoch, read_bytes=read)
+    limits = _ceilings(job, last, files=files, epoch_examples=epoch, read_bytes=read)
     return Sizing(
         dataset=result.pipeline.name,
         job=job,
@@ -355,14 +344,14 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
         files=files,
         epoch_examples=epoch,
         ceilings=limits,
-        rungs=jobs_at_scales(job, limits, host_rate_known=last.host_rate is not None),
+        rungs=_jobs_at_scales(job, limits, host_rate_known=last.host_rate is not None),
         missing=_missing(forms[-1], last, job, service=service, files=files, loop=loop),
         processor=machine.processor,
         measured_cores=machine.cores_granted,
     )
 
 
-def _element_bytes(form: PipelineVariant, job: TrainingJob) -> QuantityRange | None:
+def _element_bytes(form: _Variant, job: TrainingJob) -> QuantityRange | None:
     """Bytes per second of the uncompressed elements that the replicas of one host take; None if unknown."""
     if form.profile.element_bytes is None:
         return None
@@ -383,7 +372,7 @@ def _loop_cores(profile: Profile, machine: Machine, job: TrainingJob) -> Quantit
     return _exactly(job.replicas_on_full_host * spent / job.step_seconds)
 
 
-def _files(form: PipelineVariant, job: TrainingJob) -> FilesNeeded:
+def _files(form: _Variant, job: TrainingJob) -> FilesNeeded:
     use = form.profile.files
     named = use.files + use.remote_files if use is not None else 0
     known = named if use is not None and use.complete and (named or not use.opened) else None
@@ -394,7 +383,7 @@ def _files(form: PipelineVariant, job: TrainingJob) -> FilesNeeded:
 
 
 def _missing(
-    form: PipelineVariant,
+    form: _Variant,
     feed: InputRequirements,
     job: TrainingJob,
     *,

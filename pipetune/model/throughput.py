@@ -98,7 +98,6 @@ def predict(
     profile: Profile,
     cores: float,
     *,
-    defaults_on: bool | None = None,
     storage_bytes_per_second: float | None = None,
 ) -> ThroughputPrediction:
     """Returns the predicted rate and bound of `pipeline` after the first epoch, for a consumer that never delays it.
@@ -108,17 +107,16 @@ def predict(
         profile: costs of the original pipeline at parallelism 1, and the machine's overheads if they were measured;
             operators that an edit inserted are assumed to cost next to nothing.
         cores: cores available to the process.
-        defaults_on: as in `segments.split_into_segments`.
         storage_bytes_per_second: storage bandwidth; None for the measured one, or no bound if none was measured.
     """
     if storage_bytes_per_second is None and profile.files is not None:
         storage_bytes_per_second = profile.files.storage_bytes_per_second
     overheads = profile.overheads or IDEAL
-    segments = split_into_segments(pipeline, profile, cores, defaults_on=defaults_on, overheads=overheads)
+    segments = split_into_segments(pipeline, profile, cores, overheads=overheads)
     work = [part for segment in segments for part in segment.work]
     cpu_seconds = sum(part.cpu_seconds for part in work)
     bounds: list[tuple[float, Bound, tuple[str, ...]]] = [
-        (contended_rate(segment.rate, cpu_seconds, cores, overheads.crowded_speed), _kind(segment), segment.nodes)
+        (_contended_rate(segment.rate, cpu_seconds, cores, overheads.crowded_speed), _kind(segment), segment.nodes)
         for segment in segments
     ]
     named = tuple(dict.fromkeys(part.node for part in work if part.node != RUNTIME))
@@ -139,17 +137,11 @@ def predict(
     return ThroughputPrediction(rate, bound, nodes, bottleneck, segments, cpu_seconds, cores_rate)
 
 
-def contended_rate(rate: float, cpu_seconds: float, cores: float, crowded_speed: float) -> float:
+def _contended_rate(rate: float, cpu_seconds: float, cores: float, crowded_speed: float) -> float:
     """Returns the rate of a thread when the other cores are busy too.
 
-    At `rate` elements per second, `rate * cpu_seconds` cores are busy. The speed of a core falls linearly from 1, with
-    one core busy, to `crowded_speed`, with all of them busy.
-
-    Args:
-        rate: elements per second of the thread on an otherwise idle machine.
-        cpu_seconds: CPU time of all operators per element.
-        cores: cores available to the process.
-        crowded_speed: speed of a core while all cores are busy, relative to one alone.
+    At `rate` elements per second, that of an otherwise idle machine, `rate * cpu_seconds` cores are busy. The speed of
+    a core falls linearly from 1, with one core busy, to `crowded_speed`, with all of them busy.
     """
     if rate == float("inf") or cores <= 1 or rate * cpu_seconds <= 1:
         return rate
@@ -163,14 +155,6 @@ def _kind(segment: Segment) -> Bound:
     return Bound.PARALLEL if segment.parallel else Bound.SEGMENT
 
 
-def predict_rate(pipeline: Pipeline, profile: Profile, cores: float, *, defaults_on: bool | None = None) -> float:
-    """Returns the predicted rate in elements of the output per second.
-
-    Args: as for `predict`.
-    """
-    return predict(pipeline, profile, cores, defaults_on=defaults_on).rate
-
-
 def predict_examples(pipeline: Pipeline, profile: Profile, cores: float) -> Prediction:
     """Returns a pipeline's predicted rate in examples per second, or why none can be predicted."""
     reason = no_prediction_reason(pipeline, profile)
@@ -181,16 +165,6 @@ def predict_examples(pipeline: Pipeline, profile: Profile, cores: float) -> Pred
     if found.rate == float("inf"):
         return Prediction(why="nothing that runs has a cost")
     return Prediction(found.rate * per_element, found.cpu_seconds / per_element)
-
-
-def training_rate(input_rate: float, consumer_rate: float, *, pipelined: bool) -> float:
-    """Returns the steps per second: min(input, consumer) if both overlap (`pipelined`); otherwise they take turns.
-
-    Both rates are in steps per second, above zero, and may be infinite.
-    """
-    if pipelined:
-        return min(input_rate, consumer_rate)
-    return 1 / (1 / input_rate + 1 / consumer_rate)
 
 
 def sequential_segments(

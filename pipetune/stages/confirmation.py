@@ -9,7 +9,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Rate
 from pipetune.core.session import Candidate, PatchResult, Reproducibility, TrainingResult
 from pipetune.core.time_plan import Part
-from pipetune.model.throughput import predict_rate
+from pipetune.model.throughput import predict
 from pipetune.search.confirmation import Confirmation, confirm
 from pipetune.stages.emission import diff_of, make_patch
 from pipetune.stages.planning import PlanningResult
@@ -28,7 +28,7 @@ def prove_plan(study: Study, planned: PlanningResult) -> Plan | None:
         keep_candidate(study, planned.result.candidate)
     if plan is None or profile is None:
         return None
-    elements = predict_rate(study.runner.edited(plan), profile, study.cores)
+    elements = predict(study.runner.edited(plan), profile, study.cores).rate
     study.journal.update_dataset(
         plan=plan,
         tuned=study.runner.edited(plan),

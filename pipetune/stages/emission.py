@@ -9,11 +9,11 @@ from pipetune.capture import job_processes
 from pipetune.core.edits import Plan, apply_edits
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
+from pipetune.distributed.emit.kind import choose_kind
 from pipetune.distributed.verify import original
 from pipetune.equality import compare
 from pipetune.measure import machine
 from pipetune.measure.shuffles import with_buffers
-from pipetune.model.coverage import choose_kind
 from pipetune.model.service import service_need
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites.cache_places import STORAGE_GUARANTEES

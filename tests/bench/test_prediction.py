@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench import prediction
 from pipetune.core.edits import Plan
-from pipetune.model.throughput import predict_rate
+from pipetune.model.throughput import predict
 from pipetune.search.composing import Composer
 from pipetune.testing.runner import rewrite
 from pipetune.testing.words import parse
@@ -37,7 +37,7 @@ def test_errors_are_of_the_median_rate() -> None:
     assert found.mean_abs_error == pytest.approx(sum(truth) / 2, rel=0.01)
     assert found.rows[0].low == 360 and found.rows[0].high == 600
     words = parse(TEXT.format(""))
-    assert found.rows[0].predicted == pytest.approx(predict_rate(words.pipeline, words.profile, 2))
+    assert found.rows[0].predicted == pytest.approx(predict(words.pipeline, words.profile, 2).rate)
 
 
 def test_what_is_not_predicted_is_counted_apart() -> None:

@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.session import DistributedResult
-from pipetune.distributed.writing import distribute
-
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.distributed.verify.batch_checks import changes, sentences
-from pipetune.pipelines import live
-from tests.distributed.test_standalone_kinds import load
+from tests.distributed.written_modules import emit, load
 
 
 def spec(*shape: int | None, dtype: Any = None) -> Any:
@@ -26,11 +22,6 @@ def rows(*, drop_remainder: bool) -> Any:
     numbers = tf.data.Dataset.range(24)
     numbers = numbers.map(lambda number: {"x": tf.fill([3], number), "y": number})
     return numbers.batch(8, drop_remainder=drop_remainder)
-
-
-def emit(dataset: Any, kind: str, folder: Path) -> DistributedResult:
-    source = live.read(dataset)
-    return distribute(source, source.pipeline, kind=kind, out_file=folder / "distributed.py")
 
 
 def taking(dataset: Any) -> Any:
@@ -72,17 +63,14 @@ def test_each_changed_component_is_named_with_its_acceptance_by_a_signature() ->
     assert not other.accepted and not changes(spec(8), spec(8, dtype=tf.int64))[0].accepted
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("kind", ["multiworker", "service"])
 @pytest.mark.mission("B6.spec")
-def test_signature_of_the_script_accepts_batches_of_every_worker(tmp_path: Path, kind: str) -> None:
+def test_signature_of_the_script_accepts_batches_of_every_worker(tmp_path: Path) -> None:
     written = rows(drop_remainder=False)
-    result = emit(written, kind, tmp_path)
+    result = emit(written, "multiworker", tmp_path)
     assert result.module and result.checks[0].spec == () and result.advice == ()
     module, step = load(result), taking(written)
     for worker in range(2):
-        context = tf.distribute.InputContext(2, worker, 2)
-        for batch in module.pipeline() if kind == "service" else module.dataset_fn(context):
+        for batch in module.dataset_fn(tf.distribute.InputContext(2, worker, 2)):
             step(batch)
 
 
@@ -94,11 +82,3 @@ def test_fixed_batch_size_becomes_that_of_a_replica_and_is_reported(tmp_path: Pa
     batch = next(iter(load(result).dataset_fn(tf.distribute.InputContext(2, 0, 2))))
     with pytest.raises((TypeError, ValueError)):
         taking(written)(batch)
-
-
-def test_static_shape_for_tpus_is_accepted_by_a_signature_with_none(tmp_path: Path) -> None:
-    written = rows(drop_remainder=False)
-    result = emit(written, "tpu", tmp_path)
-    (told,) = result.advice
-    assert "['y'] (None,) int64 becomes (4,) int64" in told and "takes such elements" in told
-    taking(written)(next(iter(load(result).dataset_fn(tf.distribute.InputContext(2, 0, 2)))))

@@ -134,17 +134,14 @@ def worked(
     forked.close()
 
 
-ScriptOf = Callable[[str, str], Path]
 NUMBERS = {"map": ("num_parallel_calls", 2), "prefetch": ("buffer_size", 2)}
 
 
 @pytest.fixture(scope="module")
-def script_of(worked: Forked, tmp_path_factory: pytest.TempPathFactory) -> ScriptOf:
-    """An example's script, "as it is" or "patched" by a plan as trials could find it; trials depend on noise."""
+def patched(worked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """An example's script, patched by a plan as trials could find it; trials depend on noise."""
 
-    def script(name: str, form: str) -> Path:
-        if form == "as it is":
-            return EXAMPLES / name / "train.py"
+    def script(name: str) -> Path:
         pipeline = worked(name).saved.datasets[0].pipeline
         own = (node for node in pipeline if node.location is not None and not node.location.library)
         edits = [SetArgument(node.id, *NUMBERS[node.op]) for node in own if node.op in NUMBERS]
@@ -167,15 +164,12 @@ def test_distributed_examples_are_documented_and_not_in_the_benchmark_suite() ->
     assert all(f"[`{name}`]({name})" in told for name in NAMES)
 
 
-# -- the original scripts, and the scripts with a patch
-
-both = pytest.mark.parametrize("form", [pytest.param("as it is", marks=pytest.mark.exhaustive), "patched"])
+# -- training, with a patch
 
 
 @pytest.mark.exhaustive
-@both
-def test_multiworker_example_trains_in_lockstep(data: Path, script_of: ScriptOf, form: str) -> None:
-    script = script_of("multiworker", form)
+def test_multiworker_example_trains_in_lockstep(data: Path, patched: Callable[[str], Path]) -> None:
+    script = patched("multiworker")
     found = losses(run(EXAMPLES / "start.py", script, "--data", data, "--steps", "20"))
     assert found["worker 0"] == found["worker 1"], "all replicas of all workers take part in a loss"
     assert found["worker 0"][1] < found["worker 0"][0]
@@ -190,18 +184,16 @@ def test_parameter_server_example_trains(data: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@both
-def test_service_example_trains_with_two_workers(data: Path, service: str, script_of: ScriptOf, form: str) -> None:
-    script = script_of("service", form)
+def test_service_example_trains_with_two_workers(data: Path, service: str, patched: Callable[[str], Path]) -> None:
+    script = patched("service")
     printed = run(script, "--data", data, "--service", service, "--epochs", "1")
     (steps,) = re.findall(r"(\d+)/\d+ - ", printed)
     assert 28 < int(steps) <= 28 + 8, "1,797 digits in batches of 64; each worker ends with a smaller one"
 
 
 @pytest.mark.exhaustive
-@both
-def test_horovod_example_takes_equally_many_steps_in_each_rank(data: Path, script_of: ScriptOf, form: str) -> None:
-    arguments = (script_of("horovod", form), "--data", data, "--steps", "40")
+def test_horovod_example_takes_equally_many_steps_in_each_rank(data: Path, patched: Callable[[str], Path]) -> None:
+    arguments = (patched("horovod"), "--data", data, "--steps", "40")
     told = {"PYTHONPATH": search_path(STAND_INS), "HOROVOD_SIZE": "2"}
     with ExitStack() as ranks:
         both = [ranks.enter_context(started(*arguments, HOROVOD_RANK=rank, **told)) for rank in "01"]
@@ -213,9 +205,8 @@ def test_horovod_example_takes_equally_many_steps_in_each_rank(data: Path, scrip
 
 @pytest.mark.exhaustive
 @needs_tfds
-@both
-def test_tfds_example_trains_in_lockstep(tfds_data: Path, script_of: ScriptOf, form: str) -> None:
-    script = script_of("tfds", form)
+def test_tfds_example_trains_in_lockstep(tfds_data: Path, patched: Callable[[str], Path]) -> None:
+    script = patched("tfds")
     found = losses(run(EXAMPLES / "start.py", script, "--data", tfds_data, "--steps", "20"))
     assert found["worker 0"] == found["worker 1"] and found["worker 0"][1] < found["worker 0"][0]
 

@@ -15,8 +15,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.distributed.verify import coverage
-from tests.distributed.test_element_specs import emit
-from tests.distributed.test_standalone_kinds import load
+from tests.distributed.written_modules import emit, load
 
 
 def rows(count: int = 26, *, drop_remainder: bool = False) -> Any:

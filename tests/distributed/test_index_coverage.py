@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 from pipetune.distributed.verify import index_coverage
 from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module, records
-from tests.distributed.test_element_specs import emit
-from tests.distributed.test_standalone_kinds import load
+from tests.distributed.written_modules import emit, load
 
 FILES, RECORDS = 5, 4
 
@@ -48,9 +47,9 @@ def helpers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield module
 
 
-def shuffled(folder: Path, helpers: Any, *, files: int = FILES) -> Any:
+def shuffled(folder: Path, helpers: Any) -> Any:
     """Odd numbers in a random order, in batches of which the last is dropped."""
-    dataset = tf.data.Dataset.list_files(records(folder, files=files, each=RECORDS))
+    dataset = tf.data.Dataset.list_files(records(folder, files=FILES, each=RECORDS))
     dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=2, deterministic=False)
     dataset = dataset.map(helpers.parse).filter(helpers.odd).map(helpers.row)
     return dataset.shuffle(8).batch(6, drop_remainder=True).repeat().prefetch(1)
@@ -64,9 +63,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, helpers: Any) -> tuple[Any
     return dataset, emit(dataset, "multiworker", folder)
 
 
-def datasets(module: Any, kind: str, workers: int) -> list[Any]:
-    if kind == "horovod":
-        return [module.indexed_dataset_fn(size=workers, rank=worker) for worker in range(workers)]
+def datasets(module: Any, workers: int) -> list[Any]:
     return [
         module.indexed_dataset_fn(tf.distribute.InputContext(workers, worker, workers)) for worker in range(workers)
     ]
@@ -83,41 +80,22 @@ def told(result: DistributedResult) -> str:
     return " ".join(result.notes)
 
 
-def check_order_of(result: DistributedResult, kind: str, files: int) -> None:
+@pytest.mark.mission("B8.index")
+def test_predictions_of_several_workers_are_in_the_order_of_the_source(
+    written: tuple[Any, DistributedResult],
+) -> None:
+    _, result = written
     module = load(result)
-    wanted = [number for number in range(files * RECORDS) if number % 2]
+    wanted = [number for number in range(FILES * RECORDS) if number % 2]
     said = f"With 2 and 3 workers indices put all {len(wanted)} rows back into the order of the source."
     assert said in told(result) and said in " ".join(result.module.split())
     for workers in (1, 2, 3):
-        made = datasets(module, kind, workers)
+        made = datasets(module, workers)
         assert predicted(module, made) == wanted
     as_given = [int(number) for one in made for _, batch in one for number in batch["id"]]
     assert sorted(as_given) == wanted != as_given, "they come as workers give them"
 
 
-@pytest.mark.mission("B8.index")
-def test_predictions_of_several_workers_are_in_the_order_of_the_source(
-    written: tuple[Any, DistributedResult],
-) -> None:
-    check_order_of(written[1], "multiworker", FILES)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("kind", "files"),
-    [
-        ("horovod", 2),
-        pytest.param("multiworker", 2, marks=pytest.mark.exhaustive),
-        pytest.param("horovod", FILES, marks=pytest.mark.exhaustive),
-    ],
-)
-def test_predictions_by_rank_or_with_too_few_files_are_in_the_order_of_the_source(
-    tmp_path: Path, helpers: Any, kind: str, files: int
-) -> None:
-    check_order_of(emit(shuffled(tmp_path, helpers, files=files), kind, tmp_path), kind, files)
-
-
-@pytest.mark.exhaustive
 def test_rows_delivered_by_every_worker_are_taken_once(tmp_path: Path, helpers: Any) -> None:
     result = emit(shuffled(tmp_path, helpers), "parameter-server", tmp_path)
     assert "With 2 workers indices put all 10 rows back" in told(result), result.notes
@@ -126,14 +104,6 @@ def test_rows_delivered_by_every_worker_are_taken_once(tmp_path: Path, helpers: 
     assert predicted(module, made, steps=4) == list(range(1, FILES * RECORDS, 2))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_rows_of_a_service_are_put_in_order(tmp_path: Path, helpers: Any) -> None:
-    result = emit(shuffled(tmp_path, helpers), "service", tmp_path)
-    assert "With 2 workers indices put all 10 rows back" in told(result), result.notes
-
-
-@pytest.mark.exhaustive
 def test_rows_of_zipped_and_concatenated_sources_are_put_in_order(tmp_path: Path) -> None:
     first, second = tf.data.Dataset.range(10), tf.data.Dataset.range(100, 107)
     labels = tf.data.Dataset.from_tensor_slices(np.arange(17, dtype=np.float32) / 2)
@@ -142,26 +112,24 @@ def test_rows_of_zipped_and_concatenated_sources_are_put_in_order(tmp_path: Path
     assert result.module, result.notes
     module = load(result)
     for workers in (2, 3):
-        made = datasets(module, "multiworker", workers)
+        made = datasets(module, workers)
         assert predicted(module, made) == [*range(10), *range(100, 107)]
 
 
-@pytest.mark.exhaustive
 def test_single_elements_are_stacked(tmp_path: Path) -> None:
     result = emit(tf.data.Dataset.range(9).map(lambda number: (number, -number)), "multiworker", tmp_path)
     module = load(result)
-    pairs = [pair for one in datasets(module, "multiworker", 2) for pair in one]
+    pairs = [pair for one in datasets(module, 2) for pair in one]
     assert list(module.in_order([first for _, (first, _) in pairs], [index for index, _ in pairs])) == list(range(9))
 
 
-@pytest.mark.exhaustive
 def test_padded_batches_are_compared_by_index_only(tmp_path: Path) -> None:
     lengths = tf.data.Dataset.range(1, 8).map(lambda number: {"id": number, "x": tf.range(number)})
     result = emit(lengths.padded_batch(4, padding_values={"id": None, "x": tf.constant(-1, tf.int64)}), "multiworker",
                   tmp_path)  # fmt: skip
     assert "indices put all 7 indices back" in told(result), result.notes
     module = load(result)
-    made = datasets(module, "multiworker", 2)
+    made = datasets(module, 2)
     assert predicted(module, made) == list(range(1, 8))
     assert any((batch["x"].numpy() == -1).any() for one in made for _, batch in one)
 
@@ -173,7 +141,6 @@ def test_unbatched_pipeline_has_no_indexed_variant(tmp_path: Path) -> None:
     assert "batch makes one element of several" in told(result)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -198,7 +165,6 @@ def test_wrong_indices_are_detected(
         )
 
 
-@pytest.mark.exhaustive
 def test_rows_made_by_a_function_after_the_batch_have_no_index(tmp_path: Path) -> None:
     pairs = tf.data.Dataset.range(24).batch(8, drop_remainder=True).map(lambda batch: tf.reshape(batch, [-1, 2]))
     result = emit(pairs, "multiworker", tmp_path)

@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from pipetune.core.distribution import Coverage, ElementIdentity
-from pipetune.model.coverage import coverage_from_delivery
-from pipetune.model.delivery import dataset_delivery
-from pipetune.model.sharding import AutoShardPolicy
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -42,38 +39,47 @@ def divided(dataset: Any, **job: Any) -> Coverage:
     return found.coverage
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize(
-    ("policy", "counts", "batch", "workers", "replicas"),
+    ("policy", "files", "batch", "job", "elements", "batches"),
     [
-        ("AUTO", (6, 6), 4, 2, 2),
-        ("FILE", (5, 1, 3, 4), 4, 2, 1),
-        ("DATA", (5, 1, 3, 4), 4, 2, 1),
-        ("DATA", (7, 2, 3, 1), 3, 4, 1),
-        ("OFF", (5, 1, 3, 4), 4, 2, 1),
+        # the guide's twelve elements in batches of 4, on two workers
+        ("FILE", (6, 6), 4, {}, (6, 6), (3, 3)),
+        ("FILE", (6, 6), 4, {"hidden": True}, (6, 6), (4, 4)),  # 4, 4, 2 and 2 are split, each by itself
+        ("DATA", (12,), 4, {}, (6, 6), (3, 3)),
+        ("OFF", (12,), 4, {}, (12, 12), (6, 6)),
+        # others
+        ("FILE", (5, 1, 3, 4), 4, {}, (8, 5), (4, 3)),
+        ("AUTO", (6, 6), 4, {"replicas_per_worker": 2}, (6, 6), (6, 6)),
+        ("DATA", (7, 2, 3, 1), 3, {"workers": 4}, (5, 4, 4, 0), (5, 5, 5, 5)),
     ],
 )
 @pytest.mark.mission("B3.examples")
-def test_coverage_under_a_strategy_equals_the_computed_delivery(
-    tmp_path: Path, policy: str, counts: tuple[int, ...], batch: int, workers: int, replicas: int
+def test_elements_and_batches_of_each_worker_under_a_strategy(
+    tmp_path: Path,
+    policy: str,
+    files: tuple[int, ...],
+    batch: int,
+    job: dict[str, Any],
+    elements: tuple[int, ...],
+    batches: tuple[int, ...],
 ) -> None:
-    dataset = tf.data.TextLineDataset(lines(tmp_path, *counts)).map(tf.strings.length).batch(batch)
-    found = divided(dataset, workers=workers, policy=policy, replicas_per_worker=replicas)
-    wanted = dataset_delivery(
-        counts, batch, workers=workers, replicas_per_worker=replicas, policy=AutoShardPolicy(policy.lower())
-    )
-    expected = coverage_from_delivery(wanted)
-    assert (found.elements, found.never, found.once, found.repeated) == (
-        sum(counts), expected.never, expected.once, expected.repeated
+    dataset = tf.data.TextLineDataset(lines(tmp_path, *files)).map(tf.strings.length).batch(batch)
+    job = dict(job)
+    if job.pop("hidden", False):
+        dataset = dataset.map(lambda lengths: lengths + 0)
+    found = divided(dataset, **{"workers": 2, "policy": policy, **job})
+    times = 2 if policy == "OFF" else 1
+    assert (found.elements, found.never, found.once, found.twice) == (
+        sum(files), 0, sum(files) * (times == 1), sum(files) * (times == 2)
     )  # fmt: skip
     assert found.told_by is ElementIdentity.INDEX, "lines of equal length are told apart"
-    assert [one.elements for one in found.workers] == [one.delivered_elements for one in wanted.workers]
-    assert [one.batches for one in found.workers] == [one.minibatches for one in wanted.workers]
-    assert [one.read for one in found.workers] == [one.read for one in wanted.workers]
-    assert found.by_file and found.cells == counts
+    assert tuple(one.elements for one in found.workers) == elements
+    assert tuple(one.batches for one in found.workers) == batches
+    reads_all = policy in ("DATA", "OFF")
+    assert tuple(one.read for one in found.workers) == ((sum(files),) * len(elements) if reads_all else elements)
+    assert len(files) == 1 or (found.by_file and found.cells == files)
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "read",
     [

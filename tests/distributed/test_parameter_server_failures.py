@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = 24
 
 SERVERS = """
-import faulthandler, json, os, socket, subprocess, sys
+import faulthandler, json, os, subprocess, sys
 faulthandler.dump_traceback_later(200, exit=True)
 os.environ["GRPC_FAIL_FAST"] = "use_caller"  # as the guide has it: a lost worker is noticed at once
 
@@ -38,14 +38,9 @@ cluster = tf.train.ClusterSpec(json.loads(sys.argv[1]))
 tf.distribute.Server(cluster, sys.argv[2], int(sys.argv[3]), protocol="grpc", config=threads).join()
 '''
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return [f"127.0.0.1:{port}" for port in ports]
+from pipetune.core.cluster import free_addresses
 
-first, second, third = free_ports(3)
+first, second, third = free_addresses(3)
 cluster = {"worker": [first, second], "ps": [third]}
 
 def start(kind, index):
@@ -95,7 +90,7 @@ def test_all_data_is_delivered_after_a_worker_restarts(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(ROWS).shuffle(ROWS).batch(4))
     made = distribute(source, source.pipeline, kind="parameter-server", out_file=tmp_path / "distributed.py")
     assert made.module, made.notes
-    seen = Counter(json.loads(run(COORDINATOR, tmp_path).splitlines()[-1]))
+    seen = Counter(json.loads(run(COORDINATOR, tmp_path, path=ROOT).splitlines()[-1]))
     assert seen.total() == 60 * 4, "every step that was scheduled was done, once"
     assert set(seen) == set(range(ROWS))
     # Three pipelines delivered each row once per pass: those of two workers, and that of the restarted one.

@@ -6,6 +6,7 @@ the lost worker was processing may be missed; with OFF a restarted worker begins
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -105,6 +106,14 @@ def came(served: Service, folder: Path, policy: Any) -> Counter[int]:
             lost = True
     assert lost
     return found
+
+
+@pytest.mark.exhaustive
+def test_health_check_tells_whether_a_server_answers(served: Service) -> None:
+    for address, code in ((served.address, 0), (free_addresses(1)[0], 1)):
+        port = address.rpartition(":")[2]
+        command = [sys.executable, str(served.folder / "serve.py"), "check", "--port", port]
+        assert subprocess.run(command, timeout=120, check=False, capture_output=True).returncode == code
 
 
 @pytest.mark.exhaustive

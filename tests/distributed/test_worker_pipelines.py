@@ -1,4 +1,4 @@
-"""The pipeline TensorFlow builds for each worker: minibatches, refusals, buffers, files and batch sizes."""
+"""The pipeline TensorFlow builds for each worker: its batches, its buffer, its files and batch sizes."""
 
 from __future__ import annotations
 
@@ -12,70 +12,45 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from tensorflow.python.data.experimental.ops import distribute
-from tensorflow.python.distribute import input_lib
 
-from pipetune.core.errors import PipetuneError
-from pipetune.model.sharding import batch_size_known, find_shardable_files
+from pipetune import tensorflow_private
+from pipetune.model.sharding import AutoShardPolicy, batch_size_known, find_shardable_files, worker_batches
 from pipetune.pipelines import live
-from tests.distributed.cases import Case, drawn, minibatches
-
-REFUSED = (
-    Case((6, 6), 4, workers=3, policy="file"),
-    Case((6, 6), 4, workers=3, policy="auto"),
-    Case((12,), 4, workers=2, policy="file", drop_remainder=True),
-    Case((12,), 4, workers=2, policy="file", from_files=False),
-)
 
 
-def pipeline(case: Case, names: list[str], worker: int) -> Any:
-    """The dataset of `experimental_distribute_dataset`, or of a `dataset_fn`, on a worker of a cluster."""
-    replicas = case.workers * case.replicas
-    context = tf.distribute.InputContext(case.workers, worker, replicas)
-    if case.function:
-        return case.dataset(names, context)
-    devices = input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))])
-    strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
-    made = input_lib.DistributedDataset(
-        devices, strategy, case.dataset(names), num_replicas_in_sync=replicas, input_context=context
-    )
-    (mine,) = made._cloned_datasets
-    return mine
+@pytest.mark.parametrize(("workers", "replicas"), [(1, 3), (2, 1), (3, 2)])
+@pytest.mark.parametrize(("elements", "batch"), [(29, 8), (3, 1), (0, 4)])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("policy", [AutoShardPolicy.DATA, AutoShardPolicy.OFF])
+def test_computed_batches_equal_those_of_tensorflow(
+    workers: int, replicas: int, elements: int, batch: int, known: bool, policy: AutoShardPolicy
+) -> None:
+    dataset = tf.data.Dataset.range(elements).batch(batch)
+    if not known:
+        dataset = dataset.map(lambda numbers: numbers + 0)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy.name]
+    for worker in range(workers):
+        mine = tensorflow_private.worker_pipeline(
+            dataset.with_options(options), workers=workers, worker=worker, replicas=workers * replicas
+        )
+        computed = worker_batches(
+            elements,
+            batch,
+            workers=workers,
+            replicas_per_worker=replicas,
+            worker=worker,
+            policy=policy,
+            batch_size_known=known,
+        )
+        assert [part.tolist() for part in mine.as_numpy_iterator()] == [list(part) for part in computed], worker
 
 
-def compare(case: Case, folder: Path) -> None:
-    names, delivery = case.write(folder), case.delivery()
-    for worker, mine in enumerate(delivery.workers):
-        made = pipeline(case, names, worker).take(mine.minibatches if case.steps else -1)
-        got, expected = [part.tolist() for part in made.as_numpy_iterator()], minibatches(delivery, worker)
-        assert (len(got), got[: len(expected)]) == (mine.minibatches, expected), (str(case), worker)
-
-
-def test_computed_minibatches_equal_those_of_tensorflow(tmp_path: Path) -> None:
-    for case in drawn(20, seed=1):
-        compare(case, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_too_few_files_are_refused_as_by_tensorflow(case: Case, tmp_path: Path) -> None:
-    """Refused as a whole when computed; in TensorFlow, workers with a file raise and the others get no data."""
-    with pytest.raises(PipetuneError):
-        case.delivery()
-    names = case.write(tmp_path)
-    for worker in range(case.workers):
-        if case.from_files and worker >= len(case.files):
-            assert list(pipeline(case, names, worker)) == []
-        else:
-            with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.NotFoundError)):
-                list(pipeline(case, names, worker))
-
-
-def test_one_minibatch_per_replica_of_the_worker_is_prefetched(tmp_path: Path) -> None:
-    case = Case((24,), 12, workers=2, replicas=3, policy="data")
-    made = pipeline(case, case.write(tmp_path), 0)
+def test_one_batch_per_replica_of_the_worker_is_prefetched() -> None:
+    made = tensorflow_private.worker_pipeline(tf.data.Dataset.range(24).batch(12), workers=2, worker=0, replicas=6)
     prefetch = made._input_dataset
     assert type(prefetch).__name__ == "_PrefetchDataset"
-    assert int(prefetch._buffer_size) == case.replicas
+    assert int(prefetch._buffer_size) == 3
 
 
 def identity(value: Any) -> Any:

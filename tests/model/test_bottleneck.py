@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.machine import Machine
-from pipetune.core.profile import ConsumerProfile, Verdict
+from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
 from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
 from pipetune.model.bottleneck import diagnose, most_saved_share, verdict_of
@@ -43,9 +43,13 @@ def consumer(**changes: object) -> ConsumerProfile:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+def diagnosed(text: str = TEXT, **changes: object) -> Diagnosis:
+    words = parse(text)
+    return diagnose(words.pipeline, replace(words.profile, consumer=consumer(**changes)), MACHINE, Settings())
+
+
 def test_diagnosis_names_operator_line_and_possible_savings() -> None:
-    words = parse(TEXT)
-    found = diagnose(words.pipeline, replace(words.profile, consumer=consumer()), MACHINE, Settings())
+    found = diagnosed()
     assert found.verdict is Verdict.INPUT_BOUND
     assert found.bottleneck == "n2"
     assert "map (train.py:3)" in found.bottleneck_sentence
@@ -57,9 +61,7 @@ def test_diagnosis_names_operator_line_and_possible_savings() -> None:
 
 
 def test_unmeasured_wait_is_undetermined_with_reason() -> None:
-    words = parse(TEXT)
-    silent = consumer(wait_share=None, bound_seconds=None, why="the loop runs inside a tf.function")
-    found = diagnose(words.pipeline, replace(words.profile, consumer=silent), MACHINE, Settings())
+    found = diagnosed(wait_share=None, bound_seconds=None, why="the loop runs inside a tf.function")
     assert found.verdict is Verdict.UNDETERMINED
     assert "inside a tf.function" in found.sentence
     assert found.most_saved_share is None and found.wait_seconds is None
@@ -75,16 +77,13 @@ def test_faster_model_makes_segments_the_limit() -> None:
 
 
 def test_possible_savings_are_never_negative() -> None:
-    words = parse(TEXT)
-    profile = replace(words.profile, consumer=consumer(real_seconds=0.05, wait_share=None))
+    profile = replace(parse(TEXT).profile, consumer=consumer(real_seconds=0.05, wait_share=None))
     assert most_saved_share(profile) == 0.0
 
 
 def test_possible_savings_are_limited_by_upper_end_of_wait() -> None:
     """On a busy machine, medians of steps had given 40 % next to a wait of 0 % to 15 %."""
-    words = parse(TEXT)
-    profile = replace(words.profile, consumer=consumer(wait_share=share(0.0, 0.15)))
-    found = diagnose(words.pipeline, profile, MACHINE, Settings())
+    found = diagnosed(wait_share=share(0.0, 0.15))
     assert found.most_saved_share == pytest.approx(0.15)
     assert "(0 % to 15 %)" in found.sentence and "at most 15 % of a step" in found.sentence
 
@@ -97,17 +96,12 @@ def test_no_bottleneck_without_costs() -> None:
 
 
 def test_diagnosis_of_training_that_is_not_input_bound() -> None:
-    words = parse(TEXT)
-    profile = replace(words.profile, consumer=consumer(wait_share=share(0.0, 0.02)))
-    found = diagnose(words.pipeline, profile, MACHINE, Settings())
+    found = diagnosed(wait_share=share(0.0, 0.02))
     assert found.verdict is Verdict.NOT_INPUT_BOUND
     assert "not hold training back" in found.sentence
 
 
 def test_parallel_and_core_bounds_are_distinguished() -> None:
-    busy = parse("from_tensors cpu=0us | map 16 cpu=6ms")
-    found = diagnose(busy.pipeline, replace(busy.profile, consumer=consumer()), MACHINE, Settings())
-    assert "all of the 2 cores" in found.bottleneck_sentence
-    threads = parse("from_tensors cpu=0us | map 1 cpu=6ms | map 1 cpu=1ms")
-    found = diagnose(threads.pipeline, replace(threads.profile, consumer=consumer()), MACHINE, Settings())
-    assert "parallel calls are busy" in found.bottleneck_sentence
+    busy, threads = "from_tensors cpu=0us | map 16 cpu=6ms", "from_tensors cpu=0us | map 1 cpu=6ms | map 1 cpu=1ms"
+    assert "all of the 2 cores" in diagnosed(busy).bottleneck_sentence
+    assert "parallel calls are busy" in diagnosed(threads).bottleneck_sentence

@@ -8,32 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetune.model.delivery import output_buffer, step_seconds, sufficient_buffer
+from pipetune.model.bottleneck import buffered_step_seconds, output_buffer, sufficient_buffer
 from pipetune.testing.words import pipeline
 
 BURSTS = [0.050, *[0.0] * 7]  # eight elements at once, every 50 ms
 
 
 def test_no_buffer_means_that_input_and_model_alternate() -> None:
-    assert step_seconds([0.004], 0.010, 0) == pytest.approx(0.014)
-
-
-@pytest.mark.parametrize("buffer", [1, 4, None])
-@pytest.mark.parametrize(("each", "model"), [(0.004, 0.010), (0.010, 0.004)])
-def test_one_buffered_element_suffices_for_regular_input(each: float, model: float, buffer: int | None) -> None:
-    assert step_seconds([each] * 16, model, buffer) == pytest.approx(max(each, model))
+    assert buffered_step_seconds([0.004], 0.010, 0) == pytest.approx(0.014)
 
 
 def test_bursts_need_a_buffer_of_their_size() -> None:
     # The slow element is started when its predecessor is taken: the model works on that one in the meantime.
-    assert step_seconds(BURSTS, 0.008, 1) == pytest.approx((0.050 + 7 * 0.008) / 8)
-    assert step_seconds(BURSTS, 0.008, 4) == pytest.approx((0.050 + 4 * 0.008) / 8)
-    assert step_seconds(BURSTS, 0.008, 8) == pytest.approx(0.008)
+    assert buffered_step_seconds(BURSTS, 0.008, 1) == pytest.approx((0.050 + 7 * 0.008) / 8)
+    assert buffered_step_seconds(BURSTS, 0.008, 4) == pytest.approx((0.050 + 4 * 0.008) / 8)
+    assert buffered_step_seconds(BURSTS, 0.008, 8) == pytest.approx(0.008)
     assert sufficient_buffer(BURSTS, 0.008) == 8
 
 
 def test_no_buffer_helps_input_with_too_low_average_rate() -> None:
-    assert step_seconds(BURSTS, 0.002, None) == pytest.approx(0.050 / 8)
+    assert buffered_step_seconds(BURSTS, 0.002, None) == pytest.approx(0.050 / 8)
     assert sufficient_buffer([0.010] * 4, 0.002) == 1
 
 
@@ -42,7 +36,7 @@ def test_no_buffer_helps_input_with_too_low_average_rate() -> None:
     st.floats(0.0001, 0.1),
 )
 def test_larger_buffer_is_never_slower_and_slower_part_is_the_limit(times: list[float], model: float) -> None:
-    steps = [step_seconds(times, model, buffer) for buffer in (0, 1, 2, 4, 64, None)]
+    steps = [buffered_step_seconds(times, model, buffer) for buffer in (0, 1, 2, 4, 64, None)]
     assert all(later <= earlier + 1e-9 for earlier, later in itertools.pairwise(steps))
     assert steps[-1] == pytest.approx(max(sum(times) / len(times), model))
 

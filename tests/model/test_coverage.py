@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.distribution import Coverage, ElementIdentity, WorkerShare
-from pipetune.model.coverage import DeliveryCounts, count_batches, count_deliveries, divide_into_cells, worst_coverage
+from pipetune.model.coverage import (
+    DeliveryCounts,
+    computed_coverage,
+    count_batches,
+    count_deliveries,
+    divide_into_cells,
+    epoch_remainder,
+    worst_coverage,
+)
+from pipetune.model.sharding import AutoShardPolicy, worker_batches
 
 WANTED = Counter(range(6))
 
@@ -116,3 +125,50 @@ def test_properties_derived_from_worker_shares() -> None:
     assert replace(uneven, workers=(WorkerShare(9, 9), WorkerShare(5, 5)), replicas_per_worker=2).first_out == 3
     unknown = shares(WorkerShare(4, 2, 0, 6), WorkerShare(2))
     assert (unknown.first_out, unknown.short_batches, unknown.read_over_used) == (None, None, None)
+
+
+@given(
+    st.integers(0, 120),
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.sampled_from([AutoShardPolicy.DATA, AutoShardPolicy.OFF, None]),
+    st.booleans(),
+)
+def test_computed_coverage_equals_count_of_elements(
+    elements: int, batch: int, workers: int, replicas: int, policy: AutoShardPolicy | None, known: bool
+) -> None:
+    job = {"workers": workers, "replicas_per_worker": replicas, "policy": policy, "batch_size_known": known}
+    found = computed_coverage(elements, batch, **job)  # type: ignore[arg-type]
+    batches = [list(worker_batches(elements, batch, worker=one, **job)) for one in range(workers)]  # type: ignore[arg-type]
+    received = [[Counter(number for part in mine for number in part)] for mine in batches]
+    counted = worst_coverage([Counter(range(elements))], received, told_by=ElementIdentity.INDEX)
+    for name in ("elements", "never", "once", "twice", "oftener", "cells", "idle_workers"):
+        assert getattr(found, name) == getattr(counted, name), name
+    for one, other in zip(found.workers, counted.workers, strict=True):
+        assert (one.elements, one.cells) == (other.elements, other.cells)
+    assert [one.batches for one in found.workers] == list(map(len, batches))
+
+
+def test_twelve_elements_of_guide_by_data() -> None:
+    found = computed_coverage(12, 4, workers=2, policy=AutoShardPolicy.DATA)
+    assert found.complete and found.told_by is ElementIdentity.ARITHMETIC and found.read_over_used == 2.0
+    assert [(one.elements, one.batches, one.short_batches) for one in found.workers] == [(6, 3, 0)] * 2
+    assert found.workers[0].cells == (1, 1, 0, 0) * 3
+
+
+@pytest.mark.parametrize(
+    ("counts", "rows", "replicas", "expected"),
+    [
+        ([8, 8], 4, 1, (0, 0)),
+        ([9, 8], 4, 1, (1, 3)),
+        ([33], 2, 2, (1, 3)),  # steps of 4: the last step would have a full batch of 2 and one of 1
+        ([34], 2, 2, (2, 2)),  # the last batch of 2 is for one of two replicas: that step is not taken
+        ([3], 4, 1, (3, 1)),
+        ([0, 5], 5, 1, (0, 0)),
+    ],
+)
+def test_dropped_elements_and_padding_rows(
+    counts: list[int], rows: int, replicas: int, expected: tuple[int, int]
+) -> None:
+    assert epoch_remainder(counts, rows, replicas_per_worker=replicas) == expected

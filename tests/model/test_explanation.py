@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -37,67 +38,41 @@ def explained(
     return explain(pipeline, profile, "n1", 2.0)
 
 
-def cause(*args: object, **kwargs: object) -> Cause:
-    found = explained(*args, **kwargs)  # type: ignore[arg-type]
-    assert found is not None
-    return found.cause
+UNBUFFERED = "range | map cpu=5ms | batch 1"
 
 
-def test_slowest_operator_is_cause_if_input_is_slower_than_model() -> None:
-    found = explained(TEXT, 0.010, 0.002, 0.010)
-    assert found == Explanation(Cause.OPERATOR, "n1")
-
-
-def test_python_is_cause_if_slowest_operator_runs_it() -> None:
-    found = explained("range | map python cpu=5ms | batch 1", 0.010, 0.002, 0.010)
-    assert found is not None and (found.cause, found.node) == (Cause.PYTHON, "n1")
-    assert "Python" in found.sentence
-
-
-def test_consumer_is_cause_if_step_takes_as_long_as_model() -> None:
-    assert cause(TEXT, 0.0102, 0.010, 0.002) is Cause.CONSUMER
-
-
-def test_start_of_epochs_is_cause_if_it_takes_most_of_the_wait() -> None:
-    found = explained(TEXT, 0.013, 0.010, 0.0001, start=0.0025)
-    assert found is not None and found.cause is Cause.START and "19 %" in found.sentence
-    assert cause(TEXT, 0.020, 0.010, 0.018, start=0.002) is Cause.OPERATOR
-
-
-def test_negligible_input_is_not_cause_of_noisy_step() -> None:
-    assert cause(TEXT, 0.0182, 0.0170, 0.0006, bound_cpu=0.031) is Cause.CONSUMER
-    # The cores are not the cause either if the input hardly uses them.
-    assert cause(TEXT, 0.0300, 0.0170, 0.0030, bound_cpu=0.031) is Cause.OPERATOR
-
-
-def test_buffer_is_cause_if_last_prefetch_is_too_small_for_bursts() -> None:
-    found = explained(TEXT, 0.0133, 0.008, 0.0063, intervals=BURSTS)
-    assert found is not None and (found.cause, found.node) == (Cause.BUFFER, "n3")
-    assert "buffers 1; 8 would be enough" in found.sentence and "50 ms" in found.sentence
-
-
-def test_buffer_is_not_cause_if_large_or_autotuned() -> None:
-    for text in (TEXT.replace("prefetch 1", "prefetch 16"), TEXT.replace("prefetch 1", "prefetch AUTOTUNE")):
-        assert cause(text, 0.0133, 0.008, 0.0063, intervals=BURSTS) is not Cause.BUFFER
-
-
-def test_buffer_is_not_cause_for_regular_input() -> None:
-    assert cause(TEXT, 0.0133, 0.008, 0.0063, intervals=(0.0063,) * 8) is not Cause.BUFFER
-
-
-def test_missing_prefetch_is_cause() -> None:
-    off: dict[str, Value] = {"autotune.enabled": False}
-    assert cause("range | map cpu=5ms | batch 1", 0.014, 0.008, 0.006, options=off) is Cause.NO_PREFETCH
-
-
-def test_shared_processors_are_cause() -> None:
-    found = explained("range | map cpu=5ms | batch 1", 0.014, 0.008, 0.007, bound_cpu=0.010)
-    assert found is not None and found.cause is Cause.PROCESSORS and "2 cores" in found.sentence
-    assert cause("range | map cpu=5ms | batch 1", 0.014, 0.008, 0.007, bound_cpu=0.001) is Cause.OPERATOR
-
-
-def test_operator_is_cause_if_only_input_is_measured() -> None:
-    assert cause(TEXT, None, 0.0, 0.006) is Cause.OPERATOR
+@pytest.mark.parametrize(
+    ("text", "step", "more", "cause", "sentence"),
+    [
+        (TEXT, (0.010, 0.002, 0.010), {}, Cause.OPERATOR, ""),
+        (TEXT, (None, 0.0, 0.006), {}, Cause.OPERATOR, ""),  # only the input was measured
+        ("range | map python cpu=5ms | batch 1", (0.010, 0.002, 0.010), {}, Cause.PYTHON, "Python"),
+        # a step takes as long as the model, or the input is negligible beside a noisy step
+        (TEXT, (0.0102, 0.010, 0.002), {}, Cause.CONSUMER, ""),
+        (TEXT, (0.0182, 0.0170, 0.0006), {"bound_cpu": 0.031}, Cause.CONSUMER, ""),
+        # the start of each epoch takes most of the wait, or less
+        (TEXT, (0.013, 0.010, 0.0001), {"start": 0.0025}, Cause.START, "19 %"),
+        (TEXT, (0.020, 0.010, 0.018), {"start": 0.002}, Cause.OPERATOR, ""),
+        # the last prefetch is too small for bursts; not if it is large or autotuned, or the input is regular
+        (TEXT, (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.BUFFER, "buffers 1; 8 would be enough"),
+        (TEXT, (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.BUFFER, "50 ms"),
+        (f"{UNBUFFERED} | prefetch 16", (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.OPERATOR, ""),
+        (f"{UNBUFFERED} | prefetch AUTOTUNE", (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.OPERATOR, ""),
+        (TEXT, (0.0133, 0.008, 0.0063), {"intervals": (0.0063,) * 8}, Cause.OPERATOR, ""),
+        (UNBUFFERED, (0.014, 0.008, 0.006), {"options": {"autotune.enabled": False}}, Cause.NO_PREFETCH, ""),
+        # input and model share the cores; not if the model or the input hardly uses them
+        (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu": 0.010}, Cause.PROCESSORS, "2 cores"),
+        (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu": 0.001}, Cause.OPERATOR, ""),
+        (TEXT, (0.0300, 0.0170, 0.0030), {"bound_cpu": 0.031}, Cause.OPERATOR, ""),
+    ],
+)
+def test_cause(
+    text: str, step: tuple[float | None, float, float], more: dict[str, Any], cause: Cause, sentence: str
+) -> None:
+    found = explained(text, *step, **more)
+    assert found is not None and found.cause is cause and sentence in found.sentence
+    nodes = {Cause.OPERATOR: "n1", Cause.PYTHON: "n1", Cause.BUFFER: "n3"}
+    assert found.node == nodes.get(cause)
 
 
 @pytest.mark.parametrize(("real", "bound", "alone"), [(0.1, 0.06, 0.05), (0.1, 0.06, 0.09), (0.1, 0.12, 0.2)])

@@ -31,27 +31,19 @@ def test_leak_is_steady_with_correct_slope() -> None:
     assert found.grown_bytes == pytest.approx(23 * MIB, rel=0.05)
 
 
-def test_constant_memory_does_not_grow() -> None:
-    draw = random.Random(2)
-    assert not watched([draw.uniform(-5, 5) * MIB for _ in range(24)]).steady
-    assert not watched([0.0] * 24).steady
-
-
-def test_filling_buffer_is_not_a_leak() -> None:
-    assert not watched([60 * MIB * (1 - math.exp(-index / 6)) for index in range(24)]).steady
-    assert not watched([min(index, 10) * 4 * MIB for index in range(24)]).steady
-
-
-def test_single_jump_is_not_a_leak() -> None:
-    assert not watched([0.0] * 20 + [64.0 * MIB] * 4).steady
-
-
-def test_shrinking_memory_does_not_grow() -> None:
-    assert not watched([-index * MIB for index in range(24)]).steady
-
-
-def test_growth_within_allocator_noise_is_not_a_leak() -> None:
-    assert not watched([index * 4096.0 for index in range(24)]).steady
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([0.0] * 24, id="constant"),
+        pytest.param([60 * MIB * (1 - math.exp(-index / 6)) for index in range(24)], id="a buffer that fills"),
+        pytest.param([min(index, 10) * 4 * MIB for index in range(24)], id="a buffer that is full"),
+        pytest.param([0.0] * 20 + [64.0 * MIB] * 4, id="a single jump"),
+        pytest.param([-index * MIB for index in range(24)], id="shrinking"),
+        pytest.param([index * 4096.0 for index in range(24)], id="within the noise of an allocator"),
+    ],
+)
+def test_what_is_not_a_leak(sizes: list[float]) -> None:
+    assert not watched(sizes).steady
 
 
 def test_random_walk_is_rarely_reported_as_leak() -> None:

@@ -7,51 +7,38 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.edits import Insert, SetArgument, apply_edits
-from pipetune.model.memory import READER_BYTES, added_bytes, by_operator, expected_peak_bytes, predicted_peak_bytes
+from pipetune.model.memory import (
+    AUTOTUNE_PREFETCH_ELEMENTS,
+    READER_BYTES,
+    added_bytes,
+    by_operator,
+    expected_peak_bytes,
+    predicted_peak_bytes,
+)
 from pipetune.testing.words import parse
 
 
-def held(text: str, *, cores: float = 1.0) -> dict[str, float]:
+@pytest.mark.parametrize(
+    ("text", "op", "held"),
+    [
+        ("from_tensor_slices bytes=1k elements=5000 | shuffle 1000", "from_tensor_slices", 0),
+        ("from_tensor_slices bytes=1k elements=5000 | shuffle 1000", "shuffle", 1000 * 1000),
+        ("from_tensor_slices bytes=1k elements=50 | shuffle 1000", "shuffle", 50 * 1000),  # at most all elements
+        ("from_tensor_slices bytes=1k | prefetch 3", "prefetch", 3 * 1000),
+        ("from_tensor_slices bytes=1k | prefetch AUTOTUNE", "prefetch", AUTOTUNE_PREFETCH_ELEMENTS * 1000),
+        ("from_tensor_slices elements=2000 | map bytes=600k elements=2000 | cache", "cache", 2000 * 600e3),
+        ("from_tensor_slices elements=2000 | map bytes=600k elements=2000 | cache filename=/tmp/x", "cache", 0),
+        ("from_tensor_slices bytes=1k | map None bytes=600k", "map", 0),
+        ("from_tensor_slices bytes=1k | map 4 bytes=600k", "map", 4 * 600e3),
+        ("from_tensor_slices bytes=1k | map AUTOTUNE bytes=600k", "map", 2 * 600e3),  # as many as cores
+        ("from_tensor_slices | interleave cycle_length=4 bytes=1k", "interleave", 4 * READER_BYTES),
+        ("from_tensor_slices bytes=1k | batch 32 bytes=32k", "batch", 32e3),
+    ],
+)
+def test_bytes_held_by_an_operator(text: str, op: str, held: float) -> None:
     words = parse(text)
-    found = by_operator(words.pipeline, words.profile, cores=cores)
-    return {node.op: found[node.id] for node in words.pipeline}
-
-
-def test_shuffle_and_prefetch_hold_elements() -> None:
-    found = held("from_tensor_slices bytes=1k elements=5000 | shuffle 1000 | prefetch 3")
-    assert found["from_tensor_slices"] == 0
-    assert found["shuffle"] == 1000 * 1000
-    assert found["prefetch"] == 3 * 1000
-
-
-def test_shuffle_holds_at_most_all_elements() -> None:
-    assert held("from_tensor_slices bytes=1k elements=50 | shuffle 1000")["shuffle"] == 50 * 1000
-
-
-def test_autotuned_prefetch_is_bounded() -> None:
-    assert 0 < held("from_tensor_slices bytes=1k | prefetch AUTOTUNE")["prefetch"] <= 16_000
-
-
-def test_cache_in_memory_holds_all_elements() -> None:
-    text = "from_tensor_slices bytes=1k elements=2000 | map bytes=600k elements=2000 | cache{}"
-    assert held(text.format(""))["cache"] == pytest.approx(2000 * 600e3)
-    assert held(text.format(" filename=/tmp/x"))["cache"] == 0
-
-
-def test_parallel_calls_hold_results_in_flight() -> None:
-    text = "from_tensor_slices bytes=1k | map {} bytes=600k"
-    assert held(text.format("None"))["map"] == 0
-    assert held(text.format("4"))["map"] == 4 * 600e3
-    assert held(text.format("AUTOTUNE"), cores=2)["map"] == 2 * 600e3
-
-
-def test_interleave_holds_its_readers() -> None:
-    found = held("from_tensor_slices | interleave cycle_length=4 bytes=1k")["interleave"]
-    assert found == 4 * READER_BYTES
-
-
-def test_batch_holds_one_batch() -> None:
-    assert held("from_tensor_slices bytes=1k | batch 32 bytes=32k")["batch"] == 32e3
+    found = by_operator(words.pipeline, words.profile, cores=2.0)
+    assert {node.op: found[node.id] for node in words.pipeline}[op] == pytest.approx(held)
 
 
 def test_predicted_peak_is_sum_and_edits_add_bytes() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetune.core.machine import Overheads
 from pipetune.model.processes import combined_rate, simulate
 from pipetune.model.segments import Segment, Work
-from pipetune.model.throughput import predict_rate
+from pipetune.model.throughput import predict
 from pipetune.testing.words import parse
 
 
@@ -74,7 +74,7 @@ def test_simulation_of_one_process_agrees_with_model(text: str, cores: float) ->
     for overheads in (Overheads(), Overheads(crowded_speed=0.7, next_seconds=1e-4)):
         profile = replace(words.profile, overheads=overheads)
         alone = combined_rate(words.pipeline, profile, cores, processes=1)
-        assert alone == pytest.approx(predict_rate(words.pipeline, profile, cores), rel=0.08)
+        assert alone == pytest.approx(predict(words.pipeline, profile, cores).rate, rel=0.08)
 
 
 SEGMENTS = st.lists(
@@ -89,6 +89,7 @@ SEGMENTS = st.lists(
 )
 
 
+@settings(max_examples=25)
 @given(SEGMENTS, st.integers(1, 3), st.integers(1, 8))
 def test_rate_of_processes_is_bounded(segments: list[Segment], processes: int, cores: int) -> None:
     one, more = (simulate(segments, processes=n, cores=cores, elements=24) for n in (processes, processes + 1))

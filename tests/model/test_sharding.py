@@ -1,6 +1,9 @@
-"""Sharding policies, and shards of files and of elements."""
+"""How TensorFlow shards pipelines and splits batches, without TensorFlow (`tests/distributed` compares with it)."""
 
 from __future__ import annotations
+
+import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,40 +12,93 @@ from hypothesis import strategies as st
 from pipetune.core.errors import PipetuneError
 from pipetune.model.sharding import (
     AutoShardPolicy,
-    Stream,
     applied_policy,
-    shard,
-    shard_by_element,
-    shard_by_file,
-    worker_streams,
+    batch_ranges,
+    batch_size_known,
+    find_shardable_files,
+    split_batches,
+    split_stream,
+    stream_split_sizes,
 )
+from pipetune.testing.words import pipeline
 
-FILES = st.lists(st.integers(0, 20), min_size=1, max_size=12)
+# -- policies
 
-
-def numbers(stream: Stream) -> list[int]:
-    return [number for series in stream.between(0, stream.size) for number in series]
-
-
-def test_files_are_assigned_to_workers_in_turn() -> None:
-    first, second = worker_streams([2, 3, 1], 2, AutoShardPolicy.FILE)
-    assert numbers(first) == [0, 1, 5]
-    assert numbers(second) == [2, 3, 4]
+RECORDS = "TFRecordDataset"
 
 
-@pytest.mark.parametrize("policy", [AutoShardPolicy.DATA, AutoShardPolicy.OFF])
-def test_all_workers_read_everything_unless_sharded_by_file(policy: AutoShardPolicy) -> None:
-    assert [numbers(one) for one in worker_streams([2, 1], 3, policy)] == [[0, 1, 2]] * 3
+@pytest.mark.parametrize(
+    ("text", "stopped_at"),
+    [
+        ("range | batch 4", "n0"),
+        ("from_generator | batch 4", "n0"),
+        ("list_files | map | batch 4", "n0"),  # a map that reads the file itself
+        ("list_files | interleave inner=CSVDataset", "n0"),
+        ("CsvDataset | batch 4", "n0"),
+        (f"{RECORDS} | scan", "n1"),
+        (f"{RECORDS} | ignore_errors | batch 4", "n1"),
+        (f"{RECORDS} | group_by_window | prefetch 1", "n1"),
+        (f"{RECORDS} | enumerate", "n1"),
+        (f"a = {RECORDS}; b = range 9; zip a b", "n1"),
+    ],
+)
+def test_operator_where_sharding_by_file_stops(text: str, stopped_at: str) -> None:
+    files = find_shardable_files(pipeline(text))
+    assert not files and files.stopped_at == stopped_at and files.divided_at == ()
 
 
-def test_fewer_files_than_workers_are_rejected_with_hint() -> None:
-    with pytest.raises(PipetuneError, match="2 files") as raised:
-        worker_streams([6, 6], 3, AutoShardPolicy.FILE)
-    assert "DATA" in raised.value.hint
+@pytest.mark.parametrize(
+    ("text", "divided_at"),
+    [
+        (f"{RECORDS} | shuffle 9 | repeat | map | batch 4 | prefetch 1", ["n0"]),
+        ("list_files | interleave | map | batch 4", ["n2"]),
+        ("list_files | flat_map inner=TFRecordDatasetV2+MapDataset | batch 4", ["n2"]),
+        (f"a = {RECORDS}; b = TextLineDataset; zip a b | batch 4", ["n1", "n0"]),
+        (f"{RECORDS} | assert_cardinality | unbatch", ["n0"]),
+    ],
+)
+def test_operators_that_are_sharded_by_file(text: str, divided_at: list[str]) -> None:
+    files = find_shardable_files(pipeline(text))
+    assert files and list(files.divided_at) == divided_at
 
 
-def test_empty_list_of_files_is_sharded_without_error() -> None:
-    assert [one.size for one in worker_streams([], 3, AutoShardPolicy.FILE)] == [0, 0, 0]
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("range | batch 4 | map", False),
+        ("range | batch 4 num_parallel_calls=2", False),
+        ("range | batch 4 | rebatch 2", False),
+        ("range | batch 4 | ignore_errors", False),
+        ("range | flat_map inner=RangeDataset+BatchDataset", False),
+        ("a = range | batch 4; b = range | batch 2; zip a b", False),
+        ("a = range | batch 4; b = range | batch 4 | map; zip a b", False),
+        ("range", False),
+        ("range | batch 4", True),
+        ("range | map | batch 4 | prefetch 1", True),
+        ("range | padded_batch 4 | shuffle 9 | repeat | take 3", True),
+        ("a = range | batch 4; b = range | batch 4; zip a b | filter", True),
+    ],
+)
+def test_known_batch_size(text: str, known: bool) -> None:
+    assert batch_size_known(pipeline(text)) is known
+
+
+@pytest.mark.parametrize(
+    ("spec", "known"),
+    [
+        ("TensorSpec(shape=(None, 2), dtype=tf.int64, name=None)", False),
+        ("(TensorSpec(shape=(4,), dtype=tf.int64, name=None), TensorSpec(shape=(None,), dtype=tf.int64))", False),
+        ("(TensorSpec(shape=(4,), dtype=tf.int64), RaggedTensorSpec(TensorShape([4, None]), tf.int64))", False),
+        ("(TensorSpec(shape=(4,), dtype=tf.int64), TensorSpec(shape=(2,), dtype=tf.int64))", False),
+        ("TensorSpec(shape=<unknown>, dtype=tf.int64, name=None)", False),
+        ("TensorSpec(shape=(), dtype=tf.int64, name=None)", False),
+        ("TensorSpec(shape=(4, 28, 28), dtype=tf.int64, name=None)", True),
+        ("(TensorSpec(shape=(4, 2), dtype=tf.int64), TensorSpec(shape=(4,), dtype=tf.int64))", True),
+    ],
+)
+def test_fixed_shapes_determine_batch_size_after_map(spec: str, known: bool) -> None:
+    made = pipeline("range | batch 4 | map")
+    assert batch_size_known(replace(made, nodes=(*made.nodes[:-1], replace(made.output, spec=spec)))) is known
 
 
 @pytest.mark.parametrize(
@@ -52,9 +108,7 @@ def test_empty_list_of_files_is_sharded_without_error() -> None:
         ("auto", False, "data"),
         ("file", True, "file"),
         ("data", True, "data"),
-        ("data", False, "data"),
         ("off", True, "off"),
-        ("off", False, "off"),
     ],
 )
 def test_applied_policy(policy: str, from_files: bool, applied: str) -> None:
@@ -69,33 +123,51 @@ def test_policy_file_requires_files_for_several_workers() -> None:
         applied_policy(AutoShardPolicy.FILE, from_files=False, workers=2)
 
 
-@given(FILES, st.integers(1, 6))
-def test_each_element_goes_to_exactly_one_worker(files: list[int], workers: int) -> None:
-    for divide in (shard_by_file, shard_by_element):
-        shards = [numbers(divide(files, workers, index)) for index in range(workers)]
-        assert sorted(number for one in shards for number in one) == list(range(sum(files)))
-        assert all(one == sorted(one) for one in shards)
+# -- batches of replicas
 
 
-@given(st.integers(0, 60), st.integers(1, 9))
-def test_shards_differ_by_at_most_one_element(count: int, workers: int) -> None:
-    sizes = [len(shard(range(count), workers, index)) for index in range(workers)]
-    assert sum(sizes) == count
-    assert max(sizes) - min(sizes) <= 1
+@pytest.mark.mission("B2.examples")
+@pytest.mark.parametrize(
+    ("elements", "replicas", "expected"),
+    [
+        (6, 2, [[0, 1], [2, 3], [4], [5]]),
+        (4, 5, [[0], [1], [2], [3], []]),
+        (8, 3, [[0, 1], [2, 3], [], [4, 5], [6, 7], []]),
+    ],
+)
+def test_batches_of_four_in_the_guide(elements: int, replicas: int, expected: list[list[int]]) -> None:
+    assert [list(part) for part in split_batches(batch_ranges(elements, 4), replicas)] == expected
 
 
-@given(FILES, st.integers(1, 4), st.integers(0, 80), st.integers(0, 30))
-def test_stream_restarts_at_its_end(files: list[int], workers: int, start: int, length: int) -> None:
-    stream = shard_by_file(files, workers, 0)
-    once = numbers(stream)
-    found = [number for series in stream.between(start, start + length) for number in series]
-    assert found == [once[position % len(once)] for position in range(start, start + length) if once]
+def test_sizes_of_example_in_tensorflow_source() -> None:
+    """`batch_sizes_for_worker`: a global batch of 7, two workers with two replicas each."""
+    assert stream_split_sizes(7, workers=2, replicas_per_worker=2, worker=0) == (2, 2, 2, 1)
+    assert stream_split_sizes(7, workers=2, replicas_per_worker=2, worker=1) == (2, 1, 2, 2)
 
 
-def test_invalid_sizes_are_rejected() -> None:
-    with pytest.raises(ValueError, match="workers"):
-        worker_streams([3], 0, AutoShardPolicy.OFF)
-    with pytest.raises(ValueError, match="shard 2 of 2"):
-        shard(range(3), 2, 2)
-    with pytest.raises(ValueError, match="shard -1 of 2"):
-        shard_by_element([3], 2, -1)
+@pytest.mark.parametrize(
+    ("elements", "sizes", "expected"),
+    [
+        (6, (2, 2), [2, 2, 2]),
+        (8, (2, 1, 1), [2, 1, 1, 2, 1, 1]),
+        (4, (3,), [3, 1]),
+        # the end is detected when an element is requested
+        (2, (1, 0), [1, 0, 1, 0]),
+        (2, (0, 1), [0, 1, 0, 1, 0]),
+        (0, (0, 1), [0]),
+        (1, (2, 0), [1]),
+    ],
+)
+def test_stream_is_split_across_batches(elements: int, sizes: tuple[int, ...], expected: list[int]) -> None:
+    assert [len(part) for part in split_stream(elements, sizes)] == expected
+
+
+@given(st.integers(0, 60), st.integers(1, 40), st.integers(1, 4), st.integers(1, 3))
+def test_splitting_keeps_all_elements_in_order(count: int, batch: int, workers: int, replicas: int) -> None:
+    every = [
+        stream_split_sizes(batch, workers=workers, replicas_per_worker=replicas, worker=one) for one in range(workers)
+    ]
+    for first in range(0, workers * replicas, replicas):
+        assert sum(sum(sizes[first : first + replicas]) for sizes in every) == batch, "in every step"
+    for parts in (split_stream(count, every[-1]), split_batches(batch_ranges(count, batch), workers * replicas)):
+        assert list(itertools.chain.from_iterable(parts)) == list(range(count))

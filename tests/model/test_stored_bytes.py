@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.distribution import Coverage, ElementIdentity
-from pipetune.model.coverage import worst_coverage
-from pipetune.model.service import StoredBytes
+from pipetune.model.coverage import StoredBytes, worst_coverage
 
 BITS = 4
 KEYS = {0: 10, 1: 90, 16: 5, 17: 15, 32: 40}  # two elements in each of two files, one in a third

@@ -154,7 +154,13 @@ def test_ranks_are_determined_by_variables_of_horovodrun(dataset: Any) -> None:
     parts = collect_parts(source, source.pipeline).parts
     made = kinds.find("horovod").emit(parts, Known("train.py"))
     counted: Counted = count(
-        made.text, source, shard_by=made.shard_by, batch_size=4, delivery=DeliveryMode.RANKS, worker_counts=(2,)
+        made.text,
+        source,
+        tuned=source.pipeline,
+        shard_by=made.shard_by,
+        batch_size=4,
+        delivery=DeliveryMode.RANKS,
+        worker_counts=(2,),
     )
     assert counted.expectation is not None
     options: dict[str, Any] = {"delivery": DeliveryMode.RANKS, "full_batch": 4, "most_steps": 5}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.distribution import FunctionSource, SourceText, StandaloneParts
+from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.collect import python_literals
 from pipetune.distributed.collect.function_sources import FunctionSources
-from pipetune.distributed.collect.sources import describe as describe_source
 from pipetune.pipelines import live
 from pipetune.pipelines.gathering import source_arrays
 
@@ -27,6 +27,8 @@ _READER_ARGUMENTS = {
         "record_bytes", "header_bytes", "footer_bytes", "buffer_size", "compression_type", "num_parallel_reads"
     ),
 }  # fmt: skip
+_MOST_NAMES = 1_000  # file names written as a list, at most
+_MOST_VALUES = 64  # values written as constants, at most
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> Parts:
         if dataset is None:  # inserted by an edit
             continue
         if not node.inputs:
-            sources[node.id] = source_text = describe_source(node, dataset, pipeline)
-            if source_text.takes_source:
+            sources[node.id] = text = _source_text(node, dataset, pipeline)
+            if text.takes_source:
                 parameter = source_arrays(dataset)
         attributes = live.kind_of(dataset).functions
         if attributes and node.op != "from_generator":
@@ -110,3 +112,112 @@ def _placeholders(structure: Any) -> str:
 def _all_zero(padding: Any) -> bool:
     return all(not np.any(np.asarray(value.numpy() != (b"" if value.dtype == tf.string else 0)))
                for value in tf.nest.flatten(padding))  # fmt: skip
+
+
+def _source_text(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
+    """Returns the text of the source operator `node`, whose live dataset is `dataset`.
+
+    File names, numbers and small arrays are written down; large arrays become a parameter.
+
+    Raises:
+        CannotExpress: no text would produce the same data; the message says why.
+    """
+    if node.op in live.READERS:
+        return _files(_strings(dataset._filenames))
+    if node.id in pipeline.row_index_operators:
+        gathered = next(below.gathering for below in pipeline.downstream(node.id) if below.gathers_rows)
+        if live.kind_of(dataset).op != "from_tensor_slices" or (gathered is not None and gathered.windows):
+            raise CannotExpress("Windows that are gathered by their numbers have no known distributed form.")
+        return replace(_in_memory("from_tensors", dataset), count=int(dataset.cardinality()), gathers_rows=True)
+    if node.op == "range":
+        start, stop, step = (node.argument(name) for name in ("start", "stop", "step"))
+        last = "tf.int64.max" if stop == tf.int64.max else stop  # of `enumerate`
+        dtype = dataset.element_spec.dtype
+        kind = "" if dtype == tf.int64 else f", output_type=tf.{dtype.name}"
+        return SourceText(
+            int(dataset.cardinality()), expression=f"tf.data.Dataset.range({start}, {last}, {step}{kind})"
+        )
+    if node.op in ("from_tensor_slices", "from_tensors"):
+        names = _strings(dataset) if node.op == "from_tensor_slices" else None
+        if names and (_reads_files(pipeline, node) or _exist(names)):
+            return _files(names)
+        return _in_memory(node.op, dataset)
+    if node.op == "from_generator":
+        raise CannotExpress(
+            "The data comes from a Python generator, and nothing shows that it yields the same elements in "
+            "the same order on every worker.",
+            hint="Write the data to files, or give the generator its worker's part and shard there.",
+        )
+    raise CannotExpress(f"The source {node.title} has no known distributed form.")
+
+
+def _strings(dataset: Any) -> tuple[str, ...] | None:
+    """Returns the elements of an in-memory dataset of scalar strings; None for other datasets."""
+    tensors = getattr(dataset, "_tensors", None)
+    if tensors is None or len(tensors) != 1 or tensors[0].dtype != tf.string or tensors[0].shape.rank != 1:
+        return None
+    return tuple(value.decode(errors="surrogateescape") for value in tensors[0].numpy().tolist())
+
+
+def _files(names: tuple[str, ...] | None) -> SourceText:
+    if names is None:
+        raise CannotExpress("The file names come from another dataset.")
+    pattern = _pattern(names)
+    if not pattern and len(names) > _MOST_NAMES:
+        raise CannotExpress(f"{len(names)} file names follow no pattern, which is too many to write down.")
+    return SourceText(len(names), pattern=pattern, names=() if pattern else names)
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """Returns a glob pattern that matches exactly these names in this order; '' if there is none."""
+    folders = {os.path.dirname(name) for name in names}
+    if len(names) < 2 or len(folders) > 1 or list(names) != sorted(set(names)):
+        return ""
+    bases = [os.path.basename(name) for name in names]
+    prefix, suffix = _common_start(bases), _common_start([base[::-1] for base in bases])[::-1]
+    if any(character in "".join((*folders, prefix, suffix)) for character in "*?[]{}\\"):
+        return ""
+    for start, end in ((prefix.rstrip("0123456789"), suffix.lstrip("0123456789")), (prefix, suffix)):
+        pattern = os.path.join(*folders, f"{start}*{end}")
+        if sorted(tf.io.gfile.glob(pattern)) == list(names):
+            return pattern
+    return ""
+
+
+def _common_start(words: Sequence[str]) -> str:
+    """Returns the longest common prefix of the words."""
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*words, strict=False))
+    return "".join(letters[0] for letters in same)
+
+
+def _exist(names: Sequence[str]) -> bool:
+    return all("." in os.path.basename(name) and tf.io.gfile.exists(name) for name in (names[0], names[-1]))
+
+
+def _reads_files(pipeline: Pipeline, node: Node) -> bool:
+    """Whether the elements of a source are names of files that a downstream operator reads."""
+    if node.location is not None and node.location.method == "list_files":
+        return True
+    return any(
+        below.op in live.READERS
+        or any(kind.startswith(tuple(live.READERS)) for kind in below.inner)
+        or (below.function is not None and below.function.reads_files)
+        for below in pipeline.downstream(node.id)
+    )
+
+
+def _in_memory(op: str, dataset: Any) -> SourceText:
+    count = int(dataset.cardinality())
+    constructor = f"tf.data.Dataset.{op}"
+    tensors = getattr(dataset, "_tensors", None)
+    if tensors is None or not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
+        raise CannotExpress(f"The data of {op} in memory is ragged or sparse.")
+    if sum(int(np.prod(tensor.shape)) for tensor in tensors) <= _MOST_VALUES:
+        try:
+            text = python_literals.literal(source_arrays(dataset))
+        except CannotExpress:
+            pass
+        else:
+            needed = tuple(Definition(*pair) for pair in python_literals.names_of_modules(text))
+            return SourceText(count, expression=f"{constructor}({text})", definitions=needed)
+    return SourceText(count, expression=f"{constructor}(source)", takes_source=True)

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pipetune.core.distribution import Definition, StandaloneParts
+from pipetune.core.distribution import Definition, SourceText, StandaloneParts
 from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
-from pipetune.distributed.emit.body import Body
-from pipetune.distributed.emit.index_steps import WRAPPERS, IndexedSteps
 from pipetune.distributed.emit.module import function_of
 from pipetune.distributed.emit.remote import place
 from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding, undivided
-from pipetune.distributed.emit.wording import Wording
+from pipetune.distributed.emit.statements import Body, OperatorWriter, Wording
 from pipetune.model.sharding import READERS
 
 _TAKES_APART = frozenset({"interleave", "flat_map", *READERS})
@@ -30,7 +28,7 @@ _LOSES = {
     "window": "makes datasets of elements, and their numbers would part from them",
 }
 
-PARAGRAPH = (
+_PARAGRAPH = (
     "indexed_dataset_fn gives one pass over the same data, each element behind its index: its place in the source, for "
     "files 2**32 times the number of the file plus that of its record. in_order puts what was predicted for the "
     "batches of all workers back into that order."
@@ -55,7 +53,7 @@ class IndexedForm:
     @property
     def paragraphs(self) -> tuple[str, ...]:
         """A paragraph for the docstring of the module."""
-        return (PARAGRAPH,) if self.lines else ()
+        return (_PARAGRAPH,) if self.lines else ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -86,7 +84,7 @@ def indexed_form(
         single = parts.with_pipeline(apply_edits(parts.pipeline, _edits(parts.pipeline, keeps_repeats=keeps_repeats)))
         where = sharding(single.pipeline, single.sources) if wording.size else undivided(single.pipeline)
         _check(single, where, keeps_repeats=keeps_repeats)
-        body = Body(single, where, replace(wording, closing=closing, mixes_files=False), steps=IndexedSteps)
+        body = Body(single, where, replace(wording, closing=closing, mixes_files=False), writer=IndexedOperatorWriter)
         definitions = (*_used(body.lines), _in_order(batched=bool(where.batches)))
         _check_names(parts, {one.name for one in definitions})
     except CannotExpress as error:
@@ -153,7 +151,7 @@ def _check_names(parts: StandaloneParts, ours: set[str]) -> None:
 
 def _used(lines: list[str]) -> Iterator[Definition]:
     text = "\n".join(lines)
-    return (wrapper for wrapper in WRAPPERS if f"{wrapper.name}(" in text)
+    return (wrapper for wrapper in _WRAPPERS if f"{wrapper.name}(" in text)
 
 
 def _in_order(*, batched: bool) -> Definition:
@@ -173,3 +171,111 @@ def _in_order(*, batched: bool) -> Definition:
     rows = rows[found >= 0]
     return tf.nest.map_structure(lambda *parts: np.{joined}(parts)[rows], *predictions)''',
     )
+
+
+# -- operators for elements `(index, element)`
+
+_SLICES = "tf.data.Dataset.from_tensor_slices("
+_WRAPPER_OF = {
+    "map": "keeping_index",
+    "filter": "without_index",
+    "take_while": "without_index",
+    "interleave": "numbering_rows",
+    "flat_map": "numbering_rows",
+}
+
+_WRAPPERS = (
+    Definition(
+        "keeping_index",
+        '''def keeping_index(function, *, several=False):
+    """`function` for elements behind their index; `several`: it takes their parts as arguments."""
+
+    def kept(index, element):
+        made = function(*element) if several else function(element)
+        return index, tuple(made) if isinstance(made, list) else made
+
+    return kept''',
+    ),
+    Definition(
+        "without_index",
+        '''def without_index(function, *, several=False):
+    """`function` for elements behind their index, which it does not see."""
+    return lambda index, element: function(*element) if several else function(element)''',
+    ),
+    Definition(
+        "numbering_rows",
+        '''def numbering_rows(function, *, several=False):
+    """`function`, which makes a dataset of an element: its rows are numbered behind the index of the element."""
+
+    def rows(index, element):
+        made = function(*element) if several else function(element)
+        return made.enumerate().map(lambda row, one: (index * 2**32 + row, one))
+
+    return rows''',
+    ),
+)
+"""What the operators below are written with."""
+
+
+class IndexedOperatorWriter(OperatorWriter):
+    """Writes operators for `(index, element)`. Indices are given at the source, as early as can be.
+
+    They are given without `enumerate`: a tf.data service hands out each source by itself, and a counter is a source.
+    """
+
+    def names(self, files: str) -> str:
+        return f"tf.data.Dataset.from_tensor_slices((tf.range(len({files}), dtype=tf.int64), {files}))"
+
+    def row_numbers(self) -> str:
+        return f"{super().row_numbers()}.map(lambda number: (number, number))"
+
+    def data(self, node: Node, source: SourceText) -> str:
+        if source.expression.startswith(_SLICES):
+            arrays = source.expression.removeprefix(_SLICES)[:-1]
+            return f"{_SLICES}(tf.range({source.count}, dtype=tf.int64), {arrays}))"
+        if source.expression.startswith("tf.data.Dataset.range("):
+            start, step = node.argument("start") or 0, node.argument("step") or 1
+            index = "tf.cast(number, tf.int64)"
+            index = index if not start else f"({index} - {start})"
+            return f"{source.expression}.map(lambda number: ({index if step == 1 else f'{index} // {step}'}, number))"
+        return f"{source.expression}.enumerate()"
+
+    def function(self, node: Node) -> str:
+        text = super().function(node)
+        wrapper = _WRAPPER_OF.get(node.op)
+        if wrapper is None:
+            return text
+        known = self.parts.functions.get(node.id)
+        return f"{wrapper}({text}{', several=True' if known is not None and known.unpacks_tuple else ''})"
+
+    def expression(self, node: Node, above: list[str]) -> str:
+        extra = self.extra(node)
+        if node.op == "zip":
+            parts = [f"part_{number}" for number in range(len(above))]
+            element = extra["datasets"].format(*(f"{part}[1]" for part in parts))
+            return f"tf.data.Dataset.zip(({', '.join(above)},)).map(lambda {', '.join(parts)}: (part_0[0], {element}))"
+        if node.op == "concatenate":
+            later = "lambda index, element: (index + 2**61, element)"
+            return f"{above[0]}.concatenate({above[1]}.map({later}))"
+        if node.op in READERS:
+            return _read(node, above[0], extra)
+        return super().expression(node, above)
+
+    def extra(self, node: Node) -> dict[str, str]:
+        found = super().extra(node)
+        if node.op == "padded_batch":
+            for name, own in (("padded_shapes", "[]"), ("padding_values", "None")):
+                if name in found:
+                    found[name] = f"({own}, {found[name]})"
+        return found
+
+
+def _read(node: Node, above: str, extra: dict[str, str]) -> str:
+    """A reader of the names in `above`, as an operator that makes a dataset of each."""
+    parallel = extra.pop("num_parallel_reads", None)
+    keywords = "".join(f", {name}={text}" for name, text in extra.items())
+    function = f"numbering_rows(lambda name: tf.data.{node.op}(name{keywords}))"
+    if parallel is None:
+        return f"{above}.flat_map({function})"
+    cycle = "" if parallel == "tf.data.AUTOTUNE" else f", cycle_length={parallel}"
+    return f"{above}.interleave({function}{cycle}, num_parallel_calls={parallel})"

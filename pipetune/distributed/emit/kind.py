@@ -1,11 +1,20 @@
-"""What a kind of stand-alone module is: how it is written, and what it is to give."""
+"""What a kind of stand-alone module is: how it is written, and what it is to give; which one a script needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, StandaloneParts
+from pipetune.core.distribution import (
+    COORDINATOR,
+    FUNCTION,
+    PIPELINE_PER_PROCESS,
+    Definition,
+    DeliveryMode,
+    ElementBytes,
+    InputDistribution,
+    StandaloneParts,
+)
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ServiceNeed
 
@@ -58,3 +67,74 @@ class Kind:
     refuse: Callable[[Pipeline], None] = lambda pipeline: None  # raises CannotExpress for what cannot run there
     static_shapes: bool = False  # every shape has to be known before it runs
     one_process: bool = False  # all replicas are fed by one pipeline, as a rule
+
+
+NONE = "none"
+"""Used in place of a kind: no distributed module is written, whatever the script uses."""
+
+_KIND_OF_STRATEGY = {
+    "MirroredStrategy": "mirrored",
+    "MultiWorkerMirroredStrategy": "multiworker",
+    "TPUStrategy": "tpu",
+    "ParameterServerStrategy": "parameter-server",
+    "Horovod": "horovod",
+}
+
+
+@dataclass(frozen=True)
+class KindChoice:
+    """A kind, or "" for none, and a sentence that explains the choice."""
+
+    kind: str = ""
+    why: str = ""
+
+
+def choose_kind(
+    requested: str | None, pipeline: Pipeline, handover: InputDistribution | None, *, trials: bool = True
+) -> KindChoice:
+    """Returns the kind of distributed module to write.
+
+    Args:
+        requested: the value of `--distribute`; None if the script decides.
+        pipeline: the pipeline of the script.
+        handover: how the script distributes it; None if it does not.
+        trials: whether more than a profile was requested; if not, only an explicitly requested kind is written.
+    """
+    if requested is not None:
+        if requested == NONE:
+            return KindChoice()
+        return KindChoice(requested, _partial_pipeline_warning(pipeline, handover))
+    if handover is None or not trials:
+        return KindChoice()
+    kind, strategy = _KIND_OF_STRATEGY.get(handover.strategy, ""), handover.strategy
+    if handover.how == FUNCTION:
+        return KindChoice(
+            why=f"A function of the script already builds the dataset for {strategy}: the patch edits it in place."
+        )
+    if handover.how == PIPELINE_PER_PROCESS and any(node.op == "shard" for node in pipeline):
+        return KindChoice(
+            why=f"The script already shards its data over the processes of {strategy}: the patch keeps that."
+        )
+    if not kind:
+        return KindChoice()
+    trains = "in processes of Horovod" if handover.how == PIPELINE_PER_PROCESS else f"under {strategy}"
+    return KindChoice(
+        kind, f"Written because the script trains {trains}; use --distribute to choose another kind, or none."
+    )
+
+
+def _partial_pipeline_warning(pipeline: Pipeline, handover: InputDistribution | None) -> str:
+    """Warns about a module that is built from the pipeline of a single worker or replica; "" if it is not."""
+    if handover is None:
+        return ""
+    if any(node.op == "shard" and node.argument("num_shards") not in (None, 1) for node in pipeline):
+        return (
+            "The captured pipeline is already sharded (shard), and the module shards that part again: analyze the "
+            "script as a single worker."
+        )
+    if handover.how in (COORDINATOR, PIPELINE_PER_PROCESS) or handover.divides:
+        return ""
+    return (
+        f"The script's function builds batches for one of {handover.replicas} replicas, and the module splits such a "
+        "batch among all of them: multiply GLOBAL_BATCH_SIZE accordingly to keep the batch size of a step."
+    )

@@ -1,29 +1,45 @@
-"""Puts a stand-alone module together: its docstring, imports, constants, the user's functions, our own."""
+"""Puts a stand-alone module together: its docstring with notes, imports, constants, the user's functions, our own."""
 
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pipetune.core.distribution import Definition, StandaloneParts
 from pipetune.core.errors import CannotExpress
-from pipetune.distributed.emit.sharding import with_file_nodes
-from pipetune.distributed.emit.steps import SOURCE_ROWS
+from pipetune.core.pipeline import Node
+from pipetune.distributed.emit.sharding import MOST_WORKERS, Sharding
+from pipetune.distributed.emit.statements import SOURCE_ROWS
+from pipetune.model.sharding import READERS
 
 _OWN_VARIABLES = frozenset(
     {"input_context", "source", SOURCE_ROWS, "workers", "worker", "batch_size", "replicas", "options"}
 )
+_WIDTH = 108  # of a line of the docstring
 _TENSORFLOW = Definition("tf", "import tensorflow as tf")
 
 
 def module_text(
-    parts: StandaloneParts, *, docstring: Iterable[str], constants: Iterable[Definition], own: Iterable[Definition]
+    parts: StandaloneParts,
+    *,
+    title: str,
+    usage: Iterable[str],
+    paragraphs: Iterable[str],
+    notes: Iterable[str],
+    checked: str,
+    constants: Iterable[Definition],
+    own: Iterable[Definition],
 ) -> str:
     """The module.
 
     Args:
-        docstring: its lines.
+        title: the first line of its docstring.
+        usage: lines of code, shown there as they are.
+        paragraphs: the text below them.
+        notes: what differs from the pipeline on one machine, a clause each.
+        checked: how the module was checked, a sentence.
         constants: ours, on a line each.
         own: what else is ours, in order: imports, then functions.
 
@@ -32,6 +48,7 @@ def module_text(
     """
     constants, own = list(constants), list(own)
     functions = [definition for definition in own if not definition.is_import]
+    docstring = _docstring(parts, title, usage=usage, paragraphs=paragraphs, notes=notes, checked=checked)
     lines = [*docstring, "", "from __future__ import annotations", ""]
     lines += _definitions(parts, constants, own)
     for function in functions:
@@ -61,12 +78,16 @@ def has_parameter(parts: StandaloneParts) -> bool:
 
 
 def with_file_sources(parts: StandaloneParts) -> StandaloneParts:
-    """The parts with a node, and a source, of its own for the file names inside a reader."""
-    pipeline = with_file_nodes(parts.pipeline)
-    sources = {
-        (f"{name}.files" if f"{name}.files" in pipeline else name): source for name, source in parts.sources.items()
-    }
-    return replace(parts, pipeline=pipeline, sources=sources)
+    """The parts with the file names that a reader was given as a source of their own, `<id>.files`."""
+    files = {node.id: f"{node.id}.files" for node in parts.pipeline if node.op in READERS and not node.inputs}
+    nodes: list[Node] = []
+    for node in parts.pipeline:
+        if node.id in files:
+            nodes.append(Node(id=files[node.id], op="from_tensor_slices"))
+            node = replace(node, inputs=(files[node.id],))
+        nodes.append(node)
+    sources = {files.get(name, name): source for name, source in parts.sources.items()}
+    return replace(parts, pipeline=replace(parts.pipeline, nodes=tuple(nodes)), sources=sources)
 
 
 def check_references(parts: StandaloneParts, variables: frozenset[str] = frozenset()) -> None:
@@ -112,3 +133,97 @@ def _definitions(parts: StandaloneParts, constants: list[Definition], own: list[
     for definition in merged.values():
         if not definition.is_import:
             yield from ["", "", definition.text] if "\n" in definition.text else [definition.text]
+
+
+REPLICA_BATCHES = (
+    "a batch holds the rows of one replica; all replicas together make one of the original size, which is not scaled: "
+    "steps per epoch and learning rate stay the script's"
+)
+
+
+def division_notes(
+    parts: StandaloneParts, where: Sharding, *, who: str = "worker", batches: str = REPLICA_BATCHES
+) -> tuple[str, ...]:
+    """What the division changes, a clause each; `who` reads a part, `batches` says how large a batch is."""
+    return (*_division(parts, where, who), *_batches(parts, where, who, batches), *_order(parts, where, who))
+
+
+def _docstring(
+    parts: StandaloneParts,
+    title: str,
+    *,
+    usage: Iterable[str],
+    paragraphs: Iterable[str],
+    notes: Iterable[str],
+    checked: str,
+) -> Iterator[str]:
+    """The lines of the module's docstring, quotes included."""
+    yield f'"""{_plain(title)}'
+    yield ""
+    yield from (f"    {_plain(line)}" if line else "" for line in usage)
+    for paragraph in paragraphs:
+        yield ""
+        yield from _wrapped(_plain(paragraph))
+    if any(source.takes_source for source in parts.sources.values()):
+        yield ""
+        yield "`source` is what the script gave to from_tensor_slices, the same everywhere."
+    yield ""
+    yield "What differs from the pipeline on one machine:"
+    for note in notes:
+        yield from _wrapped(_plain(note) + ".", first="- ", rest="  ")
+    yield ""
+    yield from _wrapped(f"Written by pipetune. {_plain(checked)}")
+    yield '"""'
+
+
+def _division(parts: StandaloneParts, where: Sharding, who: str) -> Iterator[str]:
+    pipeline = parts.pipeline
+    if where.by == "file":
+        counts = sorted(parts.sources[name].count for name in where.after)
+        yield (
+            f"each {who} reads files of its own ({counts[0]} files in all), divided in the order of their "
+            "names and before any of them is shuffled"
+        )
+        if any(count % workers for count in counts for workers in range(2, MOST_WORKERS + 1)):
+            yield f"some {who}s read a file more than others where their number does not divide the files"
+    else:
+        names = " and ".join(dict.fromkeys(pipeline[name].title for name in where.after))
+        yield f"each {who} takes every n-th element behind {names}"
+        if any(pipeline[name].inputs for name in where.after):
+            yield f"everything above that runs on every {who}, so each one reads all of the data"
+
+
+def _batches(parts: StandaloneParts, where: Sharding, who: str, batches: str) -> Iterator[str]:
+    if where.batches:
+        batch = parts.pipeline[where.batches[0]]
+        yield batches
+        if batch.op == "padded_batch":
+            yield "rows are padded to the longest of one replica's batch, not of the whole batch"
+        if batch.argument("drop_remainder"):
+            yield f"drop_remainder drops the rows of each {who}'s last partial batch"
+            if batches == REPLICA_BATCHES:
+                yield "element_spec names the rows of a replica's batch, which an input_signature has to name too"
+        else:
+            differ = f", and {who}s may differ by a batch per epoch" if batches == REPLICA_BATCHES else ""
+            yield f"each {who}'s last batch may be partial{differ}"
+    else:
+        yield "the pipeline does not batch, so each replica gets one element per step"
+
+
+def _order(parts: StandaloneParts, where: Sharding, who: str) -> Iterator[str]:
+    pipeline = parts.pipeline
+    below = [node for node in pipeline if node.op == "shuffle" and node.id not in where.shared]
+    if below:
+        yield f"each {who} shuffles its own part"
+    seeded = any(node.function is not None and node.function.random and node.function.seeded for node in pipeline)
+    if seeded or any(node.argument("seed") is not None for node in below):
+        yield f"seeds are kept: {who}s draw the same random numbers, for different elements"
+
+
+def _plain(text: str) -> str:
+    """Text that cannot end the docstring or start an escape."""
+    return text.replace("\\", "/").replace('"""', "'''")
+
+
+def _wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

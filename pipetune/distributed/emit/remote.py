@@ -9,6 +9,7 @@ from pathlib import Path
 from pipetune.core.distribution import StandaloneParts
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.core.storage import tfds_reads
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 _SAME_END = frozenset({"map", "prefetch", "with_options", "cache", "filter", "shuffle", "batch", "padded_batch",
@@ -99,3 +100,33 @@ def before_last_prefetch(pipeline: Pipeline) -> str:
     while node.op in ("prefetch", "with_options") and len(node.inputs) == 1:
         node = pipeline[node.inputs[0]]
     return node.id
+
+
+_OWN_FILES = "it then reads files of its own."
+_TFDS_HINT = f"Call it on each worker with read_config=tfds.ReadConfig(input_context=input_context): {_OWN_FILES}"
+_TFDS_HINTS = {
+    "horovod": (
+        "Call it on each rank with read_config=tfds.ReadConfig(input_context=tf.distribute.InputContext(hvd.size(), "
+        f"hvd.rank())): {_OWN_FILES}"
+    ),
+    "parameter-server": (
+        "Call it in the function given to create_per_worker_dataset, with shuffle_files=True: every worker reads "
+        "everything, in an order of its own."
+    ),
+    "service": (
+        "Give the script's own dataset to the service: dataset.apply(tf.data.experimental.service.distribute(...))."
+    ),
+}
+
+
+def refuse_tfds(pipeline: Pipeline, kind: str) -> None:
+    """Refuses a pipeline whose data TensorFlow Datasets reads: its own call divides the files, no module of ours.
+
+    Raises:
+        CannotExpress: with how that is said in the script, for this kind of workers.
+    """
+    for reading in tfds_reads(pipeline):
+        message = f"{reading.call} ({reading.location}) reads the data, which a module would have to read without it."
+        if reading.shard is not None:
+            message += " It is given an input_context already."
+        raise CannotExpress(message, hint=_TFDS_HINTS.get(kind, _TFDS_HINT))

@@ -1,21 +1,60 @@
-"""The module for strategies that keep replicas in step: every input pipeline reads a part, in batches of a replica."""
+"""The module for strategies that keep replicas in step: every input pipeline reads a part, in batches of a replica.
+
+Its last batches can be filled, with a mask that says which rows are data. Dropping a remainder keeps shapes fixed and
+leaves samples out; filling keeps both. On one worker the batches are filled up to one for each replica too: with fixed
+shapes TensorFlow ends there with the first replica that has none.
+"""
 
 from __future__ import annotations
 
 from pipetune.core.distribution import Definition, StandaloneParts
-from pipetune.distributed.emit import fill, header
-from pipetune.distributed.emit.body import Body
 from pipetune.distributed.emit.index import IndexedForm, indexed_form
 from pipetune.distributed.emit.kind import Known, Standalone
 from pipetune.distributed.emit.module import (
     check_references,
+    division_notes,
     function_of,
     has_parameter,
     module_text,
+    names_read,
     with_file_sources,
 )
-from pipetune.distributed.emit.sharding import BATCHES, sharding
-from pipetune.distributed.emit.wording import Wording
+from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding
+from pipetune.distributed.emit.statements import Body, Wording
+
+_FILL_LAST = ("if fill:", "    {dataset} = full_batches({dataset}, batch_size, replicas)")
+"""In front of the last prefetch of `dataset_fn`."""
+
+_FILL_LAST_INDEXED = (
+    "{dataset} = full_batches({dataset}, batch_size, replicas)",
+    "{dataset} = {dataset}.map(lambda indexed, real: (tf.where(real, indexed[0], -1), indexed[1]))",
+)
+"""In front of the last prefetch of a form with indices whose shapes have to be fixed: what fills has the index -1."""
+
+_FILLING = (
+    "With fill=True every batch is full: an element is (batch, mask), and rows where the mask is False only fill. As "
+    "sample weights for fit: dataset.map(lambda batch, mask: (*batch, tf.cast(mask, tf.float32))).",
+)
+
+_FULL_BATCHES = Definition(
+    "full_batches",
+    '''def full_batches(dataset, rows, replicas):
+    """Full batches, as many as `replicas` divides, each beside a mask that is False for rows that only fill."""
+
+    def filled(parts, wanted):
+        count, place = tf.shape(tf.nest.flatten(parts)[0])[0], tf.range(wanted)
+        return tf.nest.map_structure(lambda part: tf.gather(part, tf.minimum(place, count - 1)), parts), place < count
+
+    def full(*batch):
+        return filled(batch if len(batch) > 1 else batch[0], rows)
+
+    def full_step(batch, mask):
+        (batch, mask), real = filled((batch, mask), replicas)
+        return batch, tf.logical_and(mask, real[:, tf.newaxis])
+
+    dataset = dataset.map(full, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset if replicas == 1 else dataset.batch(replicas).map(full_step).unbatch()''',
+)
 
 
 def emit_for_replicas(
@@ -44,33 +83,30 @@ def emit_for_replicas(
     parts = with_file_sources(parts)
     check_references(parts)
     where = sharding(parts.pipeline, parts.sources)
-    fills = not known.no_fill and fill.can_fill(parts, where)
-    wording = Wording(fills=True, closing=fill.CLOSING) if fills else Wording()
+    fills = not known.no_fill and _can_fill(parts, where)
+    wording = Wording(fills=True, closing=_FILL_LAST) if fills else Wording()
     body = Body(parts, where, wording)
     indexed = _indexed(parts, known, fills=fills, fixed_shapes=fixed_shapes)
-    notes = (*header.notes(parts, where), *body.notes, *notes, *indexed.notes)
+    notes = (*division_notes(parts, where), *body.notes, *notes, *indexed.notes)
     if known.no_fill:
         notes += (f"last batches have no form that fills them: {known.no_fill}",)
     given = f"{', source' if parameter else ''}{', fill=False' if fills else ''}"
     function = "functools.partial(dataset_fn, source=...)" if parameter else "dataset_fn"
     text = module_text(
         parts,
-        docstring=header.docstring(
-            f"The tuned input pipeline of {known.script}, for training on several workers or devices.",
-            usage=(
-                f"strategy = {strategy}",
-                f"dataset = strategy.distribute_datasets_from_function({function})",
-            ),
-            paragraphs=(
-                f"{remark} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
-                "data. The folder of the training script has to be on the path where an import below needs it.",
-                *(fill.PARAGRAPHS if fills else ()),
-                *indexed.paragraphs,
-                *header.what_source_is(parameter),
-            ),
-            notes=notes,
-            checked=known.checked,
+        title=f"The tuned input pipeline of {known.script}, for training on several workers or devices.",
+        usage=(
+            f"strategy = {strategy}",
+            f"dataset = strategy.distribute_datasets_from_function({function})",
         ),
+        paragraphs=(
+            f"{remark} Every worker calls dataset_fn with its own InputContext and reads its own part of the "
+            "data. The folder of the training script has to be on the path where an import below needs it.",
+            *(_FILLING if fills else ()),
+            *indexed.paragraphs,
+        ),
+        notes=notes,
+        checked=known.checked,
         constants=body.constants,
         own=[
             function_of(
@@ -78,7 +114,7 @@ def emit_for_replicas(
                 docstring="The part of the data that one input pipeline reads, in batches for one replica.",
                 body=body.lines,
             ),
-            *([fill.DEFINITION] if fills else []),
+            *([_FULL_BATCHES] if fills else []),
             *offered,
             *indexed.functions(
                 f"indexed_dataset_fn(input_context{', *, source' if parameter else ''})",
@@ -93,5 +129,14 @@ def _indexed(parts: StandaloneParts, known: Known, *, fills: bool, fixed_shapes:
     why_not = known.no_index
     if fixed_shapes and not fills and any(node.op in BATCHES for node in parts.pipeline):
         why_not = why_not or "its last batch would be partial"
-    closing = fill.INDEXED_CLOSING if fixed_shapes and fills else ()
+    closing = _FILL_LAST_INDEXED if fixed_shapes and fills else ()
     return indexed_form(parts, Wording(), why_not=why_not, closing=closing)
+
+
+def _can_fill(parts: StandaloneParts, where: Sharding) -> bool:
+    """Whether the batches have rows that can be repeated: dense tensors, in the batches that replicas get."""
+    named = {one.name for function in parts.functions.values() for one in function.definitions} | names_read(parts)
+    dense = parts.pipeline.output.element_spec.is_dense
+    padded = any(parts.pipeline[name].op == "padded_batch" for name in where.batches)  # each to a length of its own
+    taken = bool(named & {_FULL_BATCHES.name, "fill"})
+    return bool(where.batches) and dense and not padded and not taken

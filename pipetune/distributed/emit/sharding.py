@@ -8,7 +8,7 @@ reading, which then has to run alike on every worker.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipetune.core.distribution import SourceText
 from pipetune.core.errors import CannotExpress
@@ -41,17 +41,6 @@ class Sharding:
     any_part: bool = False  # any division there is right, not only by every n-th element
 
 
-def with_file_nodes(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the file names a reader was given as a source of their own, `<id>.files`."""
-    nodes: list[Node] = []
-    for node in pipeline:
-        if node.op in READERS and not node.inputs:
-            nodes.append(Node(id=f"{node.id}.files", op="from_tensor_slices"))
-            node = replace(node, inputs=(nodes[-1].id,))
-        nodes.append(node)
-    return replace(pipeline, nodes=tuple(nodes))
-
-
 def undivided(pipeline: Pipeline) -> Sharding:
     """What there is to know of `pipeline` where every worker reads everything.
 
@@ -64,7 +53,7 @@ def undivided(pipeline: Pipeline) -> Sharding:
 
 
 def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_workers: int = MOST_WORKERS) -> Sharding:
-    """Where to divide `pipeline` (one `with_file_nodes` made).
+    """Where to divide `pipeline` (with file names as sources of their own, see `module.with_file_sources`).
 
     Args:
         most_workers: so many files there have to be to divide by file.

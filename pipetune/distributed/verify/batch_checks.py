@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.counting import running
 from pipetune.distributed.verify.emitted import fitting_batch_size
 from pipetune.model import coverage
-from pipetune.model.delivery import epoch_remainder
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import OUTPUT, replay, replay_nodes
 
@@ -56,16 +55,6 @@ _SEEN_THROUGH = frozenset(
 )
 
 
-def check_pure(made: Sequence[live.LivePipeline]) -> None:
-    """Checks that all calls of the module built the same pipeline.
-
-    Raises:
-        CannotExpress: two did not, so a worker that is restarted would continue with different data.
-    """
-    if len({one.pipeline.fingerprint for one in made}) > 1:
-        raise CannotExpress("Called again, the function makes another pipeline, so a worker cannot be replaced.")
-
-
 def of_replicas(
     check: ModuleCheck,
     made: list[live.LivePipeline],
@@ -99,8 +88,8 @@ def of_replicas(
     check = of_own_size(check, made, counts, tuned, size)
     if counts is not None and size is not None and _ends_with_a_batch(tuned):
         layout = ([sum(counts)], workers) if one_process else (counts, 1)
-        cost = epoch_remainder(layout[0], size, replicas_per_worker=layout[1])
-        return replace(check, dropped=cost.dropped, filled=cost.padding_rows)
+        dropped, filled = coverage.epoch_remainder(layout[0], size, replicas_per_worker=layout[1])
+        return replace(check, dropped=dropped, filled=filled)
     return check
 
 

@@ -21,7 +21,7 @@ from pipetune.core.operators import EpochEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.verify import numbering, stored_bytes
 from pipetune.distributed.verify.numbering import INSIDE_BITS
-from pipetune.model.service import StoredBytes
+from pipetune.model.coverage import StoredBytes
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 

@@ -19,7 +19,7 @@ from pipetune.core.distribution import Coverage, DeliveryMode, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.verify import numbering
-from pipetune.distributed.verify.batch_checks import changes, check_pure, of_own_size, of_replicas, sentences
+from pipetune.distributed.verify.batch_checks import changes, of_own_size, of_replicas, sentences
 from pipetune.distributed.verify.counting import (
     MOST_BYTES,
     Expectation,
@@ -47,16 +47,11 @@ class Counted:
     expectation: Expectation | None = None  # what they should deliver together; None: elements could not be counted
 
 
-def check(module_text: str, source: live.LivePipeline, **options: Any) -> tuple[ModuleCheck, ...]:
-    """Returns the checks of `count`."""
-    return count(module_text, source, **options).checks
-
-
 def count(
     module_text: str,
     source: live.LivePipeline,
     *,
-    tuned: Pipeline | None = None,
+    tuned: Pipeline,
     parameter: Any = None,
     shard_by: str = "element",
     global_batch_size: int | None = None,
@@ -71,7 +66,7 @@ def count(
     Args:
         module_text: source text of the module.
         source: the user's live pipeline.
-        tuned: the pipeline that the module implements; None: that of `source`.
+        tuned: the pipeline that the module implements.
         parameter: value of the module's argument `source`.
         shard_by: "file" or "element".
         global_batch_size: the module's, in rows; None if it does not batch.
@@ -84,7 +79,6 @@ def count(
     Raises:
         CannotExpress: the module does not run, or is not the tuned pipeline.
     """
-    tuned = tuned or source.pipeline
     identical = delivery is DeliveryMode.WHOLE
     if worker_counts is None:
         worker_counts = ALIKE_COUNTS if identical else WORKER_COUNTS
@@ -104,7 +98,10 @@ def count(
             made = [
                 live.read(make(1, 0, 1) if identical else make(workers, worker, workers)) for worker in range(workers)
             ]
-            check_pure(made if identical else ())
+            if identical and len({one.pipeline.fingerprint for one in made}) > 1:  # a restart would change the data
+                raise CannotExpress(
+                    "Called again, the function makes another pipeline, so a worker cannot be replaced."
+                )
             check = ModuleCheck(
                 workers,
                 "everything" if identical else "a part",

@@ -18,12 +18,11 @@ from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import counting, numbering, stored_bytes
 from pipetune.model import sharding
-from pipetune.model.coverage import coverage_from_delivery, worst_coverage
-from pipetune.model.delivery import dataset_delivery, function_delivery
+from pipetune.model.coverage import computed_coverage, worst_coverage
 from pipetune.pipelines import live
 
 
-class DivisionRefused(Exception):
+class _DivisionRefused(Exception):
     """TensorFlow cannot divide the data under this policy."""
 
     def __init__(self, policy: str, why: str) -> None:
@@ -31,11 +30,11 @@ class DivisionRefused(Exception):
         self.policy = policy
 
 
-def applied_policy(source: live.LivePipeline, job: WorkerJob) -> str:
+def _applied_policy(source: live.LivePipeline, job: WorkerJob) -> str:
     """Returns the policy that TensorFlow applies to the script's dataset: "FILE", "DATA" or "OFF".
 
     Raises:
-        DivisionRefused: the policy does not fit the dataset.
+        _DivisionRefused: the policy does not fit the dataset.
         CannotExpress: the pipeline fails at its first element.
     """
     policy = sharding.AutoShardPolicy(job.policy.lower())
@@ -44,7 +43,7 @@ def applied_policy(source: live.LivePipeline, job: WorkerJob) -> str:
             policy, from_files=bool(sharding.find_shardable_files(source.pipeline)), workers=job.workers
         )
     except PipetuneError as error:
-        raise DivisionRefused(policy.name, error.message) from error
+        raise _DivisionRefused(policy.name, error.message) from error
     if found is sharding.AutoShardPolicy.FILE:
         _try_files(source, job)
     return found.name
@@ -54,27 +53,20 @@ def _try_files(source: live.LivePipeline, job: WorkerJob) -> None:
     """Divides the script's own dataset by files through TensorFlow, and takes the first element of the first worker."""
     try:
         with counting.running():
-            for _ in worker_dataset(source.dataset, "FILE", job, worker=0).take(1):
+            for _ in _worker_dataset(source.dataset, "FILE", job, worker=0).take(1):
                 pass
     except tf.errors.OpError as error:  # while the dataset is built
-        raise DivisionRefused("FILE", "it finds no files that it can divide") from error
+        raise _DivisionRefused("FILE", "it finds no files that it can divide") from error
     except CannotExpress as error:
         if not isinstance(error.__cause__, tf.errors.InvalidArgumentError):
             raise
-        raise DivisionRefused(
+        raise _DivisionRefused(
             "FILE", "it assigns whole files to workers, and there are fewer files than workers"
         ) from error
 
 
-def worker_dataset(dataset: Any, policy: str, job: WorkerJob, *, worker: int) -> Any:
-    """Returns the pipeline that a strategy builds from `dataset` on one worker.
-
-    Args:
-        dataset: the script's dataset.
-        policy: auto-shard policy: "AUTO", "FILE", "DATA" or "OFF".
-        job: the workers and their replicas.
-        worker: index of the worker.
-    """
+def _worker_dataset(dataset: Any, policy: str, job: WorkerJob, *, worker: int) -> Any:
+    """Returns the pipeline that a strategy builds from the script's dataset on one worker."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
     return tensorflow_private.worker_pipeline(
@@ -85,7 +77,7 @@ def worker_dataset(dataset: Any, policy: str, job: WorkerJob, *, worker: int) ->
     )
 
 
-def sharded_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
+def _sharded_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
     """Returns the pipeline with the `shard`s that TensorFlow would insert upstream of readers and file-name shuffles.
 
     TensorFlow finds readers in functions that are called directly, but not in those that `numbering` wraps.
@@ -100,7 +92,7 @@ def sharded_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
     return apply_edits(pipeline, edits)
 
 
-def pipelines_by_worker(pipeline: Pipeline, job: WorkerJob) -> Iterator[Pipeline]:
+def _pipelines_by_worker(pipeline: Pipeline, job: WorkerJob) -> Iterator[Pipeline]:
     """Yields the script's pipeline as each worker would build it.
 
     Raises:
@@ -141,9 +133,9 @@ def measure_worker_coverage(
     """
     policy = ""
     try:
-        made = list(pipelines_by_worker(source.pipeline, job))
+        made = list(_pipelines_by_worker(source.pipeline, job))
         if job.policy:
-            policy = applied_policy(source, job)
+            policy = _applied_policy(source, job)
         found = _Division(source, job, policy, most_bytes).count(made)
     except _TooLong as error:
         computed, sizes = _by_arithmetic(source.pipeline, job, policy), stored_bytes.file_sizes(source)
@@ -158,7 +150,7 @@ def measure_worker_coverage(
         )
     except (CannotReplay, CannotExpress) as error:
         return OriginalSharding(job.workers, policy=policy, why=error.message)
-    except DivisionRefused as refusal:
+    except _DivisionRefused as refusal:
         return OriginalSharding(job.workers, policy=refusal.policy, why=str(refusal), refused=True)
     return OriginalSharding(job.workers, found, policy, stopped_at=_stopped_at(source, policy))
 
@@ -184,18 +176,14 @@ def _by_arithmetic(pipeline: Pipeline, job: WorkerJob, policy: str) -> Coverage 
         return None
     if policy == "FILE" or (policy == "DATA" and any(map(_unseeded, pipeline))):
         return None
-    if not policy:
-        everything = sharding.AutoShardPolicy.OFF
-        return coverage_from_delivery(function_delivery([elements], size, workers=job.workers, policy=everything))
-    delivery = dataset_delivery(
-        [elements],
+    return computed_coverage(
+        elements,
         size,
         workers=job.workers,
-        replicas_per_worker=job.replicas_per_worker,
-        policy=sharding.AutoShardPolicy(policy.lower()),
+        replicas_per_worker=job.replicas_per_worker if policy else 1,
+        policy=sharding.AutoShardPolicy(policy.lower()) if policy else None,
         batch_size_known=sharding.batch_size_known(pipeline),
     )
-    return coverage_from_delivery(delivery)
 
 
 class _Division:
@@ -285,7 +273,7 @@ class _Division:
         if policy == "FILE" and all(
             pipeline[name].inputs for name in sharding.find_shardable_files(pipeline).divided_at
         ):
-            pipeline, policy = sharded_by_file(pipeline, self._job.workers, worker), "OFF"
+            pipeline, policy = _sharded_by_file(pipeline, self._job.workers, worker), "OFF"
         look = numbering.numbers if told_by is ElementIdentity.INDEX else numbering.fingerprints
         # Under DATA a worker selects elements by their position in the order it reads, which may differ per worker.
         reduced = numbering.of_elements(pipeline, in_order=policy == "DATA")
@@ -294,7 +282,7 @@ class _Division:
             # A map after the batch hides the batch size from TensorFlow, as the script's own operators do.
             if not sharding.batch_size_known(self._source.pipeline):
                 dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
-            dataset = worker_dataset(dataset, policy, self._job, worker=worker)
+            dataset = _worker_dataset(dataset, policy, self._job, worker=worker)
         with counting.running():
             yield from dataset.as_numpy_iterator()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -36,8 +36,6 @@ def check_service(
     splits: bool,
     parameter: Any = None,
     batch_size: int | None = None,
-    worker_counts: Sequence[int] = WORKER_COUNTS,
-    most_bytes: int = MOST_BYTES,
 ) -> Counted:
     """Returns what a tf.data service delivers in an epoch, for several numbers of workers.
 
@@ -48,8 +46,6 @@ def check_service(
         splits: whether the dispatcher divides the data; else each worker should deliver all of it.
         parameter: value of the module's argument `source`.
         batch_size: rows of its batches; None without batches.
-        worker_counts: numbers of workers.
-        most_bytes: bytes of files up to which elements are read and counted.
 
     Raises:
         CannotExpress: the module does not run, or is not the tuned pipeline.
@@ -61,15 +57,15 @@ def check_service(
         each = ModuleCheck(1, "a part" if splits else "everything", spec=spec)
         each = of_own_size(each, [made], None, tuned, batch_size)
         try:
-            how = measure(source, made, tuned, "", most_bytes)
+            how = measure(source, made, tuned, "", MOST_BYTES)
             expectation = Expectation(how, expected(how, source, made, tuned, numbers=False))
             epoch = expectation.expected.epochs[0]
             if epoch.total() > MOST_FETCHED:
                 raise CannotReplay(f"More than {MOST_FETCHED} elements are not fetched from a service here.")
         except CannotReplay as error:
-            return Counted(tuple(replace(each, workers=workers, why=error.message) for workers in worker_counts))
+            return Counted(tuple(replace(each, workers=workers, why=error.message) for workers in WORKER_COUNTS))
         checks, found = [], []
-        for workers in worker_counts:
+        for workers in WORKER_COUNTS:
             with running_service(workers) as address:
                 given = fetched(how, made, address=address, splits=splits)
             times = 1 if splits else workers

@@ -14,7 +14,7 @@ from pipetune.core.distribution import ElementIdentity
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.numbering import INSIDE_BITS, in_numbered_order
-from pipetune.model.service import StoredBytes
+from pipetune.model.coverage import StoredBytes
 from pipetune.pipelines import live
 
 _ONE_TO_ONE = frozenset({"MapDataset", "ParallelMapDatasetV2", "PrefetchDataset", "OptionsDataset"})

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 
 from pipetune.core.cluster import MPI_VARIABLES, RANK_VARIABLE, SIZE_VARIABLE
 from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
-from pipetune.distributed.emit import header
-from pipetune.distributed.emit.body import Body
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import (
     check_references,
+    division_notes,
     function_of,
     has_parameter,
     module_text,
@@ -23,7 +22,7 @@ from pipetune.distributed.emit.module import (
 )
 from pipetune.distributed.emit.remote import is_endless
 from pipetune.distributed.emit.sharding import Sharding, sharding
-from pipetune.distributed.emit.wording import Wording
+from pipetune.distributed.emit.statements import Body, Wording
 
 _VARIABLES = frozenset({"rank", "size", "steps"})
 _BATCHES = "a batch has as many rows as the script's, on every rank: a step of all ranks takes size times as many"
@@ -71,7 +70,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     body = Body(parts, where, wording)
     indexed = indexed_form(parts, wording, why_not=known.no_index)
     notes = (
-        *header.notes(parts, where, who="rank", batches=_BATCHES),
+        *division_notes(parts, where, who="rank", batches=_BATCHES),
         *body.notes,
         *_notes(parts, where, endless=endless),
         *indexed.notes,
@@ -80,19 +79,16 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     source = "source, " if parameter else ""
     text = module_text(
         parts,
-        docstring=header.docstring(
-            f"The tuned input pipeline of {known.script}, for training with Horovod.",
-            usage=_usage(known, parameter=parameter),
-            paragraphs=(
-                "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
-                "Horovod once hvd.init() was called, else from the variables that horovodrun or mpirun sets. "
-                "The folder of the training script has to be on the path where an import below needs it.",
-                *indexed.paragraphs,
-                *header.what_source_is(parameter),
-            ),
-            notes=notes,
-            checked=known.checked,
+        title=f"The tuned input pipeline of {known.script}, for training with Horovod.",
+        usage=_usage(known, parameter=parameter),
+        paragraphs=(
+            "Every rank builds its own pipeline and reads its own part of the data. Which rank it is comes from "
+            "Horovod once hvd.init() was called, else from the variables that horovodrun or mpirun sets. "
+            "The folder of the training script has to be on the path where an import below needs it.",
+            *indexed.paragraphs,
         ),
+        notes=notes,
+        checked=known.checked,
         constants=[
             *known.steps_per_epoch("batches in an epoch, of all ranks together"),
             _NAMES,

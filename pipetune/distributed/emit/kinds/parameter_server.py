@@ -4,18 +4,21 @@ After the guide "Parameter server training": workers do not run in step, so noth
 datasets are to repeat and may differ by their shuffling alone. The function makes everything it uses, because
 the coordinator calls it again when a worker comes back. `InputContext` is of no help to tell workers apart:
 TensorFlow gives every one of them number 0 of 1.
+
+A lookup table made outside of `strategy.scope()` is on the coordinator alone, and a function on a worker that looks
+into it fails ("unknown device"). Inside the scope TensorFlow makes one on every worker, and each looks into its own
+(`DistributedTable` in `ps_values.py`, TensorFlow 2.21).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
 from pipetune.core.edits import Edit, Insert, apply_edits
 from pipetune.core.errors import CannotExpress
-from pipetune.core.pipeline import Pipeline
-from pipetune.distributed.emit import header
-from pipetune.distributed.emit.body import Body
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import (
@@ -27,9 +30,7 @@ from pipetune.distributed.emit.module import (
 )
 from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, place, refuse_python, shared_storage
 from pipetune.distributed.emit.sharding import BATCHES, undivided
-from pipetune.distributed.emit.tables import Tables
-from pipetune.distributed.emit.tables import find as find_tables
-from pipetune.distributed.emit.wording import REPLICAS, Wording
+from pipetune.distributed.emit.statements import REPLICAS, Body, Wording
 from pipetune.model.sharding import READERS
 
 _SEED = "worker_seed()"
@@ -70,6 +71,16 @@ _CREATOR = Definition(
 
     return tf_keras.utils.experimental.DatasetCreator(dataset_fn)''',
 )
+_IN_SCOPE = Definition(
+    "IN_SCOPE", "IN_SCOPE = tf.distribute.has_strategy()  # whether this was imported inside strategy.scope()"
+)
+_CHECK_SCOPE = Definition(
+    "check_scope",
+    '''def check_scope():
+    """Tables made outside of strategy.scope() are on the coordinator alone, and no worker finds them."""
+    if not IN_SCOPE:
+        raise RuntimeError("tables have to be on every worker: import this module inside strategy.scope()")''',
+)
 
 
 def emit(parts: StandaloneParts, known: Known) -> Standalone:
@@ -86,48 +97,46 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     parts = with_file_sources(parts)
     check_references(parts)
     edits = list(_added(parts))
-    tables = find_tables(parts.pipeline)
+    lookups = [place(node, short=True) for node in parts.pipeline if _looks_up(node)]
     parts = parts.with_pipeline(apply_edits(parts.pipeline, edits))
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
     indexed = indexed_form(parts, _WORDING, why_not=known.no_index, keeps_repeats=True)
-    notes = (*_notes(parts, edits, batches=bool(where.batches)), *tables.notes, *indexed.notes)
+    notes = (*_notes(parts, edits, batches=bool(where.batches)), *_table_notes(lookups), *indexed.notes)
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
-        docstring=header.docstring(
-            f"The tuned input pipeline of {known.script}, for parameter server training.",
-            usage=_usage(known, tables),
-            paragraphs=(
-                "Every worker makes its own pipeline: it reads all of the data, without end and in an order of its "
-                "own, so an epoch is so many steps and not the end of the data. The function makes everything it "
-                "uses and can be called again, as it is when a worker comes back. The coordinator needs the folder "
-                "of the training script on its path where an import below needs it.",
-                *(
-                    "indexed_dataset_fn gives the same, each element behind its index: its place in the source, for "
-                    "files 2**32 times the number of the file plus that of its record. In the steps of an epoch, and "
-                    "one for a last batch that is not full, a worker gives all; in_order takes each once, in order."
-                    for _ in indexed.paragraphs
-                ),
+        title=f"The tuned input pipeline of {known.script}, for parameter server training.",
+        usage=_usage(known, lookups),
+        paragraphs=(
+            "Every worker makes its own pipeline: it reads all of the data, without end and in an order of its "
+            "own, so an epoch is so many steps and not the end of the data. The function makes everything it "
+            "uses and can be called again, as it is when a worker comes back. The coordinator needs the folder "
+            "of the training script on its path where an import below needs it.",
+            *(
+                "indexed_dataset_fn gives the same, each element behind its index: its place in the source, for "
+                "files 2**32 times the number of the file plus that of its record. In the steps of an epoch, and "
+                "one for a last batch that is not full, a worker gives all; in_order takes each once, in order."
+                for _ in indexed.paragraphs
             ),
-            notes=(*notes, *body.notes),
-            checked=known.checked,
         ),
+        notes=(*notes, *body.notes),
+        checked=known.checked,
         constants=[
             *known.steps_per_epoch("batches in which all of the data comes once"),
-            *tables.constants,
+            *((_IN_SCOPE,) if lookups else ()),
             *body.constants,
         ],
         own=[
-            *tables.functions,
+            *((_CHECK_SCOPE,) if lookups else ()),
             *([_WORKER_SEED] if shuffles else []),
             function_of(
                 "dataset_fn(input_context)",
                 docstring="All of the data without end, in batches for one replica, which each worker shuffles.",
                 body=body.lines,
             ),
-            tables.requested_in(_PER_WORKER),
-            tables.requested_in(_CREATOR),
+            _asking_for_tables(_PER_WORKER, lookups),
+            _asking_for_tables(_CREATOR, lookups),
             *indexed.functions(
                 "indexed_dataset_fn(input_context)",
                 docstring="All of the data without end, each element behind its index.",
@@ -179,10 +188,32 @@ def _notes(parts: StandaloneParts, edits: list[Edit], *, batches: bool) -> Itera
     yield from shared_storage(parts, "coordinator")
 
 
-def _usage(known: Known, tables: Tables) -> Iterator[str]:
+def _looks_up(node: Node) -> bool:
+    return node.function is not None and any(kind.startswith("LookupTable") for kind in node.function.operations)
+
+
+def _table_notes(lookups: list[str]) -> Iterator[str]:
+    if lookups:
+        yield (
+            f"{' and '.join(lookups)} {'looks' if len(lookups) == 1 else 'look'} into tables, which have to "
+            "be on every worker: import this module, and what makes them, inside strategy.scope() and not before"
+        )
+
+
+def _asking_for_tables(function: Definition, lookups: list[str]) -> Definition:
+    """The function, which asks first whether the tables are where they have to be."""
+    if not lookups:
+        return function
+    head, docstring, rest = function.text.split("\n", 2)
+    return replace(function, text="\n".join((head, docstring, "    check_scope()", rest.lstrip("\n"))))
+
+
+def _usage(known: Known, lookups: list[str]) -> Iterator[str]:
     steps = "..." if known.epoch_batches is None else "STEPS_PER_EPOCH"
     yield "strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())"
-    yield from tables.usage
+    if lookups:
+        yield "with strategy.scope():  # which makes the tables on every worker"
+        yield "    from distributed import dataset_creator, per_worker_dataset"
     yield ""
     yield "# with a training loop; a training_step that takes several batches is scheduled less often"
     yield "coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)"

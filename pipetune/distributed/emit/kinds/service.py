@@ -1,16 +1,23 @@
-"""`service`: the pipeline runs on the workers of a tf.data service, the training process fetches batches."""
+"""`service`: the pipeline runs on the workers of a tf.data service, the training process fetches batches.
+
+After `tf.data.experimental.service.ShardingPolicy`. Static sharding (FILE, DATA, HINT) is left out: it makes every
+client read from a worker in its own process, so nothing would leave the machine that trains. What remains is DYNAMIC,
+where the dispatcher hands each file or element of the source to one worker, and OFF, where each worker gives
+everything.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, StandaloneParts
 from pipetune.core.edits import Remove, apply_edits
-from pipetune.core.pipeline import Node
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import ServiceNeed
-from pipetune.distributed.emit import header, service_files
-from pipetune.distributed.emit.body import Body
+from pipetune.distributed.emit import service_files
 from pipetune.distributed.emit.index import IndexedForm, indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.module import (
@@ -20,16 +27,15 @@ from pipetune.distributed.emit.module import (
     module_text,
     with_file_sources,
 )
-from pipetune.distributed.emit.remote import refuse_python, shared_storage
-from pipetune.distributed.emit.service_modes import Mode, between_names_and_readers, cut, mode_of
-from pipetune.distributed.emit.sharding import undivided
-from pipetune.distributed.emit.steps import number
-from pipetune.distributed.emit.wording import Wording, as_written
+from pipetune.distributed.emit.remote import is_endless, refuse_python, shared_storage
+from pipetune.distributed.emit.sharding import sharding, undivided
+from pipetune.distributed.emit.statements import Body, Wording, as_written, number
 from pipetune.model.service import recommendation
 
 _WORTH_PACKING = 0.8  # of the bytes; packing and unpacking a batch that shrinks less costs more than it saves
 _OUTSTANDING_BYTES = 256 * 2**20  # that batches asked for ahead may take in the training process
 _MANY_WORKERS = 8
+_AT_CLIENT = frozenset({"repeat", "prefetch", "with_options"})
 
 
 def emit(parts: StandaloneParts, known: Known) -> Standalone:
@@ -41,9 +47,9 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     parameter = has_parameter(parts)
     parts = with_file_sources(parts)
     check_references(parts, frozenset({"service"}))
-    mode = mode_of(parts)
-    remote, at_client = cut(parts.pipeline)
-    shuffles = [node for node in between_names_and_readers(parts, remote) if node.op == "shuffle"]
+    mode = _mode_of(parts)
+    remote, at_client = _cut(parts.pipeline)
+    shuffles = [node for node in _between_names_and_readers(parts, remote) if node.op == "shuffle"]
     mixes = mode.policy == "DYNAMIC" and bool(shuffles)
     caches = [node for node in remote if node.op == "cache"]
     remote = apply_edits(remote, [Remove(node.id) for node in (*caches, *(shuffles if mixes else ()))])
@@ -60,25 +66,22 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     machines = service_files.machines(known.need)
     text = module_text(
         parts,
-        docstring=header.docstring(
-            f"The tuned input pipeline of {known.script}, run by a tf.data service.",
-            usage=(
-                "python serve.py dispatcher --port 5050               # once",
-                f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
-                "",
-                f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
-            ),
-            paragraphs=(
-                "serve.py is in the folder of this file and needs TensorFlow alone: the workers get the pipeline from "
-                "the training process. docker-compose.yml and kubernetes.yaml start the same commands.",
-                guarantee,
-                *indexed.paragraphs,
-                *(() if known.need is None else (" ".join(recommendation(known.need)),)),
-                *header.what_source_is(parameter),
-            ),
-            notes=notes,
-            checked=known.checked,
+        title=f"The tuned input pipeline of {known.script}, run by a tf.data service.",
+        usage=(
+            "python serve.py dispatcher --port 5050               # once",
+            f"python serve.py worker --dispatcher localhost:5050   # on {machines}",
+            "",
+            f'dataset = dataset_fn({"source=..., " if parameter else ""}service="grpc://localhost:5050")',
         ),
+        paragraphs=(
+            "serve.py is in the folder of this file and needs TensorFlow alone: the workers get the pipeline from "
+            "the training process. docker-compose.yml and kubernetes.yaml start the same commands.",
+            guarantee,
+            *indexed.paragraphs,
+            *(() if known.need is None else (" ".join(recommendation(known.need)),)),
+        ),
+        notes=notes,
+        checked=known.checked,
         constants=[*_transfer(known.batch_bytes, known.need), *body.constants],
         own=[
             Definition("os", "import os"),
@@ -116,6 +119,75 @@ _DOCSTRING = """What the training process reads.
     """
 
 
+@dataclass(frozen=True)
+class _Mode:
+    """How the service divides the data, and how often each element comes."""
+
+    policy: str
+    visits: str  # of an element in an epoch, in words
+    note: str = ""
+
+
+def _mode_of(parts: StandaloneParts) -> _Mode:
+    """How the service may divide the pipeline.
+
+    Raises:
+        CannotExpress: in no way that gives an epoch; the message says why.
+    """
+    pipeline = parts.pipeline
+    try:
+        where = sharding(_cut(pipeline)[0], parts.sources, most_workers=1)
+        reason = "it takes elements by their position" if not where.any_part else ""
+        if any(pipeline[name].inputs for name in where.after):
+            reason = f"only what stands behind {pipeline[where.after[0]].title} can be divided"
+    except CannotExpress as error:
+        reason = error.message.rstrip(".")
+    if not reason:
+        return _Mode(
+            "DYNAMIC",
+            "once in an epoch, whichever worker is free first; a worker that is lost takes the part it was working on "
+            "with it, and nothing comes twice (at most once)",
+        )
+    if is_endless(pipeline) and any(node.op == "shuffle" for node in pipeline):
+        return _Mode(
+            "OFF",
+            "once from each worker, in an order of its own; with n workers an element may come n times before "
+            "another has come at all, and a worker that is lost starts again",
+            f"the dispatcher cannot divide the data ({reason}), so every worker gives all of it",
+        )
+    raise CannotExpress(
+        f"The dispatcher cannot divide the data: {reason}.",
+        hint="Every worker would give all of it, which only an endless, shuffled pipeline can stand.",
+    )
+
+
+def _cut(pipeline: Pipeline) -> tuple[Pipeline, tuple[Node, ...]]:
+    """What the workers run, and the operators behind it that stay in the training process."""
+    stays: list[Node] = []
+    node = pipeline.output
+    while node.op in _AT_CLIENT and len(node.inputs) == 1:
+        stays.append(node)
+        node = pipeline[node.inputs[0]]
+    gone = {one.id for one in stays}
+    kept = Pipeline(tuple(one for one in pipeline if one.id not in gone), pipeline.name, pipeline.options)
+    return kept, tuple(reversed(stays))
+
+
+def _between_names_and_readers(parts: StandaloneParts, pipeline: Pipeline) -> list[Node]:
+    """The operators between names of files and what opens them."""
+    found: list[Node] = []
+    for name, source in parts.sources.items():
+        node = pipeline[name]
+        while (
+            source.yields_file_names
+            and len(below := pipeline.consumers(node.id)) == 1
+            and below[0].op in ("shuffle", "repeat")
+        ):
+            node = below[0]
+            found.append(node)
+    return found
+
+
 def _wording(*, mixes: bool) -> Wording:
     return Wording(
         opening=(),
@@ -131,14 +203,14 @@ def _wording(*, mixes: bool) -> Wording:
     )
 
 
-def _indexed(parts: StandaloneParts, mode: Mode, known: Known) -> IndexedForm:
+def _indexed(parts: StandaloneParts, mode: _Mode, known: Known) -> IndexedForm:
     """The form with indices; none where each worker gives everything, so that nothing is put together."""
     why = known.no_index or ("" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data")
     return indexed_form(parts, _wording(mixes=False), why_not=why)
 
 
 def _indexed_client(
-    indexed: IndexedForm, mode: Mode, at_client: tuple[Node, ...], given: str, argument: str
+    indexed: IndexedForm, mode: _Mode, at_client: tuple[Node, ...], given: str, argument: str
 ) -> Iterator[Definition]:
     if indexed.lines:
         once = tuple(node for node in at_client if node.op != "repeat")
@@ -149,7 +221,7 @@ def _indexed_client(
         )
 
 
-def _client(mode: Mode, at_client: tuple[Node, ...], given: str, pipeline: str = "pipeline") -> Iterator[str]:
+def _client(mode: _Mode, at_client: tuple[Node, ...], given: str, pipeline: str = "pipeline") -> Iterator[str]:
     yield f"dataset = {pipeline}({given})"
     yield "dataset = dataset.apply("
     yield "    tf.data.experimental.service.distribute("
@@ -198,7 +270,7 @@ def _size(size: int) -> str:
 
 
 def _notes(
-    parts: StandaloneParts, mode: Mode, at_client: tuple[Node, ...], *, mixes: bool, parameter: bool, workers: int
+    parts: StandaloneParts, mode: _Mode, at_client: tuple[Node, ...], *, mixes: bool, parameter: bool, workers: int
 ) -> Iterator[str]:
     pipeline = parts.pipeline
     if mode.note:

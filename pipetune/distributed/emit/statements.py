@@ -1,19 +1,21 @@
-"""One operator of a pipeline as a line of a stand-alone module."""
+"""The statements of `dataset_fn`: the operators of a pipeline in order, divided where the plan says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from pipetune.core.distribution import SourceText, StandaloneParts, string_literal
+from pipetune.core.distribution import Definition, SourceText, StandaloneParts, string_literal
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.distributed.emit.sharding import Sharding
-from pipetune.distributed.emit.wording import Wording
 from pipetune.model.sharding import READERS
 from pipetune.source.function_variants import vectorized_text
 from pipetune.source.map_functions import named_callee
 
+REPLICAS = "replicas"
+GLOBAL_BATCH_SIZE = "GLOBAL_BATCH_SIZE"
 SHARED_SEED = "SHARED_SEED"
 SOURCE_ROWS = "source_rows"
 _LONG = 90
@@ -24,14 +26,51 @@ _LEFT_OUT = {
 }
 """What a function does in a module that names it, in variants that only the patch of its source has."""
 
-ENUM_OPTIONS = {
+_ENUM_OPTIONS = {
     "autotune.autotune_algorithm": "AutotuneAlgorithm",
     "experimental_distribute.auto_shard_policy": "AutoShardPolicy",
     "experimental_external_state_policy": "ExternalStatePolicy",
 }
 
+_NOT_WRITTEN = frozenset({"with_options", "assert_cardinality"})
 
-class Steps:
+
+def times_replicas(_op: str, count: str) -> str:
+    """A number of whole batches, where one pipeline feeds several replicas with smaller ones."""
+    return f"{count} * {REPLICAS}"
+
+
+def as_written(_op: str, count: str) -> str:
+    """A number of whole batches, where they are as large as the script's."""
+    return count
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How the statements of one kind say which part they read and how large its batches are."""
+
+    who: str = "worker"  # what runs one of the pipelines, in words
+    opening: tuple[str, ...] = (
+        "workers = input_context.num_input_pipelines",
+        "worker = input_context.input_pipeline_id",
+    )
+    size: str = "workers"  # into how many parts; "" where nothing is divided
+    number: str = "worker"  # which of them
+    batch_constant: str = GLOBAL_BATCH_SIZE
+    batch_comment: str = "rows of all replicas together"
+    batch_opening: str = "batch_size = input_context.get_per_replica_batch_size(GLOBAL_BATCH_SIZE)"
+    batch: str = "batch_size"  # the expression for the rows of a batch
+    replicas_opening: str = f"{REPLICAS} = input_context.num_replicas_in_sync // workers  # that this pipeline feeds"
+    batches_count: Callable[[str, str], str] = times_replicas  # operator, number of batches -> expression
+    shuffle_seed: str = ""  # an expression that takes the place of every seed of a shuffle
+    fills: bool = False  # last batches can be filled by the argument `fill`
+    mixes_files: bool = False  # the list of files is shuffled as it is made
+    closing: tuple[str, ...] = ()  # statements in front of the last prefetch, `{dataset}` for the variable
+    prefetches: bool = True  # ends with a prefetch
+    why_prefetch: str = "because distribute_datasets_from_function adds none"
+
+
+class OperatorWriter:
     """Writes operators; knows which run on every worker alike and which count in batches."""
 
     def __init__(self, parts: StandaloneParts, sharding: Sharding, wording: Wording) -> None:
@@ -49,10 +88,10 @@ class Steps:
             return f"{above[0]}.concatenate({above[1]})"
         if node.op in READERS:
             return _call(f"tf.data.{node.op}", [above[0], *_keywords(extra)])
-        writer = _WRITERS.get(node.op)
-        if writer is None:
+        arguments = _ARGUMENTS.get(node.op)
+        if arguments is None:
             raise CannotExpress(f"The operator {node.title} has no known distributed form.")
-        return _call(f"{above[0]}.{node.op}", [*writer(self, node), *_keywords(extra)])
+        return _call(f"{above[0]}.{node.op}", [*arguments(self, node), *_keywords(extra)])
 
     def extra(self, node: Node) -> dict[str, str]:
         """Arguments that the pipeline's values leave out, and their expressions."""
@@ -171,18 +210,18 @@ def number(value: Value) -> str:
     return "tf.data.AUTOTUNE" if value == AUTOTUNE else repr(value)
 
 
-def option_lines(options: Mapping[str, Value], steps: Steps) -> list[str]:
+def option_lines(options: Mapping[str, Value], writer: OperatorWriter) -> list[str]:
     """Statements that set `tf.data.Options` as the pipeline has them, and turn automatic sharding off."""
     policy = "experimental_distribute.auto_shard_policy"
     lines = ["options = tf.data.Options()"]
     for name, value in {**options, policy: "OFF"}.items():
-        if name == "deterministic" and value is False and steps.order_matters:
-            steps.notes.append(
+        if name == "deterministic" and value is False and writer.order_matters:
+            writer.notes.append(
                 "options.deterministic = False is left out: what stands above the division must come in the "
                 "same order on every worker"
             )
             continue
-        enum = ENUM_OPTIONS.get(name)
+        enum = _ENUM_OPTIONS.get(name)
         text = f"tf.data.experimental.{enum}.{value}" if enum else repr(value)
         lines.append(f"options.{name} = {text}")
     return lines
@@ -200,42 +239,158 @@ def _keywords(extra: Mapping[str, str]) -> list[str]:
     return [f"{name}={text}" for name, text in extra.items()]
 
 
-def _repeat(_steps: Steps, node: Node) -> list[str]:
+def _repeat(_writer: OperatorWriter, node: Node) -> list[str]:
     count = node.argument("count")
     return [] if count in (None, AUTOTUNE) else [repr(count)]
 
 
-def _window(_steps: Steps, node: Node) -> list[str]:
+def _window(_writer: OperatorWriter, node: Node) -> list[str]:
     found = [repr(node.argument("size"))]
     found += [f"{name}={node.argument(name)!r}" for name in ("shift", "stride") if node.argument(name) is not None]
     return found + (["drop_remainder=True"] if node.argument("drop_remainder") else [])
 
 
-def _function_only(steps: Steps, node: Node) -> list[str]:
-    return [steps.function(node)]
+def _function_only(writer: OperatorWriter, node: Node) -> list[str]:
+    return [writer.function(node)]
 
 
-def _nothing(_steps: Steps, _node: Node) -> list[str]:
+def _nothing(_writer: OperatorWriter, _node: Node) -> list[str]:
     return []
 
 
-_WRITERS: Mapping[str, Callable[[Steps, Node], list[str]]] = {
-    "map": lambda steps, node: [steps.function(node), *steps.parallel(node)],
-    "interleave": Steps.interleave,
+_ARGUMENTS: Mapping[str, Callable[[OperatorWriter, Node], list[str]]] = {
+    "map": lambda writer, node: [writer.function(node), *writer.parallel(node)],
+    "interleave": OperatorWriter.interleave,
     "flat_map": _function_only,
     "filter": _function_only,
     "take_while": _function_only,
-    "shuffle": Steps.shuffle,
-    "batch": Steps.batch,
-    "padded_batch": Steps.batch,
-    "cache": Steps.cache,
+    "shuffle": OperatorWriter.shuffle,
+    "batch": OperatorWriter.batch,
+    "padded_batch": OperatorWriter.batch,
+    "cache": OperatorWriter.cache,
     "repeat": _repeat,
-    "take": lambda steps, node: [steps.count(node, "count")],
-    "skip": lambda steps, node: [steps.count(node, "count")],
-    "prefetch": lambda steps, node: [steps.count(node, "buffer_size")],
-    "shard": lambda steps, node: [repr(node.argument("num_shards")), repr(node.argument("index"))],
+    "take": lambda writer, node: [writer.count(node, "count")],
+    "skip": lambda writer, node: [writer.count(node, "count")],
+    "prefetch": lambda writer, node: [writer.count(node, "buffer_size")],
+    "shard": lambda _writer, node: [repr(node.argument("num_shards")), repr(node.argument("index"))],
     "window": _window,
     "unbatch": _nothing,
     "unique": _nothing,
     "ignore_errors": _nothing,
 }
+
+
+class Body:
+    """The statements, and the constants they read.
+
+    Raises:
+        CannotExpress: an operator or a source has no known form.
+    """
+
+    def __init__(
+        self,
+        parts: StandaloneParts,
+        where: Sharding,
+        wording: Wording,
+        *,
+        writer: type[OperatorWriter] = OperatorWriter,
+    ) -> None:
+        self.parts, self.where, self.wording = parts, where, wording
+        self.writer = writer(parts, where, wording)
+        self.constants: list[Definition] = []
+        self.batch_size: int | None = None  # rows, as the script has them
+        self._names: dict[str, str] = {}  # node id -> variable
+        operators = list(self._operators())
+        options = option_lines(parts.pipeline.options, self.writer)
+        output = self._names[parts.pipeline.output.id]
+        statements = [*operators, "", *options, f"return {output}.with_options(options)"]
+        preamble = list(self._preamble(statements))
+        self.lines = [*preamble, "", *statements] if preamble else statements
+        if any(SHARED_SEED in line for line in statements):
+            self.constants.append(Definition(SHARED_SEED, f"{SHARED_SEED} = 1"))
+        if wording.size:
+            self.constants.append(Definition("SHARD_BY", f'SHARD_BY = "{where.by}"'))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.writer.notes))
+
+    def _operators(self) -> Iterator[str]:
+        pipeline = self.parts.pipeline
+        last = [node for node in pipeline if node.op not in _NOT_WRITTEN][-1]
+        for node in pipeline:
+            follows = len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1
+            name = self._names[node.inputs[0]] if follows else self._new_name()
+            self._names[node.id] = name
+            above = [self._names[input_name] for input_name in node.inputs]
+            if not node.inputs:
+                yield from self._source(node, name)
+            elif node.op not in _NOT_WRITTEN:
+                if node is last and node.op == "prefetch":
+                    yield from self._closing(above[0])
+                yield f"{name} = {self.writer.expression(node, above)}"
+            elif not follows:
+                yield f"{name} = {above[0]}"
+            if node.op == "assert_cardinality":
+                self.writer.notes.append("assert_cardinality is left out: a worker holds a part of the data")
+            if node.id in self.where.after:
+                yield f"{name} = {name}.shard({self.wording.size}, {self.wording.number})"
+        if last.op != "prefetch":
+            yield from self._closing(name)
+            if self.wording.prefetches:
+                self.writer.notes.append(f"a final prefetch is added, {self.wording.why_prefetch}")
+                yield f"{name} = {name}.prefetch(tf.data.AUTOTUNE)"
+
+    def _closing(self, name: str) -> Iterator[str]:
+        yield from (line.format(dataset=name) for line in self.wording.closing)
+
+    def _new_name(self) -> str:
+        made = len(set(self._names.values()))
+        return f"dataset_{made + 1}" if made else "dataset"
+
+    def _source(self, node: Node, name: str) -> Iterator[str]:
+        source = self.parts.sources.get(node.id)
+        if source is None:
+            raise CannotExpress(f"The source {node.title} cannot be written down.")
+        if source.gathers_rows:
+            yield f"{SOURCE_ROWS} = {source.expression}.get_single_element()"
+            yield f"{name} = {self.writer.row_numbers()}"
+            return
+        if not source.yields_file_names:
+            yield f"{name} = {self.writer.data(node, source)}"
+            return
+        files, constant = name.replace("dataset", "files"), name.replace("dataset", "FILES")
+        self.constants.append(Definition(constant, f"{constant} = {_file_text(source)}"))
+        yield f"{files} = sorted(tf.io.gfile.glob({constant}))" if source.pattern else f"{files} = {constant}"
+        size = self.wording.size
+        if size and self.where.by == "file":
+            yield f"if len({files}) < {size}:"
+            message = f"{{len({files})}} files cannot be divided among {{{size}}} {self.wording.who}s"
+            yield f'    raise ValueError(f"{message}")'
+        elif source.pattern:
+            yield f"if not {files}:"
+            yield f'    raise FileNotFoundError(f"no file matches {{{constant}}}")'
+        if self.wording.mixes_files:
+            yield f"{files} = random.sample({files}, len({files}))"
+        yield f"{name} = {self.writer.names(files)}"
+
+    def _preamble(self, statements: list[str]) -> Iterator[str]:
+        wording = self.wording
+        yield from wording.opening
+        if self.where.batches:
+            size = self.parts.pipeline[self.where.batches[0]].argument("batch_size")
+            if not isinstance(size, int):
+                raise CannotExpress("The batch size is not known.")
+            self.batch_size = size
+            text = f"{wording.batch_constant} = {size}  # {wording.batch_comment}"
+            self.constants.append(Definition(wording.batch_constant, text))
+            if wording.batch_opening:
+                yield wording.batch_opening
+        if any(f"* {REPLICAS}" in line or f", {REPLICAS})" in line for line in statements):
+            yield wording.replicas_opening
+
+
+def _file_text(source: SourceText) -> str:
+    if source.pattern:
+        return string_literal(source.pattern)
+    return "[\n" + "".join(f"    {string_literal(name)},\n" for name in source.names) + "]"
