@@ -136,7 +136,7 @@ def test_horovod_ranks_get_new_rendezvous_at_each_start(tmp_path: Path) -> None:
     assert first["verified"] is True, "the patched script was run too"
     starts = [list(dict.fromkeys(one["rendezvous"] for one in told(tmp_path, index))) for index in (0, 1)]
     assert starts[0] == starts[1], "both were told the same"
-    assert len(starts[0]) == 2 + 4 + 1 and "1" not in starts[0], "measured, once more, verified, informed: not horovodrun's"
+    assert len(starts[0]) == 2 + 4 + 1 and "1" not in starts[0], "measured twice, verified, informed"
 
 
 @pytest.mark.exhaustive
