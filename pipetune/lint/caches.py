@@ -85,22 +85,17 @@ def find_incomplete_caches(use: DatasetUse, others: Sequence[DatasetUse]) -> Ite
             continue
         cut = _ending_operator(use, cache)
         if cut is not None:
-            yield finding_at(
-                "partial-cache",
-                cache,
-                f"The consumer stops before the cache is complete ({cut.op} ends it after {cut.cardinality:,} "
-                "elements): the cached data is discarded each time.",
-                "Put take() before cache(), or read the whole dataset once.",
-            )
+            where = f"{cut.op} ends it after {cut.cardinality:,} elements"
         elif _stops_early(use, cache):
-            requested, has = use.steps or 0, use.pipeline.output.cardinality
-            yield finding_at(
-                "partial-cache",
-                cache,
-                f"The consumer stops before the cache is complete ({requested:,} of {has:,} batches): the cached "
-                "data is discarded each time.",
-                "Put take() before cache(), or read the whole dataset once.",
-            )
+            where = f"{use.steps or 0:,} of {use.pipeline.output.cardinality:,} batches"
+        else:
+            continue
+        yield finding_at(
+            "partial-cache",
+            cache,
+            f"The consumer stops before the cache is complete ({where}): the cached data is discarded each time.",
+            "Put take() before cache(), or read the whole dataset once.",
+        )
 
 
 def _reads_to_end(other: DatasetUse, cache: Node, *, owner: DatasetUse) -> bool:
@@ -248,10 +243,8 @@ def _describe_captured(captured: CapturedObject) -> tuple[str, str]:
                 f"{_FUNCTION} uses {named or 'a variable, a table or an iterator, '}created outside of it: it "
                 "exists only in the chief's process, and a worker requests it from there over the network each "
                 "time.",
-                (
-                    "Create it inside strategy.scope(), where parameter servers hold variables and every worker "
-                    "holds tables."
-                ),
+                "Create it inside strategy.scope(), where parameter servers hold variables and every worker "
+                "holds tables.",
             )
 
 
