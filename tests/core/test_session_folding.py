@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -20,6 +19,7 @@ from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, OptionalRewrite, Rejection, Session
+from tests.core.schemas import schema
 from tests.core.sessions import MACHINE, PARALLEL, WINDOW, session
 
 OPERATORS = 400
@@ -90,8 +90,7 @@ def test_session_of_hundreds_of_operators_stays_under_one_megabyte(tmp_path: Pat
     session_file.save(big, path)
     assert path.stat().st_size < session_file.MAX_READABLE_BYTES
     assert session_file.load(path) == big
-    schema = json.loads(resources.files("pipetune.schemas").joinpath("session.schema.json").read_text())
-    jsonschema.validate(json.loads(path.read_text()), schema)
+    jsonschema.validate(json.loads(path.read_text()), schema("session"))
 
 
 def test_trials_refer_to_rewrites_and_unchanged_operators_are_ids(tmp_path: Path) -> None:
