@@ -42,8 +42,8 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
     for use in uses:
         found += [
             *workers.find_python_on_tpu(use),
-            *caches.find_captured_objects(use),
-            *caches.find_python_on_chief(use),
+            *workers.find_captured_objects(use),
+            *workers.find_python_on_chief(use),
         ]
     for use in uses:
         found += [*workers.find_uneven_replicas(use), *workers.find_unused_remainder(use)]

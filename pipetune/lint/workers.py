@@ -1,11 +1,21 @@
-"""Checks for data that is not divided properly over the workers of a job; with numbers if elements were counted."""
+"""Checks for data that is not divided properly over workers and replicas, and for what they cannot run or reach.
+
+Findings on the division of data have numbers if elements were counted.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from pipetune.core.distribution import FUNCTION, Coverage, InputDistribution
+from pipetune.core.distribution import (
+    COORDINATOR,
+    FUNCTION,
+    CapturedKind,
+    CapturedObject,
+    Coverage,
+    InputDistribution,
+)
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
 from pipetune.lint.dataset_use import (
@@ -364,5 +374,58 @@ def find_python_on_tpu(use: DatasetUse) -> Iterator[Finding]:
             node,
             f"{node.title} runs Python, but under {use.handover.strategy} the TPU host runs the input "
             "pipeline: it cannot call Python code of the script.",
+            "Use TensorFlow ops instead, or write the results to files and read those.",
+        )
+
+
+_INSIDE = (
+    "Build the whole dataset inside the function, from file names, numbers or arrays: these are sent with the function."
+)
+_FUNCTION = "The function that builds the dataset on each worker"
+
+
+def find_captured_objects(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on objects that the function that builds each worker's dataset uses but does not create."""
+    for captured in use.captured:
+        message, hint = _describe_captured(captured)
+        yield Finding(f"captured-{captured.kind}", message, hint, captured.file or None, captured.line or None)
+
+
+def _describe_captured(captured: CapturedObject) -> tuple[str, str]:
+    named = f"{captured.name}, " if captured.name else ""
+    match captured.kind:
+        case CapturedKind.DATASET:
+            return (
+                f"{_FUNCTION} uses {named}a dataset built outside of it: TensorFlow cannot send a dataset to "
+                "another process, and steps on such a worker fail.",
+                _INSIDE,
+            )
+        case CapturedKind.ITERATOR:
+            return (
+                f"{_FUNCTION} uses {named}an iterator created outside of it: it stays in the chief's process, "
+                "the workers share its elements, and a restarted worker does not receive them again.",
+                _INSIDE,
+            )
+        case CapturedKind.STATE:
+            return (
+                f"{_FUNCTION} uses {named or 'a variable, a table or an iterator, '}created outside of it: it "
+                "exists only in the chief's process, and a worker requests it from there over the network each "
+                "time.",
+                "Create it inside strategy.scope(), where parameter servers hold variables and every worker "
+                "holds tables.",
+            )
+
+
+def find_python_on_chief(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on Python code that all workers wait for: TensorFlow runs it where the function was traced."""
+    if use.handover is None or use.handover.how != COORDINATOR:
+        return
+    workers = use.handover.workers
+    who = f"{workers} workers wait" if workers > 1 else "the worker waits"
+    for node in filter(runs_python, use.pipeline):
+        yield finding_at(
+            "python-on-the-chief",
+            node,
+            f"{node.title} runs Python in the chief's process: {who} for it, for every element and over the network.",
             "Use TensorFlow ops instead, or write the results to files and read those.",
         )
