@@ -144,11 +144,7 @@ def test_round_trip_of_containers() -> None:
         (Settings, {"allow": ["everything"]}, "allow[0]: 'everything' is none of statistical"),
         (Settings, {"allow": [["nested"]]}, "allow[0]"),
         (Settings, {"steps": "many"}, "steps: 'many' has none"),
-        (
-            Rewrite,
-            {**REWRITE, "edits": [{"type": "Explode"}]},
-            "edits[0]: type 'Explode' is none of SetArgument",
-        ),
+        (Rewrite, {**REWRITE, "edits": [{"type": "Explode"}]}, "edits[0]: type 'Explode' is none of SetArgument"),
         (Rewrite, {**REWRITE, "edits": [{"node": "n"}]}, "edits[0]: type None"),
         (Rewrite, {**REWRITE, "safety": 0}, "safety: 0 is none of EXACT"),
         (Shape, {"fixed": [1], "words": [], "numbers": {}}, "fixed: should have 2 items"),

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.core.operators import (
-    OPERATORS,
-    CountEffect,
-    EpochEffect,
-    OrderEffect,
-    operator_facts,
-    public_name,
-)
+from pipetune.core.operators import OPERATORS, CountEffect, EpochEffect, OrderEffect, operator_facts, public_name
 
 
 @pytest.mark.parametrize("name", ["opaque", "bucket_by_moonlight", "", "Map"])
