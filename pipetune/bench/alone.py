@@ -10,7 +10,7 @@ from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, NullListener
+from pipetune.journal import Journal, Listener
 from pipetune.measure import machine
 from pipetune.pipelines import live
 from pipetune.stages.study import Study, Subject
@@ -22,6 +22,6 @@ def study_of(dataset: Any) -> Study:
     settings = Settings(force=True)
     use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
     subject = Subject(live.read(dataset), consumption.NoConsumer("The input is measured alone."), use)
-    journal = Journal(Session(VERSION, Command()), TimePlan.of(settings), NullListener())
+    journal = Journal(Session(VERSION, Command()), TimePlan.of(settings), Listener())
     journal.update(datasets=subject.results())
     return Study(subject, settings, here, journal)

@@ -16,7 +16,7 @@ from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, NullListener
+from pipetune.journal import Journal, Listener
 from pipetune.timing.iterators import shortened_pauses
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
     subject = Subject(source, case.consumer(), Consumption(source.dataset, "dataset", "training", "pipetune bench"))
     here = machine.read_machine()
     journal = Journal(
-        Session(VERSION, Command(), machine=here, datasets=subject.results()), TimePlan.of(settings), NullListener()
+        Session(VERSION, Command(), machine=here, datasets=subject.results()), TimePlan.of(settings), Listener()
     )
     study = Study(subject, settings, here, journal)
     try:

@@ -60,8 +60,8 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
                 cost = _with_input_cost(source.dataset, cost)
         results[index] = replace(results[index], cost=cost)
     results = with_validation_shares(results, profile)
-    findings = tuple(dict.fromkeys((*journal.session.findings, *validation_findings(results))))
-    journal.update(datasets=tuple(results), findings=findings)
+    journal.update(datasets=tuple(results))
+    journal.add_findings(validation_findings(results))
 
 
 def _most_elements(source: LivePipeline, profile: Profile) -> int | None:

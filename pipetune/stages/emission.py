@@ -57,7 +57,7 @@ def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True) -> PatchResul
             shared=tuple(key for key in emission.covered if key in shared.accepted),
             expected=_expected(study, study.runner.edited(covered)) if emission.files and will_be_run else (),
         )
-        journal.update(notes=(*journal.session.notes, *emission.notes, *shared.notes))
+        journal.add_notes(*emission.notes, *shared.notes)
     return patch
 
 
@@ -109,7 +109,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
     choice = choose_kind(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
     if not choice.kind:
         if choice.why:
-            journal.update(notes=(*journal.session.notes, f"No distributed form is written: {_clause(choice.why)}"))
+            journal.add_notes(f"No distributed form is written: {_clause(choice.why)}")
         return
     from pipetune.distributed.writing import distribute as emit_distributed
 
