@@ -52,10 +52,15 @@ def shards(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("patient_sweeps")
-def test_files_of_a_pipeline(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    residency = files.residency  # the system may have evicted what was just written
+@pytest.fixture
+def resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files count as being in memory: the system may have evicted what was just written."""
+    residency = files.residency
     monkeypatch.setattr(files, "residency", lambda *given, **named: replace(residency(*given, **named), share=1.0))
+
+
+@pytest.mark.usefixtures("patient_sweeps", "resident")
+def test_files_of_a_pipeline(shards: Path) -> None:
     dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
     study = study_of(dataset)
     profile = measure_files(study, profile_of(study, bound_seconds=0.1, input_seconds=0.01))
@@ -73,7 +78,7 @@ def test_files_of_a_pipeline(shards: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert use.residency.left is None, "nothing was dropped"
 
 
-@pytest.mark.usefixtures("patient_sweeps")
+@pytest.mark.usefixtures("patient_sweeps", "resident")
 def test_sweeps_wait_for_the_decision_if_reading_takes_no_notable_time(shards: Path) -> None:
     dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
     study = study_of(dataset)
