@@ -13,14 +13,14 @@ import pytest
 from pipetune.core import plan_file, session_file
 from pipetune.core.codec import encode
 from pipetune.core.command import Command
-from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Plan, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.files import write_text
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.results import Interval, Outcome, Trial
-from pipetune.core.session import DatasetResult, OptionalRewrite, Rejection, Session
+from pipetune.core.session import DatasetResult, Rejection, Session
 from tests.core.schemas import schema
 from tests.core.sessions import MACHINE, PARALLEL, WINDOW, pipeline, session
 
@@ -186,8 +186,8 @@ OPERATIONS = tuple(f"AnOperationOfTensorFlow{number}" for number in range(12))
 
 
 def big_session() -> Session:
-    """A chain of 400 maps, each with a function and a call site; every second one has a rewrite with a trial."""
-    nodes = [
+    """A chain of 400 maps; every second one has a rewrite with a trial, and larger plans were tried too."""
+    nodes = tuple(
         Node(
             f"n{number}",
             "map",
@@ -198,48 +198,26 @@ def big_session() -> Session:
             spec="(TensorSpec(shape=(None, 224, 224, 3), dtype=tf.float32, name=None))",
         )
         for number in range(OPERATORS)
-    ]
-    rewrites = [
-        Rewrite(
-            "parallel-map",
-            f"n{number}",
-            Safety.STATISTICAL,
-            (SetArgument(f"n{number}", "num_parallel_calls", -1),),
-            "Run the map function in as many calls as AUTOTUNE finds useful at a time.",
-            group=f"parallel-map@n{number}",
-            notes=("Parallel calls draw random numbers in the order in which they happen to run.",),
-        )
-        for number in range(0, OPERATORS, 2)
-    ]
-    ratios = tuple(1.1234567890123456 + number / 1000 for number in range(32))
+    )
+    parallel = {node.id: (SetArgument(node.id, "num_parallel_calls", -1),) for node in nodes[::2]}
+    rewrites = tuple(replace(PARALLEL, node=node, edits=edits) for node, edits in parallel.items())
     gain = Interval(1.1234567890123456, 1.0234567890123456, 1.2234567890123456, 32)
-    whole = Plan("tuned", tuple(rewrites))
-    trials = [
-        Trial(Plan("tuned", (one,)), Outcome.SCREENED, "short windows: +1 % examples per second", ratios=(1.01,))
-        for one in rewrites
-    ]
-    for number in range(20):  # all rewrites, halves, thirds and quarters
-        part = Plan("tuned", tuple(rewrites[:: number % 4 + 1]))
-        trials.append(Trial(part, Outcome.REJECTED, "no gain of 3 % to be had", gain, ratios=ratios, seconds=33.3))
-    tuned = [
-        replace(node, arguments={**node.arguments, "num_parallel_calls": -1}) if number % 2 == 0 else node
-        for number, node in enumerate(nodes)
-    ]
-    operators = tuple(
+    ratios = tuple(1.1234567890123456 + number / 1000 for number in range(32))
+    parts = [(one,) for one in rewrites] + [rewrites[::step] for step in (1, 2, 3, 4) * 5]
+    trials = tuple(Trial(Plan("tuned", part), Outcome.REJECTED, "no gain", gain, ratios=ratios) for part in parts)
+    profiles = [
         OperatorProfile(node.id, Stage.TRANSFORM, 1.23456789e-4, 1.3456789e-4, 12345, 1.0, 1.0, 1e6, 1e6, 2.0, 2e6)
         for node in nodes
-    )
+    ]
     dataset = DatasetResult(
-        Pipeline(tuple(nodes)),
+        Pipeline(nodes),
         "training",
-        profile=Profile(operators, ConsumerProfile("loop")),
-        plan=whole,
-        gains={one.key: gain for one in rewrites[:50]},
-        offered=tuple(OptionalRewrite(one, gain, "--allow statistical") for one in rewrites[:20]),
+        profile=Profile(tuple(profiles), ConsumerProfile("loop")),
+        plan=Plan("tuned", rewrites),
         rejected=tuple(Rejection(one.rule, one.node, "adds nothing to the plan", gain) for one in rewrites),
-        tuned=Pipeline(tuple(tuned)),
+        tuned=apply_edits(Pipeline(nodes), [edit for edits in parallel.values() for edit in edits]),
     )
-    return Session("0.1.0", Command(), MACHINE, (dataset,), tuple(trials))
+    return Session("0.1.0", Command(), MACHINE, (dataset,), trials)
 
 
 def test_session_of_hundreds_of_operators_stays_under_one_megabyte(tmp_path: Path) -> None:
