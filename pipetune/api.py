@@ -18,7 +18,7 @@ from pipetune.core.session import Session
 from pipetune.core.settings import Settings, consents_of
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, Listener, NullListener
+from pipetune.journal import Journal, Listener
 from pipetune.tuned_session import TunedSession
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _analyze(
     from pipetune.pipelines import files
     from pipetune.timing.iterators import shortened_pauses
 
-    shown = showing_progress(listener or NullListener(), requested=progress)
+    shown = showing_progress(listener or Listener(), requested=progress)
     with files.private_files(), shortened_pauses(), shown as listening:
         study = _study(dataset, step, settings, listening, caller=caller)
         return finished(workflow.analyze(study))
@@ -172,11 +172,10 @@ def finished(session: Session) -> TunedSession:
 
 def new_study(subject: Subject, settings: Settings, listener: Listener, *, notes: tuple[str, ...] = ()) -> Study:
     """Returns the study of a pipeline in this process, before anything is measured; `notes` are for its session."""
-    from pipetune.measure import machine
-    from pipetune.measure.machine import detect_resources
+    from pipetune.measure.machine import detect_resources, read_machine
     from pipetune.stages.study import Study
 
-    here = replace(machine.read_machine(), believed=detect_resources())
+    here = replace(read_machine(), believed=detect_resources())
     command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
     session = Session(VERSION, command=command, machine=here, notes=notes)
     return Study(subject, settings, here, Journal(session, TimePlan.of(settings), listener))
@@ -188,10 +187,9 @@ def _study(
     from pipetune.capture import consumption, loop_consumer
     from pipetune.capture.step_state import unrestorable_state
     from pipetune.pipelines import live, resume_points
-    from pipetune.pipelines.live import require_dataset
     from pipetune.stages.study import Subject
 
-    require_dataset(dataset, caller=caller)
+    live.require_dataset(dataset, caller=caller)
     if step is not None and not callable(step):
         raise TypeError(f"step must be a function that is called with each element, not a {type(step).__name__}.")
     kept = unrestorable_state(step) if step is not None else []

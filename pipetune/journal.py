@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from pipetune.core.edits import Plan
 from pipetune.core.profile import Diagnosis, Finding
@@ -15,8 +15,8 @@ from pipetune.core.session import DatasetResult, Session
 from pipetune.core.time_plan import TimePlan
 
 
-class Listener(Protocol):
-    """Receives the events of an analysis: in a worker, it sends them to the supervisor; in `tune`, it is optional."""
+class Listener:
+    """Receives the events of an analysis; this one ignores them. In a worker, they are sent to the supervisor."""
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
         """The current activity has changed.
@@ -28,43 +28,21 @@ class Listener(Protocol):
             elapsed: seconds since the start of the analysis.
             left: seconds of the budget that are left; None before the first training step.
         """
-        ...
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
         """The verdict is known."""
-        ...
 
     def bottleneck(self, sentence: str) -> None:
         """The bottleneck of the input is known."""
-        ...
 
     def saved(self, session: Session) -> None:
         """The session has changed and should be saved."""
-        ...
 
     def trial_started(self, key: str) -> None:
         """A trial of the plan with this key begins."""
-        ...
 
     def trial_ended(self, key: str) -> None:
         """The trial of the plan with this key has ended."""
-        ...
-
-
-class NullListener:
-    """A listener that ignores all events."""
-
-    def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None: ...
-
-    def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None: ...
-
-    def bottleneck(self, sentence: str) -> None: ...
-
-    def saved(self, session: Session) -> None: ...
-
-    def trial_started(self, key: str) -> None: ...
-
-    def trial_ended(self, key: str) -> None: ...
 
 
 class Journal:
@@ -134,6 +112,17 @@ class Journal:
         results[self._current] = replace(results[self._current], **changes)
         self.update(datasets=tuple(results))
         return results[self._current]
+
+    def add_notes(self, *notes: str) -> None:
+        """Adds notes to the session."""
+        if notes:
+            self.update(notes=(*self.session.notes, *notes))
+
+    def add_findings(self, found: Iterable[Finding]) -> None:
+        """Adds findings to the session, each once."""
+        findings = tuple(dict.fromkeys((*self.session.findings, *found)))
+        if findings != self.session.findings:
+            self.update(findings=findings)
 
     def report_verdict(self, diagnosis: Diagnosis) -> None:
         """Reports the verdict and the findings."""

@@ -16,8 +16,8 @@ from pipetune.report.progress import Progress
 from pipetune.source.cells import Cells
 
 
-class ProgressListener:
-    """A `journal.Listener` that shows events, and passes them on to another listener."""
+class ProgressListener(Listener):
+    """Shows events, and passes them on to another listener."""
 
     def __init__(self, screen: Progress, listener: Listener, named: Callable[[str], str]) -> None:
         """Takes where events are shown, who receives them too, and what puts the names of cells into their texts."""
@@ -39,15 +39,12 @@ class ProgressListener:
         self._listener.bottleneck(sentence)
 
     def saved(self, session: Session) -> None:
-        """Shows nothing."""
         self._listener.saved(session)
 
     def trial_started(self, key: str) -> None:
-        """Shows nothing."""
         self._listener.trial_started(key)
 
     def trial_ended(self, key: str) -> None:
-        """Shows nothing."""
         self._listener.trial_ended(key)
 
 

@@ -49,8 +49,7 @@ class TunedSession:
     @property
     def verdict(self) -> Verdict:
         """Whether the input holds training back."""
-        main = self.session.main_dataset
-        return main.diagnosis.verdict if main is not None and main.diagnosis is not None else Verdict.UNDETERMINED
+        return self.session.diagnosis.verdict if self.session.diagnosis is not None else Verdict.UNDETERMINED
 
     @property
     def speedup(self) -> Interval | None:
@@ -66,8 +65,7 @@ class TunedSession:
     @property
     def input_wait(self) -> Interval | None:
         """Share of a training step spent waiting for input, from 0 to 1; None if no step was measured."""
-        main = self.session.main_dataset
-        return main.diagnosis.wait_share if main is not None and main.diagnosis is not None else None
+        return self.session.diagnosis.wait_share if self.session.diagnosis is not None else None
 
     @property
     def rewrites(self) -> tuple[PlannedRewrite, ...]:

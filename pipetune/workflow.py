@@ -115,4 +115,4 @@ def analyze_other_datasets(study: Study) -> None:
         try:
             find_and_prove(study.for_other(index))
         except RunFailed as failure:
-            study.journal.update(notes=(*study.journal.session.notes, str(failure)))
+            study.journal.add_notes(str(failure))

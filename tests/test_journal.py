@@ -9,10 +9,10 @@ from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
-from pipetune.journal import Journal, NullListener
+from pipetune.journal import Journal, Listener
 
 
-class Heard(NullListener):
+class Heard(Listener):
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
 
@@ -79,7 +79,7 @@ def test_trial_is_announced_ended_and_stored() -> None:
 def test_plan_without_measured_gain_is_not_reported_as_best() -> None:
     """An unmeasured plan had been shown as "best so far" for 80 s."""
 
-    class Best(NullListener):
+    class Best(Listener):
         def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
             shown.append(best)
 

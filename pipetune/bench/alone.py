@@ -10,7 +10,7 @@ from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, NullListener
+from pipetune.journal import Journal, Listener
 from pipetune.measure import machine
 from pipetune.model.bottleneck import diagnose
 from pipetune.pipelines import live
@@ -29,7 +29,7 @@ def study_of(dataset: Any, *, consumer: consumption.Consumer = ALONE, settings: 
     use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
     subject = Subject(live.read(dataset), consumer, use)
     session = Session(VERSION, Command(), machine=here, datasets=subject.results())
-    return Study(subject, settings, here, Journal(session, TimePlan.of(settings), NullListener()))
+    return Study(subject, settings, here, Journal(session, TimePlan.of(settings), Listener()))
 
 
 def facts_of(study: Study, *, refined: bool = True, files: bool = False) -> RuleContext:

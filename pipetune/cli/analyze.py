@@ -14,12 +14,15 @@ from pipetune.cli.command import Subparsers, add_command, add_target, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
-from pipetune.core.session_file import SESSION_FILE
+from pipetune.core.plan_file import PLAN_FILE
+from pipetune.core.session import Session
+from pipetune.core.session_file import SESSION_FILE, load
+from pipetune.core.settings import Settings
+from pipetune.core.summary import summary
+from pipetune.core.version import VERSION
 from pipetune.distributed.emit import kinds
 
 if TYPE_CHECKING:
-    from pipetune.core.session import Session
-    from pipetune.core.settings import Settings
     from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
     from pipetune.supervisor.results_folder import Results
     from pipetune.supervisor.target import Target
@@ -36,7 +39,6 @@ _USAGE = """pipetune analyze [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS...]
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "analyze",
@@ -176,8 +178,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: the options are not valid, or nothing could be started.
     """
-    from pipetune.core.summary import summary
-    from pipetune.core.version import VERSION
     from pipetune.report.progress import Progress
     from pipetune.supervisor.analysis import analyze
 
@@ -206,7 +206,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str
         raise PipetuneError(
             "--workers 1 starts a single process, as without the option.",
             hint="Omit it, or give the number of processes that train in lockstep.",
-            exit_code=2,
         )
     target = target_of(arguments)
     place = task_from_environment(os.environ, horovod=target.imports_horovod())
@@ -251,8 +250,6 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
         PipetuneError: the session has nothing to go on with, its script is not there any more, or other options than
             those that may differ were given.
     """
-    from pipetune.core.session_file import load
-    from pipetune.core.settings import Settings
     from pipetune.supervisor.monitoring import Timeouts
     from pipetune.supervisor.request import AnalysisRequest
     from pipetune.supervisor.results_folder import Results, results_folder_of
@@ -262,24 +259,21 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
         raise PipetuneError(
             "--resume takes no script: it is that of the session.",
             hint=f"pipetune analyze --resume {arguments.resume}",
-            exit_code=2,
         )
     if replace(settings_of(arguments), budget_seconds=Settings().budget_seconds) != Settings() or arguments.out:
         raise PipetuneError(
             "--resume goes on with the options of the session: only --budget, --verbose, --quiet and --json can be "
             "given in addition.",
-            exit_code=2,
         )
     path = Path(arguments.resume)
     session = load(path)
     command = session.command
     if command.confidential:
-        raise PipetuneError("A confidential session cannot go on: it does not name its script.", exit_code=2)
+        raise PipetuneError("A confidential session cannot go on: it does not name its script.")
     if session.candidate is None:
         raise PipetuneError(
             "The session has no unproven plan to go on with.",
             hint="Analyze the script again, with a larger --budget if time was too short.",
-            exit_code=2,
         )
     target = Target(
         script=command.script,
@@ -290,7 +284,7 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
     if target.script:
         script_target(target.script, target.arguments)  # raises if it is not there any more
     elif not target.module:
-        raise PipetuneError("The session is not of a script: only `pipetune analyze` can go on.", exit_code=2)
+        raise PipetuneError("The session is not of a script: only `pipetune analyze` can go on.")
     settings = replace(command.options, budget_seconds=arguments.budget or command.options.budget_seconds)
     return AnalysisRequest(
         target=target,
@@ -324,7 +318,6 @@ def settings_of(arguments: argparse.Namespace, place: ClusterTask | None = None)
         arguments: the parsed command line.
         place: of this machine in an existing cluster, where no workers are started; None if there is none.
     """
-    from pipetune.core.settings import Settings
 
     servers: int = arguments.parameter_servers or 0
     workers: int = arguments.workers or (_WORKERS_WITH_SERVERS if servers else 1)
@@ -373,7 +366,6 @@ def _show(session: Session, *, quiet: bool) -> None:
 
 def _paths(results: Results, session: Session) -> dict[str, Path]:
     """Returns the files of the run; a patch only if it changes something."""
-    from pipetune.core.plan_file import PLAN_FILE
     from pipetune.supervisor.results_folder import CANDIDATE_PATCH
 
     paths = {"results": results.root, "run": results.folder, "session": results.session, "report": results.report}

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
+from pipetune.core.codec import Json
 from pipetune.core.errors import PipetuneError
+from pipetune.core.session import NOTHING_TO_CHANGE, PatchResult, Session, outcome_of
+from pipetune.core.session_file import load
 
 if TYPE_CHECKING:
-    from pipetune.core.codec import Json
-    from pipetune.core.session import PatchResult, Session
     from pipetune.source.patch_application import PatchStatus
 
 _DESCRIPTION = """\
@@ -27,7 +28,6 @@ and nothing is written. The original files are kept in the results folder
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(subparsers, "apply", summary="apply the patch to the source files", description=_DESCRIPTION)
     parser.add_argument(
         "session",
@@ -57,7 +57,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: there is no session, it holds no patch, or the patch cannot be applied or reverted.
     """
-    from pipetune.core.session_file import load
     from pipetune.source.patch_application import check_patch
     from pipetune.supervisor.results_folder import CANDIDATE_PATCH, results_folder_of
 
@@ -151,7 +150,6 @@ def _data(
 
 def _no_patch(session: Session, paths: Mapping[str, Path], arguments: argparse.Namespace) -> Answer:
     """Reports a session without a patch; exit code 0 only if the analysis found that there is nothing to change."""
-    from pipetune.core.session import NOTHING_TO_CHANGE, outcome_of
     from pipetune.source.patch_application import check_applied
 
     applied = check_applied(paths["results"])
@@ -216,7 +214,6 @@ def _checked(status: PatchStatus, paths: Mapping[str, Path], *, diff: str = "") 
 
 def _revert(named: Path | None) -> Answer:
     """Reverts what the results folder records as applied, or the patch of the session if it records nothing."""
-    from pipetune.core.session_file import load
     from pipetune.source.patch_application import (
         RECORD,
         PatchState,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pipetune.cli.answer import Answer, Failure
 from pipetune.cli.command import Subparsers, add_command
+from pipetune.core.errors import PipetuneError
 
 _DESCRIPTION = """\
 Compares the plans of `pipetune analyze` with rivals on the workloads in the
@@ -31,7 +32,6 @@ about three minutes."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "bench",
@@ -72,7 +72,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
 def _decisions(arguments: argparse.Namespace) -> Answer:
     """Starts the program that judges; it is part of the repository, not of the package."""
     from pipetune.core.benchmarks import FOLDER
-    from pipetune.core.errors import PipetuneError
 
     clone = FOLDER.parent
     if not (clone / "benchmarks" / "decisions").is_dir():

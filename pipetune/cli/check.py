@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from pipetune.cli import values
 from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
+from pipetune.core import comparison
+from pipetune.core.codec import Json, encode
+from pipetune.core.session_file import load
 
 if TYPE_CHECKING:
     from pipetune.cli.gate import Gate
-    from pipetune.core.codec import Json
 
 _DESCRIPTION = """\
 Checks a session; the exit status is 0 if it passed, 1 if it failed. A check
@@ -23,7 +25,6 @@ default check is --max-input-wait 5%."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(subparsers, "check", summary="a CI gate on a session", description=_DESCRIPTION)
     parser.add_argument("session", metavar="SESSION", help="session.json, or the folder that holds it")
     parser.add_argument(
@@ -79,26 +80,20 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 
 def _lines(gate: Gate, format: str) -> Iterable[str]:
+    from pipetune.cli.gate import annotation_lines, job_summary, text_lines
+
     match format:
         case "github":
-            from pipetune.cli.annotations import annotation_lines
-
             return annotation_lines(gate)
         case "markdown":
-            from pipetune.cli.job_summary import job_summary
-
             return job_summary(gate)
         case _:
-            from pipetune.cli.gate import text_lines
-
             return text_lines(gate)
 
 
 def _gate(arguments: argparse.Namespace) -> Gate:
     """Returns the checks of the session that were requested; raises as above."""
     from pipetune.cli.gate import Gate
-    from pipetune.core import comparison
-    from pipetune.core.session_file import load
 
     session = load(arguments.session)
     findings = session.findings
@@ -120,8 +115,6 @@ def _gate(arguments: argparse.Namespace) -> Gate:
 
 
 def _data(gate: Gate) -> dict[str, Json]:
-    from pipetune.core.codec import encode
-
     return {
         "passed": gate.passed,
         "checks": [encode(check) for check in gate.checks],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from pipetune.core.errors import PipetuneError
+
 if TYPE_CHECKING:
     from pipetune.supervisor.target import Target
 
@@ -59,7 +61,6 @@ def target_of(arguments: argparse.Namespace) -> Target:
     Raises:
         PipetuneError: no script or module was named, or it is not valid.
     """
-    from pipetune.core.errors import PipetuneError
     from pipetune.supervisor.target import module_target, script_target
 
     if arguments.module:

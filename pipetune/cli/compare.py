@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, session_file_of
 from pipetune.cli.command import Subparsers, add_command
-
-if TYPE_CHECKING:
-    from pipetune.core.comparison import FigureDifference, ItemChanges
+from pipetune.core import comparison
+from pipetune.core.codec import encode
+from pipetune.core.comparison import FigureDifference, ItemChanges, machine_difference
+from pipetune.core.session_file import load
 
 _DESCRIPTION = """\
 Compares two sessions. A change is reported as better or worse only if its
@@ -17,7 +17,6 @@ confidence interval proves it; figures without an interval show only their ratio
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "compare",
@@ -35,10 +34,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: a session cannot be read.
     """
-    from pipetune.core import comparison
-    from pipetune.core.codec import encode
-    from pipetune.core.comparison import machine_difference
-    from pipetune.core.session_file import load
 
     before, after = load(arguments.before), load(arguments.after)
     figures = comparison.figures(before, after)

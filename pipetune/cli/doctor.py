@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, lines
 from pipetune.cli.command import Subparsers, add_command
-
-if TYPE_CHECKING:
-    from pipetune.core.machine import Machine
+from pipetune.core.codec import encode
+from pipetune.core.errors import PipetuneError
+from pipetune.core.machine import Machine
 
 _DESCRIPTION = """\
 Starts TensorFlow in a separate process and shows the resources of this machine,
@@ -20,7 +19,6 @@ here."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "doctor",
@@ -42,8 +40,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: TensorFlow cannot be imported, the device is absent, or the worker was lost.
     """
-    from pipetune.core.codec import encode
-    from pipetune.core.errors import PipetuneError
     from pipetune.supervisor.session_ending import read_machine
 
     session = read_machine(arguments.device)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
-
-if TYPE_CHECKING:
-    from pipetune.core.codec import Json
+from pipetune.core.codec import Json
+from pipetune.core.errors import PipetuneError
+from pipetune.core.session_file import load
+from pipetune.core.summary import summary
 
 _FORMATS = ("html", "json", "csv", "markdown", "trace")
 _FORMAT_OF = {".html": "html", ".htm": "html", ".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "report",
@@ -52,9 +51,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
         PipetuneError: the session cannot be read, the report cannot be written or opened, or the options do not fit
             together.
     """
-    from pipetune.core.errors import PipetuneError
-    from pipetune.core.session_file import load
-    from pipetune.core.summary import summary
     from pipetune.report.console import write
     from pipetune.report.render import render, render_text
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, lines
 from pipetune.cli.command import Subparsers, add_command
+from pipetune.core.codec import Json
 
 if TYPE_CHECKING:
-    from pipetune.core.codec import Json
     from pipetune.rewrites.rule import Rule
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "rules",

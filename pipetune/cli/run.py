@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipetune.cli.answer import Answer, Failure
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
+from pipetune.core.plan_file import PLAN_FILE, load_plan
 
 _DESCRIPTION = """\
 Runs the script to its end, as Python would: nothing is measured, stopped or
@@ -15,7 +16,6 @@ another pipeline is refused with the first operator that differs."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "run",
@@ -34,7 +34,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: there is no such script or plan, or the plan is for another pipeline.
     """
-    from pipetune.core.plan_file import PLAN_FILE, load_plan
     from pipetune.supervisor.session_ending import run_with_plan
 
     target = target_of(arguments)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from pipetune.cli import values
 from pipetune.cli.answer import Answer, session_file_of
 from pipetune.cli.command import Subparsers, add_command
-
-if TYPE_CHECKING:
-    from pipetune.core.codec import Json
-    from pipetune.core.machine import Machine
-    from pipetune.core.session import DatasetResult, Session
-    from pipetune.core.sizing import Origin, Sizing, TrainingJob
+from pipetune.core.codec import Json, encode
+from pipetune.core.errors import PipetuneError
+from pipetune.core.machine import Machine
+from pipetune.core.session import DatasetResult, Session
+from pipetune.core.session_file import load
+from pipetune.core.sizing import Origin, Sizing, TrainingJob
 
 _DESCRIPTION = """\
 Sizes a larger job from the costs that a session measured on this machine: cores
@@ -24,7 +23,6 @@ given by an option are omitted, with a note."""
 
 
 def add(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
     parser = add_command(
         subparsers,
         "size",
@@ -89,8 +87,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: the session cannot be read or lacks a figure, or an option does not fit it.
     """
-    from pipetune.core.errors import PipetuneError
-    from pipetune.core.session_file import load
     from pipetune.model.sizing import compute_sizing
 
     session = load(arguments.session)
@@ -109,8 +105,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 
 def _data(sizing: Sizing) -> dict[str, Json]:
-    from pipetune.core.codec import encode
-
     rest = encode(sizing)
     assert isinstance(rest, dict)
     return {
@@ -131,7 +125,6 @@ def _dataset(session: Session, name: str | None) -> DatasetResult:
     Raises:
         PipetuneError: there is no such dataset, or its costs were not measured.
     """
-    from pipetune.core.errors import PipetuneError
 
     measured = [one for one in session.datasets if one.profile is not None]
     if name is None:
@@ -159,8 +152,6 @@ def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine)
     Raises:
         PipetuneError: the step time is unknown, or was measured with another batch size than --batch.
     """
-    from pipetune.core.errors import PipetuneError
-    from pipetune.core.sizing import Origin, TrainingJob
 
     assert result.profile is not None
     step = arguments.step_time or result.profile.consumer.bound_seconds
@@ -199,8 +190,6 @@ def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine)
 
 
 def _basis(given: object, otherwise: Origin) -> Origin:
-    from pipetune.core.sizing import Origin
-
     return otherwise if given is None else Origin.GIVEN
 
 

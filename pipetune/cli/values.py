@@ -19,18 +19,12 @@ def positive_seconds(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: as all parsers of this file, if `text` is not valid; says what is expected.
     """
-    value = _number(text, "a number of seconds")
-    if not value > 0 or math.isinf(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
+    return _positive(text, "a number of seconds")
 
 
 def milliseconds(text: str) -> float:
     """Returns a duration given in milliseconds, in seconds; raises as above."""
-    value = _number(text, "a number of milliseconds")
-    if not value > 0 or math.isinf(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds above 0")
-    return value / 1000
+    return _positive(text, "a number of milliseconds") / 1000
 
 
 def positive_count(text: str) -> int:
@@ -91,6 +85,13 @@ def consents(text: str) -> frozenset[Consent]:
 def names(text: str) -> frozenset[str]:
     """Returns the names in a list such as "cache,prefetch"."""
     return frozenset(word.strip() for word in text.split(",") if word.strip())
+
+
+def _positive(text: str, kind: str) -> float:
+    value = _number(text, kind)
+    if not value > 0 or math.isinf(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {kind} above 0")
+    return value
 
 
 def _number(text: str, kind: str) -> float:

@@ -54,11 +54,16 @@ def check_input_wait(session: Session, limit: float) -> GateCheck:
     share = _wait_share(session)
     if share is None:
         return GateCheck("input wait", GateResult.FAILED, "was not measured")
+    result = _at_most(share, limit)
     text = f"{_percent(share.median)} of a step ({_percent(share.low)} to {_percent(share.high)})"
-    if share.high <= limit:
-        return GateCheck("input wait", GateResult.PASSED, f"{text}, at most {_percent(limit)}")
-    result = GateResult.FAILED if share.low > limit else GateResult.UNDETERMINED
-    return GateCheck("input wait", result, f"{text}, the limit is {_percent(limit)}")
+    bound = "at most" if result is GateResult.PASSED else "the limit is"
+    return GateCheck("input wait", result, f"{text}, {bound} {_percent(limit)}")
+
+
+def _at_most(found: Interval, limit: float) -> GateResult:
+    if found.high <= limit:
+        return GateResult.PASSED
+    return GateResult.FAILED if found.low > limit else GateResult.UNDETERMINED
 
 
 def check_speedup(session: Session, target: float) -> GateCheck:
@@ -131,14 +136,15 @@ def machine_difference(session: Session, baseline: Session) -> str:
 def _compare_input_wait(session: Session, baseline: Session, tolerance: float) -> GateCheck:
     ours, theirs = _wait_share(session), _wait_share(baseline)
     change = difference_of(ours, theirs) if ours and theirs else None
+    name = "input wait against baseline"
     if change is None:
-        return GateCheck("input wait against baseline", GateResult.UNDETERMINED, "was not measured in both")
+        return GateCheck(name, GateResult.UNDETERMINED, "was not measured in both")
+    result = _at_most(change, tolerance)
     median, low, high = (bound * 100 for bound in (change.median, change.low, change.high))
     text = f"{median:+.1f} points ({low:+.1f} to {high:+.1f}) of a step"
-    if change.high <= tolerance:
-        return GateCheck("input wait against baseline", GateResult.PASSED, text)
-    result = GateResult.FAILED if change.low > tolerance else GateResult.UNDETERMINED
-    return GateCheck("input wait against baseline", result, f"{text}, the tolerance is {tolerance * 100:.1f} points")
+    if result is not GateResult.PASSED:
+        text += f", the tolerance is {tolerance * 100:.1f} points"
+    return GateCheck(name, result, text)
 
 
 def _compare_room(session: Session, baseline: Session, tolerance: float) -> GateCheck:
@@ -154,16 +160,15 @@ def _compare_room(session: Session, baseline: Session, tolerance: float) -> Gate
     change = ratio_of(found[0], found[1])
     if change is None:
         return GateCheck(name, GateResult.UNDETERMINED, "cannot be compared")
+    result = _at_most(change, 1 + tolerance)
     text = f"{found[0].median:.2f}x now, {found[1].median:.2f}x in the baseline"
-    if change.high <= 1 + tolerance:
-        return GateCheck(name, GateResult.PASSED, text)
-    result = GateResult.FAILED if change.low > 1 + tolerance else GateResult.UNDETERMINED
-    return GateCheck(name, result, f"{text}: the ratio is {change.median:.2f} ({change.low:.2f} to {change.high:.2f})")
+    if result is not GateResult.PASSED:
+        text += f": the ratio is {change.median:.2f} ({change.low:.2f} to {change.high:.2f})"
+    return GateCheck(name, result, text)
 
 
 def _wait_share(session: Session) -> Interval | None:
-    dataset = session.main_dataset
-    return dataset.diagnosis.wait_share if dataset and dataset.diagnosis else None
+    return session.diagnosis.wait_share if session.diagnosis else None
 
 
 def _percent(share: float) -> str:

@@ -255,6 +255,12 @@ class Session:
         return next((one for one in self.datasets if one.diagnosis or one.profile), None)
 
     @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis of the main dataset; None if there is none."""
+        dataset = self.main_dataset
+        return dataset.diagnosis if dataset else None
+
+    @property
     def candidate(self) -> Candidate | None:
         """The unproven plan of the main dataset; None if there is none, or one is proven."""
         dataset = self.main_dataset

@@ -6,7 +6,7 @@ from pipetune.core.codec import Json, encode
 from pipetune.core.distribution import Coverage, InputSkew, OriginalSharding
 from pipetune.core.edits import Edit, Plan, Rewrite
 from pipetune.core.pipeline import Pipeline, SourceLocation
-from pipetune.core.profile import Verdict
+from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, Interval, Rate
 from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Session, outcome_of
 
@@ -16,13 +16,12 @@ SECONDS = ("capture", "profile", "verdict", "trials", "confirmation", "verificat
 
 def summary(session: Session) -> dict[str, Json]:
     """Returns every figure of `session`; figures that were not measured are null."""
-    main = session.main_dataset
-    diagnosis = main.diagnosis if main else None
+    diagnosis = session.diagnosis
     return {
         "outcome": outcome_of(session).value,
         "training_at": _training_at(session),
         "verdict": (diagnosis.verdict if diagnosis else Verdict.UNDETERMINED).value,
-        "input_wait": _input_wait(main),
+        "input_wait": _input_wait(diagnosis),
         "datasets": [_dataset(dataset) for dataset in session.profiled_datasets],
         "training": encode(session.training),
         "warnings": [encode(finding) for finding in session.findings],
@@ -59,8 +58,7 @@ def location_of(node_id: str, *pipelines: Pipeline | None) -> SourceLocation | N
     return None
 
 
-def _input_wait(dataset: DatasetResult | None) -> Json:
-    diagnosis = dataset.diagnosis if dataset else None
+def _input_wait(diagnosis: Diagnosis | None) -> Json:
     if diagnosis is None or (diagnosis.wait_share is None and diagnosis.wait_seconds is None):
         return None
     share = diagnosis.wait_share

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from pipetune.core.profile import Finding
 from pipetune.lint import caches, epochs, workers
 from pipetune.lint.dataset_use import DatasetUse
-from pipetune.lint.workers import find_uneven_replicas, find_unused_remainder
 
 __all__ = ["DatasetUse", "find_mistakes"]
 
 
 def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> list[Finding]:
     """Returns all findings on the training pipeline and the script's other datasets, without duplicates."""
+    uses = (training, *others)
     found: list[Finding] = []
-    for use in (training, *others):
+    for use in uses:
         found += [
             *caches.find_frozen_randomness(use),
             *caches.find_endless_caches(use),
@@ -27,24 +27,24 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
             *caches.find_large_shuffles(use),
         ]
     found += list(epochs.find_validation_leaks(training, others)) or epochs.find_changing_subsets(training)
-    for use in (training, *others):
+    for use in uses:
         found += epochs.find_wrong_subsets(use)
-    for use in (training, *others):
+    for use in uses:
         found += [*epochs.find_exhausted_data(use), *epochs.find_mixed_epochs(use), *epochs.find_uneven_steps(use)]
-    for use in (training, *others):
-        found += caches.find_incomplete_caches(use, [one for one in (training, *others) if one is not use])
-    found += [epochs.with_sharding_hint(one, training) for one in workers.find_unsharded_input(training)]
+    for use in uses:
+        found += caches.find_incomplete_caches(use, [one for one in uses if one is not use])
     found += [
+        *(epochs.with_sharding_hint(one, training) for one in workers.find_unsharded_input(training)),
         *workers.find_inconsistent_shuffles(training),
         *workers.find_sharding_problems(training),
         *workers.find_unsharded_state(training),
     ]
-    for use in (training, *others):
+    for use in uses:
         found += [
             *workers.find_python_on_tpu(use),
-            *caches.find_captured_objects(use),
-            *caches.find_python_on_chief(use),
+            *workers.find_captured_objects(use),
+            *workers.find_python_on_chief(use),
         ]
-    for use in (training, *others):
-        found += [*find_uneven_replicas(use), *find_unused_remainder(use)]
+    for use in uses:
+        found += [*workers.find_uneven_replicas(use), *workers.find_unused_remainder(use)]
     return list(dict.fromkeys(found))

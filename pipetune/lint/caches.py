@@ -1,10 +1,9 @@
-"""Checks for caches that freeze what should change from epoch to epoch, or that are never complete."""
+"""Checks for caches that freeze what should change or are never complete, and for buffers that hold too much."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipetune.core.distribution import COORDINATOR, CapturedKind, CapturedObject
 from pipetune.core.element_counts import element_bytes
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
@@ -17,7 +16,6 @@ from pipetune.lint.dataset_use import (
     is_repeat,
     nodes_with_op,
     reshuffles_each_epoch,
-    runs_python,
 )
 
 
@@ -85,22 +83,17 @@ def find_incomplete_caches(use: DatasetUse, others: Sequence[DatasetUse]) -> Ite
             continue
         cut = _ending_operator(use, cache)
         if cut is not None:
-            yield finding_at(
-                "partial-cache",
-                cache,
-                f"The consumer stops before the cache is complete ({cut.op} ends it after {cut.cardinality:,} "
-                "elements): the cached data is discarded each time.",
-                "Put take() before cache(), or read the whole dataset once.",
-            )
+            where = f"{cut.op} ends it after {cut.cardinality:,} elements"
         elif _stops_early(use, cache):
-            requested, has = use.steps or 0, use.pipeline.output.cardinality
-            yield finding_at(
-                "partial-cache",
-                cache,
-                f"The consumer stops before the cache is complete ({requested:,} of {has:,} batches): the cached "
-                "data is discarded each time.",
-                "Put take() before cache(), or read the whole dataset once.",
-            )
+            where = f"{use.steps or 0:,} of {use.pipeline.output.cardinality:,} batches"
+        else:
+            continue
+        yield finding_at(
+            "partial-cache",
+            cache,
+            f"The consumer stops before the cache is complete ({where}): the cached data is discarded each time.",
+            "Put take() before cache(), or read the whole dataset once.",
+        )
 
 
 def _reads_to_end(other: DatasetUse, cache: Node, *, owner: DatasetUse) -> bool:
@@ -213,58 +206,3 @@ def _batch_above(use: DatasetUse, node: Node) -> Node | None:
         if operator_facts(node.op).count is not CountEffect.ONE_TO_ONE and node.op != "repeat":
             return None
     return None
-
-
-_INSIDE = (
-    "Build the whole dataset inside the function, from file names, numbers or arrays: these are sent with the function."
-)
-_FUNCTION = "The function that builds the dataset on each worker"
-
-
-def find_captured_objects(use: DatasetUse) -> Iterator[Finding]:
-    """Yields findings on objects that the function that builds each worker's dataset uses but does not create."""
-    for captured in use.captured:
-        message, hint = _describe_captured(captured)
-        yield Finding(f"captured-{captured.kind}", message, hint, captured.file or None, captured.line or None)
-
-
-def _describe_captured(captured: CapturedObject) -> tuple[str, str]:
-    named = f"{captured.name}, " if captured.name else ""
-    match captured.kind:
-        case CapturedKind.DATASET:
-            return (
-                f"{_FUNCTION} uses {named}a dataset built outside of it: TensorFlow cannot send a dataset to "
-                "another process, and steps on such a worker fail.",
-                _INSIDE,
-            )
-        case CapturedKind.ITERATOR:
-            return (
-                f"{_FUNCTION} uses {named}an iterator created outside of it: it stays in the chief's process, "
-                "the workers share its elements, and a restarted worker does not receive them again.",
-                _INSIDE,
-            )
-        case CapturedKind.STATE:
-            return (
-                f"{_FUNCTION} uses {named or 'a variable, a table or an iterator, '}created outside of it: it "
-                "exists only in the chief's process, and a worker requests it from there over the network each "
-                "time.",
-                (
-                    "Create it inside strategy.scope(), where parameter servers hold variables and every worker "
-                    "holds tables."
-                ),
-            )
-
-
-def find_python_on_chief(use: DatasetUse) -> Iterator[Finding]:
-    """Yields findings on Python code that all workers wait for: TensorFlow runs it where the function was traced."""
-    if use.handover is None or use.handover.how != COORDINATOR:
-        return
-    workers = use.handover.workers
-    who = f"{workers} workers wait" if workers > 1 else "the worker waits"
-    for node in filter(runs_python, use.pipeline):
-        yield finding_at(
-            "python-on-the-chief",
-            node,
-            f"{node.title} runs Python in the chief's process: {who} for it, for every element and over the network.",
-            "Use TensorFlow ops instead, or write the results to files and read those.",
-        )

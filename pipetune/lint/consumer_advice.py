@@ -9,6 +9,7 @@ from pipetune.core.functions import ArraySelection
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, Profile
 from pipetune.core.results import Interval
+from pipetune.lint.dataset_use import finding_at
 
 STEPS_TRIED = (8, 32)
 """Numbers of training steps per call that are tried, besides 1."""
@@ -47,6 +48,13 @@ def steps_are_small(consumer: ConsumerProfile, *, under_a_strategy: bool = False
     return bool(bound and real and bound < small and bound >= _MODEL_SHARE * real)
 
 
+_COMPILE = "Compile the model with steps_per_execution={0}; callbacks are then called for every {0}th batch only."
+_SCHEDULE = (
+    "Schedule one tf.function that runs {0} steps (for _ in tf.range({0})), not {0} calls: one value is then returned "
+    "for all of them, and if a worker is lost, all of them run again."
+)
+
+
 def advise_steps_per_execution(measured: CallGains, *, strategy: str = "", file: str, line: int) -> Finding | None:
     """Returns advice to take several steps per call; None without a proven gain of 10 %.
 
@@ -55,20 +63,8 @@ def advise_steps_per_execution(measured: CallGains, *, strategy: str = "", file:
         strategy: the distribution strategy in use; "" if there is none.
         file, line: location of the call of `fit`.
     """
-    number = measured.advised
-    if number is None:
-        return None
     around = f"Keras and {strategy} do" if strategy else "Keras does"
-    return Finding(
-        code="steps-per-execution",
-        message=f"{_figures(measured, 'a step')} The difference is the work that {around} around each call.",
-        hint=(
-            f"Compile the model with steps_per_execution={number}; callbacks are then called for every {number}"
-            "th batch only."
-        ),
-        file=file,
-        line=line,
-    )
+    return _advice(measured, "steps-per-execution", _COMPILE, "a step", around, file, line)
 
 
 def advise_steps_per_schedule(
@@ -82,26 +78,18 @@ def advise_steps_per_schedule(
         by_fit: whether Keras schedules the steps.
         file, line: location of the call that schedules them.
     """
-    number = measured.advised
-    if number is None:
-        return None
     what = f"a step of each of {workers} workers" if workers > 1 else "a step"
-    hint = (
-        (
-            f"Compile the model with steps_per_execution={number}; callbacks are then called for every {number}th "
-            "batch only."
-        )
-        if by_fit
-        else f"Schedule one tf.function that runs {number} steps (for _ in tf.range({number})), not {number} calls: "
-        "one value is then returned for all of them, and if a worker is lost, all of them run again."
-    )
-    return Finding(
-        code="steps-per-execution" if by_fit else "steps-per-schedule",
-        message=f"{_figures(measured, what)} The difference is the work that the coordinator does around each call.",
-        hint=hint,
-        file=file,
-        line=line,
-    )
+    code, hint = ("steps-per-execution", _COMPILE) if by_fit else ("steps-per-schedule", _SCHEDULE)
+    return _advice(measured, code, hint, what, "the coordinator does", file, line)
+
+
+def _advice(
+    measured: CallGains, code: str, hint: str, what: str, around: str, file: str, line: int
+) -> Finding | None:
+    if measured.advised is None:
+        return None
+    message = f"{_figures(measured, what)} The difference is the work that {around} around each call."
+    return Finding(code, message, hint.format(measured.advised), file, line)
 
 
 def _figures(measured: CallGains, what: str) -> str:
@@ -120,20 +108,14 @@ def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
         drawing = _keras_generator(node)
         if not drawing:
             continue
-        yield Finding(
-            code="keras-layer-in-map",
-            message=(
-                f"The function of {node.title} calls a Keras layer that draws random numbers from its own variable "
-                f"({drawing}) "
-                f"and takes {min(share, 1):.0%} of the input's CPU time. Each call changes that variable, so "
-                "TensorFlow runs one call at a time, and no rewrite can parallelize, move or cache it."
-            ),
-            hint=(
-                "Move the layer into the model, where it processes whole batches on the training device; or use "
-                "tf.image.stateless_random_* with seeds that are part of the elements."
-            ),
-            file=node.location.file if node.location else None,
-            line=node.location.line if node.location else None,
+        yield finding_at(
+            "keras-layer-in-map",
+            node,
+            f"The function of {node.title} calls a Keras layer that draws random numbers from its own variable "
+            f"({drawing}) and takes {min(share, 1):.0%} of the input's CPU time. Each call changes that variable, so "
+            "TensorFlow runs one call at a time, and no rewrite can parallelize, move or cache it.",
+            "Move the layer into the model, where it processes whole batches on the training device; or use "
+            "tf.image.stateless_random_* with seeds that are part of the elements.",
         )
 
 
@@ -156,19 +138,15 @@ def selections_in_maps(pipeline: Pipeline, profile: Profile, *, rewritten: Colle
             reported.add(selection)
             size = f" of {selection.elements:,} numbers" if selection.elements is not None else ""
             yield Finding(
-                code="array-selection",
-                message=(
-                    f"tf.where chooses between two arrays{size} by a single condition. TensorFlow computes both and "
-                    f"then applies the condition to each number. The function of {node.title}, which calls it, takes "
-                    f"{min(share, 1):.0%} of the input's CPU time."
-                ),
-                hint=(
-                    "Use tf.cond(condition, lambda: ..., lambda: ...), which returns one of the two, and compute in "
-                    "each lambda what only this one needs, apart from random draws."
-                    + (f" pipetune does not make this change: {selection.why_not}." if selection.why_not else "")
-                ),
-                file=selection.file,
-                line=selection.line,
+                "array-selection",
+                f"tf.where chooses between two arrays{size} by a single condition. TensorFlow computes both and "
+                f"then applies the condition to each number. The function of {node.title}, which calls it, takes "
+                f"{min(share, 1):.0%} of the input's CPU time.",
+                "Use tf.cond(condition, lambda: ..., lambda: ...), which returns one of the two, and compute in "
+                "each lambda what only this one needs, apart from random draws."
+                + (f" pipetune does not make this change: {selection.why_not}." if selection.why_not else ""),
+                selection.file,
+                selection.line,
             )
 
 
@@ -187,19 +165,14 @@ def python_calls_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Findi
         arrays = node.function.arrays
         if arrays is not None and not arrays.why_not:
             continue
-        yield Finding(
-            code="py-function",
-            message=(
-                f"The function of {node.title} calls tf.py_function and takes {min(share, 1):.0%} of the input's CPU "
-                "time. Every value passed to the Python code and back becomes an eager tensor first."
-            ),
-            hint=(
-                "Use tf.numpy_function where the Python code needs no tensors: it receives NumPy arrays and bytes, "
-                "without .numpy(), and returns arrays of the declared types (np.asarray(values, np.int32))."
-                + (f" pipetune does not make this change: {arrays.why_not}." if arrays is not None else "")
-            ),
-            file=node.location.file if node.location else None,
-            line=node.location.line if node.location else None,
+        yield finding_at(
+            "py-function",
+            node,
+            f"The function of {node.title} calls tf.py_function and takes {min(share, 1):.0%} of the input's CPU "
+            "time. Every value passed to the Python code and back becomes an eager tensor first.",
+            "Use tf.numpy_function where the Python code needs no tensors: it receives NumPy arrays and bytes, "
+            "without .numpy(), and returns arrays of the declared types (np.asarray(values, np.int32))."
+            + (f" pipetune does not make this change: {arrays.why_not}." if arrays is not None else ""),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pipetune.core.operators import CountEffect, operator_facts
@@ -70,7 +70,7 @@ def find_mixed_epochs(use: DatasetUse) -> Iterator[Finding]:
         if any(node.op == "cache" for node in between) or not _is_finite(use, repeat):
             continue
         numbers = ""
-        if epoch > 0 and all(operator_facts(node.op).count is CountEffect.ONE_TO_ONE for node in between):
+        if epoch > 0 and _one_to_one(between):
             if buffer < _MIN_MIXED_SHARE * epoch:
                 continue
             numbers = (
@@ -102,15 +102,11 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
             continue
         below = next((node for node in use.pipeline.downstream(repeat.id) if batch_size(node) is not None), None)
         if below is None:
-            yield from _repeated_in_evaluation(
-                use, repeat, read=use.steps, has=has, what="batches", keep=_one_to_one(use, repeat)
-            )
+            keep = _one_to_one(use.pipeline.downstream(repeat.id))
+            yield from _repeated_in_evaluation(use, repeat, read=use.steps, has=has, what="batches", keep=keep)
             continue
         size = batch_size(below) or 1
-        keep = all(
-            operator_facts(node.op).count is CountEffect.ONE_TO_ONE for node in use.nodes_between(repeat.id, below.id)
-        )
-        keep = keep and _one_to_one(use, below)
+        keep = _one_to_one(use.nodes_between(repeat.id, below.id)) and _one_to_one(use.pipeline.downstream(below.id))
         yield from _repeated_in_evaluation(use, repeat, read=use.steps * size, has=has, what="examples", keep=keep)
         drops = below.argument("drop_remainder") is True  # a reason to repeat before the batch: nothing is dropped
         if use.role == "training" and keep and not drops and has % size and use.steps * size % has:
@@ -124,8 +120,9 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
             )
 
 
-def _one_to_one(use: DatasetUse, node: Node) -> bool:
-    return all(operator_facts(below.op).count is CountEffect.ONE_TO_ONE for below in use.pipeline.downstream(node.id))
+def _one_to_one(nodes: Iterable[Node]) -> bool:
+    """Whether each of these operators outputs one element for each that it gets."""
+    return all(operator_facts(node.op).count is CountEffect.ONE_TO_ONE for node in nodes)
 
 
 def _repeated_in_evaluation(
@@ -164,10 +161,8 @@ def find_validation_leaks(training: DatasetUse, others: Sequence[DatasetUse]) ->
             yield finding_at(
                 "validation-leak",
                 shuffle,
-                (
-                    "The data is reshuffled each epoch and then split by take/skip: the model is trained on "
-                    "validation examples."
-                ),
+                "The data is reshuffled each epoch and then split by take/skip: the model is trained on "
+                "validation examples.",
                 f"Split before the shuffle, {_FIXED}",
             )
 
@@ -198,9 +193,7 @@ def find_changing_subsets(training: DatasetUse) -> Iterator[Finding]:
             continue
         between = training.nodes_between(shuffle.id, take.id)
         kept = any(node.op == "cache" for node in (*between, *pipeline.downstream(take.id)))
-        if kept or any(
-            is_repeat(node) or operator_facts(node.op).count is not CountEffect.ONE_TO_ONE for node in between
-        ):
+        if kept or any(map(is_repeat, between)) or not _one_to_one(between):
             continue
         yield finding_at(
             "subset-changes",
@@ -230,10 +223,7 @@ def _takes_other_examples(use: DatasetUse, reading: TfdsRead, take: Node) -> boo
     if not isinstance(count, int) or count <= 0 or 0 <= has <= count:
         return False
     between = use.nodes_between(reading.interleave.id, take.id)
-    if any(
-        is_repeat(node) or reshuffles_each_epoch(node) or operator_facts(node.op).count is not CountEffect.ONE_TO_ONE
-        for node in between
-    ):
+    if any(is_repeat(node) or reshuffles_each_epoch(node) for node in between) or not _one_to_one(between):
         return False
     return reading.shuffle is not None or (reading.cycle_length(use.pipeline) > 1 and count > reading.block_length)
 

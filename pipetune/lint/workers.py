@@ -1,14 +1,32 @@
-"""Checks for data that is not divided properly over the workers of a job; with numbers if elements were counted."""
+"""Checks for data that is not divided properly over workers and replicas, and for what they cannot run or reach.
+
+Findings on the division of data have numbers if elements were counted.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from pipetune.core.distribution import FUNCTION, Coverage, InputDistribution
+from pipetune.core.distribution import (
+    COORDINATOR,
+    FUNCTION,
+    CapturedKind,
+    CapturedObject,
+    Coverage,
+    InputDistribution,
+)
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
-from pipetune.lint.dataset_use import DatasetUse, batch_size, finding_at, is_repeat, reshuffles_each_epoch, runs_python
+from pipetune.lint.dataset_use import (
+    DatasetUse,
+    batch_size,
+    finding_at,
+    is_repeat,
+    nodes_with_op,
+    reshuffles_each_epoch,
+    runs_python,
+)
 
 _POLICY = "experimental_distribute.auto_shard_policy"
 _READ_TOO_MUCH = 1.5  # elements read per element used; below it, sharding by file would gain little
@@ -67,8 +85,15 @@ def find_sharding_problems(use: DatasetUse) -> Iterator[Finding]:
         return
     if unseeded_shuffle(use) is None:  # else `find_inconsistent_shuffles` reports the shuffle as the reason
         yield from _missing_data(use, found)
-    if found.repeated and not found.never and _shard_operators(use):
-        yield _repeated_data(use, found)
+    shard = next(nodes_with_op(use, "shard"), None)
+    if found.repeated and not found.never and shard is not None:
+        yield finding_at(
+            "data-repeated",
+            shard,
+            f"{found.repeated:,} of {found.elements:,} elements occur more than once in an epoch of "
+            f"{len(found.workers)} workers.",
+            _OWN_SHARD,
+        )
     yield from _uneven_workers(use, found)
     yield from _excessive_reads(use, found)
 
@@ -80,32 +105,20 @@ def _coverage(use: DatasetUse) -> Coverage | None:
 def _missing_data(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
     if not found.never:
         return
-    shards = _shard_operators(use)
+    shard = next(nodes_with_op(use, "shard"), None)
     workers = len(found.workers)
     sentence = f"{found.never:,} of {found.elements:,} elements reach none of {workers} workers in an epoch"
-    if shards and use.worker_coverage is not None and use.worker_coverage.policy in ("FILE", "DATA"):
+    if shard is not None and use.worker_coverage is not None and use.worker_coverage.policy in ("FILE", "DATA"):
         yield finding_at(
             "data-left-out",
-            shards[0],
+            shard,
             "This shard() divides the data, and the strategy divides each part again, with the policy "
             f"{use.worker_coverage.policy}: {sentence}.",
             "Set options.experimental_distribute.auto_shard_policy to OFF if the script shards the data "
             "itself, or remove the shard().",
         )
     else:
-        yield finding_at(
-            "data-left-out", (shards or [use.pipeline.output])[0], f"Data is lost: {sentence}.", _OWN_SHARD
-        )
-
-
-def _repeated_data(use: DatasetUse, found: Coverage) -> Finding:
-    return finding_at(
-        "data-repeated",
-        (_shard_operators(use) or [use.pipeline.output])[0],
-        f"{found.repeated:,} of {found.elements:,} elements occur more than once in an epoch of "
-        f"{len(found.workers)} workers.",
-        _OWN_SHARD,
-    )
+        yield finding_at("data-left-out", shard or use.pipeline.output, f"Data is lost: {sentence}.", _OWN_SHARD)
 
 
 def _uneven_workers(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
@@ -168,10 +181,6 @@ def _reads_all(use: DatasetUse, workers: int, files: int, times: str) -> Iterato
         f"Each of {workers} workers reads all of {files:,} files, {times}: {why}.",
         hint,
     )
-
-
-def _shard_operators(use: DatasetUse) -> list[Node]:
-    return [node for node in use.pipeline if node.op == "shard"]
 
 
 def _has_shard(use: DatasetUse) -> bool:
@@ -256,10 +265,8 @@ def _short_last_step(use: DatasetUse, found: InputDistribution) -> Iterator[Find
             node,
             f"An epoch has {elements:,} elements for {each} replicas, one per replica and step: the last {rest}"
             f"{rows} reach no replica, because with fixed shapes a step needs one element for every replica.",
-            (
-                "Apply repeat() and set the number of steps per epoch, or make the number of elements a multiple "
-                "of the replicas."
-            ),
+            "Apply repeat() and set the number of steps per epoch, or make the number of elements a multiple "
+            "of the replicas.",
         )
     elif not use.tolerates_empty_batches:
         yield finding_at(
@@ -344,10 +351,8 @@ def find_unsharded_state(use: DatasetUse) -> Iterator[Finding]:
                 node,
                 f"{node.title} draws random numbers from a fixed seed, which sharding ignores: each of "
                 f"{workers.count} workers draws the same numbers for its own elements.",
-                (
-                    "Derive the seed from the worker's index, or from the element (tf.random.stateless_* with the "
-                    "index of the element)."
-                ),
+                "Derive the seed from the worker's index, or from the element (tf.random.stateless_* with the "
+                "index of the element).",
             )
         elif function.writes_variables or function.mutable_tables:
             yield finding_at(
@@ -369,5 +374,58 @@ def find_python_on_tpu(use: DatasetUse) -> Iterator[Finding]:
             node,
             f"{node.title} runs Python, but under {use.handover.strategy} the TPU host runs the input "
             "pipeline: it cannot call Python code of the script.",
+            "Use TensorFlow ops instead, or write the results to files and read those.",
+        )
+
+
+_INSIDE = (
+    "Build the whole dataset inside the function, from file names, numbers or arrays: these are sent with the function."
+)
+_FUNCTION = "The function that builds the dataset on each worker"
+
+
+def find_captured_objects(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on objects that the function that builds each worker's dataset uses but does not create."""
+    for captured in use.captured:
+        message, hint = _describe_captured(captured)
+        yield Finding(f"captured-{captured.kind}", message, hint, captured.file or None, captured.line or None)
+
+
+def _describe_captured(captured: CapturedObject) -> tuple[str, str]:
+    named = f"{captured.name}, " if captured.name else ""
+    match captured.kind:
+        case CapturedKind.DATASET:
+            return (
+                f"{_FUNCTION} uses {named}a dataset built outside of it: TensorFlow cannot send a dataset to "
+                "another process, and steps on such a worker fail.",
+                _INSIDE,
+            )
+        case CapturedKind.ITERATOR:
+            return (
+                f"{_FUNCTION} uses {named}an iterator created outside of it: it stays in the chief's process, "
+                "the workers share its elements, and a restarted worker does not receive them again.",
+                _INSIDE,
+            )
+        case CapturedKind.STATE:
+            return (
+                f"{_FUNCTION} uses {named or 'a variable, a table or an iterator, '}created outside of it: it "
+                "exists only in the chief's process, and a worker requests it from there over the network each "
+                "time.",
+                "Create it inside strategy.scope(), where parameter servers hold variables and every worker "
+                "holds tables.",
+            )
+
+
+def find_python_on_chief(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on Python code that all workers wait for: TensorFlow runs it where the function was traced."""
+    if use.handover is None or use.handover.how != COORDINATOR:
+        return
+    workers = use.handover.workers
+    who = f"{workers} workers wait" if workers > 1 else "the worker waits"
+    for node in filter(runs_python, use.pipeline):
+        yield finding_at(
+            "python-on-the-chief",
+            node,
+            f"{node.title} runs Python in the chief's process: {who} for it, for every element and over the network.",
             "Use TensorFlow ops instead, or write the results to files and read those.",
         )

@@ -24,7 +24,7 @@ from pipetune.core import restoration
 from pipetune.core.errors import PipetuneError
 from pipetune.core.restoration import Restoration
 from pipetune.core.settings import Settings
-from pipetune.journal import Journal, Listener, NullListener
+from pipetune.journal import Journal, Listener
 from pipetune.live_progress import showing_progress
 from pipetune.notebook.observed_cell import ObservedCell
 from pipetune.pipelines import call_sites, replay, resume_points
@@ -52,7 +52,7 @@ class CellTuning:
         self._shell, self._settings = shell, settings
         self._code, self._extends_loops = _compiled(shell, cell)
         self._journal: Journal | None = None
-        self._listener: Listener = NullListener()
+        self._listener = Listener()
         self._observed: ObservedCell  # from `run` on
         self._started = time.monotonic()
         self.training = ""
@@ -76,7 +76,7 @@ class CellTuning:
         Raises:
             BaseException: what the cell raised, or what ended the analysis.
         """
-        showing = showing_progress(NullListener(), requested=True)
+        showing = showing_progress(Listener(), requested=True)
         with restoration.journal_folder() as folder, showing as self._listener:
             self._listener.progress("cell", "running to its first training step", best="", elapsed=0.0, left=None)
             silence = _Output(self._shell).silenced

@@ -96,7 +96,7 @@ def _steps_in_one_call(study: Study, profile: Profile) -> Finding | None:
             return None
         except RunFailed as failure:  # Keras 3 cannot do it with two replicas of a strategy
             sentence = f"Running several training steps per call could not be tested: {failure}"
-            study.journal.update(notes=(*study.journal.session.notes, sentence))
+            study.journal.add_notes(sentence)
             return None
     use = study.subject.use
     strategy = handover.strategy if handover is not None else ""
@@ -195,7 +195,7 @@ def compare_inputs(study: Study) -> None:
         f"{len(team)} workers share the {study.cores} cores of this machine: with one machine per worker, a "
         "step would be shorter, and another plan might be best."
     )
-    journal.update(notes=(*journal.session.notes, shared))
+    journal.add_notes(shared)
 
 
 def _window(study: Study, worker: int, seconds: float) -> Window:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pipetune.capture.consumption import Consumption
 from pipetune.core import element_counts
 from pipetune.core.profile import VALIDATION_INPUT, Finding, Profile
 from pipetune.core.results import DatasetCost, RunFailed
@@ -28,40 +29,54 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
         return
     results = list(journal.session.datasets)
     end = time.monotonic() + (0.0 if study.settings.quick else _OTHERS_SECONDS)
-    uses = [(study.subject.source, study.subject.use), *study.subject.other_datasets]
     journal.report_progress("measuring the other datasets of the script")
-    for index, (source, use) in enumerate(uses):
-        known = source.pipeline.output.cardinality
-        if use.role == "validation" and use.steps_per_epoch:
-            known = use.steps_per_epoch
-        cost = DatasetCost(
-            taken_wall_seconds=use.wall_seconds,
-            taken_cpu_seconds=use.cpu_seconds,
-            whole_call=use.whole_call,
-            epoch_elements=known if known >= 0 else None,
-        )
-        left = end - time.monotonic()
-        if index == 0:
-            rate, course = results[0].rates.get("defaults"), results[0].course
-            per_example = rate.cpu_us_per_example if rate else None
-            elements = (course.epoch_elements if course is not None else None) or cost.epoch_elements
-            elements = elements or use.steps_per_epoch or study.runner.epoch_steps or _most_elements(source, profile)
-            cost = replace(
-                cost,
-                element_wall_seconds=profile.consumer.input_seconds,
-                element_cpu_seconds=None if per_example is None else per_example * 1e-6 * profile.examples_per_element,
-                epoch_elements=elements,
-            )
-        elif use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:
-            with study.runner.measuring():
-                cost = _with_cost_of_pass(source.dataset, cost, seconds=left)
-        elif (profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:
-            with study.runner.measuring():
-                cost = _with_input_cost(source.dataset, cost)
+    results[0] = replace(results[0], cost=_training_cost(study, profile, results[0]))
+    for index, (source, use) in enumerate(study.subject.other_datasets, start=1):
+        cost = _other_cost(study, profile, source, use, left=end - time.monotonic())
         results[index] = replace(results[index], cost=cost)
     results = with_validation_shares(results, profile)
-    findings = tuple(dict.fromkeys((*journal.session.findings, *validation_findings(results))))
-    journal.update(datasets=tuple(results), findings=findings)
+    journal.update(datasets=tuple(results))
+    journal.add_findings(validation_findings(results))
+
+
+def _script_cost(source: LivePipeline, use: Consumption) -> DatasetCost:
+    """Returns what the script itself has spent on a dataset, with the length of its epochs as far as it is known."""
+    elements = source.pipeline.output.cardinality
+    if use.role == "validation" and use.steps_per_epoch:
+        elements = use.steps_per_epoch
+    return DatasetCost(
+        taken_wall_seconds=use.wall_seconds,
+        taken_cpu_seconds=use.cpu_seconds,
+        whole_call=use.whole_call,
+        epoch_elements=elements if elements >= 0 else None,
+    )
+
+
+def _training_cost(study: Study, profile: Profile, result: DatasetResult) -> DatasetCost:
+    source, use = study.subject.source, study.subject.use
+    cost, rate, course = _script_cost(source, use), result.rates.get("defaults"), result.course
+    per_example = rate.cpu_us_per_example if rate else None
+    elements = (course.epoch_elements if course is not None else None) or cost.epoch_elements
+    return replace(
+        cost,
+        element_wall_seconds=profile.consumer.input_seconds,
+        element_cpu_seconds=None if per_example is None else per_example * 1e-6 * profile.examples_per_element,
+        epoch_elements=elements or use.steps_per_epoch or study.runner.epoch_steps or _most_elements(source, profile),
+    )
+
+
+def _other_cost(
+    study: Study, profile: Profile, source: LivePipeline, use: Consumption, *, left: float
+) -> DatasetCost:
+    """Returns the cost of a dataset that is not trained on, measured in the seconds that are left for all of them."""
+    cost = _script_cost(source, use)
+    if use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:
+        with study.runner.measuring():
+            return _with_cost_of_pass(source.dataset, cost, seconds=left)
+    if (profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:
+        with study.runner.measuring():
+            return _with_input_cost(source.dataset, cost)
+    return cost
 
 
 def _most_elements(source: LivePipeline, profile: Profile) -> int | None:

@@ -57,7 +57,7 @@ def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True) -> PatchResul
             shared=tuple(key for key in emission.covered if key in shared.accepted),
             expected=_expected(study, study.runner.edited(covered)) if emission.files and will_be_run else (),
         )
-        journal.update(notes=(*journal.session.notes, *emission.notes, *shared.notes))
+        journal.add_notes(*emission.notes, *shared.notes)
     return patch
 
 
@@ -109,7 +109,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
     choice = choose_kind(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
     if not choice.kind:
         if choice.why:
-            journal.update(notes=(*journal.session.notes, f"No distributed form is written: {_clause(choice.why)}"))
+            journal.add_notes(f"No distributed form is written: {_clause(choice.why)}")
         return
     from pipetune.distributed.writing import distribute as emit_distributed
 
@@ -129,18 +129,13 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
         )
         advice = (choice.why, *result.advice) if choice.why else result.advice
         if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
-            result, advice = replace(result, stored=stored), (*advice, stored.sentence)
-            result = replace(result, notes=(*result.notes, STORAGE_GUARANTEES))
-        job = (
-            job_processes.hypothetical_job(choice.kind, study.subject.source.dataset, _WORKERS)
-            if result.module
-            else None
-        )
+            result = replace(result, stored=stored, notes=(*result.notes, STORAGE_GUARANTEES))
+            advice = (*advice, stored.sentence)
+        source = study.subject.source
+        job = job_processes.hypothetical_job(choice.kind, source.dataset, _WORKERS) if result.module else None
         if job is not None:
-            result = replace(
-                result,
-                as_written=original.measure_worker_coverage(study.subject.source, job, most_bytes=_MOST_BYTES),
-            )
+            coverage = original.measure_worker_coverage(source, job, most_bytes=_MOST_BYTES)
+            result = replace(result, as_written=coverage)
         journal.update(distributed=replace(result, advice=advice))
 
 

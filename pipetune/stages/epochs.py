@@ -14,6 +14,7 @@ from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Finding, Profile
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.time_plan import EPOCHS, SystemClock
+from pipetune.lint.dataset_use import finding_at
 from pipetune.measure import epochs
 from pipetune.measure.run_dynamics import (
     Epoch,
@@ -68,9 +69,7 @@ def measure_epochs(study: Study, profile: Profile) -> None:
                 notes=(f"The epochs could not be measured any further: {failure}",),
             )
         journal.update_dataset(course=course)
-        found = tuple(findings(study.subject.source.pipeline, profile, course))
-        if found:
-            journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
+        journal.add_findings(findings(study.subject.source.pipeline, profile, course))
 
 
 def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDynamics:
@@ -215,10 +214,10 @@ def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[
         if share >= _PAUSE_SHARE and course.border_seconds >= _LONG_PAUSE_SECONDS and elements > 1:
             shuffle = next((node for node in reversed(pipeline.nodes) if node.op == "shuffle"), None)
             filling = course.fill_seconds is not None and course.fill_seconds > 0.5 * course.border_seconds
-            place = (shuffle if filling and shuffle else pipeline.output).location
             found.append(
-                Finding(
+                finding_at(
                     "epoch-pause",
+                    shuffle if filling and shuffle else pipeline.output,
                     f"Every epoch begins with a pause of {course.border_seconds:.2g} s, "
                     f"{100 * share:.0f} % of an epoch of {elements:,} elements"
                     + (": the shuffle buffer is refilled." if filling else "."),
@@ -227,24 +226,20 @@ def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[
                     "fills sooner."
                     if filling
                     else "Keep one iterator across epochs: use repeat() and steps_per_epoch.",
-                    place.file if place else None,
-                    place.line if place else None,
                 )
             )
     drifting = course.drift
     if drifting is not None and drifting.significant and drifting.change.low > 1:
-        place = pipeline.output.location
         change = drifting.change
         found.append(
-            Finding(
+            finding_at(
                 "slows-down",
+                pipeline.output,
                 f"The input slows down while it runs: an element takes {change.median:.2f} times as long "
                 f"({change.low:.2f} to {change.high:.2f}) at the end of {drifting.elements:,} elements as at the "
                 f"start; the slowdown begins at element {drifting.since:,}.",
                 "Check what grows: a list, a file or a table in a generator or Python function, or records "
                 "that get longer toward the end of the data.",
-                place.file if place else None,
-                place.line if place else None,
             )
         )
     return found

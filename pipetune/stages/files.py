@@ -58,10 +58,7 @@ def measure_files(study: Study, profile: Profile) -> Profile:
                 use = _with_sweeps(study, use, profile, node, readers=readers, seconds=(1 - _OBSERVED) * seconds)
             if use.has_many_small_files and any(map(_opens_one, source.pipeline)):
                 use = replace(use, small=files.compare(named.paths, folder=study.settings.out))
-    profile = replace(profile, files=use)
-    runner.profile = profile
-    study.journal.update_dataset(profile=profile)
-    return profile
+    return study.store_profile(replace(profile, files=use))
 
 
 def sweep_reads(study: Study, profile: Profile) -> Profile:
@@ -79,10 +76,7 @@ def sweep_reads(study: Study, profile: Profile) -> Profile:
         return profile
     with study.journal.phase("files", "reading the files at several parallelisms"):
         use = _with_sweeps(study, use, profile, node, readers=readers, seconds=seconds)
-        profile = replace(profile, files=use)
-    study.runner.profile = profile
-    study.journal.update_dataset(profile=profile)
-    return profile
+    return study.store_profile(replace(profile, files=use))
 
 
 def _reading_may_limit(use: FileUse, profile: Profile, node: Node | None) -> bool:

@@ -76,10 +76,7 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         _with_variants(one, on_batch.get(one.node), shares.get(one.node, RemainingShares()))
         for one in profile.operators
     )
-    profile = replace(profile, operators=operators, cardinality=cardinality, overheads=overheads)
-    study.runner.profile = profile
-    study.journal.update_dataset(profile=profile)
-    return profile
+    return study.store_profile(replace(profile, operators=operators, cardinality=cardinality, overheads=overheads))
 
 
 def _with_variants(
@@ -142,7 +139,8 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             predictions=found.predictions,
         )
         why = () if found.chosen else (found.why,)  # a plan is announced once it is proven
-        study.journal.update(trials=(*earlier, *found.trials), notes=(*study.journal.session.notes, *why, *found.notes))
+        study.journal.update(trials=(*earlier, *found.trials))
+        study.journal.add_notes(*why, *found.notes)
         if found.seconds_to_most is not None and study.journal.studies_training:
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
@@ -222,9 +220,7 @@ def note_tfds_reads(study: Study) -> None:
     if not study.journal.studies_training:
         return
     pipeline = study.subject.source.pipeline
-    notes = tuple(description(pipeline, reading) for reading in tfds_reads(pipeline))
-    if notes:
-        study.journal.update(notes=(*study.journal.session.notes, *dict.fromkeys(notes)))
+    study.journal.add_notes(*dict.fromkeys(description(pipeline, reading) for reading in tfds_reads(pipeline)))
 
 
 def give_verdict(study: Study, profile: Profile) -> Diagnosis:
@@ -235,7 +231,7 @@ def give_verdict(study: Study, profile: Profile) -> Diagnosis:
     if journal.studies_training:
         found += resume_points.findings(subject.resuming, subject.source.pipeline)
         found += dropped_results(call_sites.call_sites())
-    journal.update(findings=tuple(dict.fromkeys((*journal.session.findings, *found))))
+    journal.add_findings(found)
     journal.update_dataset(diagnosis=diagnosis)
     if journal.studies_training:
         journal.report_verdict(diagnosis)

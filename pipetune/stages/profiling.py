@@ -20,6 +20,7 @@ from pipetune.core.profile import (
 from pipetune.core.results import Interval, OptimizationPasses, Rate, RunFailed
 from pipetune.core.session import TrainingResult
 from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
+from pipetune.lint.dataset_use import runs_python
 from pipetune.measure import machine, profiler
 from pipetune.measure.differencing import DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
@@ -87,7 +88,6 @@ def take_profile(study: Study) -> Profile:
     if peak_mib is not None:
         missing = added_bytes(first.source.pipeline, study.subject.source.pipeline, profile) / 2**20
         profile = replace(profile, peak_rss_mib=peak_mib + missing)
-    runner.profile = profile
     if journal.session.training is None:
         journal.update(training=_initial_training(consumer))
     rate = Rate(
@@ -97,8 +97,7 @@ def take_profile(study: Study) -> Profile:
         first_batch_seconds=profile.first_element_seconds,
         peak_rss_mib=profile.peak_rss_mib,
     )
-    journal.update_dataset(profile=profile, rates={"defaults": rate})
-    return profile
+    return study.store_profile(profile, rates={"defaults": rate})
 
 
 def _initial_training(consumer: ConsumerProfile) -> TrainingResult:
@@ -184,8 +183,7 @@ def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[
     except RunFailed as failure:
         why = f"{_MODEL_ALONE}: {str(failure).rstrip('.')}."
         profile = replace(profile, notes=(*notes, why))
-    study.runner.profile = profile
-    study.journal.update_dataset(profile=profile, diagnosis=diagnosis)
+    study.store_profile(profile, diagnosis=diagnosis)
     if study.journal.studies_training:
         study.journal.report_bottleneck(diagnosis)
     return profile, diagnosis
@@ -259,10 +257,8 @@ def time_device_copy(study: Study, profile: Profile) -> Profile:
         with study.runner.measuring():
             profile = replace(profile, transfer=measure_transfer(study.subject.source.dataset, "/GPU:0"))
     except RunFailed as failure:
-        journal.update(notes=(*journal.session.notes, str(failure)))
-    study.runner.profile = profile
-    journal.update_dataset(profile=profile)
-    return profile
+        journal.add_notes(str(failure))
+    return study.store_profile(profile)
 
 
 _FEWEST_SECONDS = 0.4  # by judgement: in less time too few elements pass for a slope, and nothing is measured
@@ -287,11 +283,9 @@ def watch_memory(study: Study, profile: Profile) -> Profile:
         if found is not None and found.steady:
             again = _watch(study, seconds)
             found = _growth(study, again) if again is not None else None
-    profile = replace(profile, growth=found, held=seen.held)
-    study.runner.profile = profile
-    journal.update_dataset(profile=profile)
+    profile = study.store_profile(replace(profile, growth=found, held=seen.held))
     if found is not None and found.steady:
-        journal.update(findings=(*journal.session.findings, finding(study, found)))
+        journal.add_findings([finding(study, found)])
     return profile
 
 
@@ -310,34 +304,19 @@ def _growth(study: Study, seen: MemorySamples) -> MemoryGrowth | None:
 
 def finding(study: Study, found: MemoryGrowth) -> Finding:
     """Returns the finding about growing memory, at the Python function that may retain what it creates, if any."""
-    node = _suspect(study)
+    node = next(filter(runs_python, study.subject.source.pipeline), None)
     place = node.location if node is not None else None
     slope = found.bytes_per_element.median * (found.epoch_elements or 1000)
     per = "epoch" if found.epoch_elements else "1,000 elements"
     return Finding(
-        code="memory-grows",
-        message=(
-            f"Memory grows by {slope / 2**20:,.1f} MiB per {per} while the input runs alone, and does not stop: "
-            f"{found.grown_bytes / 2**20:,.0f} MiB in {found.elements:,} elements."
-        ),
-        hint=(
-            f"Check what the Python code of {node.title} retains between calls."
-            if node is not None
-            else "Something in the input retains what it creates: an unbounded cache, a table or a Python list."
-        ),
-        file=place.file if place else None,
-        line=place.line if place else None,
-    )
-
-
-def _suspect(study: Study) -> Node | None:
-    return next(
-        (
-            node
-            for node in study.subject.source.pipeline
-            if node.op == "from_generator" or (node.function is not None and node.function.python)
-        ),
-        None,
+        "memory-grows",
+        f"Memory grows by {slope / 2**20:,.1f} MiB per {per} while the input runs alone, and does not stop: "
+        f"{found.grown_bytes / 2**20:,.0f} MiB in {found.elements:,} elements.",
+        f"Check what the Python code of {node.title} retains between calls."
+        if node is not None
+        else "Something in the input retains what it creates: an unbounded cache, a table or a Python list.",
+        place.file if place else None,
+        place.line if place else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
@@ -161,12 +162,15 @@ class Study:
         validates = any(other.role == "validation" for _, other in self.subject.other_datasets)
         return self.journal.studies_training and self.patch_is_verified and alone and requested and validates
 
+    def store_profile(self, profile: Profile, **changes: Any) -> Profile:
+        """Returns the profile, stored where plans are priced by it, and in the session with other changes of it."""
+        self.runner.profile = profile
+        self.journal.update_dataset(profile=profile, **changes)
+        return profile
+
     def for_other(self, index: int) -> Study:
         """Returns the study of the script's other dataset at `index`, input alone: nothing trains on it."""
-        return self.for_dataset(*self.subject.other_datasets[index])
-
-    def for_dataset(self, source: live.LivePipeline, use: consumption.Consumption) -> Study:
-        """Returns the study of another dataset of the script, input alone."""
+        source, use = self.subject.other_datasets[index]
         why = f"The {use.role} dataset is measured without a training step."
         subject = Subject(source, NoConsumer(why), use, ())
         return Study(subject, self.settings, self.machine, self.journal, failed=self.failed)

@@ -47,24 +47,20 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
     assert result.cost is not None and result.cost.epoch_wall_seconds is not None
     seconds = study.time_plan.seconds_for_validation(verifies=plan is not None)
     if OTHERS_COMPARISON_SECONDS + VALIDATION_PAIRS * result.cost.epoch_wall_seconds > seconds:
-        _note(study, _NO_TIME.format(use.name))
+        journal.add_notes(_NO_TIME.format(use.name))
         return False
     journal.select_dataset(index, study.time_plan)
     try:
         with journal.phase("validation", f"trying rewrites of {use.name}"):
             _find_plan(study, source, result, plan or Plan(""), end=time.monotonic() + seconds)
     except (RunFailed, PipetuneError) as problem:
-        _note(study, f"Rewrites of {use.name} could not be tried: {str(problem).rstrip('.')}.")
+        journal.add_notes(f"Rewrites of {use.name} could not be tried: {str(problem).rstrip('.')}.")
     finally:
         journal.select_dataset(0, study.time_plan)
     return journal.session.validation is not None
 
 
 _NO_TIME = "No time was left to try rewrites of {0} within the budget: --dataset {0} analyzes it."
-
-
-def _note(study: Study, text: str) -> None:
-    study.journal.update(notes=(*study.journal.session.notes, text))
 
 
 def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, training: Plan, *, end: float) -> None:
@@ -86,48 +82,46 @@ def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, traini
     emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(candidates)), inherited)
     rejected = emission.not_covered
     own = Plan(pipeline.name, tuple(one for one in candidates if one.key in emission.covered))
-    if own.rewrites:
-        plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
-        runner = study.input_runner(source)
-        try:
-            journal.report_progress(f"comparing {pipeline.name} with and without its rewrites")
-            comparison = runner.compare(plan)
-            if not allows(comparison, plan):
-                why = comparison.why or "it could not be shown to yield the same data"
-                rejected += _rejections(own, f"{why}.", RejectionReason.NOT_EQUAL)
-                return
-            limit = max(1.0, cost.epoch_wall_seconds)
-            with runner.measuring():
-                seconds = {
-                    one.key: pass_seconds(
-                        replay(source, runner.edited(one)), elements=cost.epoch_elements, seconds=limit
-                    )
-                    for one in ([inherited, plan] if inherited.rewrites else [plan])
-                }
-            before, after = seconds.get(inherited.key, cost.epoch_wall_seconds), seconds[plan.key]
-            if before < _LEAST_GAIN * after:
-                why = f"A pass takes {after:.2g} s with it and {before:.2g} s without."
-                rejected += _rejections(own, why, RejectionReason.NOT_FASTER)
-                return
-            pairs = VALIDATION_PAIRS * (cost.epoch_wall_seconds + after)
-            if time.monotonic() + pairs > end:
-                _note(study, _NO_TIME.format(pipeline.name))
-                rejected += _rejections(own, "There was no time to measure it in pairs.", RejectionReason.NO_TIME)
-                return
-            edited = runner.edited(plan)
-            expected = expected_digests(replay(source, edited), seed=study.settings.seed)
-        finally:
-            journal.update_dataset(rejected=tuple(rejected))
-            runner.close()
-        journal.update_dataset(
-            plan=plan,
-            tuned=edited,
-            comparison=comparison,
-            order=order_of(pipeline, plan),
-            patch=replace(patch_of(study, emission, training), expected=expected),
-        )
-    else:
+    if not own.rewrites:
         journal.update_dataset(rejected=tuple(rejected))
+        return
+    plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
+    runner = study.input_runner(source)
+    try:
+        journal.report_progress(f"comparing {pipeline.name} with and without its rewrites")
+        comparison = runner.compare(plan)
+        if not allows(comparison, plan):
+            why = comparison.why or "it could not be shown to yield the same data"
+            rejected += _rejections(own, f"{why}.", RejectionReason.NOT_EQUAL)
+            return
+        limit = max(1.0, cost.epoch_wall_seconds)
+        with runner.measuring():
+            seconds = {
+                one.key: pass_seconds(replay(source, runner.edited(one)), elements=cost.epoch_elements, seconds=limit)
+                for one in ([inherited, plan] if inherited.rewrites else [plan])
+            }
+        before, after = seconds.get(inherited.key, cost.epoch_wall_seconds), seconds[plan.key]
+        if before < _LEAST_GAIN * after:
+            why = f"A pass takes {after:.2g} s with it and {before:.2g} s without."
+            rejected += _rejections(own, why, RejectionReason.NOT_FASTER)
+            return
+        pairs = VALIDATION_PAIRS * (cost.epoch_wall_seconds + after)
+        if time.monotonic() + pairs > end:
+            journal.add_notes(_NO_TIME.format(pipeline.name))
+            rejected += _rejections(own, "There was no time to measure it in pairs.", RejectionReason.NO_TIME)
+            return
+        edited = runner.edited(plan)
+        expected = expected_digests(replay(source, edited), seed=study.settings.seed)
+    finally:
+        journal.update_dataset(rejected=tuple(rejected))
+        runner.close()
+    journal.update_dataset(
+        plan=plan,
+        tuned=edited,
+        comparison=comparison,
+        order=order_of(pipeline, plan),
+        patch=replace(patch_of(study, emission, training), expected=expected),
+    )
 
 
 def _candidates(study: Study, source: LivePipeline, inherited: Plan) -> list[Rewrite]:

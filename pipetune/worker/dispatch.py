@@ -26,7 +26,7 @@ from pipetune.core.profile import Diagnosis, Finding
 from pipetune.core.session import Session
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal
+from pipetune.journal import Journal, Listener
 from pipetune.measure import machine
 from pipetune.measure.machine import detect_resources
 from pipetune.timing.iterators import shortened_pauses
@@ -89,26 +89,25 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         if job.attempt == 1:
             writer.send(LogLine(f"{consumption.describe_training(use, seen.uses)} {slow_start}".rstrip()))
         if slow_start:
-            journal.update(notes=(*journal.session.notes, slow_start))
+            journal.add_notes(slow_start)
         if consumer.kind == "loop" and not (use.training_sign or job.settings.dataset or job.lockstep_role):
-            journal.update(notes=(*journal.session.notes, _NO_SIGN))
+            journal.add_notes(_NO_SIGN)
         journal.update(seconds={"capture": round(seconds, 3)})
         with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen) as study:
             note = lockstep.parameter_server_note(
                 job.settings, use.distributed_input.handover() if use.distributed_input else None, cores=study.cores
             )
             if note:
-                journal.update(notes=(*journal.session.notes, note))
+                journal.add_notes(note)
             workflow.analyze(study)
         return 0
 
     def conclude(code: int, not_run: str) -> int:
-        notes = (*journal.session.notes, *filter(None, [not_run]))
+        if not_run:
+            journal.add_notes(not_run)
         if code and not journal.session.complete:
             status = {observation.NO_DATASET: "no-dataset"}.get(code, "failed")
-            journal.update(status=status, complete=True, notes=notes)
-        elif not_run:
-            journal.update(notes=notes)
+            journal.update(status=status, complete=True)
         return code
 
     return observation.ObservedRun(job, writer, work, conclude).run()
@@ -117,8 +116,8 @@ def analyze(job: Job, writer: MessageWriter) -> int:
 _SAVE_EVERY_SECONDS = 1.0  # by judgement: longer loses more if the process dies, shorter costs time during trials
 
 
-class PipeListener:
-    """A `journal.Listener` that sends messages over the worker's pipe."""
+class PipeListener(Listener):
+    """Sends messages over the worker's pipe."""
 
     def __init__(self, writer: MessageWriter) -> None:
         self._writer = writer

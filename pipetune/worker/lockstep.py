@@ -29,7 +29,7 @@ from pipetune.core.session import Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, NullListener
+from pipetune.journal import Journal, Listener
 from pipetune.measure import lockstep, machine
 from pipetune.pipelines import live, replay
 from pipetune.stages.study import Study, Subject
@@ -117,7 +117,7 @@ def run_as_agent(job: Job, writer: MessageWriter) -> int:
     def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
         source = replay.read(use.dataset, name=use.name)
         here = machine.read_machine(job.settings.device)
-        journal = Journal(Session(VERSION, Command()), TimePlan.of(job.settings), NullListener())
+        journal = Journal(Session(VERSION, Command()), TimePlan.of(job.settings), Listener())
         runner = Study(Subject(source, consumer, use), job.settings, here, journal).runner
         own = consumer if isinstance(consumer, LocalConsumer) else None
         with shortened_pauses():  # as in the chief, which would wait for the collection here after each window

@@ -21,7 +21,7 @@ from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
-from pipetune.journal import Journal, NullListener
+from pipetune.journal import Journal, Listener
 from pipetune.measure import machine
 from pipetune.measure.lockstep import VerifiedScript, operators_of
 from pipetune.measure.machine import detect_resources
@@ -91,7 +91,7 @@ def _execute_orders(
         workflow.inform_after_verification(study, order.plan)
         return journal.session
 
-    journal = Journal(Session(VERSION, session.command), TimePlan.of(job.settings), NullListener())
+    journal = Journal(Session(VERSION, session.command), TimePlan.of(job.settings), Listener())
     with shortened_pauses(), open_study(job, writer, journal, use, consumer, seen, measured=session) as study:
         first = _check_built_pipeline(study, session, job)
         validation, first = _with_validation(study, session, job, first)

@@ -13,17 +13,10 @@ from pipetune.cli import apply, doctor
 from pipetune.cli.main import main
 from pipetune.core import session_file
 from pipetune.core.codec import encode
-from pipetune.core.command import Command
 from pipetune.core.profile import Finding, Verdict
 from pipetune.core.redaction import redact
 from pipetune.core.results import Outcome, Trial
-from pipetune.core.session import (
-    Rejection,
-    RejectionReason,
-    Session,
-    SessionOutcome,
-    outcome_of,
-)
+from pipetune.core.session import Rejection, RejectionReason, Session, SessionOutcome, outcome_of
 from pipetune.core.settings import Settings
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from pipetune.supervisor.results_folder import Results
@@ -69,13 +62,6 @@ def test_report_prints_other_formats(
     assert (tmp_path / "file").read_text().strip() == printed.strip()
 
 
-def test_report_writes_html_beside_the_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(tmp_path, session())
-    assert main(["report", path, "--format", "html"]) == 0
-    assert text(capsys).strip() == str(tmp_path / "one" / "report.html")
-    assert (tmp_path / "one" / "report.html").read_text().startswith("<!")
-
-
 def test_report_open_opens_the_written_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,11 +78,6 @@ def test_report_open_opens_the_written_file(
     assert main(["report", str(tmp_path / "one"), "--open"]) == 1
     assert "Open " in capsys.readouterr().err
     assert main(["report", str(tmp_path / "one"), "--open", "--format", "csv"]) == 2
-
-
-def test_report_of_a_missing_session_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path / "nowhere")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
 
 
 # -- check
@@ -124,17 +105,6 @@ def test_check_fails_only_what_the_interval_proves(
     assert says in answer[1]
 
 
-def test_strict_check_fails_undetermined_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(tmp_path, session(wait=0.05, spread=0.02))
-    assert check(capsys, path, "--max-input-wait", "5%")[0] == 0
-    assert check(capsys, path, "--max-input-wait", "5%", "--strict")[0] == 1
-
-
-def test_default_check_limits_input_wait_to_five_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed = check(capsys, saved(tmp_path, session(wait=0.3)))
-    assert code == 1 and "the limit is 5.0 %" in printed
-
-
 @pytest.mark.parametrize(
     ("speedup", "wanted", "code"), [(1.3, "1.1", 0), (1.3, "1.5", 1), (1.3, "1.25", 0), (1.3, "1.39x", 0)]
 )
@@ -155,7 +125,7 @@ def test_unmeasured_session_does_not_pass(tmp_path: Path, capsys: pytest.Capture
 def test_incomplete_session_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path, replace(session(wait=0.01, spread=0.01), status="interrupted"))
     code, printed = check(capsys, path)
-    assert code == 1 and "interrupted" in printed
+    assert code == 1 and "interrupted" in printed and "at most 5.0 %" in printed, "which is the default"
 
 
 def against(
@@ -227,13 +197,6 @@ def test_folder_whose_last_run_failed_does_not_pass(tmp_path: Path, capsys: pyte
     assert check(capsys, str((tmp_path / "out/latest").resolve()))[0] == 0, "named, it is what was asked for"
 
 
-def test_check_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed = check(capsys, saved(tmp_path, session()), "--json")
-    found = json.loads(printed)
-    assert (code, found["passed"]) == (1, False)
-    assert {"name", "result", "text"} == set(found["checks"][0])
-
-
 # -- compare
 
 
@@ -287,17 +250,6 @@ def test_compare_cautions_about_other_machines_and_pipelines(
     assert "Caution" not in compare(tmp_path, capsys, one, one)
 
 
-def test_compare_of_sessions_without_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = Session("0.1.0", Command())
-    assert "Neither session measured anything." in compare(tmp_path, capsys, empty, empty)
-
-
-def test_compare_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", saved(tmp_path, session()), saved(tmp_path, session(), "two"), "--json"]) == 0
-    found = json.loads(text(capsys))
-    assert found["figures"][0]["change"]["median"] == 1.0
-
-
 # -- apply
 
 
@@ -320,8 +272,7 @@ def test_apply_check_and_revert(patched: Path, capsys: pytest.CaptureFixture[str
     assert "not applied" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("status", ["done", "failed", "interrupted"])
-@pytest.mark.parametrize("words", [[], ["reports/train"]])
+@pytest.mark.parametrize(("status", "words"), [("done", []), ("failed", []), ("done", ["reports/train"])])
 def test_later_run_does_not_prevent_revert(
     patched: Path, capsys: pytest.CaptureFixture[str], status: str, words: list[str]
 ) -> None:
@@ -532,12 +483,6 @@ def test_apply_of_a_confidential_session_names_the_patch_file(
 
 
 # -- doctor
-
-
-def test_doctor_shows_the_machine() -> None:
-    rows = dict(doctor.machine_facts(replace(MACHINE, quota_cores=1.5)))
-    assert rows["cores by affinity"] == "2 of 64"
-    assert rows["memory available"] == "6.00 GiB"
 
 
 def test_doctor_warns_about_what_disturbs_measurements() -> None:

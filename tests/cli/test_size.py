@@ -21,52 +21,35 @@ def saved(folder: Path, value: Session) -> str:
     return str(path)
 
 
-def without_costs() -> Session:
-    datasets = tuple(replace(one, profile=None) for one in session().datasets)
-    return replace(session(), datasets=datasets)
-
-
-def test_missing_session_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["size", str(tmp_path / "nowhere"), "--replicas", "8"]) == 2
-    assert "cannot be read" in capsys.readouterr().err
-
-
-def test_session_without_costs_names_the_command_that_measures_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = saved(tmp_path, without_costs())
-    assert main(["size", path, "--replicas", "8", "--step-time", "5"]) == 2
-    assert "no measured costs" in capsys.readouterr().err
-    assert main(["size", path, "--replicas", "8", "--step-time", "5", "--dataset", "train"]) == 2
-    assert "--no-trials --dataset train" in capsys.readouterr().err
-
-
-def test_unknown_dataset_is_answered_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["size", saved(tmp_path, session()), "--replicas", "8", "--dataset", "test"]) == 2
-    assert "It has train, validation." in capsys.readouterr().err
-
-
-def test_session_without_a_machine_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["size", saved(tmp_path, replace(session(), machine=None)), "--replicas", "8"]) == 2
-    assert "on which" in capsys.readouterr().err
-
-
-def test_missing_step_time_is_requested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def without(*, costs: bool = False) -> Session:
+    """A session without the costs of its first dataset, or without its training step."""
     first, *others = session().datasets
     assert first.profile is not None
-    consumer = replace(first.profile.consumer, bound_seconds=None)
-    untimed = replace(first, profile=replace(first.profile, consumer=consumer))
-    path = saved(tmp_path, replace(session(), datasets=(untimed, *others)))
-    assert main(["size", path, "--replicas", "8"]) == 2
-    assert "--step-time MS" in capsys.readouterr().err
-    assert main(["size", path, "--replicas", "8", "--step-time", "5"]) == 0
+    untimed = replace(first.profile, consumer=replace(first.profile.consumer, bound_seconds=None))
+    return replace(session(), datasets=(replace(first, profile=None if costs else untimed), *others))
 
 
-def test_step_time_of_another_batch_size_is_requested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(tmp_path, session())
-    assert main(["size", path, "--replicas", "8", "--batch", "64"]) == 2
-    assert "measured with 32 examples, not with 64" in capsys.readouterr().err
-    assert main(["size", path, "--replicas", "8", "--batch", "32"]) == 0
+@pytest.mark.parametrize(
+    ("value", "words", "says"),
+    [
+        (without(costs=True), ["--step-time", "5"], "no measured costs"),
+        (without(costs=True), ["--step-time", "5", "--dataset", "train"], "--no-trials --dataset train"),
+        (without(), [], "--step-time MS"),
+        (session(), ["--dataset", "test"], "It has train, validation."),
+        (replace(session(), machine=None), [], "on which"),
+        (session(), ["--batch", "64"], "measured with 32 examples, not with 64"),
+    ],
+)
+def test_missing_figure_is_requested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: Session, words: list[str], says: str
+) -> None:
+    assert main(["size", saved(tmp_path, value), "--replicas", "8", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_figures_of_options_are_not_requested(tmp_path: Path) -> None:
+    assert main(["size", saved(tmp_path, without()), "--replicas", "8", "--step-time", "5"]) == 0
+    assert main(["size", saved(tmp_path, session()), "--replicas", "8", "--batch", "32"]) == 0
 
 
 def figures(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:

@@ -117,21 +117,8 @@ def pipeline() -> Pipeline:
                 arguments={"pattern": "/data/private/*.tfrecord"},
                 location=location(3, "list_files"),
             ),
-            Node(
-                "n1",
-                "interleave",
-                ("n0",),
-                {"cycle_length": 4, "block_length": 1},
-                inner=("TFRecordDataset",),
-            ),
-            Node(
-                "n2",
-                "map",
-                ("n1",),
-                {"num_parallel_calls": None},
-                function=decode,
-                location=location(5, "map"),
-            ),
+            Node("n1", "interleave", ("n0",), {"cycle_length": 4, "block_length": 1}, inner=("TFRecordDataset",)),
+            Node("n2", "map", ("n1",), {"num_parallel_calls": None}, function=decode, location=location(5, "map")),
             Node(
                 "n3",
                 "batch",

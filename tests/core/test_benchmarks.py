@@ -1,10 +1,9 @@
-"""benchmarks.json: the documented keys, geometric means, targets, the round trip and the schema."""
+"""benchmarks.json: the documented keys, geometric means, targets, the round trip and the schema; and its workloads."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -12,17 +11,11 @@ import pytest
 
 from pipetune.core import benchmarks
 from pipetune.core.accuracy import Claim
-from pipetune.core.benchmarks import claims, shortfall_reasons
+from pipetune.core.benchmarks import choose_workloads, claims, find_workloads, shortfall_reasons
 from pipetune.core.errors import PipetuneError
 from tests.core import invented_benchmarks as invented
+from tests.core.schemas import schema
 from tests.core.sessions import MACHINE
-
-
-def schema() -> dict[str, object]:
-    text = resources.files("pipetune.schemas").joinpath("benchmarks.schema.json").read_text()
-    found: dict[str, object] = json.loads(text)
-    jsonschema.Draft202012Validator.check_schema(found)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -34,7 +27,7 @@ def test_saved_benchmarks_validate_and_round_trip(
     known = invented.benchmarks(*workloads)
     benchmarks.save(known, tmp_path / "benchmarks.json")
     data = json.loads((tmp_path / "benchmarks.json").read_text())
-    jsonschema.validate(data, schema())
+    jsonschema.validate(data, schema("benchmarks"))
     assert list(data)[2:7] == ["machine", "date", "seconds", "workloads", "geometric_mean_over"]
     assert benchmarks.load(tmp_path / "benchmarks.json") == known
     assert data["seconds"] == 120.0 * len(workloads)
@@ -45,7 +38,7 @@ def test_schema_rejects_missing_key() -> None:
     assert isinstance(data["workloads"], list)
     del data["workloads"][0]["plan_seconds"]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(data, schema())
+        jsonschema.validate(data, schema("benchmarks"))
 
 
 def test_geometric_means() -> None:
@@ -102,15 +95,6 @@ def test_expert_must_be_nearly_reached_on_every_workload() -> None:
     assert told(alone)[what].met is None
 
 
-def test_interval_that_includes_threshold_is_not_counted_as_slower() -> None:
-    assert (
-        told(invented.result("close", 2.0, best=0.95))[
-            "workloads with a certainly faster rival (ratio below 0.97)"
-        ].measured
-        == "0 of 1"
-    )
-
-
 @pytest.mark.parametrize(
     "changes", [{"quick": True}, {"machine": replace(MACHINE, cores_granted=8.0)}, {"machine": None}]
 )
@@ -151,3 +135,67 @@ def test_shortfall_names_significantly_faster_rival() -> None:
     assert shortfall_reasons(invented.benchmarks(noisy))[0].startswith(
         "noisy: plumber is faster, pipetune's ratio over it is 0.80x"
     )
+
+
+ABOUT = """
+title = "Images"
+source = "Plumber, section 5"
+published_bytes = 148_000_000_000
+published_examples = 1_281_167
+note = "small"
+arguments = ["--steps", "20"]
+"""
+
+
+def folder(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text("")
+        (tmp_path / name / "workload.toml").write_text("")
+    for other in ("data", "jax"):  # no workloads: a folder of files, and an example that no rival is measured on
+        (tmp_path / other).mkdir()
+    (tmp_path / "jax" / "train.py").write_text("")
+    return tmp_path
+
+
+def test_example_with_a_description_is_a_workload(tmp_path: Path) -> None:
+    place = folder(tmp_path, "images", "digits")
+    (place / "images" / "workload.toml").write_text(ABOUT)
+    (place / "images" / "make_data.py").write_text("")
+    found = find_workloads(place)
+    assert list(found) == ["digits", "images"]
+    images = found["images"]
+    assert (images.title, images.published_bytes, images.arguments) == ("Images", 148_000_000_000, ("--steps", "20"))
+    assert images.data_script == place / "images" / "make_data.py" and found["digits"].data_script is None
+    assert (found["digits"].title, found["digits"].published_bytes) == ("digits", None)
+
+
+def test_chosen_workloads(tmp_path: Path) -> None:
+    place = folder(tmp_path, "table", "digits", "series")
+    assert list(choose_workloads((), folder=place)) == ["digits", "series", "table"]
+    assert list(choose_workloads((), quick=True, folder=place)) == ["table", "series"]
+    assert list(choose_workloads(("series", "digits", "series"), quick=True, folder=place)) == ["series", "digits"]
+
+
+def test_unknown_workload_and_missing_clone_are_usage_errors(tmp_path: Path) -> None:
+    place = folder(tmp_path, "digits", "table")
+    with pytest.raises(PipetuneError, match="no workload called 'speed'") as unknown:
+        choose_workloads(("digits", "speed"), folder=place)
+    assert unknown.value.hint == "Workloads: digits, table" and unknown.value.exit_code == 2
+    with pytest.raises(PipetuneError, match="There are no workloads") as nowhere:
+        choose_workloads((), folder=tmp_path / "nowhere")
+    assert "clone" in nowhere.value.hint and nowhere.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "about", ["title = ", 'published_bytes = "many"', "published_bytes = 0", "published_bytes = true"]
+)
+def test_invalid_description_is_rejected(about: str, tmp_path: Path) -> None:
+    place = folder(tmp_path, "digits")
+    (place / "digits" / "workload.toml").write_text(about)
+    with pytest.raises(PipetuneError, match=r"workload\.toml cannot be read"):
+        find_workloads(place)
+
+
+def test_quick_workloads_are_among_examples() -> None:
+    assert set(benchmarks.QUICK) <= set(find_workloads())

@@ -9,109 +9,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from pipetune.core.codec import MalformedData, decode, decode_union, encode
-from pipetune.core.edits import (
-    Consent,
-    Edit,
-    Insert,
-    Move,
-    Plan,
-    Remove,
-    ReplaceFunction,
-    ReplaceSource,
-    Rewrite,
-    Safety,
-    SetArgument,
-    SetOption,
-    SplitFunction,
-)
-from pipetune.core.functions import FunctionSplit, FunctionVariant, RowWindows, SplitPosition
-from pipetune.core.messages import Job, Mode
-from pipetune.core.pipeline import Node, Pipeline, Value
-from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.codec import MalformedData, decode, encode
+from pipetune.core.edits import Remove, Rewrite, Safety, SetArgument
+from pipetune.core.pipeline import Value
+from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
-from tests.core.sessions import session
 
 REWRITE = {"rule": "r", "node": "n", "safety": "EXACT", "edits": [], "summary": ""}
-
-names = st.text(max_size=8)
-numbers = st.floats(allow_nan=False, allow_infinity=False)
-scalars = st.none() | st.booleans() | st.integers() | numbers | names
-values: st.SearchStrategy[Value] = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple))
-arguments = st.dictionaries(names, values, max_size=3)
-edits: st.SearchStrategy[Edit] = st.one_of(
-    st.builds(SetArgument, names, names, values),
-    st.builds(Insert, names, names, names, arguments),
-    st.builds(Remove, names),
-    st.builds(Move, names, names),
-    st.builds(SetOption, names, values),
-    st.builds(ReplaceFunction, names, st.sampled_from(FunctionVariant), names),
-    st.builds(ReplaceSource, names, names, names, st.none() | st.builds(RowWindows)),
-    st.builds(
-        SplitFunction,
-        names,
-        st.builds(FunctionSplit, st.sampled_from(SplitPosition), names, position=st.integers(0, 9)),
-    ),
-)
-rewrites = st.builds(
-    Rewrite,
-    rule=names,
-    node=names,
-    safety=st.sampled_from(Safety),
-    edits=st.lists(edits, max_size=4).map(tuple),
-    summary=names,
-    needs=st.frozensets(st.sampled_from(Consent)),
-    predicted_bytes=numbers,
-)
-plans = st.builds(Plan, names, st.lists(rewrites, max_size=2).map(tuple))
-nodes = st.builds(Node, id=names, op=names, inputs=st.lists(names, max_size=2).map(tuple), arguments=arguments)
-pipelines = st.builds(Pipeline, st.lists(nodes, min_size=1, max_size=4).map(tuple), name=names, options=arguments)
-trials = st.builds(
-    Trial,
-    plans,
-    st.sampled_from(Outcome),
-    names,
-    gain=st.none() | st.builds(Interval, numbers, numbers, numbers, st.integers(0, 99)),
-    ratios=st.lists(numbers, max_size=3).map(tuple),
-)
 
 
 def through_json(value: object) -> object:
     return json.loads(json.dumps(encode(value), allow_nan=False))
 
 
-@given(pipelines)
-def test_pipeline_round_trip(pipeline: Pipeline) -> None:
-    assert decode(Pipeline, through_json(pipeline)) == pipeline
-
-
-@settings(max_examples=50)
-@given(trials)
-def test_trial_round_trip_with_plan_and_edits(trial: Trial) -> None:
-    assert decode(Trial, through_json(trial)) == trial
-
-
-@given(st.builds(Settings, allow=st.frozensets(st.sampled_from(Consent)), steps=st.none() | st.integers()))
-def test_job_round_trip_with_settings(chosen: Settings) -> None:
-    job = Job(Mode.VERIFY, 3, chosen, arguments=("--epochs", "3"), overlay={"a.py": "x = 1\n"})
-    assert decode(Job, through_json(job)) == job
-
-
-def test_session_round_trip() -> None:
-    assert decode(type(session()), through_json(session())) == session()
+@pytest.mark.parametrize("value", [None, True, 0, -1, 0.5, 1e300, "", "\u2028 ä", (), (1, ("a", (None, 2.0))), ((),)])
+def test_argument_of_an_operator_keeps_its_type(value: Value) -> None:
+    edit = SetArgument("n1", "padded_shapes", value)
+    found = decode(SetArgument, through_json(edit))
+    assert found == edit and type(found.value) is type(value)
 
 
 def test_union_members_are_tagged_with_type() -> None:
     data = through_json(Rewrite("r", "n", Safety.EXACT, (Remove("n1"),), ""))
     assert isinstance(data, dict)
     assert data["edits"] == [{"type": "Remove", "node": "n1"}]
-
-
-def test_enums_are_encoded_as_strings() -> None:
-    assert encode([Safety.EXACT, Consent.FILE_CACHE]) == ["EXACT", "file-cache"]
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -159,11 +81,7 @@ def test_round_trip_of_containers() -> None:
         (Settings, {"allow": ["everything"]}, "allow[0]: 'everything' is none of statistical"),
         (Settings, {"allow": [["nested"]]}, "allow[0]"),
         (Settings, {"steps": "many"}, "steps: 'many' has none"),
-        (
-            Rewrite,
-            {**REWRITE, "edits": [{"type": "Explode"}]},
-            "edits[0]: type 'Explode' is none of SetArgument",
-        ),
+        (Rewrite, {**REWRITE, "edits": [{"type": "Explode"}]}, "edits[0]: type 'Explode' is none of SetArgument"),
         (Rewrite, {**REWRITE, "edits": [{"node": "n"}]}, "edits[0]: type None"),
         (Rewrite, {**REWRITE, "safety": 0}, "safety: 0 is none of EXACT"),
         (Shape, {"fixed": [1], "words": [], "numbers": {}}, "fixed: should have 2 items"),
@@ -176,10 +94,6 @@ def test_malformed_data_error_names_location(kind: type, data: object, place: st
         decode(kind, data)
     assert place in caught.value.message
     assert caught.value.hint
-
-
-def test_union_is_decoded_by_type_tag() -> None:
-    assert decode_union(Edit, {"type": "Move", "node": "a", "after": "b"}) == Move("a", "b")
 
 
 def test_unsupported_object_raises_type_error() -> None:

@@ -17,7 +17,6 @@ from pipetune.core.cluster import (
     LockstepRole,
     mpi_rank,
     task_from_environment,
-    worker_tf_config,
 )
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
@@ -88,25 +87,6 @@ def test_requests_and_replies_round_trip(links: list[tuple[RequestLink, RequestL
     for one in answers:
         far.send_reply(one)
     assert [near.receive_reply(5) for _ in answers] == answers
-
-
-def test_exited_or_silent_worker_is_reported(links: list[tuple[RequestLink, RequestLink]]) -> None:
-    (near, far), (silent, _) = links
-    far.close()
-    with pytest.raises(ConnectionLost, match="has closed the connection"):
-        near.receive_reply(5)
-    with pytest.raises(ConnectionLost, match="has closed the connection"):
-        for _ in range(2):  # the first may still fit into the socket's buffer
-            near.send_request(NoMoreRequests())
-    with pytest.raises(ConnectionLost, match="did not reply within 0 s"):
-        silent.receive_reply(0.01)
-
-
-def test_invalid_message_is_rejected(links: list[tuple[RequestLink, RequestLink]]) -> None:
-    near, far = links[0]
-    far._lines._socket.sendall(b"?\n")
-    with pytest.raises(PipetuneError, match="invalid message"):
-        near.receive_reply(5)
 
 
 def test_workers_with_different_operators_are_reported(links: list[tuple[RequestLink, RequestLink]]) -> None:
@@ -213,21 +193,15 @@ def config(kind: str = "worker", index: object = 0, **cluster: int) -> str:
     ("told", "expected"),
     [
         (None, None),
-        ("", None),
         (" ", None),
-        ("{}", None),
         (config(worker=1), None),
         ('{"task": {"type": "worker", "index": 3}}', None),
-        ('{"cluster": {}, "task": {"type": "worker"}}', None),
-        ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief"}}', None),
-        ('{"cluster": {"worker": ["a:1", "b:1"]}}', ClusterTask("worker", 0, 2)),
         ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {}, "environment": "cloud"}', ClusterTask("worker", 0, 2)),
         (f'{{"cluster": {{"worker": {{"1": "b:1", "0": "a:1"}}}}, {TASK}', ClusterTask("worker", 1, 2)),
         (config(index="1", worker=2), ClusterTask("worker", 1, 2)),
         (config(index=1.0, worker=2), ClusterTask("worker", 1, 2)),
         (config("evaluator", index=0, chief=1, worker=1, evaluator=1), ClusterTask("evaluator", 0, 2, has_chief=True)),
         (config("evaluator", worker=2), ClusterTask("evaluator", 0, 2)),
-        (config(worker=2), ClusterTask("worker", 0, 2)),
         (config(index=1, worker=2), ClusterTask("worker", 1, 2)),
         (config("chief", chief=1, worker=2), ClusterTask("chief", 0, 3, has_chief=True)),
         (config("ps", index=1, ps=2, worker=2), ClusterTask("ps", 1, 1)),
@@ -241,13 +215,8 @@ def test_task_from_tf_config(told: str | None, expected: ClusterTask | None) -> 
     ("told", "says"),
     [
         ("no json", "is not JSON: Expecting value"),
-        ('{"cluster": {', "is not JSON: Expecting property name"),
         ("null", "is null, not a JSON object"),
-        ("[1]", "is [1], not a JSON object"),
-        ('"worker"', 'is "worker", not a JSON object'),
         ('{"cluster": null}', 'has a "cluster" that is null, not an object'),
-        ('{"cluster": ["a:1"]}', 'has a "cluster" that is ["a:1"], not an object'),
-        ('{"cluster": {"worker": 3}}', 'has a "cluster" whose "worker" is 3, not a list of addresses'),
         ('{"cluster": {"worker": "a:1"}}', 'has a "cluster" whose "worker" is "a:1", not a list of addresses'),
         ('{"cluster": {"worker": [1, 2]}}', 'has a "cluster" whose "worker" lists 1, not an address'),
         (
@@ -255,8 +224,6 @@ def test_task_from_tf_config(told: str | None, expected: ClusterTask | None) -> 
             'has a "cluster" whose "worker" is {"x": "a:1"}: its keys must be numbers',
         ),
         ('{"task": "worker"}', 'has a "task" that is "worker", not an object'),
-        ('{"task": null}', 'has a "task" that is null, not an object'),
-        ('{"task": {"index": null}}', 'has a "task" whose "index" is null, not a number'),
         (config(index="last", worker=2), 'has a "task" whose "index" is "last", not a number'),
         (config(index=2, worker=2), 'has a "task" with index 2, but the "cluster" has 2 tasks of type "worker"'),
         (config(index=-1, worker=2), 'has a "task" with index -1, but the "cluster" has 2 tasks of type "worker"'),
@@ -343,11 +310,6 @@ def test_mpirun_process_is_a_rank_only_if_script_uses_horovod(names: tuple[str, 
         == ClusterTask("worker", 0, 2, source_variable="HOROVOD_RANK")
     )
     assert task_from_environment({**told, "TF_CONFIG": config(worker=2)}, horovod=True) == ClusterTask("worker", 0, 2)
-
-
-def test_worker_tf_config_round_trip() -> None:
-    told = worker_tf_config(["127.0.0.1:1", "127.0.0.1:2"], 1)
-    assert task_from_environment({"TF_CONFIG": told}) == ClusterTask("worker", 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from pipetune.core.accuracy import AccuracyFigure, Claim
 from pipetune.core.command import Command
+from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import (
     ActionSuppressed,
@@ -115,6 +116,8 @@ def test_pipe_is_not_inherited_by_child_processes() -> None:
 
 
 def test_job_round_trip(tmp_path: Path) -> None:
-    job = Job(Mode.ANALYZE, 7, Settings(seed=3), script="/train.py", command=Command(arguments=("--epochs", "3")))
+    settings = Settings(seed=3, allow=frozenset({Consent.REORDER}))
+    command = Command(arguments=("--epochs", "3"))
+    job = Job(Mode.VERIFY, 7, settings, script="/train.py", overlay={"a.py": "x = 1\n"}, command=command)
     write_job(job, tmp_path / "job.json")
     assert read_job(tmp_path / "job.json") == job

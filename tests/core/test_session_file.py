@@ -1,43 +1,34 @@
-"""session.json and plan.json: round trips, schemas, and writes that are atomic."""
+"""session.json and plan.json: round trips, schemas, writes that are atomic, repeated parts that are stored once."""
 
 from __future__ import annotations
 
 import json
 import os
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from pipetune.core import plan_file, session_file
+from pipetune.core.codec import encode
 from pipetune.core.command import Command
-from pipetune.core.edits import Plan, SetArgument
+from pipetune.core.edits import Plan, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.files import write_text
-from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.session import Session
+from pipetune.core.functions import FunctionFacts
+from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.core.results import Interval, Outcome, Trial
+from pipetune.core.session import DatasetResult, Rejection, Session
+from tests.core.schemas import schema
 from tests.core.sessions import MACHINE, PARALLEL, WINDOW, pipeline, session
-
-
-def schema(name: str) -> dict[str, object]:
-    text = resources.files("pipetune.schemas").joinpath(f"{name}.schema.json").read_text()
-    found: dict[str, object] = json.loads(text)
-    jsonschema.Draft202012Validator.check_schema(found)
-    return found
 
 
 def written(tmp_path: Path, value: Session) -> dict[str, object]:
     session_file.save(value, tmp_path / "session.json")
     data: dict[str, object] = json.loads((tmp_path / "session.json").read_text())
     return data
-
-
-def test_session_round_trip(tmp_path: Path) -> None:
-    session_file.save(session(), tmp_path / "session.json")
-    assert session_file.load(tmp_path / "session.json") == session()
-    assert session_file.load(tmp_path) == session()  # the folder is accepted too
 
 
 def test_session_of_a_release_without_step_series_is_read(tmp_path: Path) -> None:
@@ -53,8 +44,9 @@ def test_session_of_a_release_without_step_series_is_read(tmp_path: Path) -> Non
         jsonschema.validate({**data, "datasets": [{**main, "step_series": series}, *others]}, schema("session"))
 
 
-def test_session_json_starts_with_documented_keys_and_validates(tmp_path: Path) -> None:
+def test_session_round_trip_starts_with_documented_keys_and_validates(tmp_path: Path) -> None:
     data = written(tmp_path, session())
+    assert session_file.load(tmp_path / "session.json") == session_file.load(tmp_path) == session()
     assert list(data)[:7] == ["schema", "pipetune", "machine", "command", "datasets", "trials", "summary"]
     jsonschema.validate(data, schema("session"))
 
@@ -75,34 +67,23 @@ def test_schema_rejects_unknown_verdict(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (None, "cannot be read"),
-        ("", "is not valid JSON"),
-        ('{"schema": 1, "pipetune"', "is not valid JSON"),
-        ("[1]", "schema is None, not 1"),
-        ('{"schema": 2}', "schema is 2, not 1"),
-        ('{"schema": 1, "pipetune": "0.1.0"}', "command: is missing"),
-        ('{"schema": 1, "command": {}}', "version: should be str"),
-        (
-            '{"schema": 1, "pipetune": "0.1.0", "command": {}, "datasets": [{}]}',
-            "datasets[0].pipeline: is missing",
-        ),
+        (b'{"schema": 1, "pipetune"', "is not valid JSON"),
+        (b"\xff\xfe\x00\x01", "is not valid JSON"),
+        (b"[1]", "schema is None, not 1"),
+        (b'{"schema": 2}', "schema is 2, not 1"),
+        (b'{"schema": 1, "command": {}}', "version: should be str"),
+        (b'{"schema": 1, "pipetune": "0.1.0", "command": {}, "datasets": [{}]}', "datasets[0].pipeline: is missing"),
     ],
 )
-def test_damaged_session_is_rejected_with_hint(tmp_path: Path, content: str | None, says: str) -> None:
+def test_damaged_session_is_rejected_with_hint(tmp_path: Path, content: bytes | None, says: str) -> None:
     path = tmp_path / "session.json"
     if content is not None:
-        path.write_text(content)
+        path.write_bytes(content)
     with pytest.raises(PipetuneError) as caught:
         session_file.load(path)
     assert says in caught.value.message
     assert caught.value.hint
     assert caught.value.exit_code == 2
-
-
-def test_binary_session_file_is_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "session.json"
-    path.write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(PipetuneError, match="is not valid JSON"):
-        session_file.load(path)
 
 
 def test_failed_write_keeps_old_file_and_no_temporary_file(tmp_path: Path) -> None:
@@ -155,10 +136,6 @@ def test_plan_json_starts_with_documented_keys_and_validates(tmp_path: Path) -> 
         jsonschema.validate(data, schema("plan"))
 
 
-def test_no_plan_without_a_pipeline() -> None:
-    assert plan_file.plan_file(Session("0.1.0", Command())) is None
-
-
 def test_plan_contains_second_tuned_dataset(tmp_path: Path) -> None:
     one = session()
     both = replace(
@@ -170,14 +147,11 @@ def test_plan_contains_second_tuned_dataset(tmp_path: Path) -> None:
     assert [more.name for more in plan_file.load_plan(tmp_path).more] == ["second"]
 
 
-def test_plan_accepts_its_own_pipeline(tmp_path: Path) -> None:
-    plan(tmp_path).check(pipeline())
-
-
-def test_plan_accepts_different_seed_files_and_call_sites(tmp_path: Path) -> None:
+def test_plan_accepts_its_own_pipeline_with_other_seeds_files_and_call_sites(tmp_path: Path) -> None:
     first, *rest = pipeline().nodes
     elsewhere = replace(first, arguments={"pattern": "/other/*", "seed": 3}, location=None)
-    plan(tmp_path).check(Pipeline((elsewhere, *rest)))
+    for one in (pipeline(), Pipeline((elsewhere, *rest))):
+        plan(tmp_path).check(one)
 
 
 def changed(index: int, node: Node) -> Pipeline:
@@ -207,5 +181,117 @@ def test_plan_mismatch_names_first_different_operator(tmp_path: Path) -> None:
         assert says in caught.value.message
 
 
-def test_loaded_plan_keeps_types_of_edits(tmp_path: Path) -> None:
-    assert plan(tmp_path).edits[1] == SetArgument("n2", "num_parallel_calls", 2)
+OPERATORS = 400
+OPERATIONS = tuple(f"AnOperationOfTensorFlow{number}" for number in range(12))
+
+
+def big_session() -> Session:
+    """A chain of 400 maps; every second one has a rewrite with a trial, and larger plans were tried too."""
+    nodes = tuple(
+        Node(
+            f"n{number}",
+            "map",
+            (f"n{number - 1}",) if number else (),
+            {"num_parallel_calls": None, "deterministic": None},
+            function=FunctionFacts(f"function_{number}", f"{number:016x}", operations=OPERATIONS, size=40),
+            location=SourceLocation("/home/ada/project/input/pipeline.py", number, 4, number, 40, "map", "make"),
+            spec="(TensorSpec(shape=(None, 224, 224, 3), dtype=tf.float32, name=None))",
+        )
+        for number in range(OPERATORS)
+    )
+    parallel = {node.id: (SetArgument(node.id, "num_parallel_calls", -1),) for node in nodes[::2]}
+    rewrites = tuple(replace(PARALLEL, node=node, edits=edits) for node, edits in parallel.items())
+    gain = Interval(1.1234567890123456, 1.0234567890123456, 1.2234567890123456, 32)
+    ratios = tuple(1.1234567890123456 + number / 1000 for number in range(32))
+    parts = [(one,) for one in rewrites] + [rewrites[::step] for step in (1, 2, 3, 4) * 5]
+    trials = tuple(Trial(Plan("tuned", part), Outcome.REJECTED, "no gain", gain, ratios=ratios) for part in parts)
+    profiles = [
+        OperatorProfile(node.id, Stage.TRANSFORM, 1.23456789e-4, 1.3456789e-4, 12345, 1.0, 1.0, 1e6, 1e6, 2.0, 2e6)
+        for node in nodes
+    ]
+    dataset = DatasetResult(
+        Pipeline(nodes),
+        "training",
+        profile=Profile(tuple(profiles), ConsumerProfile("loop")),
+        plan=Plan("tuned", rewrites),
+        rejected=tuple(Rejection(one.rule, one.node, "adds nothing to the plan", gain) for one in rewrites),
+        tuned=apply_edits(Pipeline(nodes), [edit for edits in parallel.values() for edit in edits]),
+    )
+    return Session("0.1.0", Command(), MACHINE, (dataset,), trials)
+
+
+def test_session_of_hundreds_of_operators_stays_under_one_megabyte(tmp_path: Path) -> None:
+    big = big_session()
+    assert len(json.dumps(encode(big))) > 2_000_000  # its size without folding
+    path = tmp_path / "session.json"
+    session_file.save(big, path)
+    assert path.stat().st_size < session_file.MAX_READABLE_BYTES
+    assert session_file.load(path) == big
+    jsonschema.validate(json.loads(path.read_text()), schema("session"))
+
+
+def test_trials_refer_to_rewrites_and_unchanged_operators_are_ids(tmp_path: Path) -> None:
+    other = replace(PARALLEL, edits=(SetArgument("n2", "num_parallel_calls", 4),))  # same rule, same operator
+    trials = [Trial(Plan("tuned", part), Outcome.REJECTED, "") for part in ((WINDOW, PARALLEL), (other,), ())]
+    kept = replace(session(), trials=tuple(trials))
+    path = tmp_path / "session.json"
+    session_file.save(kept, path)
+    data = json.loads(path.read_text())
+    assert [trial["plan"]["rewrites"] for trial in data["trials"]] == [
+        ["prefetch@n3", "parallel-map@n2"],
+        ["parallel-map@n2#2"],
+        [],
+    ]
+    assert data["rewrites"]["parallel-map@n2#2"]["edits"][0]["value"] == 4
+    assert data["datasets"][0]["tuned"]["nodes"] == ["n0", "n1", "n2", "n3"]
+    assert session_file.load(path) == kept
+
+
+def test_changed_operators_are_stored_as_differences(tmp_path: Path) -> None:
+    one = session()
+    written = one.datasets[0].pipeline
+    first, second, third, fourth = written.nodes
+    tuned = Pipeline(
+        (
+            first,
+            replace(second, arguments={"cycle_length": 8}),
+            replace(third, function=None, location=None),  # fields reset to their defaults
+            Node("prefetch@n2", "prefetch", ("n2",)),
+            fourth,
+        )
+    )
+    kept = replace(one, datasets=(replace(one.datasets[0], tuned=tuned),))
+    for most in (session_file.MAX_READABLE_BYTES, 10):  # within the limit, and compact where it would be exceeded
+        path = tmp_path / f"{most}.json"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session_file, "MAX_READABLE_BYTES", most)
+            session_file.save(kept, path)
+        nodes = json.loads(path.read_text())["datasets"][0]["tuned"]["nodes"]
+        assert (nodes[0], nodes[4]) == ("n0", "n3")
+        assert nodes[1] == {"like": "n1", "arguments": {"cycle_length": 8}}
+        assert session_file.load(path) == kept
+
+
+def test_unfolded_session_is_loaded(tmp_path: Path) -> None:
+    data = {**encode(session()), "schema": 1, "pipetune": "0.1.0"}  # type: ignore[dict-item]
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps(data))
+    assert session_file.load(path) == session()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rewrites": {}}, r"datasets\[0\].plan.rewrites\[0\]: should be an object"),
+        ({"rewrites": 3}, r"datasets\[0\].plan.rewrites\[0\]: should be an object"),
+        ({"trials": [3]}, r"trials\[0\]: should be an object"),
+        ({"trials": 3}, "trials: should be a list"),
+        ({"datasets": [None]}, r"datasets\[0\]: should be an object"),
+    ],
+)
+def test_damaged_folded_session_is_rejected(change: dict[str, object], says: str, tmp_path: Path) -> None:
+    path = tmp_path / "session.json"
+    session_file.save(session(), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(PipetuneError, match=says):
+        session_file.load(path)

@@ -77,12 +77,7 @@ def test_coverage_of_workers_in_summary() -> None:
 
 def test_rewrites_in_summary_have_call_site_gain_and_edits() -> None:
     window, parallel = full()["datasets"][0]["rewrites"]
-    assert (window["rule"], window["file"], window["line"], window["safety"]) == (
-        "prefetch",
-        SCRIPT,
-        7,
-        "EXACT",
-    )
+    assert (window["rule"], window["file"], window["line"], window["safety"]) == ("prefetch", SCRIPT, 7, "EXACT")
     assert window["gain"]["median"] == 1.2
     assert window["edits"][0]["type"] == "Insert"
     assert parallel["edits"] == [{"type": "SetArgument", "node": "n2", "name": "num_parallel_calls", "value": 2}]

@@ -51,6 +51,15 @@ def recording(folder: Path, *, ignored_files: Iterable[str] = ()) -> Iterator[un
         os.close(journal._lines)  # so that no other test finds a file open for writing
 
 
+@contextmanager
+def in_training(folder: Path) -> Iterator[undo.UndoJournal]:
+    """Records what is done in it as steps of training, after which the script ends."""
+    with recording(folder) as journal:
+        journal.confirm_training(journal.begin_generation())
+        yield journal
+        journal.close()
+
+
 @pytest.fixture
 def journals(tmp_path: Path) -> Path:
     folder = tmp_path / "journals"
@@ -221,12 +230,10 @@ def test_later_changes_by_others_are_kept_and_copy_is_reported(own: Path, journa
 def test_appended_log_is_truncated_in_place(own: Path, journals: Path) -> None:
     watching = open(own / "file")  # noqa: SIM115 - as `tail -f` does
     inode = (own / "file").stat().st_ino
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals):
         for _ in range(3):
             with open(own / "file", "a") as stream:
                 stream.write("of the loop")
-        journal.close()
     copies = [path for path in journals.iterdir() if path.suffix != ".jsonl"]
     assert copies == [], "however long it is, it need not be copied"
     restored(journals)
@@ -239,11 +246,9 @@ def test_restored_file_keeps_hard_links_and_mode(own: Path, journals: Path) -> N
     os.link(own / "file", own / "other name")
     os.chmod(own / "file", 0o640)
     before = writes.tree(own)
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals):
         (own / "file").write_text("of the loop")
         os.chmod(own / "file", 0o600)
-        journal.close()
     restored(journals)
     assert writes.tree(own) == before
     assert os.path.samefile(own / "file", own / "other name")
@@ -258,8 +263,7 @@ def long_ago(journals: Path) -> None:
 def test_hard_links_made_by_script_are_not_attributed_to_others(own: Path, journals: Path) -> None:
     (own / "log").write_text("first")
     before = writes.tree(own)
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals):
         (own / "file").write_text("of the loop")
         os.link(own / "file", own / "another name of file")
         (own / "new").write_text("of the loop")
@@ -268,7 +272,6 @@ def test_hard_links_made_by_script_are_not_attributed_to_others(own: Path, journ
         os.link(own / "log", own / "another name of log")
         with (own / "log").open("a") as stream:
             stream.write("of the loop")
-        journal.close()
     long_ago(journals)
     done = restored(journals)
     assert (done.left_alone, done.failed) == ([], []) and writes.tree(own) == before
@@ -293,10 +296,8 @@ def test_end_time_limits_which_changes_belong_to_killed_process(
 
 
 def test_change_after_final_states_is_kept_with_known_end_time(own: Path, journals: Path) -> None:
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals):
         (own / "file").write_text("of the loop")
-        journal.close()
     long_ago(journals)
     (own / "file").write_text("somebody else's")
     (left,) = restoration.restore(str(journals), ended=time.time()).left_alone
@@ -305,14 +306,12 @@ def test_change_after_final_states_is_kept_with_known_end_time(own: Path, journa
 
 def test_change_counts_as_heartbeat(own: Path, journals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undo.UndoJournal, "_send_heartbeats", lambda _self: None)
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals) as journal:
         (own / "file").write_text("of the loop")
         long_ago(journals)
         journal._last_heartbeat = 0.0
         (own / "file").write_text("of the next step")
         assert max(path.stat().st_mtime for path in journals.glob("*.jsonl")) > time.time() - 60.0
-        journal.close()
 
 
 class Held(BaseException):
@@ -339,14 +338,12 @@ def test_change_of_too_large_file_is_blocked(
     monkeypatch.setattr(undo, "MAX_COPIED_BYTES", 7)
     (own / "another file").write_text("precious too")
     before = writes.tree(own)
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals) as journal:
         journal.on_too_large = hold
         with pytest.raises(Held, match="file"):
             change(own / "file")
         with open(own / "file", "a") as stream:
             stream.write("only its length is kept")
-        journal.close()
     done = restored(journals)
     assert writes.tree(own) == before and done.failed == []
 
@@ -417,12 +414,10 @@ def test_earliest_state_of_two_processes_is_restored(own: Path, journals: Path) 
 
 
 def test_changes_of_forked_child_are_not_recorded(own: Path, journals: Path) -> None:
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals):
         child = multiprocessing.get_context("fork").Process(target=(own / "made by a child").write_text, args=("a",))
         child.start()
         child.join()
-        journal.close()
     assert restored(journals).removed == [] and (own / "made by a child").exists()
 
 
@@ -431,11 +426,9 @@ def test_interrupted_restoration_is_resumed(own: Path, journals: Path) -> None:
     for name in names:
         (own / name).write_text("precious")
     before = writes.tree(own)
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals):
         for name in names:
             (own / name).write_text("of the loop, and longer than before")
-        journal.close()
     for path in journals.glob("*.jsonl"):  # ended a while ago: half-restored files look like changes by others
         os.utime(path, (time.time() - LATER, time.time() - LATER))
 
@@ -460,10 +453,8 @@ def test_interrupted_restoration_is_resumed(own: Path, journals: Path) -> None:
 
 def test_killed_restoration_leaves_no_temporary_copy(own: Path, journals: Path) -> None:
     before = writes.tree(own)
-    with recording(journals) as journal:
-        journal.confirm_training(journal.begin_generation())
+    with in_training(journals):
         (own / "file").unlink()
-        journal.close()
 
     def script() -> None:
         os.replace = lambda *_arguments, **_more: os._exit(9)

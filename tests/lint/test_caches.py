@@ -23,11 +23,7 @@ FIRES = [
     ("range elements=99 | cache | repeat | batch 10 | take 9", {}, ["partial-cache n1"]),
     ("a = range elements=99 | cache; b = range elements=9; zip a b elements=9", {}, ["partial-cache n1"]),
     ("range elements=99 | cache | batch 10", {"steps": 4, "epochs": 2}, ["partial-cache n1"]),
-    (
-        "range elements=99 | cache | batch 10",
-        {"steps": 4, "epochs": 3, "role": "validation"},
-        ["partial-cache n1"],
-    ),
+    ("range elements=99 | cache | batch 10", {"steps": 4, "epochs": 3, "role": "validation"}, ["partial-cache n1"]),
 ]
 
 SILENT = [

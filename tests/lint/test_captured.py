@@ -1,4 +1,4 @@
-"""Objects of the script's process that workers of parameter servers need."""
+"""Python and objects of the script's process where a worker or a TPU has to run the input."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipetune.core.distribution import COORDINATOR, DATASET, CapturedKind, Captu
 from tests.lint.uses import codes, found
 
 HANDOVER = InputDistribution("ParameterServerStrategy", 2, COORDINATOR, 2)
+TPU = InputDistribution("TPUStrategyV2", 8, DATASET)
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,13 @@ HANDOVER = InputDistribution("ParameterServerStrategy", 2, COORDINATOR, 2)
         ("from_generator | batch 4", replace(HANDOVER, strategy="MirroredStrategy", how=DATASET), []),
         ("from_generator | batch 4", HANDOVER, ["python-on-the-chief n0"]),
         ("range | map python | batch 4", HANDOVER, ["python-on-the-chief n1"]),
+        ("range | map | batch 4", TPU, []),
+        ("from_generator | batch 4", TPU, ["python-for-a-tpu n0"]),
+        ("range | map python | batch 4", TPU, ["python-for-a-tpu n1"]),
     ],
 )
-@pytest.mark.mission("C3.own")
-def test_python_operator_that_all_workers_wait_for(
+@pytest.mark.mission("C3.own", "B10.generator")
+def test_python_operator_that_all_workers_wait_for_or_a_tpu_cannot_run(
     text: str, handover: InputDistribution | None, expected: list[str]
 ) -> None:
     assert codes(text, handover=handover) == expected

@@ -110,15 +110,15 @@ def test_share_is_the_time_between_request_and_delivery(slow: float, body: float
 
 def test_validation_is_not_counted() -> None:
     model = Model(0.02)
-    monitor, shares = fit(model, dataset(20, 0.001), validation_data=dataset(10, 0.1), epochs=2)
-    assert len(shares) == 2 and max(shares) < 0.5 and monitor.input_wait < 0.5  # with it, 0.8
+    monitor, shares = fit(model, dataset(10, 0.001), validation_data=dataset(5, 0.1), epochs=2)
+    assert len(shares) == 2 and max(shares) < 0.5 and monitor.input_wait < 0.5  # with it, 0.7
     assert "val_input_wait" not in model.history.history
 
 
 def test_epochs_that_share_an_iterator_are_told_apart() -> None:
     data = dataset(6, 0.001).repeat()
-    _, shares = fit(Model(0.02), data, validation_data=dataset(10, 0.1), epochs=3, steps_per_epoch=10)
-    assert len(shares) == 3 and max(shares) < 0.5  # with validation, 0.8
+    _, shares = fit(Model(0.02), data, validation_data=dataset(5, 0.1), epochs=2, steps_per_epoch=10)
+    assert len(shares) == 2 and max(shares) < 0.5  # with validation, 0.7
 
 
 def test_history_csv_and_steps_have_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +184,9 @@ def test_without_the_runtime_s_model(capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
-@pytest.mark.parametrize("steps", [4, 150])
-def test_several_steps_in_a_call(steps: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_steps_in_a_call(capsys: pytest.CaptureFixture[str]) -> None:
     """Keras 3 requests batches ahead within a call, so a request's time is no wait."""
-    model, data = Model(0.01, steps_per_execution=steps), dataset(2 * steps, 0.01)
+    model, data = Model(0.01, steps_per_execution=4), dataset(8, 0.01)
     assert "not available: with steps_per_execution above 1" in not_available(model, data, capsys)
     assert any(request[0] < body[1] for request, body in zip(data.calls.times[1:], model.calls.times, strict=False))
 

@@ -19,7 +19,7 @@ from pipetune.core.results import Window
 from pipetune.core.time_plan import TimePlan
 from pipetune.stages import advice
 from pipetune.stages.study import Study
-from tests.stages.test_graph_passes import study
+from tests.stages.studies import study_of
 
 SMALL = Profile((), ConsumerProfile("keras-fit", real_seconds=0.0012, bound_seconds=0.001))
 BALANCED = Diagnosis(Verdict.BALANCED, "")
@@ -28,7 +28,7 @@ BALANCED = Diagnosis(Verdict.BALANCED, "")
 def trained(**settings: Any) -> tuple[Study, Any]:
     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    one = study(tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).repeat(50))
+    one = study_of(tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).repeat(50))
     consumer = FitConsumer(model, type(model).fit, {"shuffle": False}, callback_list(model))
     one.runner.consumer = consumer
     one.subject = replace(one.subject, consumer=consumer)
@@ -80,24 +80,27 @@ def test_several_small_steps_per_scheduled_call_are_measured() -> None:
     assert "tf.range(32)" in found.hint and consumer.accepts_multi_step_calls
 
 
-@pytest.mark.parametrize(
-    ("settings", "profile"),
-    [
-        ({"trials": False}, SMALL),
-        ({"quick": True}, SMALL),
-        ({"budget_seconds": 10.0}, SMALL),
-        ({}, Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.1))),
-        ({}, Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.001))),
-    ],
-)
-def test_no_measurement_where_advice_cannot_matter(settings: dict[str, Any], profile: Profile) -> None:
-    one, _ = trained(**settings)
+def test_no_measurement_where_advice_cannot_matter() -> None:
+    one, _ = trained()
+    plain = one.settings
+    slow = Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.1))
+    waiting = Profile((), ConsumerProfile("keras-fit", real_seconds=0.1, bound_seconds=0.001))
+    for settings in ({"trials": False}, {"quick": True}, {"budget_seconds": 10.0}):
+        one.settings = replace(plain, **settings)  # type: ignore[arg-type]
+        assert measures_nothing(one, SMALL), settings
+    one.settings = plain
+    assert measures_nothing(one, slow) and measures_nothing(one, waiting)
+
+
+def measures_nothing(one: Study, profile: Profile) -> bool:
+    one.journal.time_plan = TimePlan.of(one.settings)
+    one.time_plan.decide()
     advice.advise(one, profile, BALANCED)
-    assert one.journal.session.advice == () and "advice" not in one.journal.session.seconds
+    return one.journal.session.advice == () and "advice" not in one.journal.session.seconds
 
 
 def test_plain_loop_gets_no_advice() -> None:
-    alone = study(tf.data.Dataset.range(9))
+    alone = study_of(tf.data.Dataset.range(9))
     advice.advise(alone, SMALL, BALANCED)
     assert alone.journal.session.advice == ()
 
@@ -106,7 +109,7 @@ def test_padding_is_reported() -> None:
     def words(number: Any) -> Any:
         return tf.range(number * 37 % 60)
 
-    one = study(tf.data.Dataset.range(480).map(words).padded_batch(8))
+    one = study_of(tf.data.Dataset.range(480).map(words).padded_batch(8))
     operators = tuple(OperatorProfile(node.id, Stage.TRANSFORM) for node in one.subject.source.pipeline)
     advice.advise(one, replace(SMALL, operators=operators), BALANCED)
     (found,) = one.journal.session.advice
@@ -116,7 +119,7 @@ def test_padding_is_reported() -> None:
 def test_generator_is_reported_with_its_maximum_rate() -> None:
     one, _ = trained()
     made = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32))
-    one.subject = replace(one.subject, source=study(made).subject.source)
+    one.subject = replace(one.subject, source=study_of(made).subject.source)
     slow = OperatorProfile("n0", Stage.EXTRACT, wall_seconds=0.004, waiting_seconds=0.0, visits=1.0)
     profile = replace(SMALL, operators=(slow,), input_wall_seconds=0.004)
     one.settings = replace(one.settings, quick=True)

@@ -15,7 +15,7 @@ from pipetune.core.distribution import FIT, FUNCTION, InputDistribution
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.stages import emission
 from pipetune.stages.study import Study
-from tests.stages.test_graph_passes import DIAGNOSIS, study
+from tests.stages.studies import DIAGNOSIS, study_of
 
 
 def rows() -> Any:
@@ -23,7 +23,7 @@ def rows() -> Any:
 
 
 def studied(folder: Path, handover: InputDistribution | None = None, **settings: Any) -> Study:
-    one = study(rows())
+    one = study_of(rows())
     one.settings = replace(one.settings, out=str(folder), **settings)
     one.journal.update_dataset(handover=handover)
     emission.write_distributed_form(one, None)
@@ -35,9 +35,6 @@ def test_no_distributed_input_without_strategy_or_for_own_input_function(tmp_pat
         session = studied(tmp_path, handover).journal.session
         assert session.distributed is None and not (tmp_path / "distributed.py").exists()
         assert all(words in note for words, note in zip(said, session.notes, strict=True))
-    mirrored = InputDistribution("MirroredStrategy", 2, FIT, batch=8, shares=(4, 4))
-    assert studied(tmp_path, mirrored, distribute="none").journal.session.distributed is None
-    assert studied(tmp_path, mirrored, trials=False).journal.session.distributed is None
 
 
 def test_strategy_of_script_selects_default_kind(tmp_path: Path) -> None:
@@ -48,7 +45,7 @@ def test_strategy_of_script_selects_default_kind(tmp_path: Path) -> None:
 
 
 def test_service_is_written_with_its_benefit_and_alternative(tmp_path: Path) -> None:
-    one = study(rows())
+    one = study_of(rows())
     operators = tuple(
         OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=0.01, visits=1.0) for node in one.subject.source.pipeline
     )

@@ -12,41 +12,29 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench.injected import waiting
-from pipetune.capture.consumption import Consumer, Consumption, NoConsumer
 from pipetune.capture.loop_consumer import StepConsumer
-from pipetune.core.command import Command
-from pipetune.core.results import RunDynamics, RunFailed
+from pipetune.core.profile import ConsumerProfile, Profile
+from pipetune.core.results import Drift, Interval, RunDynamics, RunFailed
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
-from pipetune.core.time_plan import Measurement, Part, TimePlan
-from pipetune.journal import Journal, NullListener
+from pipetune.core.time_plan import Measurement, Part
 from pipetune.measure import epochs, machine
 from pipetune.pipelines import live
 from pipetune.stages import epochs as stage
 from pipetune.stages.profiling import take_profile
-from pipetune.stages.study import Study, Subject
+from pipetune.stages.study import Study
+from tests.stages.studies import study_of
 
 Dataset = tf.data.Dataset
 
 
-def study_of(
-    dataset: Any, *others: tuple[Any, Consumption], quick: bool = True, consumer: Consumer | None = None
-) -> Study:
-    def subject(one: Any, use: Consumption) -> tuple[live.LivePipeline, Consumption]:
-        return live.read(one, name=use.name), use
-
-    use = Consumption(dataset, "train", "training", "Model.fit")
-    consumer = consumer or NoConsumer("alone")
-    made = Subject(live.read(dataset, name="train"), consumer, use, tuple(subject(*one) for one in others))
-    settings, here = Settings(trials=False, quick=quick), machine.read_machine()
-    journal = Journal(
-        Session("", Command(), machine=here, datasets=made.results()), TimePlan.of(settings), NullListener()
-    )
-    return Study(made, settings, here, journal)
+def untried(dataset: Any, **more: Any) -> Study:
+    """A quick study on this machine, without trials."""
+    settings = {"trials": False, "quick": True, "budget_seconds": 60.0}
+    return study_of(dataset, machine=machine.read_machine(), **settings, **more)
 
 
 def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> tuple[RunDynamics, Session]:
-    study = study_of(dataset)
+    study = untried(dataset)
     monkeypatch.setattr(
         stage, "EPOCHS", Measurement(Part.INFORMATION, 0.0, most=0.0, least=seconds / study.time_plan.scale)
     )
@@ -60,35 +48,38 @@ def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) 
 def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch() -> None:
     """Behind a full buffer 16 ms a batch are less than a step; filling it takes 0.8 s of an epoch of 2.8 s."""
     slow = waiting(Dataset.range(400), 0.004).shuffle(200).batch(4).prefetch(2)
-    consumer = take_profile(study_of(slow, consumer=StepConsumer(lambda _: time.sleep(0.02)))).consumer
+    consumer = take_profile(untried(slow, consumer=StepConsumer(lambda _: time.sleep(0.02)))).consumer
     assert consumer.real_seconds and consumer.wait_share is not None
     assert consumer.wait_share.median > 0.15
     assert consumer.start_seconds > 0.4 * consumer.wait_share.median * consumer.real_seconds
 
 
-@pytest.mark.exhaustive
-def test_shuffle_buffer_is_filled_at_every_epoch_border(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = waiting(Dataset.range(120), 0.003)
-    found, session = course_of(slow.shuffle(100).batch(4), monkeypatch, seconds=2.5)
-    assert found.fill_seconds is not None and found.steady_seconds and found.border_seconds
-    assert found.fill_seconds > 5 * found.steady_seconds
-    assert found.border_seconds > 5 * found.steady_seconds
-    assert found.borders > 0 and found.epochs > 0 and found.epoch_elements == 30
-    (finding,) = session.findings
-    assert finding.code == "epoch-pause" and "shuffle buffer" in finding.message and finding.hint
-    assert session.datasets[0].course == found and session.seconds["course"] > 0
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("known", [True, False])
-def test_emptying_of_shuffle_buffer_is_not_drift(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = waiting(Dataset.range(260), 0.003)
-    if not known:
-        slow = slow.filter(lambda x: x >= 0)
-    endless = slow.shuffle(100).batch(4).repeat()
+def test_emptying_of_shuffle_buffer_is_not_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = waiting(Dataset.range(260), 0.003).shuffle(100).batch(4).repeat()
     found, _ = course_of(endless, monkeypatch, seconds=2.2)  # a run takes 40 % of it: one epoch of 0.8 s
     assert found.drift is None or not found.drift.significant
-    assert any("Drift was not measured" in note for note in found.notes) is not known
+    assert not any("Drift was not measured" in note for note in found.notes)
+
+
+SLOWER = Drift(Interval(1.5, 1.3, 1.7, 4), since=200, elements=1000, significant=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, []),  # of a pause that is short, as every new iterator makes one
+        ({"border_seconds": 0.5}, ["epoch-pause: % of an epoch of 100 elements."]),
+        ({"border_seconds": 0.5, "fill_seconds": 0.4}, ["epoch-pause: the shuffle buffer is refilled."]),
+        ({"drift": SLOWER}, ["slows-down: the slowdown begins at element 200."]),
+        ({"drift": replace(SLOWER, significant=False)}, []),
+    ],
+)
+def test_findings_of_a_course(changes: dict[str, Any], says: list[str]) -> None:
+    brief = RunDynamics(steady_seconds=0.0005, border_seconds=0.02, borders=3, epoch_elements=100)
+    pipeline = live.read(Dataset.range(400).shuffle(200).batch(4)).pipeline
+    found = stage.findings(pipeline, Profile((), ConsumerProfile("none")), replace(brief, **changes))
+    assert [one.code for one in found] == [each.partition(":")[0] for each in says]
+    assert all(one.message.endswith(each.partition(": ")[2]) for one, each in zip(found, says, strict=True))
 
 
 def test_shuffle_buffers_are_counted_in_output_elements() -> None:
@@ -102,15 +93,6 @@ def test_shuffle_buffers_are_counted_in_output_elements() -> None:
     assert held(numbers.shuffle(10).filter(lambda x: x > 1)) is None
 
 
-def test_iterator_creation_is_not_an_epoch_pause() -> None:
-    study = study_of(Dataset.range(64).batch(4))
-    profile = take_profile(study)
-    brief = RunDynamics(steady_seconds=0.0005, border_seconds=0.02, borders=3, epoch_elements=100)
-    assert stage.findings(study.subject.source.pipeline, profile, brief) == []
-    (found,) = stage.findings(study.subject.source.pipeline, profile, replace(brief, border_seconds=0.5))
-    assert found.code == "epoch-pause"
-
-
 def test_cache_makes_later_epochs_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     cached = waiting(Dataset.range(80), 0.002).cache().map(lambda x: x)
     found, _ = course_of(cached, monkeypatch, seconds=1.5)  # although the earlier profile has filled the cache
@@ -122,21 +104,6 @@ def test_epochs_of_endless_dataset_are_those_of_repeat(monkeypatch: pytest.Monke
     slow = waiting(Dataset.range(60), 0.001).cache().map(lambda x: x).batch(4, drop_remainder=True).repeat()
     found, _ = course_of(slow, monkeypatch, seconds=0.6)
     assert found.epoch_elements == 15 and found.borders > 0
-
-
-@pytest.mark.exhaustive
-def test_input_that_slows_down_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def generate() -> Any:
-        for number in range(100_000):
-            time.sleep(0.004 + 1e-4 * number)  # long compared with the delays of a busy machine
-            yield number
-
-    slow = Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64))
-    found, session = course_of(slow, monkeypatch, seconds=4.0)
-    assert found.drift is not None and found.drift.significant, found
-    assert found.drift.change.low > 1.2
-    (finding,) = session.findings
-    assert finding.code == "slows-down" and "begins at element" in finding.message
 
 
 def test_steady_input_has_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +120,7 @@ def test_epoch_of_one_element_has_no_drift(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_input_that_fails_during_run_leaves_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = study_of(Dataset.range(64).batch(4), quick=False)
+    study = untried(Dataset.range(64).batch(4))
     profile = take_profile(study)
 
     def fail(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Measurements of files and of memory growth on real pipelines."""
+"""Measurements of files and of memory growth on real pipelines, and which part of one could be stored."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.api import _study
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.core.settings import Settings
+from pipetune.core.results import StoredPrefix
 from pipetune.core.storage import SweepReader
-from pipetune.journal import NullListener
 from pipetune.measure import files, source_reads
-from pipetune.stages.files import _kinds, measure_files, sweep_reads
+from pipetune.measure.machine import read_machine
+from pipetune.stages.files import _kinds, measure_files, stored_prefix, sweep_reads
 from pipetune.stages.profiling import watch_memory
 from pipetune.stages.study import Study
+from tests.stages import studies
+from tests.stages.studies import DIAGNOSIS
 
 Dataset = tf.data.Dataset
 
 
 def study_of(dataset: Any, **settings: Any) -> Study:
-    study = _study(dataset, None, Settings(**{"trials": False, **settings}), NullListener(), caller="pipetune.tune")
-    assert isinstance(study, Study)
-    study.journal.update(machine=study.machine, datasets=study.subject.results())
-    return study
+    settings = {"trials": False, "budget_seconds": 60.0, **settings}
+    return studies.study_of(dataset, machine=read_machine(), **settings)
 
 
 def profile_of(study: Study, **consumer: Any) -> Profile:
@@ -53,36 +52,33 @@ def shards(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.sample(1)
-@pytest.mark.usefixtures("patient_sweeps")
-@pytest.mark.parametrize("is_cold", [False, True])
-def test_files_of_a_pipeline(shards: Path, is_cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files count as being in memory: the system may have evicted what was just written."""
     residency = files.residency
-    if not is_cold:  # the system may have evicted what was just written
-        monkeypatch.setattr(files, "residency", lambda *given, **named: replace(residency(*given, **named), share=1.0))
+    monkeypatch.setattr(files, "residency", lambda *given, **named: replace(residency(*given, **named), share=1.0))
+
+
+@pytest.mark.usefixtures("patient_sweeps", "resident")
+def test_files_of_a_pipeline(shards: Path) -> None:
     dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
-    study = study_of(dataset, cold=is_cold)
+    study = study_of(dataset)
     profile = measure_files(study, profile_of(study, bound_seconds=0.1, input_seconds=0.01))
-    if not is_cold:  # read from memory, the files say nothing of storage before the decision
-        assert profile.files is not None and {one.reader for one in profile.files.sweeps} == {SweepReader.SOURCE}
-        profile = sweep_reads(study, profile)
-    use = profile.files
+    # Read from memory, the files say nothing of storage before the decision.
+    assert profile.files is not None and {one.reader for one in profile.files.sweeps} == {SweepReader.SOURCE}
+    use = sweep_reads(study, profile).files
     assert use is not None and use == study.journal.result.profile.files  # type: ignore[union-attr]
     assert use.files == 4 and use.bytes_total == sum(path.stat().st_size for path in shards.iterdir())
     assert use.directory == str(shards) and use.kinds == (".tfrecord",) and use.complete and use.opened == 0
     assert {one.reader for one in use.sweeps} == {SweepReader.FILES, SweepReader.SOURCE}
-    assert all(one.cold is is_cold for one in use.sweeps)
     if source_reads.read_counters() is not None:
         assert use.bytes_per_element == pytest.approx(10 * 20_016, rel=0.5)
         assert use.needed == pytest.approx(10 * (use.bytes_per_element or 0.0))
         assert use.reached == pytest.approx(100 * (use.bytes_per_element or 0.0))
-    if files.supported():
-        assert use.residency.share is not None and (use.residency.left is not None) is is_cold
-        if is_cold and "tmpfs" not in use.filesystems and use.residency.left is not None:
-            assert use.residency.left < files.MOST_RESIDENT_SHARE or use.residency.why
+    assert use.residency.left is None, "nothing was dropped"
 
 
-@pytest.mark.usefixtures("patient_sweeps")
+@pytest.mark.usefixtures("patient_sweeps", "resident")
 def test_sweeps_wait_for_the_decision_if_reading_takes_no_notable_time(shards: Path) -> None:
     dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
     study = study_of(dataset)
@@ -190,3 +186,28 @@ def test_many_small_files_are_compared_with_one_file(small: Path, tmp_path: Path
 def test_shard_numbers_after_suffix_are_ignored() -> None:
     paths = [f"/data/digits-train.tfrecord-0000{shard}-of-00002" for shard in range(2)]
     assert _kinds([*paths, "/data/names.txt", "/data/README"]) == (".tfrecord", ".txt")
+
+
+def found(dataset: Any) -> StoredPrefix | None:
+    one = study_of(dataset)
+    operators = tuple(
+        OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=0.01, visits=1.0) for node in one.subject.source.pipeline
+    )
+    one.journal.update_dataset(profile=Profile(operators, ConsumerProfile("none")), diagnosis=DIAGNOSIS)
+    return stored_prefix(one)
+
+
+def test_no_stored_prefix_for_random_or_unprofiled_pipeline() -> None:
+    draws = tf.data.Dataset.range(64).map(lambda x: tf.random.uniform([], maxval=tf.cast(x, tf.float32) + 1))
+    assert found(draws.batch(8)) is None
+    assert stored_prefix(study_of(tf.data.Dataset.range(64))) is None  # without a profile
+
+
+def test_stored_prefix_ends_before_random_operator() -> None:
+    rows = tf.data.Dataset.range(64).map(lambda x: tf.fill([256], tf.cast(x, tf.float32)))
+    draws = rows.map(lambda row: row + tf.random.uniform([256])).batch(8).repeat()
+    stored = found(draws)
+    assert stored is not None
+    assert (stored.node, stored.size_bytes) == ("n1", 64 * 1024)
+    assert stored.seconds_to_make is not None and stored.epochs_to_pay is None  # the storage was not measured
+    assert "64.0 KiB on storage that every host can reach" in stored.sentence and "Dataset.load" in stored.sentence

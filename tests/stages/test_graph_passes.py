@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.capture.consumption import Consumption, NoConsumer
-from pipetune.core.command import Command
 from pipetune.core.edits import SetArgument, SetOption
-from pipetune.core.machine import DetectedResources, Machine
+from pipetune.core.machine import DetectedResources
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.profile import ConsumerProfile, Diagnosis, Profile, Verdict
 from pipetune.core.results import PARALLELISM, PassState
-from pipetune.core.session import Session
-from pipetune.core.settings import Settings
-from pipetune.core.time_plan import TimePlan
-from pipetune.journal import Journal, NullListener
-from pipetune.pipelines import live
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.pricing import CPU_BUDGET, POOL_SIZE
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL, read_tensorflow_optimizations, store_autotuned, watch_autotune
-from pipetune.stages.study import Study, Subject, rule_context
+from pipetune.stages.study import rule_context
 from tests.core.sessions import MACHINE
+from tests.stages.studies import DIAGNOSIS, PROFILE, numbers, study_of
 
-PROFILE = Profile((), ConsumerProfile("none"))
-DIAGNOSIS = Diagnosis(Verdict.INPUT_BOUND, "")
 QUOTA = replace(
     MACHINE,
     cores_granted=2.0,
@@ -40,27 +30,8 @@ QUOTA = replace(
 )
 
 
-def study(dataset: Any, *, machine: Machine = MACHINE, failed: dict[str, str] | None = None) -> Study:
-    use = Consumption(dataset, "train", "training", "a test")
-    subject = Subject(live.read(dataset), NoConsumer("nobody trains"), use, ())
-    settings = Settings(budget_seconds=10.0)
-    made = Study(
-        subject,
-        settings,
-        machine,
-        Journal(Session("0", Command()), TimePlan.of(settings), NullListener()),
-        failed=failed or {},
-    )
-    made.journal.update(datasets=subject.results())
-    return made
-
-
-def numbers() -> Any:
-    return tf.data.Dataset.range(512).map(lambda x: x * 2).shuffle(16).batch(8)
-
-
 def test_trials_are_limited_to_available_cores_under_quota() -> None:
-    one = study(numbers(), machine=QUOTA)
+    one = study_of(numbers(), machine=QUOTA)
     assert one.cores == 2
     variants = baselines_of(one)
     held = {edit.name: edit.value for edit in variants["autotune"].edits if isinstance(edit, SetOption)}
@@ -78,7 +49,7 @@ def test_trials_are_limited_to_available_cores_under_quota() -> None:
 
 
 def test_thread_pool_has_size_of_plan() -> None:
-    one = study(numbers(), machine=replace(QUOTA, cores_granted=1.0, quota_cores=1.0))
+    one = study_of(numbers(), machine=replace(QUOTA, cores_granted=1.0, quota_cores=1.0))
     plan = baselines_of(one)["autotune"]
     reading = one.runner.watch_autotune(plan, seconds=0.2)
     tuned = [value for value in reading.values if value.parameter == PARALLELISM and value.tunable]
@@ -86,14 +57,16 @@ def test_thread_pool_has_size_of_plan() -> None:
 
 
 def test_no_limits_where_detected_cores_are_correct() -> None:
-    one = study(numbers())
+    one = study_of(numbers())
     assert not any(isinstance(edit, SetOption) for edit in baselines_of(one)["autotune"].edits)
     rewrites, _ = propose_all(rule_context(one, PROFILE, DIAGNOSIS))
     assert not [rewrite for rewrite in rewrites if rewrite.rule == "granted-cores"]
 
 
 def test_graph_passes_and_autotune_values_are_in_session() -> None:
-    one = study(numbers())
+    one = study_of(numbers())
+    one.store_load()
+    assert one.journal.session.load is None
     one.runner.input_window(ORIGINAL, seconds=0.1, warmup_seconds=0.1)
     read_tensorflow_optimizations(one)
     variants = baselines_of(one)
@@ -106,10 +79,13 @@ def test_graph_passes_and_autotune_values_are_in_session() -> None:
     assert result.optimisations is not None
     fired = {found.name for found in result.optimisations.passes if found.state is PassState.FIRED}
     assert fired >= {"map_parallelization", "inject_prefetch"}
+    one.store_load()
+    load = one.journal.session.load
+    assert load is not None and load.windows == 2 and load.seconds > 0
 
 
 def test_graph_passes_that_crashed_worker_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = study(numbers(), failed={"tensorflow-passes": "was killed by signal 11"})
+    one = study_of(numbers(), failed={"tensorflow-passes": "was killed by signal 11"})
     monkeypatch.setattr("pipetune.pipelines.graph_passes.read", lambda *_: pytest.fail("tried again"))
     read_tensorflow_optimizations(one)
     found = one.journal.result.optimisations
@@ -117,7 +93,7 @@ def test_graph_passes_that_crashed_worker_are_skipped(monkeypatch: pytest.Monkey
 
 
 def test_no_wait_without_parameters_for_autotune() -> None:
-    one = study(tf.data.Dataset.range(64).map(lambda x: x + 1, num_parallel_calls=2).prefetch(2))
+    one = study_of(tf.data.Dataset.range(64).map(lambda x: x + 1, num_parallel_calls=2).prefetch(2))
     watch_autotune(one)
     assert one.runner.autotune_readings == {}  # not read yet
     one.runner.input_window(ORIGINAL, seconds=0.02, warmup_seconds=0.02)
@@ -126,20 +102,10 @@ def test_no_wait_without_parameters_for_autotune() -> None:
     assert one.runner.autotune_readings["defaults"] is before
 
 
-def test_load_of_machine_is_stored() -> None:
-    one = study(numbers())
-    one.store_load()
-    assert one.journal.session.load is None
-    one.runner.input_window(ORIGINAL, seconds=0.05, warmup_seconds=0.02)
-    one.store_load()
-    load = one.journal.session.load
-    assert load is not None and load.windows == 1 and load.seconds > 0
-
-
 def test_parallel_map_is_proposed_for_maps_that_tensorflow_runs_serially() -> None:
     """A lookup in a constant table is stateless, but TensorFlow does not run it in parallel."""
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1], tf.int64, tf.int64), 0)
-    one = study(tf.data.Dataset.range(64).map(lambda x: x + 1).map(table.lookup).shuffle(4).batch(2))
+    one = study_of(tf.data.Dataset.range(64).map(lambda x: x + 1).map(table.lookup).shuffle(4).batch(2))
     one.runner.input_window(ORIGINAL, seconds=0.02, warmup_seconds=0.02)
     context = rule_context(one, PROFILE, DIAGNOSIS)
     assert context.observed_kernels == {"n1": "ParallelMap", "n2": "Map"}

@@ -1,8 +1,10 @@
-"""The context of the rules, rules that are left out, and rewrites that replace AUTOTUNE."""
+"""The verdict, the context of the rules, rules that are left out, and rewrites that replace AUTOTUNE."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,32 +15,28 @@ from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval, Prediction, Rate, RunFailed
+from pipetune.pipelines import call_sites
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.state import SearchState
 from pipetune.stages import planning
-from pipetune.stages.planning import replaces_autotune
+from pipetune.stages.planning import give_verdict, replaces_autotune
 from pipetune.stages.study import rule_context
 from pipetune.testing.runner import rewrite
 from pipetune.testing.words import pipeline
-from tests.stages.test_graph_passes import DIAGNOSIS, PROFILE, numbers, study
+from tests.stages.studies import DIAGNOSIS, PROFILE, numbers, study_of
 
 
-@pytest.mark.parametrize("certain", [True, False])
-def test_epochs_are_in_rule_context_if_certain(certain: bool) -> None:
-    one = study(numbers())
-    use = replace(one.subject.use, epochs=7, steps_per_epoch=50, epochs_certain=certain)
-    one.subject = replace(one.subject, use=use)
-    context = rule_context(one, PROFILE, DIAGNOSIS)
-    assert (context.epochs, context.steps_per_epoch) == (7 if certain else None, 50)
-
-
-def test_epochs_are_unknown_without_training_call() -> None:
-    context = rule_context(study(numbers()), PROFILE, DIAGNOSIS)
-    assert context.epochs is None and context.steps_per_epoch is None
+def test_epochs_are_in_rule_context_if_certain() -> None:
+    one = study_of(numbers())
+    for epochs, steps, certain in ((None, None, True), (7, 50, True), (7, 50, False)):
+        use = replace(one.subject.use, epochs=epochs, steps_per_epoch=steps, epochs_certain=certain)
+        one.subject = replace(one.subject, use=use)
+        context = rule_context(one, PROFILE, DIAGNOSIS)
+        assert (context.epochs, context.steps_per_epoch) == (epochs if certain else None, steps)
 
 
 def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = study(numbers())
+    one = study_of(numbers())
     one.settings = replace(one.settings, without=frozenset({"cache"}))
     tried: list[str] = []
 
@@ -84,7 +82,7 @@ def test_freeze_autotune_replaces_autotune() -> None:
 
 
 def test_training_gains_no_more_than_its_wait_nor_than_the_processors_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = study(numbers())
+    one = study_of(numbers())
     one.machine = replace(one.machine, cores_granted=2.0)
     consumer = ConsumerProfile("keras-fit", real_seconds=0.066, bound_seconds=0.014, bound_cpu_seconds=0.022)
     profile = replace(PROFILE, consumer=consumer, examples_per_element=32.0)
@@ -112,3 +110,26 @@ def test_first_batch_of_smaller_shuffle_buffers_is_nobodys() -> None:
     assert shown["autotune"].first_batch_seconds is None
     whole = planning._with_own_buffers(rates, replace(profile, cut_buffers={}))
     assert [whole[name].first_batch_seconds for name in rates] == [0.1, 0.1]
+
+
+SCRIPT = """import tensorflow as tf
+dataset = tf.data.Dataset.range(512).batch(8)
+dataset.shuffle(16)
+dataset = dataset.prefetch(8)
+"""
+
+
+def test_mistakes_of_pipeline_and_source_are_reported_together(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    made: dict[str, Any] = {"__name__": "__main__"}
+    call_sites.clear()
+    with call_sites.Recorder():
+        exec(compile(SCRIPT, str(path), "exec"), made)
+    one = study_of(made["dataset"])
+    give_verdict(one, PROFILE)
+    found = one.journal.session.findings
+    assert [(finding.code, finding.line) for finding in found] == [("prefetch-batch-size", 4), ("dropped-result", 3)]
+    assert {finding.file for finding in found} == {str(path)}
+    give_verdict(one, PROFILE)
+    assert one.journal.session.findings == found, "each is told once"

@@ -13,24 +13,18 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.capture.consumption import Consumption, NoConsumer
+from pipetune.capture.consumption import Consumption
 from pipetune.capture.observed_iterators import siblings
-from pipetune.core.command import Command
 from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
-from pipetune.core.session import Session
-from pipetune.core.settings import Settings
-from pipetune.core.time_plan import TimePlan
-from pipetune.journal import Journal, NullListener
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import call_sites, live
 from pipetune.stages import shared_calls
 from pipetune.stages.emission import make_patch, patched_texts
 from pipetune.stages.shared_calls import SharedCallTrials
-from pipetune.stages.study import Study, Subject
-from tests.core.sessions import MACHINE
+from tests.stages.studies import study_of
 
 Function = Callable[[Any], Any]
 measured = shared_calls._speedup
@@ -81,13 +75,7 @@ def shared(
     if gone:
         made.pop()
         gc.collect()
-    uses = [Consumption(made[0], "train", "training", "fit"), Consumption(made[1], "check", "validation", "fit")]
-    mine, other = (live.read(use.dataset, name=use.name) for use in uses)
-    subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
-    settings = Settings(budget_seconds=10.0)
-    return SharedCallTrials(
-        Study(subject, settings, MACHINE, Journal(Session("0", Command()), TimePlan.of(settings), NullListener()))
-    )
+    return SharedCallTrials(study_of(made[0], Consumption(made[1], "check", "validation", "fit")))
 
 
 @pytest.mark.parametrize(
@@ -173,17 +161,9 @@ def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path)
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     before = executed(path, SCRIPT)
-    roles = {"train": "training", "check": "validation"}
-    uses = [Consumption(before[name], name, role, "fit") for name, role in roles.items()]
-    mine, other = (live.read(use.dataset, name=use.name) for use in uses)
-    subject = Subject(mine, NoConsumer("nobody trains"), uses[0], ((other, uses[1]),))
-    settings = Settings(budget_seconds=10.0)
-    journal = Journal(
-        Session("0", Command(directory=str(tmp_path)), datasets=subject.results()),
-        TimePlan.of(settings),
-        NullListener(),
-    )
-    study = Study(subject, settings, MACHINE, journal)
+    check = Consumption(before["check"], "check", "validation", "fit")
+    study = study_of(before["train"], check, directory=str(tmp_path))
+    journal = study.journal
     edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     plan = Plan("tuned", (Rewrite("vectorize-map", "n1", Safety.EXACT, edits, ""),))
     journal.update_dataset(plan=plan, diagnosis=Diagnosis(Verdict.INPUT_BOUND, ""))

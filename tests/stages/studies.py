@@ -1,0 +1,44 @@
+"""Studies of real datasets for tests: nothing is measured when they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.capture.consumption import Consumer, Consumption, NoConsumer
+from pipetune.core.command import Command
+from pipetune.core.machine import Machine
+from pipetune.core.profile import ConsumerProfile, Diagnosis, Profile, Verdict
+from pipetune.core.session import Session
+from pipetune.core.settings import Settings
+from pipetune.core.time_plan import TimePlan
+from pipetune.journal import Journal, Listener
+from pipetune.pipelines import live
+from pipetune.stages.study import Study, Subject
+from tests.core.sessions import MACHINE
+
+PROFILE = Profile((), ConsumerProfile("none"))
+DIAGNOSIS = Diagnosis(Verdict.INPUT_BOUND, "")
+
+
+def numbers() -> Any:
+    return tf.data.Dataset.range(512).map(lambda x: x * 2).shuffle(16).batch(8)
+
+
+def study_of(
+    dataset: Any,
+    *others: Consumption,
+    consumer: Consumer | None = None,
+    machine: Machine = MACHINE,
+    failed: dict[str, str] | None = None,
+    directory: str = "",
+    **settings: Any,
+) -> Study:
+    """The study of a script that trains on `dataset` and also has `others`, by default with a budget of 10 s."""
+    use = Consumption(dataset, "train", "training", "Model.fit")
+    read = tuple((live.read(one.dataset, name=one.name), one) for one in others)
+    subject = Subject(live.read(dataset, name="train"), consumer or NoConsumer("nobody trains"), use, read)
+    chosen = Settings(**{"budget_seconds": 10.0, **settings})
+    session = Session("0", Command(directory=directory), machine=machine, datasets=subject.results())
+    return Study(subject, chosen, machine, Journal(session, TimePlan.of(chosen), Listener()), failed=failed or {})
