@@ -11,7 +11,7 @@ from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, Tune
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.testing.rules import check_proposes, check_rewrite, context, proposals
-from tests.rewrites.outline import outlines
+from tests.rewrites.tables import outlines
 
 
 def calls(node: str, value: float, kernel: str = "ParallelMapV2", **more: Any) -> TunedValue:

@@ -12,7 +12,7 @@ from pipetune.rewrites import baselines, propose_all
 from pipetune.rewrites.pricing import CPU_BUDGET, MEMORY_BUDGET, POOL_SIZE, core_limits
 from pipetune.search.composing import numbers_for, shape_of, structural
 from pipetune.testing.rules import check_no_proposal, check_proposes, context
-from tests.rewrites.outline import outlines
+from tests.rewrites.tables import outlines
 
 SILENT: list[tuple[str, dict[str, Any]]] = [
     ("range 9 | map AUTOTUNE", {}),

@@ -13,7 +13,7 @@ from pipetune.rewrites.pricing import POOL_SIZE
 from pipetune.rewrites.rule import RuleContext
 from pipetune.rewrites.threads import KERNEL_THREADS, RULE
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
-from tests.rewrites.outline import outlines
+from tests.rewrites.tables import outlines
 
 _OFF = {"experimental_optimization.apply_default_optimizations": False}
 
