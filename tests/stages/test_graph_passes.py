@@ -23,7 +23,7 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.journal import Journal, NullListener
 from pipetune.pipelines import live
 from pipetune.rewrites import propose_all
-from pipetune.rewrites.pricing import CPU_BUDGET, POOL_SIZE
+from pipetune.rewrites.threads import CPU_BUDGET, POOL_SIZE
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL, read_tensorflow_optimizations, store_autotuned, watch_autotune
 from pipetune.stages.study import Study, Subject, rule_context
