@@ -32,12 +32,10 @@ def suggest_length_buckets(context: RuleContext) -> Iterator[Finding]:
         yield finding_at(
             node,
             "bucket-batches",
-            (
-                f"In the batches of {describe_operator(node)}, {padding.share:.0%} of the bytes are padding. "
-                f"If each batch contained elements of similar length, in {buckets} buckets, it would be "
-                f"{padding.bucketed_share:.0%}: {padding.saved_share:.0%} fewer bytes to produce and to train "
-                f"on (measured on {padding.batches} batches)."
-            ),
+            f"In the batches of {describe_operator(node)}, {padding.share:.0%} of the bytes are padding. "
+            f"If each batch contained elements of similar length, in {buckets} buckets, it would be "
+            f"{padding.bucketed_share:.0%}: {padding.saved_share:.0%} fewer bytes to produce and to train "
+            f"on (measured on {padding.batches} batches).",
             hint=(
                 f"Use {_format_call(node, padding)} instead of padded_batch. Each element still occurs once "
                 "per epoch; which elements share a batch depends on their lengths, and the last batch of each "

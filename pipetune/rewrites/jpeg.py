@@ -136,10 +136,8 @@ def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
         yield finding_at(
             node,
             "decode-smaller",
-            (
-                f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
-                f"their rows and columns it costs {1 - share:.0%} less."
-            ),
+            f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
+            f"their rows and columns it costs {1 - share:.0%} less.",
             hint=(
                 f"Use tf.io.decode_jpeg(contents, ratio={found.ratio}). This changes the image: pixels after "
                 f"resizing differed by {found.mean_apart:.1%} of the maximum value on average and by "

@@ -67,16 +67,11 @@ def blocked_seconds_per_output(context: RuleContext, node_id: str) -> float:
     return (measured.waiting_seconds or 0.0) * measured.visits
 
 
-def variant_share(context: RuleContext, node_id: str, form: FunctionVariant) -> float | None:
-    """Returns the measured share of its cost that a function keeps in a variant; None if not measured."""
-    measured = context.measured(node_id)
-    shares = measured.variant_shares if measured is not None else None
-    return shares.get(form) if shares is not None else None
-
-
 def small_saving(context: RuleContext, node: Node, form: FunctionVariant, *, least: float) -> str:
     """Returns what a variant of the function of `node` saves, in words, if that is below the share `least`; else ""."""
-    share = variant_share(context, node.id, form)
+    measured = context.measured(node.id)
+    shares = measured.variant_shares if measured is not None else None
+    share = shares.get(form) if shares is not None else None
     if share is None or share <= 1 - least:
         return ""
     return f"{1 - share:.0%} of the cost of {describe_operator(node)}" if share < 1 else "nothing"

@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 
 from pipetune.core.edits import Edit, Move, NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant, PredicatePushdown
-from pipetune.core.operators import CAUTIOUS, CountEffect, operator_facts
+from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Pipeline
 from pipetune.rewrites.legality import (
     DROPS_BY_POSITION,
@@ -17,6 +17,7 @@ from pipetune.rewrites.legality import (
     describe_state,
     draws_random_numbers,
     errors_are_ignored,
+    is_unknown,
     keeps_order,
     requests_parallelism,
     runs_python,
@@ -124,7 +125,7 @@ def _read_ahead_obstacle(above: Node, context: RuleContext) -> str:
         if source.op in ("cache", "snapshot"):
             return f"{describe_operator(source)} upstream might never be read to its end"
         drawn = source.function is not None and draws_random_numbers(source)
-        if drawn or runs_python(source) or describe_state(source) or operator_facts(source.op) is CAUTIOUS:
+        if drawn or runs_python(source) or describe_state(source) or is_unknown(source):
             return f"{describe_operator(source)} upstream has state, and would not be read as far ahead"
     return ""
 
