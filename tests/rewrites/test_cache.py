@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Consent, Insert
+from pipetune.core.edits import Consent
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.rewrites.cache import RULE, best_position
 from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_break_even
@@ -203,14 +203,6 @@ def test_cache_above_the_memory_limit_is_proposed_as_a_file() -> None:
     (offer,) = [silence for silence in silences if silence.node == "n1"]
     for part in ("5.7 MiB", "977 KiB", "Dataset.save", "Dataset.load", "100 ms of CPU time to compute once"):
         assert part in offer.why
-
-
-def test_file_cache_is_named_after_the_fingerprint() -> None:
-    described = context(f"{_FILES} | map bytes=600k", memory_limit_bytes=1)
-    rewrites, _ = proposals(RULE, described)
-    (edit,) = rewrites[0].edits
-    assert isinstance(edit, Insert)
-    assert edit.arguments["filename"] == f"pipetune-cache-{described.pipeline.fingerprint}"
 
 
 def test_note_names_other_readers_of_the_branch() -> None:

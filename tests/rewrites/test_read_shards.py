@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import ReplaceOperator
 from pipetune.core.storage import FileUse, SmallFileCosts, Sweep, SweepReader
-from pipetune.report.edit_text import edit_words
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test
@@ -93,14 +91,6 @@ def test_number_of_files_follows_the_sweep(knee: int | None, lengths: tuple[int,
 def test_predicted_bytes_count_the_readers_buffers() -> None:
     one, *_, last = check_proposes(NAME, "list_files elements=4 | flat_map bytes=1k")
     assert (one.predicted_bytes, last.predicted_bytes) == (9_000, 4 * 3 * 33 * 1000)
-
-
-def test_edit_is_described_in_the_report() -> None:
-    words = "list_files elements=4 | flat_map"
-    rewrite = check_proposes(NAME, words)[1]
-    (edit,) = (one for one in rewrite.edits if isinstance(one, ReplaceOperator))
-    said = edit_words(edit, context(words).pipeline)
-    assert said.startswith("flat_map: call interleave(") and "cycle_length" in said
 
 
 _SMALL = FileUse(files=5000, bytes_total=5000 * 12_000, small=SmallFileCosts(256, 120e-6, 20e-6))

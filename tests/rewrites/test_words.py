@@ -18,30 +18,6 @@ def test_stages_become_operators_in_order() -> None:
     assert built["n5"].argument("batch_size") == 32 and built["n6"].argument("count") is None
 
 
-@pytest.mark.parametrize(
-    ("word", "field", "value"),
-    [
-        ("random", "random", True),
-        ("seeded", "seeded", True),
-        ("python", "python", True),
-        ("python_random", "random_python", True),
-        ("variable", "reads_variables", ("w",)),
-        ("variable=counter", "reads_variables", ("counter",)),
-        ("writes=counter", "writes_variables", True),
-        ("table", "mutable_tables", True),
-        ("print", "side_effects", ("PrintV2",)),
-        ("file", "side_effects", ("WriteFile",)),
-        ("reads_file", "reads_files", True),
-        ("raises", "can_raise", True),
-    ],
-)
-def test_function_words_set_facts(word: str, field: str, value: object) -> None:
-    function = pipeline(f"range 3 | map {word}")["n1"].function
-    assert function is not None and getattr(function, field) == value
-    assert function.stateless == (word in ("reads_file", "raises"))
-    assert function != pipeline("range 3 | map")["n1"].function
-
-
 def test_branches_join() -> None:
     built = pipeline("a = range 3 | map; b = range 4; zip a b | batch 2")
     assert built["n3"].inputs == ("n1", "n2") and built.output.op == "batch"

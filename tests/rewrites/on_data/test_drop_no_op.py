@@ -49,7 +49,6 @@ NO_OPS: dict[str, Callable[[], Any]] = {
     "a map that gives what it gets": lambda: numbers().map(lambda x: x),
     "of several components": lambda: rows().map(given_back),
     "through copies": lambda: rows().map(lambda a, d: (tf.identity(a), {**d})),
-    "several calls": lambda: numbers().map(lambda x: x, num_parallel_calls=2),
     "take of all": lambda: numbers().take(-1),
     "skip of none": lambda: numbers().skip(0),
     "one epoch": lambda: numbers().repeat(1),
@@ -149,7 +148,6 @@ REPEATS: dict[str, tuple[Callable[[], Any], int]] = {
         lambda: numbers().map(lambda x: tf.cast(x, tf.float32) + tf.random.uniform([])).repeat(2).repeat(2).batch(7),
         4,
     ),
-    "cached": (lambda: numbers().cache().repeat(2).repeat(2).repeat(2).batch(7), 8),
     "endlessly": (lambda: numbers().repeat(2).repeat().shuffle(9).batch(7), -1),
     "without end, then some": (lambda: numbers().repeat().repeat(4).batch(7), -1),
 }

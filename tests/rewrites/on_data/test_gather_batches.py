@@ -258,33 +258,6 @@ Y = np.arange(21)
 """
 
 SOURCES: dict[str, tuple[str, str]] = {
-    "one chain": (
-        """
-        ds = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(9, seed=1).batch(4)
-        """,
-        """
-        arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
-        ds = tf.data.Dataset.range(len(arrays[0])).shuffle(9, seed=1).batch(4)
-        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
-        """,
-    ),
-    "one array, statement by statement, in a function": (
-        """
-        def make(x):
-            ds = tf.data.Dataset.from_tensor_slices(x)
-            ds = ds.shuffle(9)  # all
-            return ds.batch(4).prefetch(2)
-        ds = make(X)
-        """,
-        """
-        def make(x):
-            arrays = tf.data.Dataset.from_tensors(x).get_single_element()
-            ds = tf.data.Dataset.range(len(arrays))
-            ds = ds.shuffle(9)  # all
-            return ds.batch(4).map(lambda index: tf.gather(arrays, index)).prefetch(2)
-        ds = make(X)
-        """,
-    ),
     "a dict over several lines, the name taken": (
         """
         arrays = {"x": X}
@@ -382,16 +355,6 @@ SOURCES: dict[str, tuple[str, str]] = {
             ds = ds.shuffle(9)
             return ds.batch(4).map(windows_at).map(lambda batch: tf.vectorized_map(split, batch)).prefetch(1)
         ds = windowed(X, 4)
-        """,
-    ),
-    "nested arrays": (
-        """
-        ds = tf.data.Dataset.from_tensor_slices(((X, Y), Y)).batch(4)
-        """,
-        """
-        arrays = tf.data.Dataset.from_tensors(((X, Y), Y)).get_single_element()
-        ds = tf.data.Dataset.range(len(tf.nest.flatten(arrays)[0])).batch(4)
-        ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
         """,
     ),
 }

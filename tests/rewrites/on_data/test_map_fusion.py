@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from tensorflow.python.eager import context
 from pipetune.core.edits import Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant, MapFusion
 from pipetune.equality.compare import compare_datasets
-from pipetune.pipelines import lifting, live, map_functions, replay
+from pipetune.pipelines import live, map_functions, replay
 from pipetune.probes.edited_graphs import annotate_branches
 from pipetune.rewrites import batch_first, where_to_cond
 from pipetune.rewrites.conflicts import find_conflict
@@ -77,10 +76,6 @@ RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a named tuple": (
         lambda: tf.data.Dataset.range(30).map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y),
         ["range", "map"],
-    ),
-    "above a random function": (
-        lambda: images().map(scale).map(named).map(lambda one: one["image"] * tf.random.uniform([])).batch(4),
-        ["from_tensor_slices", "map", "map", "batch"],
     ),
     "a branch": (
         lambda: tf.data.Dataset.range(30).map(lambda x: tf.cond(x > 3, lambda: x, lambda: -x)).map(lambda x: x + 1),
@@ -217,15 +212,6 @@ def test_global_seed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fusion is not None and "something different" in fusion.why_not
 
 
-def test_draws_are_told_apart() -> None:
-    """Two draws of one kind are two values, whatever their attributes say."""
-    dataset = tf.data.Dataset.range(30).map(lambda x: (x, tf.random.uniform([]), tf.random.uniform([])))
-    one = dataset.map(lambda x, a, b: a - b)
-    terms = lifting.output_terms(dataset._map_func.function, draws=itertools.count())
-    assert terms[1] != terms[2]
-    assert answer(one) is not None and not answer(one).why_not
-
-
 def test_functions_in_reversed_order_are_rejected() -> None:
     source = tf.data.Dataset.range(30)
     comparison = compare_datasets(
@@ -259,23 +245,6 @@ CASES: dict[str, tuple[str, str]] = {
         "    tf.data.Dataset.range(30)\n"
         "    .map(lambda element: parts(join(*pair(element))), num_parallel_calls=2)\n"
         "    .batch(4)\n",
-    ),
-    "functions that calls return, with random draws": (
-        """
-        import tensorflow as tf
-
-        def both(function):
-            return lambda x, y: (function(x), function(y))
-
-        def noisy(x):
-            return x + tf.random.uniform([])
-
-        ds = tf.data.Dataset.range(30).map(lambda x: (tf.cast(x, tf.float32), 1.0))
-        ds = ds.map(both(noisy))
-        ds = ds.map(both(tf.math.abs))
-        """,
-        "both_noisy = both(noisy)\nboth_abs = both(tf.math.abs)\n"
-        "ds = ds.map(lambda *element: both_abs(*both_noisy(*element)))\n",
     ),
     "more than three, line by line": (
         """

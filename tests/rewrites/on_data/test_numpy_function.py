@@ -37,12 +37,6 @@ def _split(line: Any) -> Any:
     return [first + "ü", second], len(first)
 
 
-def _bound_anew(line: Any) -> Any:
-    line = line.numpy()
-    words = [line.upper(), line]
-    return words, len(line.decode())
-
-
 def _several(vector: Any, line: Any) -> Any:
     values = vector.numpy()
     values += 1  # its own copy
@@ -77,29 +71,16 @@ def _twice(vector: Any) -> Any:
 
 CASES: dict[str, tuple[Function, Function]] = {
     "strings and numbers": (lines, _strings(_split)),
-    "a parameter that is bound anew": (lines, _strings(_bound_anew)),
     "several arguments; floats and a bool": (lines, _with_vector),
     "a method": (lines, lambda line: tf.py_function(_Encoder().encode, [line], (tf.int32, tf.int64))),
     "two lambdas": (vectors, _twice),
 }
 
 
-def _as_tensor(x: Any) -> Any:
-    return x + 1
-
-
-def _handed_on(x: Any) -> Any:
-    return np.asarray(x)
-
-
 def _rebound_in_a_branch(x: Any) -> Any:
     if len(x.numpy()):
         x = x.numpy()
     return x
-
-
-def _with_tensorflow(x: Any) -> Any:
-    return tf.reverse(x.numpy(), [0])
 
 
 def _imports_tensorflow(x: Any) -> Any:
@@ -109,14 +90,6 @@ def _imports_tensorflow(x: Any) -> Any:
 
 
 _CONSTANT = tf.constant(3)
-
-
-def _with_a_constant(x: Any) -> Any:
-    return x.numpy() + _CONSTANT.numpy()
-
-
-def _starred(*x: Any) -> Any:
-    return x[0].numpy()
 
 
 def _with_default(x: Any, more: int = 1) -> Any:
@@ -140,13 +113,13 @@ def _call(python: Function) -> Function:
 
 
 NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
-    "arithmetic": (_call(_as_tensor), "needs x as a tensor"),
-    "handed on": (_call(_handed_on), "needs x as a tensor"),
+    "arithmetic": (_call(lambda x: x + 1), "needs x as a tensor"),
+    "handed on": (_call(lambda x: np.asarray(x)), "needs x as a tensor"),
     "bound anew in a branch": (_call(_rebound_in_a_branch), "needs x as a tensor"),
-    "TensorFlow": (_call(_with_tensorflow), "calls TensorFlow"),
+    "TensorFlow": (_call(lambda x: tf.reverse(x.numpy(), [0])), "calls TensorFlow"),
     "TensorFlow, imported there": (_call(_imports_tensorflow), "calls TensorFlow"),
-    "a tensor of the module": (_call(_with_a_constant), "calls TensorFlow"),
-    "starred": (_call(_starred), "starred or have defaults"),
+    "a tensor of the module": (_call(lambda x: x.numpy() + _CONSTANT.numpy()), "calls TensorFlow"),
+    "starred": (_call(lambda *x: x[0].numpy()), "starred or have defaults"),
     "with a default": (_call(_with_default), "starred or have defaults"),
     "another meaning in a lambda": (_call(_shadowed), "needs x as a tensor"),
     "of a library": (_call(np.asarray), "no plain function"),

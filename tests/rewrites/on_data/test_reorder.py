@@ -98,20 +98,10 @@ RIGHT: dict[str, tuple[Rule, Callable[[], Any], str]] = {
         lambda: photos().map(decoded, 3).prefetch(2).map(named, 2, deterministic=True).skip(11).batch(4).repeat(2),
         "from_tensor_slices skip map prefetch map batch repeat",
     ),
-    "a part of the middle": (
-        SPLIT,
-        lambda: photos().map(decoded).take(30).skip(9).batch(4, drop_remainder=True),
-        "from_tensor_slices take skip map batch",
-    ),
     "a few of many read ahead": (
         SPLIT,
         lambda: photos().shuffle(40, seed=3).map(decoded, 4).prefetch(9).take(7).batch(3),
         "from_tensor_slices shuffle take map prefetch batch",
-    ),
-    "a split behind draws that stay where they are": (
-        SPLIT,
-        lambda: photos().map(noisy).map(decoded).skip(5).map(flipped).batch(4),
-        "from_tensor_slices map skip map map batch",
     ),
     "a split behind a cache": (
         SPLIT,

@@ -19,7 +19,7 @@ from pipetune.equality.compare import compare
 from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.array_selections import select_by_branch
-from pipetune.probes.edited_graphs import annotate_branches, probe_branches
+from pipetune.probes.edited_graphs import annotate_branches
 from pipetune.rewrites.where_to_cond import propose
 from tests.rewrites.on_data.patching import Sample, check_patch, digests, patched_text, proposed, rerun, script
 
@@ -35,8 +35,8 @@ def image(height: int, width: int) -> np.ndarray:
     return pixels
 
 
-FIXED = [image(80, 80) for _ in range(13)]
-SIZES = [image(int(height), int(width)) for height, width in _DRAW.integers(5, 60, (13, 2))]
+FIXED = [image(80, 80) for _ in range(7)]
+SIZES = [image(int(height), int(width)) for height, width in _DRAW.integers(5, 60, (7, 2))]
 
 
 def images(*, fixed: bool) -> Any:
@@ -315,24 +315,11 @@ def test_the_same_elements_are_rejected() -> None:
     assert kept[0] == kept[1]
 
 
-def test_edited_digest_is_that_of_the_replayed_function() -> None:
-    source, answer = _asked(_grey)
-    made = live.read(replay.replay(source, _edited(source, answer))).pipeline
-    digests = [node.function.digest for node in made if node.op == "map" and node.function is not None]
-    assert digests == [answer.digest] and source.pipeline["n1"].function is not None
-    assert digests != [source.pipeline["n1"].function.digest]
-
-
 def test_share_of_the_cost_is_measured() -> None:
     source, _ = _asked(_grey)
     (shares,) = measure_shares(source, annotate_branches(source, source.pipeline), seconds=60).values()
     assert shares.variants is not None and set(shares.variants) == {FunctionVariant.BRANCHING}
     assert 0 < shares.variants[FunctionVariant.BRANCHING] < 1
-
-
-def test_probe_of_a_function_that_selects_nothing() -> None:
-    source = live.read(tf.data.Dataset.range(3).map(lambda x: x + 1))
-    assert probe_branches(source, source.pipeline["n1"]).why_not == "it selects no large arrays"
 
 
 ABOVE = "import tensorflow as tf\nfrom tests.rewrites.on_data.test_where_to_cond import images\n\n"
@@ -372,21 +359,6 @@ CASES: dict[str, tuple[str, str]] = {
         ds = images(fixed=False).map(prepare).shuffle(5).batch(1)
         """,
         "tf.cond(heads, true_fn=lambda: -image, false_fn=lambda: image)",
-    ),
-    "in a loop, and a draw of one side": (
-        """
-        def augment(image):
-            parts = []
-            noise = tf.random.normal([80, 80, 3])
-            noisy = image + noise
-            for factor in (0.5, 1.5):
-                bright = image * factor
-                parts.append(tf.where(tf.random.uniform([]) < 0.5, bright, noisy))
-            return tuple(parts)
-
-        ds = images(fixed=True).map(lambda image: augment(image))
-        """,
-        "            lambda: image * factor,\n            lambda: noisy,\n",
     ),
 }
 
