@@ -6,10 +6,9 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.pipelines import live
 from pipetune.pipelines.map_functions import annotate_fusions
 from pipetune.probes.batches import annotate_batches, annotate_predicates
-from pipetune.probes.branching import annotate_branches
 from pipetune.probes.decoding import annotate_crops, annotate_scales
+from pipetune.probes.edited_graphs import annotate_branches, annotate_python
 from pipetune.probes.padding import annotate_padding
-from pipetune.probes.python_arrays import annotate_python
 from pipetune.probes.splits import annotate_gathers, annotate_splits
 
 _ANNOTATIONS = (  # whether a function can be split depends on what it does on batches

@@ -1,4 +1,4 @@
-"""What the probes of edited graphs share: the annotation of maps, and whether a map accepts the edited function."""
+"""Probes whether the graphs of functions could be edited, and whether a map accepts an edited function."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.functions import FunctionFacts, ProbeResult
+from pipetune.core.functions import Branching, FunctionFacts, ProbeResult, PythonArrays
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import functions, live
+from pipetune.pipelines.array_selections import CannotBranch, select_by_branch
+from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.python_functions import EAGER_CALL, TensorsNeeded, call_with_arrays
 
 Result = TypeVar("Result", bound=ProbeResult)
 
@@ -85,3 +88,25 @@ def edited_digest(source: live.LivePipeline, node: Node, edited: Any) -> str:
     if mapped.element_spec != source.datasets[node.id].element_spec:
         raise ShapesLost("its static shapes would be lost")
     return functions.read_facts(mapped._map_func).digest
+
+
+def annotate_branches(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its functions that select large arrays annotated with whether they could use branches."""
+    return annotate_maps(source, pipeline, "branching", probe_branches, lambda function: bool(function.selections))
+
+
+@unknown_on_error(Branching)
+def probe_branches(source: live.LivePipeline, node: Node) -> Branching:
+    """Returns whether the function of `node` could compute only the arrays that it selects, or why not."""
+    return probe_edit(source, node, select_by_branch, refusal=CannotBranch, result=Branching)
+
+
+def annotate_python(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its functions that call Python annotated with whether that could get arrays."""
+    return annotate_maps(source, pipeline, "arrays", probe_python, lambda one: EAGER_CALL in one.operations)
+
+
+@unknown_on_error(PythonArrays)
+def probe_python(source: live.LivePipeline, node: Node) -> PythonArrays:
+    """Returns whether the Python code that the function of `node` calls could get arrays, or why not."""
+    return probe_edit(source, node, call_with_arrays, refusal=TensorsNeeded, result=PythonArrays)

@@ -9,15 +9,16 @@ import importlib
 import pkgutil
 from dataclasses import replace
 
-from pipetune.core.edits import Edit, NoProposal, Rewrite, Safety, apply_edits
+from pipetune.core.edits import NoProposal, Rewrite, Safety, apply_edits
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Pipeline
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.parallel_reads import add_read_config_note
-from pipetune.rewrites.pricing import format_bytes, limit_to_cores
+from pipetune.rewrites.pricing import format_bytes
 from pipetune.rewrites.resuming import adapt_to_resuming
 from pipetune.rewrites.rule import Rule, RuleContext
+from pipetune.rewrites.threads import limit_to_cores
 
 __all__ = ["Rule", "RuleContext", "find_rule", "find_rules", "propose_all"]
 
@@ -65,7 +66,7 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
             proposal = add_read_config_note(limit_to_cores(proposal, context), context)
             edited = apply_edits(context.pipeline, proposal.edits)
             proposal = _with_fusion_safety(proposal, context, edited)
-            same = rewrites.get(identity := _edits_key(proposal.edits))
+            same = rewrites.get(identity := repr(proposal.edits))
             if why_not := find_conflict(context, [proposal]):
                 silences.append(NoProposal(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
             elif proposal.predicted_bytes > context.memory_limit_bytes:
@@ -85,10 +86,6 @@ def _with_fusion_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline
     if fused_shuffles(edited) == fused_shuffles(context.pipeline):
         return rewrite
     return replace(rewrite, safety=Safety.REORDERS, notes=(*rewrite.notes, f"{FUSED_SHUFFLE}."))
-
-
-def _edits_key(edits: tuple[Edit, ...]) -> str:
-    return repr(edits)
 
 
 def _exceeds_memory(rewrite: Rewrite, limit: float) -> NoProposal:

@@ -8,8 +8,8 @@ from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
 from pipetune.rewrites.legality import last_active_operator
 from pipetune.rewrites.parallel_reads import effective_block_length, effective_cycle_length
-from pipetune.rewrites.pricing import core_limits
 from pipetune.rewrites.rule import RuleContext
+from pipetune.rewrites.threads import core_limits
 
 
 def off_plan(pipeline: Pipeline) -> Plan:

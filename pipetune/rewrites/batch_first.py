@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from pipetune.core.edits import Edit, Move, NoProposal, Remove, ReplaceFunction, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import BatchedCall, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
 from pipetune.rewrites.legality import (
+    PASS_THROUGH_OPERATORS,
     describe_external_dependency,
     describe_operator,
     draws_random_numbers,
+    errors_are_ignored,
     short_batch_may_overtake,
 )
 from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
 from pipetune.rewrites.reorder import upstream_chain
 from pipetune.rewrites.rule import Rule, RuleContext
-
-PASS_THROUGH_OPERATORS = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
-"""Operators that never modify an element: a function may be applied before or after them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _obstacle(node: Node, context: RuleContext) -> str:
         return f"its function {outside}"
     if draws_random_numbers(node):
         return "its function draws random numbers once per element, and would draw them only once per batch"
-    if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
+    if errors_are_ignored(node, context):
         return (
             "ignore_errors downstream drops the element on which the function fails, and would then drop a whole batch"
         )
@@ -198,21 +198,6 @@ def _on_batches(node: Node) -> BatchedCall:
 
 VECTORIZE_MAP = "vectorize-map"
 
-
-def propose_vectorize_map(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields proposals to call maps other than parsers once per batch, and why others are not."""
-    yield from propose_batch_first(
-        context,
-        rule=VECTORIZE_MAP,
-        summary="Batch first, then call {maps} once per batch of {size}, not once per element.",
-        is_responsible=_is_not_parser,
-    )
-
-
-def _is_not_parser(node: Node) -> bool:
-    return not is_parser(node)
-
-
 VECTORIZE_MAP_RULE = Rule(
     name=VECTORIZE_MAP,
     summary="Batches first and calls the map's function once per batch, if that gives the same rows.",
@@ -233,22 +218,16 @@ VECTORIZE_MAP_RULE = Rule(
         "rows per call (exp, log, pow, sums of floats). REORDERS if the map ran unordered and the last batch "
         "may be short."
     ),
-    propose=propose_vectorize_map,
+    propose=partial(
+        propose_batch_first,
+        rule=VECTORIZE_MAP,
+        summary="Batch first, then call {maps} once per batch of {size}, not once per element.",
+        is_responsible=lambda node: not is_parser(node),
+    ),
 )
 
 
 PARSE_BATCHES = "parse-batches"
-
-
-def propose_parse_batches(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields proposals to call parsing maps once per batch, and why others are not."""
-    yield from propose_batch_first(
-        context,
-        rule=PARSE_BATCHES,
-        summary="Batch first, then call {maps} once per batch of {size}: it parses {size} at a time.",
-        is_responsible=is_parser,
-    )
-
 
 PARSE_BATCHES_RULE = Rule(
     name=PARSE_BATCHES,
@@ -266,7 +245,12 @@ PARSE_BATCHES_RULE = Rule(
         "EXACT: parsing a batch gives the same values, shapes and sparse shapes. Other ops of the function may "
         "make it APPROXIMATE, and a short last batch after an unordered map REORDERS, as in vectorize-map."
     ),
-    propose=propose_parse_batches,
+    propose=partial(
+        propose_batch_first,
+        rule=PARSE_BATCHES,
+        summary="Batch first, then call {maps} once per batch of {size}: it parses {size} at a time.",
+        is_responsible=is_parser,
+    ),
 )
 
 

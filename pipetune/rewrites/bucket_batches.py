@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, PaddingShares
-from pipetune.rewrites.legality import describe_operator, is_stateless
+from pipetune.rewrites.legality import describe_operator, finding_at, is_stateless
 from pipetune.rewrites.rule import RuleContext
 
 MIN_PADDING_SHARE = 0.10
@@ -28,27 +28,24 @@ def suggest_length_buckets(context: RuleContext) -> Iterator[Finding]:
         padding = _padding(node, context)
         if padding is None or padding.share < MIN_PADDING_SHARE or not _may_be_bucketed(node, padding, context):
             continue
-        buckets, place = len(padding.boundaries) + 1, node.location
-        yield Finding(
-            code="bucket-batches",
-            message=(
-                f"In the batches of {describe_operator(node)}, {padding.share:.0%} of the bytes are padding. "
-                f"If each batch contained elements of similar length, in {buckets} buckets, it would be "
-                f"{padding.bucketed_share:.0%}: {padding.saved_share:.0%} fewer bytes to produce and to train "
-                f"on (measured on {padding.batches} batches)."
-            ),
+        buckets = len(padding.boundaries) + 1
+        yield finding_at(
+            node,
+            "bucket-batches",
+            f"In the batches of {describe_operator(node)}, {padding.share:.0%} of the bytes are padding. "
+            f"If each batch contained elements of similar length, in {buckets} buckets, it would be "
+            f"{padding.bucketed_share:.0%}: {padding.saved_share:.0%} fewer bytes to produce and to train "
+            f"on (measured on {padding.batches} batches).",
             hint=(
                 f"Use {_format_call(node, padding)} instead of padded_batch. Each element still occurs once "
                 "per epoch; which elements share a batch depends on their lengths, and the last batch of each "
                 "bucket may be smaller. pipetune does not make this change, because the batches differ."
             ),
-            file=place.file if place is not None else None,
-            line=place.line if place is not None else None,
         )
 
 
 def _padding(node: Node, context: RuleContext) -> PaddingShares | None:
-    measured = context.profile.operator(node.id) if context.profile is not None else None
+    measured = context.measured(node.id)
     return measured.padding if measured is not None and node.op == "padded_batch" else None
 
 

@@ -34,7 +34,7 @@ class MovedShuffle:
     notes: tuple[str, ...]
 
 
-def move_shuffle_after(context: RuleContext, anchor: Node) -> MovedShuffle | None:
+def _move_shuffle_after(context: RuleContext, anchor: Node) -> MovedShuffle | None:
     """Returns the shuffle upstream of `anchor` to move after it, if all upstream then repeats every epoch, else None.
 
     `anchor` must be a map, and only maps that a shuffle may pass, and operators that pass elements through in order,
@@ -105,20 +105,14 @@ class CachePosition:
     @property
     def saved_seconds_per_output(self) -> float | None:
         """CPU and blocked seconds saved per output element; used to compare places of one pipeline."""
-        return (
-            None
-            if self.cpu_seconds_per_output is None
-            else self.cpu_seconds_per_output + self.blocked_seconds_per_output
-        )
+        cpu = self.cpu_seconds_per_output
+        return cpu + self.blocked_seconds_per_output if cpu is not None else None
 
     @property
     def saved_seconds_per_epoch(self) -> float | None:
         """CPU and blocked seconds of one epoch up to here, which every later epoch saves."""
-        return (
-            None
-            if self.saved_seconds_per_output is None or self.outputs_per_epoch is None
-            else self.saved_seconds_per_output * self.outputs_per_epoch
-        )
+        saved, outputs = self.saved_seconds_per_output, self.outputs_per_epoch
+        return saved * outputs if saved is not None and outputs is not None else None
 
     @property
     def never_pays(self) -> bool:
@@ -141,12 +135,12 @@ def price_position(
     resting = _skipped_operators(context, node)
     costs = [seconds_per_output(context, work.id) for work in resting]
     known = [cost for cost in costs if cost is not None]
-    measured = context.profile.operator(node.id) if context.profile else None
+    measured = context.measured(node.id)
     visits = measured.visits if measured is not None else None
     outputs = elements / visits if visits else None
     epochs = _epochs(context, node, outputs)
     lasts = epochs is None or epochs >= MIN_EPOCHS
-    below = move_shuffle_after(context, node) if lasts and constancy is Constancy.SAME_ELEMENTS else None
+    below = _move_shuffle_after(context, node) if lasts and constancy is Constancy.SAME_ELEMENTS else None
     return CachePosition(
         node,
         constancy,
@@ -285,19 +279,15 @@ def describe_file_saving(context: RuleContext, place: CachePosition) -> str:
 
 def suggest_saved_dataset(context: RuleContext, place: CachePosition, *, rule: str) -> NoProposal:
     """Returns a suggestion to save the dataset at a place that does not fit in memory: size, cost, when it pays off."""
-    size, saved = format_bytes(place.size_bytes), place.saved_seconds_per_epoch
-    cost = f", {_format_epoch_time(place)} to compute once" if saved else ""
-    pays = f" {_describe_break_even(context, place, saved, before_training=True)}" if saved else ""
-    order = (
-        " All epochs then have the order in which it was saved." if place.constancy is Constancy.SAME_ELEMENTS else ""
-    )
+    size = format_bytes(place.size_bytes)
+    cost, remarks = _saving_costs(context, place)
     limit = f"the limit of {format_bytes(context.memory_limit_bytes)}"
     if available_cache_bytes(context) < context.memory_limit_bytes:
         limit = f"what the pipeline leaves of {limit}"
     why = (
         f"A memory cache after {describe_operator(place.node)} would take {size}, more than {limit}. Instead, "
         f"save the dataset up to this point once with Dataset.save ({size} on disk{cost}) and start from "
-        f"Dataset.load.{pays}{order} {STORAGE_GUARANTEES}"
+        f"Dataset.load.{remarks} {STORAGE_GUARANTEES}"
     )
     return NoProposal(rule, place.node.id, why)
 
@@ -307,23 +297,28 @@ def describe_saved_dataset(context: RuleContext, place: CachePosition) -> str:
 
     `STORAGE_GUARANTEES` states what storing guarantees.
     """
-    saved = place.saved_seconds_per_epoch
-    cost = f", {_format_epoch_time(place)} to compute once" if saved else ""
-    pays = f" {_describe_break_even(context, place, saved, before_training=True)}" if saved else ""
-    order = (
-        " All epochs then have the order in which it was saved." if place.constancy is Constancy.SAME_ELEMENTS else ""
-    )
+    cost, remarks = _saving_costs(context, place)
     return (
         f"Everything up to {describe_operator(place.node)} repeats in every epoch: save it once with "
         f"Dataset.save ({format_bytes(place.size_bytes)} on storage that every host can reach{cost}) and start "
-        f"from Dataset.load, or let Dataset.snapshot write it during the first epoch.{pays}{order}"
+        f"from Dataset.load, or let Dataset.snapshot write it during the first epoch.{remarks}"
     )
+
+
+def _saving_costs(context: RuleContext, place: CachePosition) -> tuple[str, str]:
+    """Returns, in words, the time to compute what is saved, and when it pays off and which order it then has."""
+    saved, cost, remarks = place.saved_seconds_per_epoch, "", ""
+    if saved:
+        cost = f", {_format_epoch_time(place)} to compute once"
+        remarks = f" {_describe_break_even(context, place, saved, before_training=True)}"
+    if place.constancy is Constancy.SAME_ELEMENTS:
+        remarks += " All epochs then have the order in which it was saved."
+    return cost, remarks
 
 
 def storage_rate(context: RuleContext) -> float | None:
     """Returns the bytes per second at which the script's own files were read; None if not measured."""
-    files = context.profile.files if context.profile is not None else None
-    return (files.storage_bytes_per_second if files is not None else None) or None
+    return (context.files.storage_bytes_per_second if context.files is not None else None) or None
 
 
 def epochs_to_break_even(context: RuleContext, place: CachePosition, *, before_training: bool) -> int | None:

@@ -36,7 +36,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
                 shuffle = describe_operator(reshuffle)
                 why = f"the orders of {shuffle} upstream depend on how often its iteration is restarted"
                 yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
-            elif tensorflow_removes_no_ops(node, context):
+            elif _tensorflow_removes_no_ops(node, context):
                 yield NoProposal(NAME, node.id, f"TensorFlow removes {describe_operator(node)} itself.")
             else:
                 yield from _removal(node, context, summary=f"Remove {describe_operator(node)}, which has no effect.")
@@ -64,15 +64,10 @@ def _is_identity(node: Node, context: RuleContext) -> bool:
     )
 
 
-def tensorflow_removes_no_ops(node: Node, context: RuleContext) -> bool:
+def _tensorflow_removes_no_ops(node: Node, context: RuleContext) -> bool:
     """Whether TensorFlow's own pass (`noop_elimination`) removes no-ops from the graph that it runs."""
-    options = context.pipeline.options
-    on = (
-        options.get(_NO_OP_OPTION)
-        if options.get(_NO_OP_OPTION) is not None
-        else options.get(_DEFAULT_OPTIMIZATIONS_OPTION)
-    )
-    return on is not False
+    own, all_passes = (context.pipeline.options.get(name) for name in (_NO_OP_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION))
+    return (all_passes if own is None else own) is not False
 
 
 def _remove_redundant_prefetch(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
@@ -93,8 +88,7 @@ def _holds_less(one: Node, other: Node) -> bool:
 
 
 def _removal(node: Node, context: RuleContext, *, summary: str) -> Iterator[Rewrite | NoProposal]:
-    ahead = runs_ahead(node)
-    why = read_ahead_obstacle(context.pipeline.upstream(node.id), context) if ahead else ""
+    why = read_ahead_obstacle(context.pipeline.upstream(node.id), context) if runs_ahead(node) else ""
     if why:
         yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
         return

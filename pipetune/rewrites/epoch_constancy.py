@@ -94,29 +94,26 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
 def _own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
     """Returns the constancy of `node` alone, without its inputs."""
     unread = operator_facts(node.op).takes_function and node.function is None
-    for holds, constancy, why in (
-        (is_unknown(node), Constancy.DIFFERENT, "it is unknown what this operator does"),
-        (unread, Constancy.DIFFERENT, "nothing is known about its function"),
-        (runs_python(node), Constancy.DIFFERENT, "it runs Python, which may return something else each time"),
-        (draws_random_numbers(node) and node.op != "shuffle", Constancy.DIFFERENT, "it draws random numbers"),
-        (bool(describe_state(node)), Constancy.DIFFERENT, f"its function {describe_state(node)}"),
-        (_is_endless(node), Constancy.DIFFERENT, "it repeats endlessly: the cache would never be complete"),
-        (node.op == "repeat", Constancy.DIFFERENT, "it repeats: the cache would hold every epoch again"),
-        (node.op == "snapshot", Constancy.DIFFERENT, "it already stores its elements"),
+    endless = node.op == "repeat" and node.argument("count") in (None, INFINITE)
+    for differs, why in (
+        (is_unknown(node), "it is unknown what this operator does"),
+        (unread, "nothing is known about its function"),
+        (runs_python(node), "it runs Python, which may return something else each time"),
+        (draws_random_numbers(node) and node.op != "shuffle", "it draws random numbers"),
+        (bool(describe_state(node)), f"its function {describe_state(node)}"),
+        (endless, "it repeats endlessly: the cache would never be complete"),
+        (node.op == "repeat", "it repeats: the cache would hold every epoch again"),
+        (node.op == "snapshot", "it already stores its elements"),
         (
             may_batch_unequal_batches(node, context),
-            Constancy.DIFFERENT,
             "it rejects a shorter last batch, and from the second epoch on would not",
         ),
-        (
-            _unordered(node, context),
-            Constancy.DIFFERENT,
-            "`deterministic=False` lets elements overtake each other",
-        ),
-        (reshuffles_each_epoch(node), Constancy.SAME_ELEMENTS, "it reshuffles in each epoch"),
+        (_unordered(node, context), "`deterministic=False` lets elements overtake each other"),
     ):
-        if holds:
-            return ConstancyResult(constancy, node.id, why)
+        if differs:
+            return ConstancyResult(Constancy.DIFFERENT, node.id, why)
+    if reshuffles_each_epoch(node):
+        return ConstancyResult(Constancy.SAME_ELEMENTS, node.id, "it reshuffles in each epoch")
     return ConstancyResult(Constancy.SAME, node.id)
 
 
@@ -157,10 +154,6 @@ def variation_lost_in_fixed_order(node: Node) -> str:
     if draws_random_numbers(node) and node.op != "shuffle" and node.function is not None and node.function.seeded:
         return "its draws repeat in each epoch, and would meet the same elements with the order of the first epoch"
     return ""
-
-
-def _is_endless(node: Node) -> bool:
-    return node.op == "repeat" and node.argument("count") in (None, INFINITE)
 
 
 def _unordered(node: Node, context: RuleContext) -> bool:

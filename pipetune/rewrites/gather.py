@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 
 from pipetune.core.edits import ROW_INDEX_BYTES, Edit, NoProposal, Remove, ReplaceSource, Rewrite
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.batch_first import (
-    PASS_THROUGH_OPERATORS,
     UpstreamMap,
     batch_first_group,
     move_after_batch,
     plain_batches,
     upstream_maps,
 )
-from pipetune.rewrites.legality import describe_operator, is_order_required, overtaking_safety
+from pipetune.rewrites.legality import (
+    PASS_THROUGH_OPERATORS,
+    describe_operator,
+    is_order_required,
+    overtaking_safety,
+)
 from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
 from pipetune.rewrites.reorder import upstream_chain
 from pipetune.rewrites.rule import Rule, RuleContext
@@ -146,17 +151,6 @@ def _added_buffer_bytes(path: _BatchPath, context: RuleContext) -> float:
 
 GATHER_BATCHES = "gather-batches"
 
-
-def propose_gather_batches(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields `propose_gather` for batches of single rows."""
-    yield from propose_gather(
-        context,
-        rule=GATHER_BATCHES,
-        windows=False,
-        summary="Pass row indices, and gather the rows of each batch of {size} at once{after}.",
-    )
-
-
 GATHER_BATCHES_RULE = Rule(
     name=GATHER_BATCHES,
     summary="Shuffles and batches row indices of in-memory arrays, and gathers the rows of a batch at once.",
@@ -172,22 +166,16 @@ GATHER_BATCHES_RULE = Rule(
         "APPROXIMATE if last bits depend on the number of rows. If the script sets `deterministic=False`, "
         "batches may overtake each other: STATISTICAL, or REORDERS if the last batch may be short."
     ),
-    propose=propose_gather_batches,
+    propose=partial(
+        propose_gather,
+        rule=GATHER_BATCHES,
+        windows=False,
+        summary="Pass row indices, and gather the rows of each batch of {size} at once{after}.",
+    ),
 )
 
 
 GATHER_WINDOWS = "gather-windows"
-
-
-def propose_gather_windows(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields `propose_gather` for batches of windows."""
-    yield from propose_gather(
-        context,
-        rule=GATHER_WINDOWS,
-        windows=True,
-        summary="Pass the start indices of the windows, and gather the windows of each batch of {size} at once{after}.",
-    )
-
 
 GATHER_WINDOWS_RULE = Rule(
     name=GATHER_WINDOWS,
@@ -206,5 +194,10 @@ GATHER_WINDOWS_RULE = Rule(
         "as in vectorize-map: APPROXIMATE if last bits depend on the number of rows; `deterministic=False` as "
         "in gather-batches."
     ),
-    propose=propose_gather_windows,
+    propose=partial(
+        propose_gather,
+        rule=GATHER_WINDOWS,
+        windows=True,
+        summary="Pass the start indices of the windows, and gather the windows of each batch of {size} at once{after}.",
+    ),
 )

@@ -8,7 +8,13 @@ from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding
-from pipetune.rewrites.legality import describe_external_dependency, describe_operator, draws_random_numbers
+from pipetune.rewrites.legality import (
+    describe_external_dependency,
+    describe_operator,
+    draws_random_numbers,
+    errors_are_ignored,
+    finding_at,
+)
 from pipetune.rewrites.pricing import small_saving
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -63,7 +69,7 @@ def _obstacle(node: Node, context: RuleContext) -> str:
     outside = describe_external_dependency(node)
     if outside:
         return f"its function {outside}"
-    if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
+    if errors_are_ignored(node, context):
         return (
             "ignore_errors downstream drops damaged images, and damage outside of the crop window would not be detected"
         )
@@ -121,18 +127,17 @@ def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
     Yields nothing if it was not measured, or saves less than a tenth of the function's cost.
     """
     for node in context.pipeline:
-        measured = context.profile.operator(node.id) if context.profile is not None else None
+        measured = context.measured(node.id)
         share = measured.shrinking_share if measured is not None else None
         if share is None or share > 1 - MIN_SAVED_SHARE or not _may_decode_smaller(node, context):
             continue
         assert node.function is not None and node.function.shrinking is not None
-        found, place = node.function.shrinking, node.location
-        yield Finding(
-            code="decode-smaller",
-            message=(
-                f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
-                f"their rows and columns it costs {1 - share:.0%} less."
-            ),
+        found = node.function.shrinking
+        yield finding_at(
+            node,
+            "decode-smaller",
+            f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
+            f"their rows and columns it costs {1 - share:.0%} less.",
             hint=(
                 f"Use tf.io.decode_jpeg(contents, ratio={found.ratio}). This changes the image: pixels after "
                 f"resizing differed by {found.mean_apart:.1%} of the maximum value on average and by "
@@ -140,8 +145,6 @@ def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
                 f"inspected image is at least {found.ratio} times as large as the size it is resized to; a "
                 "smaller one would lose more detail."
             ),
-            file=place.file if place is not None else None,
-            line=place.line if place is not None else None,
         )
 
 
@@ -153,4 +156,4 @@ def _may_decode_smaller(node: Node, context: RuleContext) -> bool:
     if function.form is not FunctionVariant.AS_TRACED or describe_external_dependency(node):
         return False
     # ignore_errors drops damaged images, and decoding at another scale may not detect the damage.
-    return not any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id))
+    return not errors_are_ignored(node, context)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pipetune.core.edits import Safety
 from pipetune.core.operators import CAUTIOUS, OperatorFacts, is_dataset_kernel, operator_facts, public_name
 from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.profile import Finding
 from pipetune.rewrites.rule import RuleContext
 
 
@@ -160,6 +161,21 @@ def describe_operator(node: Node) -> str:
     """Returns the name of an operator in messages: `map (train.py:12)`."""
     return f"{node.title} ({node.location})" if node.location else node.title
 
+
+def finding_at(node: Node, code: str, message: str, *, hint: str) -> Finding:
+    """Returns advice about an operator, at its call site."""
+    place = node.location
+    file, line = (place.file, place.line) if place is not None else (None, None)
+    return Finding(code, message, hint=hint, file=file, line=line)
+
+
+def errors_are_ignored(node: Node, context: RuleContext) -> bool:
+    """Whether `ignore_errors` downstream drops the elements on which `node` fails."""
+    return any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id))
+
+
+PASS_THROUGH_OPERATORS = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
+"""Operators that never modify an element: a function may be applied before or after them."""
 
 DROPS_BY_POSITION = frozenset({"take", "skip", "shard"})
 """Operators that keep or drop an element by its position alone, whatever its value."""

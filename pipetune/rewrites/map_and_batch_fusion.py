@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipetune.core.edits import Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rewrites.legality import (
+    PASS_THROUGH_OPERATORS,
     describe_operator,
     is_order_required,
     is_stateless,
@@ -22,9 +23,6 @@ NAME = "map-and-batch-fusion"
 
 _OPTION = "experimental_optimization.map_and_batch_fusion"
 _DEFAULT_OPTIMIZATIONS_OPTION = "experimental_optimization.apply_default_optimizations"
-
-_COMMUTING_OPERATORS = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
-"""Operators that never modify an element, so that a map may be on either side of them."""
 
 _UNFUSABLE_BATCHES = frozenset({"padded_batch", "ragged_batch"})
 
@@ -63,21 +61,18 @@ def fusion_verdict(batch: Node, context: RuleContext) -> FusionVerdict:
         return FusionVerdict(False, "a parallel batch is never fused", upstream_map=above)
     if above.argument("use_unbounded_threadpool") is True:
         return FusionVerdict(False, "the map runs in an unbounded thread pool", upstream_map=above)
+    options = context.pipeline.options
     for option in (_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION):
-        if _option(context, option) is False and _option(context, _OPTION) is not True:
+        if options.get(option) is False and options.get(_OPTION) is not True:
             return FusionVerdict(False, f"the script switches it off ({option})", upstream_map=above, option=option)
     return FusionVerdict(True, upstream_map=above)
 
 
 def _map_above(node: Node, context: RuleContext) -> Node | None:
-    if node.op not in _COMMUTING_OPERATORS or len(node.inputs) != 1 or len(context.pipeline.consumers(node.id)) != 1:
+    if node.op not in PASS_THROUGH_OPERATORS or len(node.inputs) != 1 or len(context.pipeline.consumers(node.id)) != 1:
         return None
     above = context.pipeline[node.inputs[0]]
     return above if above.op == "map" else None
-
-
-def _option(context: RuleContext, name: str) -> object:
-    return context.pipeline.options.get(name)
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:

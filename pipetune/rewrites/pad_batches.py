@@ -8,7 +8,7 @@ from pipetune.core.edits import NoProposal, Remove, ReplaceOperator, Rewrite, Sa
 from pipetune.core.functions import FunctionVariant, Padding
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.batch_first import added_buffer_bytes, batch_first_group, plain_batches, upstream_maps
-from pipetune.rewrites.legality import describe_external_dependency, describe_operator, is_stateless
+from pipetune.rewrites.legality import describe_external_dependency, describe_operator, errors_are_ignored, is_stateless
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "pad-batches"
@@ -37,7 +37,7 @@ def _obstacle(node: Node, batch: Node, context: RuleContext) -> str:
         return f"its function {describe_external_dependency(node) or 'draws random numbers'}"
     if batch.argument("num_parallel_calls") is not None:
         return f"{describe_operator(batch)} has parallel calls, which padded_batch has not"
-    if any(other.op == "ignore_errors" for other in context.pipeline.downstream(node.id)):
+    if errors_are_ignored(node, context):
         return "ignore_errors downstream drops an element that is too long, and would then drop a whole batch"
     return ""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
-from pipetune.core.pipeline import AUTOTUNE, Node, Value
+from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.profile import Finding, OperatorProfile
 from pipetune.rewrites.legality import (
     describe_operator,
     describe_state,
     draws_random_numbers,
+    finding_at,
     is_stateless,
     keeps_order,
     parallel_safety,
@@ -36,8 +37,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if why:
             yield NoProposal(NAME, node.id, f"Not run in parallel: {why}.")
             continue
-        if is_bound_by_python(node, context):
-            yield NoProposal(NAME, node.id, f"Not run in parallel: {describe_python_ceiling(node, context)}")
+        if _is_bound_by_python(node, context):
+            why = f"{_describe_throughput(node, context)} {_PYTHON_ALTERNATIVES}"
+            yield NoProposal(NAME, node.id, f"Not run in parallel: {why}")
             continue
         for number in candidate_calls(context.cores):
             if number == node.argument("num_parallel_calls"):
@@ -55,14 +57,15 @@ def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
     if node.id in context.observed_kernels:
         kernel = context.observed_kernels[node.id]
         return kernel.startswith("ParallelMap") or (kernel == "MapAndBatch" and is_stateless(node))
-    options: dict[str, Value] = dict(context.pipeline.options)
-    prefix = "experimental_optimization."
-    switched_off = (
-        options.get(prefix + "apply_default_optimizations") is False
-        or options.get(prefix + "map_parallelization") is False
-        or options.get("autotune.enabled") is False
-    )
-    return is_stateless(node) and not switched_off
+    return is_stateless(node) and not any(context.pipeline.options.get(name) is False for name in _SWITCHES)
+
+
+_SWITCHES = (
+    "experimental_optimization.apply_default_optimizations",
+    "experimental_optimization.map_parallelization",
+    "autotune.enabled",
+)
+"""Options that switch off TensorFlow's own parallel maps."""
 
 
 def _forbidden(node: Node) -> str:
@@ -126,13 +129,13 @@ _MAX_BLOCKED_SHARE = 0.5
 _MIN_INPUT_SHARE = 0.1
 """Minimum share of the input's time for a generator to be worth rewriting: the same as for Keras layers in maps."""
 
-PYTHON_ALTERNATIVES = (
+_PYTHON_ALTERNATIVES = (
     "What can help: implement it with TensorFlow ops (tf.io.read_file, tf.io.decode_*, tf.image), or use "
     "several processes (a tf.data service, or multiprocessing that writes TFRecords once)."
 )
 
 
-GENERATOR_ALTERNATIVES = (
+_GENERATOR_ALTERNATIVES = (
     "A generator that iterates over lists and loads each item can be replaced by a source and a map: "
     "`tf.data.Dataset.from_tensor_slices((paths, labels)).map(load, num_parallel_calls=tf.data.AUTOTUNE)`, "
     "where `load(path, label)` uses TensorFlow ops (tf.io.read_file, tf.io.decode_jpeg, tf.image). If it needs "
@@ -147,41 +150,32 @@ def suggest_generator_alternatives(context: RuleContext) -> Iterator[Finding]:
     """
     seconds = context.profile.input_wall_seconds if context.profile is not None else None
     for node in context.pipeline:
-        measured = _measured(node, context)
+        measured = context.measured(node.id)
         if node.op != "from_generator" or measured is None or not measured.wall_seconds or not measured.visits:
             continue
         if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
             continue
-        place = node.location
-        yield Finding(
-            code="python-generator",
-            message=_describe_throughput(node, context),
-            hint=GENERATOR_ALTERNATIVES,
-            file=place.file if place is not None else None,
-            line=place.line if place is not None else None,
+        yield finding_at(
+            node, "python-generator", _describe_throughput(node, context), hint=_GENERATOR_ALTERNATIVES
         )
 
 
-def is_bound_by_python(node: Node, context: RuleContext) -> bool:
+def _is_bound_by_python(node: Node, context: RuleContext) -> bool:
     """Whether the operator runs Python measured to work more than it waits; False if waiting was not measured."""
-    measured = _measured(node, context)
+    measured = context.measured(node.id)
     if measured is None or measured.waiting_seconds is None or not measured.wall_seconds or not runs_python(node):
         return False
     return measured.waiting_seconds <= _MAX_BLOCKED_SHARE * measured.wall_seconds
 
 
-def describe_python_ceiling(node: Node, context: RuleContext) -> str:
-    """Returns the maximum throughput of the Python code, compared with a training step, and what can help, in words."""
-    return f"{_describe_throughput(node, context)} {PYTHON_ALTERNATIVES}"
-
-
 def _describe_throughput(node: Node, context: RuleContext) -> str:
-    return " ".join([f"{describe_operator(node)} runs Python, whose calls take turns under the GIL.",
-                     *_figures(node, context)])  # fmt: skip
+    """Returns the maximum throughput of the Python code, compared with a training step, in words."""
+    held = f"{describe_operator(node)} runs Python, whose calls take turns under the GIL."
+    return " ".join([held, *_figures(node, context)])
 
 
 def _figures(node: Node, context: RuleContext) -> list[str]:
-    measured = _measured(node, context)
+    measured = context.measured(node.id)
     if measured is None or not measured.wall_seconds:
         return []
     seconds = measured.wall_seconds
@@ -203,7 +197,3 @@ def _waiting(measured: OperatorProfile) -> str:
         return ""
     share = measured.waiting_seconds / measured.wall_seconds
     return f", {share:.0%} of that waiting" if share >= 0.05 else ""
-
-
-def _measured(node: Node, context: RuleContext) -> OperatorProfile | None:
-    return context.profile.operator(node.id) if context.profile is not None else None

@@ -221,8 +221,7 @@ def _candidate_cycle_lengths(node: Node, context: RuleContext, files: int | None
 
 
 def _knee(node: Node, context: RuleContext) -> int | None:
-    use = context.profile.files if context.profile is not None else None
-    sweeps = use.sweeps if use is not None else ()
+    sweeps = context.files.sweeps if context.files is not None else ()
     return next((one.knee for one in sweeps if one.reader is SweepReader.SOURCE and one.node == node.id), None)
 
 
@@ -251,15 +250,14 @@ def _shard_rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *,
         safety = Safety.STATISTICAL
     if length > 1:
         safety = Safety.REORDERS
-    if length > 1:
         notes.append(
             f"The elements of {length} files alternate, {block} at a time: a different order, but the same in "
             "every epoch."
         )
-        summary = f"Read {length} files at a time, alternating after {_elements(block)} of each."
+        after = "1 element" if block == 1 else f"{block} elements"
+        summary = f"Read {length} files at a time, alternating after {after} of each."
     else:
         summary = "Read the files ahead, in their original order, in parallel with the processing of their elements."
-    size = bytes_per_element(context, node.id)
     return Rewrite(
         rule=READ_SHARDS,
         node=node.id,
@@ -269,13 +267,8 @@ def _shard_rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *,
         group=f"{READ_SHARDS}@{node.id}",
         reproducible=in_order and not random,
         notes=tuple(notes),
-        # The kernel's own limit: 2 L waiting files and L in the cycle, 2 B + 1 elements of each.
-        predicted_bytes=0.0 if size is None else size * 3 * length * (2 * block + 1),
+        predicted_bytes=_buffers(node, context, length=length, block=block),
     )
-
-
-def _elements(block: int) -> str:
-    return "1 element" if block == 1 else f"{block} elements"
 
 
 READ_SHARDS_RULE = Rule(
@@ -309,12 +302,12 @@ def describe_small_files(node: Node, context: RuleContext) -> str | None:
 
     Returns None if it is not such a map, or if nothing was measured.
     """
-    use = context.profile.files if context.profile is not None else None
+    use = context.files
     if node.op != "map" or node.function is None or not node.function.reads_files or use is None:
         return None
     if not use.has_many_small_files or use.small is None:
         return None
-    small, measured = use.small, context.profile.operator(node.id) if context.profile is not None else None
+    small, measured = use.small, context.measured(node.id)
     saved = small.apart_seconds - small.together_seconds
     sentences = [
         f"{describe_operator(node)} opens one of {use.files:,} files of "

@@ -136,7 +136,7 @@ def _balanced_split(segment: tuple[str, ...], context: RuleContext) -> Node | No
     cuts = [
         (max(sum(known[: index + 1]), total - sum(known[: index + 1])), node)
         for index, node in enumerate(nodes[:-1])
-        if _is_direct_input(node, nodes[index + 1])
+        if nodes[index + 1].inputs == (node.id,)
     ]
     if not cuts or total <= 0:
         return None
@@ -148,10 +148,6 @@ def _cost(node: Node, context: RuleContext) -> float | None:
     """Returns the seconds of `node` per output element; 0 for an unmeasured operator that passes elements through."""
     seconds = seconds_per_output(context, node.id)
     return 0.0 if seconds is None and operator_facts(node.op).same_elements else seconds
-
-
-def _is_direct_input(above: Node, below: Node) -> bool:
-    return below.inputs == (above.id,)
 
 
 def _rewrite(
@@ -212,7 +208,7 @@ def propose_prefetch_to_device(context: RuleContext) -> Iterator[Rewrite | NoPro
     copy = Insert(output.id, COPY, f"{COPY}@{output.id}", {"target_device": f"/{context.device.upper()}:0"})
     for size in _BUFFERS:
         buffer = Insert(copy.id, "prefetch", f"prefetch@{copy.id}", {"buffer_size": size})
-        held = "1 element" if size == 1 else f"{size} elements"
+        held = _elements(size)
         yield Rewrite(
             rule=PREFETCH_TO_DEVICE,
             node=output.id,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, takewhile
 
 from pipetune.core.edits import Edit, Move, NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant, PredicatePushdown
-from pipetune.core.operators import CAUTIOUS, CountEffect, operator_facts
+from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Pipeline
 from pipetune.rewrites.legality import (
     DROPS_BY_POSITION,
     describe_operator,
     describe_state,
     draws_random_numbers,
+    errors_are_ignored,
+    is_unknown,
     keeps_order,
     requests_parallelism,
     runs_python,
@@ -72,7 +75,7 @@ def upstream_moves(
             if why:
                 yield Obstacle(above, why)
                 return
-            safety = max(safety, _passing_safety(above, context))
+            safety = max(safety, Safety.STATISTICAL if draws_random_numbers(above) else Safety.EXACT)
             maps.append(above)
         elif above.op not in _PASSIVE or (above.op in _KEEPS_COUNT and not one_to_one):
             return
@@ -88,6 +91,12 @@ def upstream_chain(pipeline: Pipeline, node: Node) -> Iterator[Node]:
         yield node
 
 
+def run_down_to(node: Node, kinds: Collection[str], context: RuleContext) -> tuple[Node, ...]:
+    """Returns `node` and the operators of these kinds directly upstream of it, the most upstream first."""
+    above = takewhile(lambda above: above.op in kinds, upstream_chain(context.pipeline, node))
+    return (*reversed(tuple(above)), node)
+
+
 def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
     """Returns why operators of the kinds `moved` must not pass a map; "" if they may."""
     if above.function is None:
@@ -97,7 +106,7 @@ def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
     state = describe_state(above)
     if state:
         return f"its function {state}"
-    if any(other.op == "ignore_errors" for other in context.pipeline.downstream(above.id)):
+    if errors_are_ignored(above, context):
         return "ignore_errors downstream drops the elements on which the map fails, and which ones these are may change"
     if not moved & _DROPS:
         return ""
@@ -116,16 +125,12 @@ def _read_ahead_obstacle(above: Node, context: RuleContext) -> str:
         if source.op in ("cache", "snapshot"):
             return f"{describe_operator(source)} upstream might never be read to its end"
         drawn = source.function is not None and draws_random_numbers(source)
-        if drawn or runs_python(source) or describe_state(source) or operator_facts(source.op) is CAUTIOUS:
+        if drawn or runs_python(source) or describe_state(source) or is_unknown(source):
             return f"{describe_operator(source)} upstream has state, and would not be read as far ahead"
     return ""
 
 
-def _passing_safety(above: Node, context: RuleContext) -> Safety:
-    return Safety.STATISTICAL if draws_random_numbers(above) else Safety.EXACT
-
-
-def seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, ...]) -> bool:
+def _seed_draws_may_swap(context: RuleContext, moved: Node, passed: tuple[Node, ...]) -> bool:
     """Whether moving an unseeded shuffle call in the source may move it past another call that draws a seed.
 
     An unseeded shuffle draws its seed from a counter that all calls of the script share. Only calls that directly
@@ -157,7 +162,7 @@ def shuffle_move_class(shuffle: Node, context: RuleContext, step: UpstreamMove) 
     safety, notes = step.safety, list[str]()
     if any(draws_random_numbers(node) for node in step.maps):
         notes.append("The order stays the same; the random draws of the maps meet different elements.")
-    if seed_draws_may_swap(context, shuffle, step.maps):
+    if _seed_draws_may_swap(context, shuffle, step.maps):
         safety = max(safety, Safety.STATISTICAL)
         notes.append("The shuffle has no seed of its own: moving its call may give it a different one.")
     return safety, tuple(notes)
@@ -251,8 +256,6 @@ FILTER_EARLY_RULE = Rule(
 _MIN_READ_AHEAD_SHARE = 0.03
 """Elements read ahead in vain per element that a `take` lets through: with fewer, no trial could accept its move."""
 
-_ERRORS = "Dropped elements are then never computed: an error in one of them no longer ends the run."
-
 
 def propose_early_drops(
     context: RuleContext, *, rule: str, operators: frozenset[str]
@@ -269,17 +272,7 @@ def propose_early_drops(
             continue
         readers = context.pipeline.consumers(node.id)
         if len(readers) != 1 or readers[0].op not in operators:
-            yield from _move_up(_dropping_run(node, context), context, rule=rule)
-
-
-def _dropping_run(node: Node, context: RuleContext) -> tuple[Node, ...]:
-    """Returns `node` and the operators directly upstream that drop by position too, the most upstream first."""
-    run: tuple[Node, ...] = (node,)
-    while True:
-        above = context.pipeline[run[0].inputs[0]]
-        if above.op not in DROPS_BY_POSITION or len(context.pipeline.consumers(above.id)) != 1:
-            return run
-        run = (above, *run)
+            yield from _move_up(run_down_to(node, DROPS_BY_POSITION, context), context, rule=rule)
 
 
 def _move_up(run: tuple[Node, ...], context: RuleContext, *, rule: str) -> Iterator[Rewrite | NoProposal]:
@@ -316,7 +309,7 @@ def _move_up(run: tuple[Node, ...], context: RuleContext, *, rule: str) -> Itera
         edits=tuple(edits),
         summary=f"Let {names} drop elements before {maps}, so that they are not computed first.",
         group=move_group(top),
-        notes=(_ERRORS,),
+        notes=("Dropped elements are then never computed: an error in one of them no longer ends the run.",),
     )
 
 
@@ -354,12 +347,6 @@ def _read_ahead(node: Node, context: RuleContext) -> int:
 
 SPLIT_EARLY = "split-early"
 
-
-def propose_split_early(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields `propose_early_drops` for take and skip."""
-    yield from propose_early_drops(context, rule=SPLIT_EARLY, operators=frozenset({"take", "skip"}))
-
-
 SPLIT_EARLY_RULE = Rule(
     name=SPLIT_EARLY,
     summary="Moves take and skip before the maps whose results they drop.",
@@ -373,18 +360,12 @@ SPLIT_EARLY_RULE = Rule(
         "the operators that read ahead fill a cache or advance state."
     ),
     safety="EXACT: the same elements in the same order; only dropped elements are not computed.",
-    propose=propose_split_early,
+    propose=partial(propose_early_drops, rule=SPLIT_EARLY, operators=frozenset({"take", "skip"})),
     order=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )
 
 
 SHARD_EARLY = "shard-early"
-
-
-def propose_shard_early(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    """Yields `propose_early_drops` for shard."""
-    yield from propose_early_drops(context, rule=SHARD_EARLY, operators=frozenset({"shard"}))
-
 
 SHARD_EARLY_RULE = Rule(
     name=SHARD_EARLY,
@@ -397,6 +378,6 @@ SHARD_EARLY_RULE = Rule(
         "batch, cache or interleave: a worker would then receive different elements."
     ),
     safety="EXACT: a worker receives the same elements in the same order, and does not compute those of the others.",
-    propose=propose_shard_early,
+    propose=partial(propose_early_drops, rule=SHARD_EARLY, operators=frozenset({"shard"})),
     order=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )

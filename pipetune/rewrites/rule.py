@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from pipetune.core.edits import NoProposal, Rewrite
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.profile import Diagnosis, Profile
+from pipetune.core.profile import Diagnosis, OperatorProfile, Profile
 from pipetune.core.results import AutotuneValues, ResumePoint
+from pipetune.core.storage import FileUse
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,15 @@ class RuleContext:
     custom_training_loop: bool = False  # the script's own loop or step reads the dataset, without Keras or a strategy
     resuming: tuple[ResumePoint, ...] = ()  # how the script resumes an interrupted run
     observed_kernels: Mapping[str, str] = field(default_factory=dict)  # by node id: TensorFlow's kernel, where observed
+
+    def measured(self, node_id: str) -> OperatorProfile | None:
+        """Returns what was measured of an operator; None if nothing was."""
+        return self.profile.operator(node_id) if self.profile is not None else None
+
+    @property
+    def files(self) -> FileUse | None:
+        """What was measured of the files that the pipeline reads; None if nothing was."""
+        return self.profile.files if self.profile is not None else None
 
     @property
     def default_cycle_length(self) -> int:

@@ -17,7 +17,15 @@ from pipetune.rewrites.legality import (
     runs_python,
 )
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, shuffle_buffer_elements
-from pipetune.rewrites.reorder import Obstacle, UpstreamMove, move_group, shuffle_move_class, upstream_moves
+from pipetune.rewrites.reorder import (
+    Obstacle,
+    UpstreamMove,
+    move_group,
+    run_down_to,
+    shuffle_move_class,
+    upstream_chain,
+    upstream_moves,
+)
 from pipetune.rewrites.rule import Rule, RuleContext
 
 SHUFFLE_REPEAT_ORDER = "shuffle-repeat-order"
@@ -66,17 +74,12 @@ def _swap_proposals(repeat: Node, context: RuleContext) -> Iterator[Rewrite | No
 def _upstream_shuffle(repeat: Node, context: RuleContext) -> tuple[Node | None, list[Node]]:
     """Returns the nearest shuffle upstream of `repeat` and the operators in between, if `repeat` may pass them all."""
     between: list[Node] = []
-    current = repeat
-    while len(current.inputs) == 1:
-        above = context.pipeline[current.inputs[0]]
-        if len(context.pipeline.consumers(above.id)) != 1:
-            break
-        if above.op == "shuffle":
-            return (None, []) if _made_by_list_files(above) else (above, between)
+    for above in upstream_chain(context.pipeline, repeat):
+        if above.op == "shuffle" and not _made_by_list_files(above):
+            return above, between
         if not _repeat_may_pass(above):
             break
         between.append(above)
-        current = above
     return None, []
 
 
@@ -306,19 +309,9 @@ def propose_merge_repeats(context: RuleContext) -> Iterator[Rewrite | NoProposal
         lowest = len(readers) != 1 or readers[0].op != "repeat"
         if node.op != "repeat" or len(node.inputs) != 1 or not lowest:
             continue
-        run = _run(node, context)
+        run = run_down_to(node, {"repeat"}, context)
         if len(run) > 1:
             yield _merge(run, context)
-
-
-def _run(node: Node, context: RuleContext) -> tuple[Node, ...]:
-    """Returns `node` and the repeats directly upstream without another consumer, the most upstream first."""
-    run: tuple[Node, ...] = (node,)
-    while True:
-        above = context.pipeline[run[0].inputs[0]]
-        if above.op != "repeat" or len(above.inputs) != 1 or len(context.pipeline.consumers(above.id)) != 1:
-            return run
-        run = (above, *run)
 
 
 def _merge(run: tuple[Node, ...], context: RuleContext) -> Rewrite | NoProposal:

@@ -64,7 +64,7 @@ def _split_obstacle(node: Node, cut: FunctionSplit, context: RuleContext) -> str
 def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> Rewrite | str:
     """Returns the rewrite that caches the first part, or why it is not worthwhile."""
     split = SplitFunction(node.id, cut)
-    measured = context.profile.operator(node.id) if context.profile is not None else None
+    measured = context.measured(node.id)
     if context.profile is None or measured is None or measured.head_share is None:
         return "the cost of the part before its random draws is unknown"
     edited = apply_edits(context.pipeline, [split])

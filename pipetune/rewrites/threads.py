@@ -1,18 +1,117 @@
-"""`threads`: one thread per kernel if parallel calls already fill the cores, and a private pool for tf.data."""
+"""`granted-cores` and `threads`: how many cores and threads tf.data and its kernels use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from pipetune.core.edits import NoProposal, Rewrite, Safety, SetOption
-from pipetune.core.pipeline import AUTOTUNE, Node
+from pipetune.core.edits import Insert, NoProposal, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.profile import Cause
 from pipetune.rewrites.legality import describe_operator
 from pipetune.rewrites.parallel_map import tensorflow_parallelizes
-from pipetune.rewrites.pricing import POOL_SIZE, core_limits, format_cores
 from pipetune.rewrites.rule import Rule, RuleContext
 
-NAME = "threads"
+GRANTED_CORES = "granted-cores"
+
+CPU_BUDGET = "autotune.cpu_budget"
+MEMORY_BUDGET = "autotune.ram_budget"
+POOL_SIZE = "threading.private_threadpool_size"
+
+_UNPROVABLE = (
+    "AUTOTUNE assumes more memory for its buffers than is available: {budget} limits them to half of the available "
+    "memory. This makes nothing faster, so no trial can prove it."
+)
+
+
+def propose_granted_cores(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields the options that limit tf.data to the available cores and memory, or why they are not set."""
+    output = context.pipeline.output
+    edits, memory = core_limits(context), _memory_budget(context)
+    if not edits:
+        if _overestimates_cores(context):
+            why = "The script itself sets the cores of AUTOTUNE and of tf.data's thread pool."
+            yield NoProposal(GRANTED_CORES, output.id, why)
+        for budget in memory:
+            why = _UNPROVABLE.format(budget=f"options.{budget.name} = {budget.value}")
+            yield NoProposal(GRANTED_CORES, output.id, why)
+        return
+    yield Rewrite(
+        rule=GRANTED_CORES,
+        node=output.id,
+        safety=Safety.EXACT,
+        edits=(*edits, *memory),
+        summary=(
+            f"Limit tf.data to {_format_cores(context)}, as available to the container; TensorFlow detects "
+            f"{context.detected_cores}."
+        ),
+        group=f"{GRANTED_CORES}@{output.id}",
+    )
+
+
+def core_limits(context: RuleContext) -> tuple[SetOption, ...]:
+    """Returns options that limit tf.data to the available cores; none if TensorFlow or the script does so already.
+
+    The budget alone only guides AUTOTUNE's calculation; the pool size also limits each operator's parallel calls from
+    the first element on, before AUTOTUNE has run.
+    """
+    if not _overestimates_cores(context):
+        return ()
+    limits: dict[str, Value] = {CPU_BUDGET: context.cores, POOL_SIZE: context.cores}
+    return tuple(SetOption(name, value) for name, value in limits.items() if context.pipeline.options.get(name) is None)
+
+
+def _memory_budget(context: RuleContext) -> tuple[SetOption, ...]:
+    """Returns the buffer budget that is added to this rule's own rewrite; rewrites of other rules do not need it."""
+    if context.buffer_budget_bytes is None or context.pipeline.options.get(MEMORY_BUDGET) is not None:
+        return ()
+    return (SetOption(MEMORY_BUDGET, context.buffer_budget_bytes),)
+
+
+def limit_to_cores(rewrite: Rewrite, context: RuleContext) -> Rewrite:
+    """Returns `rewrite` with the limits added if it leaves a value to AUTOTUNE: trials use only the available cores."""
+    edits = core_limits(context)
+    if not edits or not _leaves_to_autotune(rewrite) or rewrite.rule == GRANTED_CORES:
+        return rewrite
+    note = f"AUTOTUNE is limited to {_format_cores(context)}, as available to the container."
+    return replace(rewrite, edits=(*rewrite.edits, *edits), notes=(*rewrite.notes, note))
+
+
+def _overestimates_cores(context: RuleContext) -> bool:
+    return context.detected_cores is not None and context.detected_cores > context.cores
+
+
+def _leaves_to_autotune(rewrite: Rewrite) -> bool:
+    for edit in rewrite.edits:
+        match edit:
+            case SetArgument(name="num_parallel_calls" | "num_parallel_reads", value=value) if value == AUTOTUNE:
+                return True
+            case Insert(arguments=arguments) if arguments.get("num_parallel_calls") == AUTOTUNE:
+                return True
+    return False
+
+
+def _format_cores(context: RuleContext) -> str:
+    """Returns the number of available cores in words: "2 cores"."""
+    return "1 core" if context.cores == 1 else f"{context.cores} cores"
+
+
+GRANTED_CORES_RULE = Rule(
+    name=GRANTED_CORES,
+    summary="Limits AUTOTUNE and tf.data's threads to the cores that are available to the container.",
+    legality=(
+        "Only if TensorFlow detects more cores than are available: it reads the affinity mask but no CFS "
+        "quota. Never if the script itself sets `options.autotune.cpu_budget` and "
+        "`options.threading.private_threadpool_size`. The same options are added to every rewrite that leaves "
+        "a number of parallel calls to AUTOTUNE. If TensorFlow also assumes more memory than is available, "
+        "`options.autotune.ram_budget` is added to the rule's own rewrite."
+    ),
+    safety="EXACT: it changes threads and budgets, not values; the order is that of the original pipeline.",
+    propose=propose_granted_cores,
+)
+
+
+THREADS = "threads"
 
 KERNEL_THREADS = "threading.max_intra_op_parallelism"
 
@@ -22,7 +121,7 @@ _MIN_CORES = 4
 _MIN_LOST_SHARE = 0.05  # minimum share of a step lost to missing overlap that is worth a trial
 
 
-def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+def propose_threads(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields one thread per kernel, and a private thread pool for tf.data, where measurements suggest a gain."""
     yield from _one_thread_per_kernel(context)
     yield from _private_pool(context)
@@ -39,20 +138,20 @@ def _one_thread_per_kernel(context: RuleContext) -> Iterator[Rewrite | NoProposa
             f"The kernels of {describe_operator(spread[0])} use several threads at once. Its calls do not run "
             "in parallel, so one thread per kernel would leave cores idle."
         )
-        yield NoProposal(NAME, spread[0].id, why)
+        yield NoProposal(THREADS, spread[0].id, why)
         return
     if context.cores < _MIN_CORES:
         why = (
-            f"On {format_cores(context)}, running a kernel in one thread instead of several would save almost nothing."
+            f"On {_format_cores(context)}, running a kernel in one thread instead of several would save almost nothing."
         )
-        yield NoProposal(NAME, filling[0].id, why)
+        yield NoProposal(THREADS, filling[0].id, why)
         return
     if context.pipeline.options.get(KERNEL_THREADS) is not None:
-        yield NoProposal(NAME, filling[0].id, f"The script sets options.{KERNEL_THREADS} itself.")
+        yield NoProposal(THREADS, filling[0].id, f"The script sets options.{KERNEL_THREADS} itself.")
         return
     alone = SetOption(KERNEL_THREADS, 1)
     names = ", ".join(describe_operator(node) for node in filling)
-    summary = f"Run each kernel of {names} in one thread: parallel calls already occupy {format_cores(context)}"
+    summary = f"Run each kernel of {names} in one thread: parallel calls already occupy {_format_cores(context)}"
     yield _rewrite(context, (alone,), f"{summary}.")
     pool = _pool(context)
     if pool is not None:
@@ -78,7 +177,7 @@ def _private_pool(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 
 def _spreads(node: Node, context: RuleContext) -> bool:
-    measured = context.profile.operator(node.id) if context.profile is not None else None
+    measured = context.measured(node.id)
     return measured is not None and measured.several_threads
 
 
@@ -119,18 +218,18 @@ def _rewrite(
 ) -> Rewrite:
     output = context.pipeline.output
     return Rewrite(
-        rule=NAME,
+        rule=THREADS,
         node=output.id,
         safety=Safety.EXACT,
         edits=edits,
         summary=summary,
-        group=f"{NAME}@{output.id}",
+        group=f"{THREADS}@{output.id}",
         only_training=only_training,
     )
 
 
-RULE = Rule(
-    name=NAME,
+THREADS_RULE = Rule(
+    name=THREADS,
     summary=(
         "Runs each kernel of the input in one thread, and the input in a private thread pool, if measurements "
         "justify it."
@@ -148,5 +247,5 @@ RULE = Rule(
         "EXACT: it changes threads, not values. A kernel that sums in several threads may round differently in "
         "one: the values are compared as for any rewrite."
     ),
-    propose=propose,
+    propose=propose_threads,
 )

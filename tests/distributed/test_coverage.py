@@ -29,8 +29,8 @@ from pipetune.distributed.collect import parts
 from pipetune.distributed.verify import counting, coverage
 from pipetune.pipelines import live
 from pipetune.probes import splits
+from pipetune.probes.edited_graphs import annotate_python
 from pipetune.probes.padding import annotate_padding
-from pipetune.probes.python_arrays import annotate_python
 from tests.distributed.emitted_scripts import run
 
 HELPERS = """

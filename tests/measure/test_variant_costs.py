@@ -15,7 +15,7 @@ from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Sta
 from pipetune.measure import variant_costs
 from pipetune.measure.variant_costs import measure_batch_costs, measure_shares
 from pipetune.pipelines import live
-from pipetune.probes import batches, branching, decoding, splits
+from pipetune.probes import batches, decoding, edited_graphs, splits
 from tests.rewrites.on_data.jpegs import jpeg
 
 
@@ -73,7 +73,7 @@ def test_shares_are_measured_on_as_many_elements_as_there_is_time_for(
     """An element costs its source and, in three passes of both forms, the map: eight times `seconds`."""
     images = tf.data.Dataset.range(100).map(lambda i: tf.fill([80, 80, 3], tf.cast(i, tf.float32)))
     source = live.read(images.map(_selecting).batch(4))
-    told = branching.annotate_branches(source, source.pipeline)
+    told = edited_graphs.annotate_branches(source, source.pipeline)
     taken: list[int] = []
 
     def rounds(dataset: object, count: int, make_variants: object) -> list[tuple[float, ...]]:

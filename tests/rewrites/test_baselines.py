@@ -10,7 +10,7 @@ from pipetune.rewrites.baselines import autotune_plan, baseline_plan, defaults_p
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_well_formed
 from pipetune.testing.words import pipeline
-from tests.rewrites.outline import outlines
+from tests.rewrites.tables import outlines
 
 
 def test_off_plan_disables_everything_but_autotune() -> None:

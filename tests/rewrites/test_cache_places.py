@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.edits import apply_edits
@@ -77,35 +77,6 @@ def test_places_for_trial_are_few_and_differ_in_size(places: list[CachePosition]
 def test_without_costs_the_later_place_counts_as_saving_more() -> None:
     places = [_place(0, 10, None), _place(1, 10, 5.0), _place(2, 30, 1.0)]
     assert [place.node.id for place in pareto_frontier(places)] == ["n2", "n1"]
-
-
-_STAGES = st.lists(
-    st.tuples(st.integers(1, 9), st.sampled_from(["10us", "200us", "1ms", "3ms"])), min_size=1, max_size=6
-)
-_SECONDS = {"10us": 1e-5, "200us": 2e-4, "1ms": 1e-3, "3ms": 3e-3}
-
-
-@settings(deadline=None)
-@given(_STAGES, st.integers(10, 100))
-def test_no_proposal_is_beaten_by_another_place_that_fits(stages: list[tuple[int, str]], limit_thousands: int) -> None:
-    maps = " | ".join(f"map bytes={size}k cpu={cost}" for size, cost in stages)
-    limit = limit_thousands * 1e3
-    rewrites, _ = proposals(
-        RULE, context(f"TFRecordDataset elements=10 bytes=2k cpu=10us | {maps} | map random", memory_limit_bytes=limit)
-    )
-    sizes = [2e4, *(size * 1e4 for size, _ in stages)]
-    costs = [1e-5, *(_SECONDS[cost] for _, cost in stages)]
-    legal = {f"n{index}": (sum(costs[: index + 1]), size) for index, size in enumerate(sizes)}
-    fitting = {name: place for name, place in legal.items() if place[1] <= limit}
-    in_memory = [rewrite for rewrite in rewrites if not rewrite.needs]
-    assert len(in_memory) <= 3 and bool(in_memory) == bool(fitting)
-    for rewrite in in_memory:
-        saved, size = fitting[rewrite.node]
-        assert rewrite.predicted_bytes == pytest.approx(size)
-        others = [place for name, place in fitting.items() if name != rewrite.node]
-        assert not any(more > saved * 1.0001 and less <= size for more, less in others)
-    if fitting:
-        assert fitting[in_memory[0].node][0] == pytest.approx(max(saved for saved, _ in fitting.values()))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,25 +10,10 @@ import pytest
 import pipetune.rewrites
 from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError
-from pipetune.rewrites import find_rule, find_rules, propose_all
+from pipetune.rewrites import Rule, find_rule, find_rules, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.testing.rules import context
-
-_NAMES = [
-    "cache",
-    "gather-batches",
-    "parse-batches",
-    "shuffle-small",
-    "vectorize-map",
-    "freeze-autotune",
-    "granted-cores",
-    "map-and-batch-fusion",
-    "parallel-interleave",
-    "parallel-map",
-    "prefetch",
-    "prefetch-to-device",
-    "shuffle-repeat-order",
-]
+from tests.core.tfds_pipelines import DECODED, made_by_tfds
 
 _NEW_RULE = """
 from pipetune.core.edits import NoProposal
@@ -38,10 +24,6 @@ def propose(context):
 
 RULE = Rule("say-nothing", "Says nothing.", "Always.", "EXACT.", propose)
 """
-
-
-def test_released_rules_are_found() -> None:
-    assert set(_NAMES) <= {rule.name for rule in find_rules()}
 
 
 def test_new_file_adds_a_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,13 +43,12 @@ def test_unknown_rule_is_an_error_that_lists_known_rules() -> None:
     assert "parallel-map" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", _NAMES)
-def test_every_rule_documents_itself(name: str) -> None:
-    rule = find_rule(name)
+@pytest.mark.parametrize("rule", find_rules(), ids=lambda rule: rule.name)
+def test_every_rule_documents_itself(rule: Rule) -> None:
     for prose in (rule.summary, rule.legality, rule.safety):
         assert prose.endswith(".") and "  " not in prose
     assert any(word in rule.safety for word in ("EXACT", "STATISTICAL", "REORDERS"))
-    assert any(word in rule.legality.lower() for word in ("never", "unless", "only"))
+    assert any(word in rule.legality.lower() for word in ("never", "unless", "only", "nothing"))
 
 
 def test_equal_changes_are_proposed_once() -> None:
@@ -140,3 +121,25 @@ def test_no_shuffle_is_moved_next_to_its_repeat_before_positional_operators(belo
         described = context(words)
         plan = [Rewrite("prefetch", "n1", Safety.REORDERS, (Insert("n1", "prefetch", "p"),), "")]
         assert "would output other elements" in find_conflict(described, plan)
+
+
+WORDS = DECODED.replace("elements=8", "elements=64") + " cpu=1ms | map cpu=1ms | batch 4"
+
+
+def notes(*, by_tfds: int) -> dict[str, str]:
+    """The note about a `ReadConfig` by the key of each rewrite."""
+    found = context(WORDS)
+    rewrites, _ = propose_all(replace(found, pipeline=made_by_tfds(found.pipeline, by_tfds)))
+    return {one.key: note for one in rewrites for note in one.notes if "ReadConfig" in note}
+
+
+def test_scripts_own_reading_has_no_read_config_note() -> None:
+    assert not notes(by_tfds=0)
+
+
+def test_read_config_note_names_the_changed_fields() -> None:
+    found = notes(by_tfds=5)
+    assert found, "the rules have something to say of it"
+    assert all(key.split("@")[1][:2] in ("n1", "n4") for key in found), "of the interleave and the decoding alone"
+    (longer,) = (note for key, note in found.items() if "interleave_cycle_length=32" in note)
+    assert longer == "For tfds.load, this is read_config=tfds.ReadConfig(interleave_cycle_length=32)."

@@ -11,7 +11,7 @@ from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, Tune
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.testing.rules import check_proposes, check_rewrite, context, proposals
-from tests.rewrites.outline import outlines
+from tests.rewrites.tables import Row, outlines, silent_test
 
 
 def calls(node: str, value: float, kernel: str = "ParallelMapV2", **more: Any) -> TunedValue:
@@ -26,56 +26,46 @@ def reading(*values: TunedValue, **more: Any) -> AutotuneValues:
     return AutotuneValues(values, **{"seconds": 3.0, "converged": True, **more})
 
 
-_MAP = reading(calls("n1", 3))
+def _seen(values: AutotuneValues | None) -> dict[str, Any]:
+    return {"autotune_reading": values}
 
-SILENT: list[tuple[str, AutotuneValues | None, dict[str, Any], str]] = [
-    ("range 9 | map 4 | batch 2", None, {}, "not observed"),
-    ("range 9 | map AUTOTUNE", None, {}, "not observed"),
-    ("range 9 | map AUTOTUNE", reading(note="The runtime shows no model of this pipeline."), {}, "no model"),
-    ("range 9 | map 4 | prefetch 2", reading(calls("n1", 4, tunable=False)), {}, "no value for AUTOTUNE to choose"),
-    ("range 9 | map 4 | prefetch 2", reading(), {}, "no value for AUTOTUNE to choose"),
-    ("range 9 | map AUTOTUNE", reading(calls("n1", 3), converged=False), {}, "not settled after 3.0 s"),
-    ("range 9 | map AUTOTUNE", _MAP, {"options": {"autotune.enabled": False}}, "switched off"),
-    ("range 9 | map AUTOTUNE", _MAP, {"detected_cores": 64}, "another machine"),
-    ("range 9 | map AUTOTUNE python", _MAP, {}, "runs Python"),
-    ("range 9 | map AUTOTUNE variable=w", _MAP, {}, "reads the variable w"),
-    ("range 9 | map AUTOTUNE writes", _MAP, {}, "writes a variable"),
-    ("range 9 | map AUTOTUNE table", _MAP, {}, "a table that can change"),
-    ("range 9 | map AUTOTUNE print", _MAP, {}, "side effect (PrintV2)"),
-    ("range 9 | map AUTOTUNE unknown", _MAP, {}, "nothing is known about its function"),
-    ("range 9 | map AUTOTUNE", reading(calls("n7", 3)), {}, "reports no value for it"),
-    ("range 9 | map AUTOTUNE", reading(calls("n1", 3, tunable=False), calls("", 2)), {}, "reports no value for it"),
-    ("range 9 | map random", _MAP, {}, "not known to be stateless"),
-    ("TFRecordDataset num_parallel_reads=AUTOTUNE", reading(calls("n0", 2, "ParallelInterleaveV4")), {},
+
+_MAP = reading(calls("n1", 3))
+_CYCLES = calls("n2", 3, "ParallelInterleaveV4")
+
+SILENT: list[Row] = [
+    ("range 9 | map 4 | batch 2", _seen(None), "not observed"),
+    ("range 9 | map AUTOTUNE", _seen(None), "not observed"),
+    ("range 9 | map AUTOTUNE", _seen(reading(note="The runtime shows no model of this pipeline.")), "no model"),
+    ("range 9 | map 4 | prefetch 2", _seen(reading(calls("n1", 4, tunable=False))), "no value for AUTOTUNE to choose"),
+    ("range 9 | map 4 | prefetch 2", _seen(reading()), "no value for AUTOTUNE to choose"),
+    ("range 9 | map AUTOTUNE", _seen(reading(calls("n1", 3), converged=False)), "not settled after 3.0 s"),
+    ("range 9 | map AUTOTUNE", {**_seen(_MAP), "options": {"autotune.enabled": False}}, "switched off"),
+    ("range 9 | map AUTOTUNE", {**_seen(_MAP), "detected_cores": 64}, "another machine"),
+    ("range 9 | map AUTOTUNE python", _seen(_MAP), "runs Python"),
+    ("range 9 | map AUTOTUNE variable=w", _seen(_MAP), "reads the variable w"),
+    ("range 9 | map AUTOTUNE writes", _seen(_MAP), "writes a variable"),
+    ("range 9 | map AUTOTUNE table", _seen(_MAP), "a table that can change"),
+    ("range 9 | map AUTOTUNE print", _seen(_MAP), "side effect (PrintV2)"),
+    ("range 9 | map AUTOTUNE unknown", _seen(_MAP), "nothing is known about its function"),
+    ("range 9 | map AUTOTUNE", _seen(reading(calls("n7", 3))), "reports no value for it"),
+    ("range 9 | map AUTOTUNE", _seen(reading(calls("n1", 3, tunable=False), calls("", 2))), "reports no value for it"),
+    ("range 9 | map random", _seen(_MAP), "not known to be stateless"),
+    ("TFRecordDataset num_parallel_reads=AUTOTUNE", _seen(reading(calls("n0", 2, "ParallelInterleaveV4"))),
      "would change the order"),
-    ("list_files | interleave AUTOTUNE cycle_length=2 | batch 2", reading(calls("n2", 3, "ParallelInterleaveV4")), {},
+    ("list_files | interleave AUTOTUNE cycle_length=2 | batch 2", _seen(reading(_CYCLES)),
      "exceed its cycle length of 2"),
-    ("list_files | interleave AUTOTUNE", reading(calls("n2", 3, "ParallelInterleaveV4")), {"cores": 6},
-     "exceed its cycle length of 2"),
-    ("range 9 | prefetch AUTOTUNE", reading(ahead("n1", 0)), {}, "never filled"),
-    ("range 9 | prefetch AUTOTUNE", reading(ahead("n1", 9, moved_seconds=2.5)), {}, "still growing after 2.5 s"),
-    ("range 9 | prefetch AUTOTUNE", reading(ahead("", 9)), {}, "reports no value for it"),
+    ("list_files | interleave AUTOTUNE", {**_seen(reading(_CYCLES)), "cores": 6}, "exceed its cycle length of 2"),
+    ("range 9 | prefetch AUTOTUNE", _seen(reading(ahead("n1", 0))), "never filled"),
+    ("range 9 | prefetch AUTOTUNE", _seen(reading(ahead("n1", 9, moved_seconds=2.5))), "still growing after 2.5 s"),
+    ("range 9 | prefetch AUTOTUNE", _seen(reading(ahead("", 9))), "reports no value for it"),
+    ("range 9 | map 4", _seen(reading(calls("n1", 4, tunable=False), calls("", 2))), ""),  # the script's own number
+    ("range 9 | map variable=w | batch 2", _seen(reading(ahead("", 4))), ""),  # TensorFlow decides to read ahead there
+    ("range 9 | map 4", _seen(reading(ahead("", 0))), ""),
+    ("range 9 | map 4", _seen(reading(ahead("", 4, moved_seconds=2.9))), ""),
 ]  # fmt: skip
 
-
-@pytest.mark.parametrize(("words", "seen", "fields", "why"), SILENT)
-def test_no_proposal(words: str, seen: AutotuneValues | None, fields: dict[str, Any], why: str) -> None:
-    rewrites, silences = proposals("freeze-autotune", context(words, autotune_reading=seen, **fields))
-    assert not rewrites, rewrites
-    assert any(why in silence.why for silence in silences), [silence.why for silence in silences]
-
-
-QUIET: list[tuple[str, AutotuneValues]] = [
-    ("range 9 | map 4", reading(calls("n1", 4, tunable=False), calls("", 2))),  # the script's own number
-    ("range 9 | map variable=w | batch 2", reading(ahead("", 4))),  # TensorFlow alone decides to read ahead there
-    ("range 9 | map 4", reading(ahead("", 0))),
-    ("range 9 | map 4", reading(ahead("", 4, moved_seconds=2.9))),
-]
-
-
-@pytest.mark.parametrize(("words", "seen"), QUIET)
-def test_nothing_is_reported_without_autotuned_values(words: str, seen: AutotuneValues) -> None:
-    assert proposals("freeze-autotune", context(words, autotune_reading=seen)) == ([], [])
+test_no_proposal = silent_test("freeze-autotune", SILENT)
 
 
 FIRES: list[tuple[str, AutotuneValues, dict[str, Any], str]] = [

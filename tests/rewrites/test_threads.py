@@ -1,4 +1,4 @@
-"""`threads`: proposed only where kernels were measured to use several threads, or an accelerator waits."""
+"""`threads` and `granted-cores`: where they are proposed and where not, and what is part of every trial."""
 
 from __future__ import annotations
 
@@ -7,42 +7,38 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import needs_comparison
+from pipetune.core.edits import SetOption, needs_comparison
+from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import Cause, ConsumerProfile, Diagnosis, Verdict
-from pipetune.rewrites.pricing import POOL_SIZE
+from pipetune.rewrites import baselines, propose_all
 from pipetune.rewrites.rule import RuleContext
-from pipetune.rewrites.threads import KERNEL_THREADS, RULE
+from pipetune.rewrites.threads import CPU_BUDGET, KERNEL_THREADS, MEMORY_BUDGET, POOL_SIZE, core_limits
+from pipetune.search.composing import numbers_for, shape_of, structural
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
-from tests.rewrites.outline import outlines
+from tests.rewrites.tables import Row, outlines, proposal_test, silent_test
 
 _OFF = {"experimental_optimization.apply_default_optimizations": False}
 
-SILENT: list[tuple[str, dict[str, Any], str]] = [
-    ("range 9 | map! AUTOTUNE | batch 2", {}, ""),  # its kernels stay in their thread
-    ("range 9 | map! | batch 2", {}, ""),
-    ("range 9 | batch 2 spread", {}, "do not run in parallel"),
-    ("range 9 | map! random spread | batch 2", {}, "do not run in parallel"),  # TensorFlow runs it serially
+SILENT: list[Row] = [
+    ("range 9 | map! AUTOTUNE | batch 2", ""),  # its kernels stay in their thread
+    ("range 9 | map! | batch 2", ""),
+    ("range 9 | batch 2 spread", "do not run in parallel"),
+    ("range 9 | map! random spread | batch 2", "do not run in parallel"),  # TensorFlow runs it serially
     ("range 9 | map! spread | batch 2", {"options": _OFF}, "do not run in parallel"),
-    ("range 9 | map! 1 spread | batch 2", {}, "do not run in parallel"),
+    ("range 9 | map! 1 spread | batch 2", "do not run in parallel"),
     ("range 9 | map! 2 spread | batch 2", {"cores": 4}, "do not run in parallel"),  # two cores are left for kernels
     ("range 9 | map! AUTOTUNE spread | batch 2", {"cores": 1}, "On 1 core, running a kernel in one thread"),
     ("range 9 | map! AUTOTUNE spread | batch 2", {"cores": 3}, "On 3 cores, running a kernel in one thread"),
     ("range 9 | map! AUTOTUNE spread | batch 2", {"profiled": False}, ""),
     ("range 9 | map! AUTOTUNE spread | batch 2", {"options": {KERNEL_THREADS: 2}, "cores": 4}, "sets options.thr"),
-    ("range 9 | map! spread | batch 2", {}, "On 2 cores, running a kernel in one thread"),
-    ("list_files | interleave 4 cycle_length=4 | map! random spread", {}, "do not run in parallel"),
+    ("range 9 | map! spread | batch 2", "On 2 cores, running a kernel in one thread"),
+    ("list_files | interleave 4 cycle_length=4 | map! random spread", "do not run in parallel"),
     ("range 9 | map! AUTOTUNE | batch 2", {"device": "gpu"}, ""),  # no step was measured
 ]
 
+test_no_proposal = silent_test("threads", SILENT)
 
-@pytest.mark.parametrize(("words", "fields", "says"), SILENT)
-def test_no_proposal(words: str, fields: dict[str, Any], says: str) -> None:
-    said = check_no_proposal("threads", words, **fields)
-    assert bool(said) == bool(says)
-    assert all(says in silence.why for silence in said)
-
-
-FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
+FIRES: list[Row] = [
     (
         "range 9 | map! AUTOTUNE spread | batch 2",
         {"cores": 4},
@@ -57,14 +53,7 @@ FIRES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("range 9 | map! spread", {"cores": 4, "detected_cores": 64}, [f"EXACT options.{KERNEL_THREADS}=1"]),
 ]
 
-
-@pytest.mark.parametrize(("words", "fields", "wanted"), FIRES)
-def test_proposed_options(words: str, fields: dict[str, Any], wanted: list[str]) -> None:
-    rewrites = check_proposes("threads", words, **fields)
-    assert outlines(rewrites) == wanted
-    assert len({rewrite.group for rewrite in rewrites}) == 1
-    assert not any(rewrite.only_training for rewrite in rewrites)
-    assert all("map (train.py:2)" in rewrite.summary for rewrite in rewrites)
+test_proposed_options = proposal_test("threads", FIRES)
 
 
 def on_accelerator(words: str, *, lost: float, cause: Cause | None, **fields: Any) -> RuleContext:
@@ -77,7 +66,8 @@ def on_accelerator(words: str, *, lost: float, cause: Cause | None, **fields: An
 
 
 def test_thread_pool_is_proposed_for_lost_overlap_on_an_accelerator() -> None:
-    (pool,), _ = proposals(RULE, on_accelerator("range 9 | map! AUTOTUNE | batch 2", lost=0.2, cause=Cause.OPERATOR))
+    waiting = on_accelerator("range 9 | map! AUTOTUNE | batch 2", lost=0.2, cause=Cause.OPERATOR)
+    (pool,), _ = proposals("threads", waiting)
     assert outlines([pool]) == [f"EXACT options.{POOL_SIZE}=8"]
     assert pool.only_training and "20% of a step" in pool.summary
 
@@ -99,7 +89,7 @@ def test_thread_pool_is_proposed_for_lost_overlap_on_an_accelerator() -> None:
 def test_no_thread_pool_where_another_cause_is_found(
     words: str, lost: float, cause: Cause, fields: dict[str, Any]
 ) -> None:
-    rewrites, _ = proposals(RULE, on_accelerator(words, lost=lost, cause=cause, **fields))
+    rewrites, _ = proposals("threads", on_accelerator(words, lost=lost, cause=cause, **fields))
     assert rewrites == []
 
 
@@ -107,3 +97,71 @@ def test_single_threaded_kernels_need_comparison() -> None:
     alone, with_pool = check_proposes("threads", "range 9 | map! AUTOTUNE spread | batch 2", cores=4)
     assert needs_comparison(alone.edits) and needs_comparison(with_pool.edits)
     assert not needs_comparison(with_pool.edits[1:])
+    assert not alone.only_training and "map (train.py:2)" in alone.summary
+
+
+CORES_SILENT: list[Row] = [
+    ("range 9 | map AUTOTUNE", ""),
+    ("range 9 | map AUTOTUNE", {"detected_cores": 2}, ""),
+    ("range 9 | map AUTOTUNE", {"detected_cores": 1}, ""),
+    ("range 9 | map AUTOTUNE", {"detected_cores": 64, "options": {CPU_BUDGET: 4, POOL_SIZE: 4}}, "The script itself"),
+    ("range 9 | map AUTOTUNE", {"cores": 64, "detected_cores": 64}, ""),
+]
+
+test_no_limit = silent_test("granted-cores", CORES_SILENT)
+
+
+def test_proposed_limits() -> None:
+    rewrites = check_proposes("granted-cores", "range 9 | map | batch 2", detected_cores=64)
+    assert outlines(rewrites) == [f"EXACT options.{CPU_BUDGET}=2 options.{POOL_SIZE}=2"]
+    assert "2 cores" in rewrites[0].summary and "64" in rewrites[0].summary
+    only = check_proposes("granted-cores", "range 9 | map", cores=1, detected_cores=64, options={CPU_BUDGET: 4})
+    assert outlines(only) == [f"EXACT options.{POOL_SIZE}=1"]
+
+
+def test_rewrites_with_autotuned_calls_are_limited_to_available_cores() -> None:
+    words = "list_files elements=9 | interleave cycle_length=4 | map random | batch 2"
+    rewrites, _ = propose_all(context(words, detected_cores=64))
+    parallel = [one for one in rewrites if AUTOTUNE in [getattr(edit, "value", None) for edit in one.edits]]
+    assert {one.rule for one in parallel} >= {"parallel-map", "parallel-interleave"}
+    for one in rewrites:
+        held = {edit.name: edit.value for edit in one.edits if isinstance(edit, SetOption)}
+        wanted = one in parallel or one.rule == "granted-cores"
+        assert held == ({CPU_BUDGET: 2, POOL_SIZE: 2} if wanted else {}), one
+        assert any("available to the container" in note for note in one.notes) == (
+            wanted and one.rule != "granted-cores"
+        )
+
+
+def test_parallel_maps_with_other_numbers_stay_interchangeable() -> None:
+    rewrites, _ = propose_all(context("range 9 | map random", cores=4, detected_cores=64))
+    maps = [one for one in rewrites if one.rule == "parallel-map"]
+    assert len({shape_of(one) for one in maps}) == 1
+    chosen = [one for one in structural(rewrites) if one.rule == "parallel-map"]
+    assert len(chosen) == 1 and len(numbers_for(chosen[0], rewrites)) == 2
+    own = next(one for one in rewrites if one.rule == "granted-cores")
+    assert ("option", CPU_BUDGET) in shape_of(own)
+
+
+def test_autotune_baseline_is_limited_to_available_cores() -> None:
+    described = context("range 9 | map | batch 2").pipeline
+    plain = baselines.autotune_plan(described, 64, cores=2, detected_cores=2)
+    bound = baselines.autotune_plan(described, 64, cores=2, detected_cores=64)
+    assert not any(isinstance(edit, SetOption) for edit in plain.edits)
+    assert bound.edits[-2:] == core_limits(context("range 9", detected_cores=64))
+    assert baselines.defaults_plan(described).edits == ()  # the original is not changed
+
+
+def test_thread_and_budget_options_need_no_comparison() -> None:
+    assert not needs_comparison(core_limits(context("range 9", detected_cores=64)))
+    assert needs_comparison([SetOption("deterministic", False)])
+
+
+def test_buffer_budget_is_set_only_by_the_rules_own_rewrite() -> None:
+    words, half = "range 9 | map random | batch 2", 2**30
+    rewrites, _ = propose_all(context(words, detected_cores=64, buffer_budget_bytes=half))
+    holding = [one.rule for one in rewrites if SetOption(MEMORY_BUDGET, half) in one.edits]
+    assert holding == ["granted-cores"]
+    (said,) = check_no_proposal("granted-cores", words, buffer_budget_bytes=half)  # the cores are detected correctly
+    assert f"options.{MEMORY_BUDGET} = {half}" in said.why
+    assert check_no_proposal("granted-cores", words, buffer_budget_bytes=half, options={MEMORY_BUDGET: 5}) == []

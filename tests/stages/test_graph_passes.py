@@ -14,7 +14,7 @@ from pipetune.core.machine import DetectedResources
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import PARALLELISM, PassState
 from pipetune.rewrites import propose_all
-from pipetune.rewrites.pricing import CPU_BUDGET, POOL_SIZE
+from pipetune.rewrites.threads import CPU_BUDGET, POOL_SIZE
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL, read_tensorflow_optimizations, store_autotuned, watch_autotune
 from pipetune.stages.study import rule_context

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from pathlib import Path
 
 import pytest
@@ -10,15 +9,11 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits
-from pipetune.equality.compare import compare
-from pipetune.pipelines import live
+from pipetune.core.edits import Safety
 from pipetune.probes import batches
 from pipetune.rewrites import batch_first
-from pipetune.rewrites.rule import Rule, RuleContext
-from pipetune.source.emit import emit
-from pipetune.worker.verification import first_difference
-from tests.pipelines.test_recorder import Sample
+from pipetune.rewrites.rule import Rule
+from tests.rewrites.on_data.patching import check_patch, proposed, script
 
 ARRAYS = "import numpy as np\nimport tensorflow as tf\nX = np.arange(126, dtype=np.float32).reshape(21, 3, 2)\n"
 EXAMPLES = """
@@ -65,19 +60,6 @@ CASES: dict[str, tuple[Rule, str, str, str]] = {
         "    .map(lambda batch: tf.vectorized_map(pair, batch), num_parallel_calls=2)\n"
         "    .map(join)  # named\n",
     ),
-    "several components": (
-        batch_first.VECTORIZE_MAP_RULE,
-        ARRAYS,
-        """
-        def less(x, y):
-            return x - tf.reduce_max(x), y
-
-        ds = tf.data.Dataset.from_tensor_slices((X, X[:, 0, 0]))
-        ds = ds.map(less)
-        ds = ds.batch(4)
-        """,
-        "ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: less(*row), batch))\n",
-    ),
     "several components of which one is made": (
         batch_first.VECTORIZE_MAP_RULE,
         ARRAYS,
@@ -107,22 +89,9 @@ CASES: dict[str, tuple[Rule, str, str, str]] = {
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
-    rule, before, text, expected = CASES[name]
-    sample = Sample(tmp_path, text)
-    written = sample.file.read_text().lstrip("\n")
-    sample.file.write_text(before + written)
-    source = live.read(sample.run().ds)
-    told = batches.annotate_batches(source, source.pipeline)
-    rewrites = [found for found in rule.propose(RuleContext(told)) if isinstance(found, Rewrite)]
+    rule, above, text, expected = CASES[name]
+    sample = script(tmp_path, text, above=above)
+    source, rewrites = proposed(rule.propose, sample.run().ds, batches.annotate_batches)
     chosen = max(rewrites, key=lambda rewrite: len(rewrite.edits))
-    emission = emit(source.pipeline, Plan("tuned", (chosen,)))
-    assert emission.not_covered == ()
-    _, new = emission.files[str(sample.file)]
-    assert expected in new and new.startswith(before)
-
-    sample.file.write_text(new)
-    linecache.clearcache()
-    patched = live.read(sample.run().ds)
-    assert first_difference(patched.pipeline, apply_edits(source.pipeline, chosen.edits)) == ""
-    proof = compare(source, apply_edits(source.pipeline, chosen.edits), Safety.EXACT, elements=21)
-    assert chosen.safety is Safety.EXACT and proof.proven and proof.equal
+    assert chosen.safety is Safety.EXACT
+    check_patch(sample, source, chosen, expected=expected, elements=21)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +27,7 @@ from pipetune.probes import batches, splits
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import emit
-from pipetune.worker.verification import first_difference
-from tests.default_run import cases
-from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_patch, rerun, script, why_not_patched
 
 ROWS = 301
 DATA = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
@@ -44,14 +41,11 @@ def _windows(data: Any = DATA, targets: Any = TARGETS, length: int = 5, **argume
 
 
 UTILITY: dict[str, Any] = {
-    "targets": lambda: _windows(batch_size=8),
     "no targets, shuffled without a seed": lambda: _windows(targets=None, batch_size=4, shuffle=True),
     "fewer targets, with strides, shuffled": lambda: _windows(
         targets=TARGETS[7:], batch_size=8, sequence_stride=3, sampling_rate=4, shuffle=True, seed=1
     ),
-    "a part, windows of one row": lambda: _windows(length=1, batch_size=8, start_index=20, end_index=250),
     "a list, text beside it": lambda: _windows(list(range(99)), [f"t{n}" for n in range(99)], batch_size=8),
-    "batched by the script": lambda: _windows(batch_size=None, shuffle=True, seed=2).batch(8, drop_remainder=True),
     "mapped in front of the batch, repeated": lambda: (
         _windows(batch_size=None).map(lambda x, y: (x[:-1] * 2.0, y)).repeat(2).batch(8).prefetch(1)
     ),
@@ -71,11 +65,8 @@ def _rewrite(told: Pipeline) -> Rewrite:
     return found
 
 
-OFTEN = {"mapped in front of the batch, repeated", "a list, text beside it", "fewer targets, with strides, shuffled"}
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", cases(UTILITY, default=OFTEN))
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", UTILITY)
 def test_gathered_batches_are_equal(name: str) -> None:
     np.random.seed(5)
     source, told = _told(UTILITY[name]())
@@ -233,39 +224,29 @@ SOURCES: dict[str, str] = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SOURCES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
-    sample = Sample(tmp_path, SOURCES[name])
-    text = HEAD + sample.file.read_text().lstrip("\n")
-    sample.file.write_text(text)
+    sample = script(tmp_path, SOURCES[name], above=HEAD)
     source, told = _told(sample.run().ds)
     rewrite = _rewrite(told)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
-    assert emission.not_covered == () and "does not validate its arguments" in emission.notes[0]
-    assert any("Without a seed" in note for note in emission.notes) is (name == "no targets, its own seed")
-    _, new = emission.files[str(sample.file)]
-    assert new.count("\n\n\ndef timeseries_batches(") == 1 and "timeseries_dataset_from_array(" not in new
-    assert new.count("import numpy") == new.count("import tensorflow") == 1
-    sample.file.write_text(new)
-    linecache.clearcache()
+    notes = emit(source.pipeline, Plan("tuned", (rewrite,))).notes
+    assert "does not validate its arguments" in notes[0]
+    assert any("Without a seed" in note for note in notes) is (name == "no targets, its own seed")
+    before = [tf.nest.flatten(element) for element in source.dataset.as_numpy_iterator()]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        patched = live.read(sample.run().ds)
-    assert first_difference(patched.pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
-    pairs = zip(source.dataset.as_numpy_iterator(), patched.dataset.as_numpy_iterator(), strict=True)
-    for one, other in pairs:
-        assert all(map(np.array_equal, tf.nest.flatten(one), tf.nest.flatten(other)))
+        new = check_patch(sample, source, rewrite)
+        after = [tf.nest.flatten(element) for element in rerun(sample, new).ds.as_numpy_iterator()]
+    assert new.count("\n\n\ndef timeseries_batches(") == 1 and "timeseries_dataset_from_array(" not in new
+    assert new.count("import numpy") == new.count("import tensorflow") == 1
+    for one, other in zip(before, after, strict=True):
+        assert all(map(np.array_equal, one, other))
 
 
 def test_patch_imports_missing_modules(tmp_path: Path) -> None:
     text = "ds = keras.utils.timeseries_dataset_from_array(list(range(40)), None, 5, batch_size=4)\n"
-    sample = Sample(tmp_path, text)
-    sample.file.write_text("import keras\n" + sample.file.read_text().lstrip("\n"))
+    sample = script(tmp_path, text, above="import keras\n")
     source, told = _told(sample.run().ds)
-    _, new = emit(source.pipeline, Plan("tuned", (_rewrite(told),))).files[str(sample.file)]
-    assert '"""\n    import numpy as np\n    import tensorflow as tf\n\n    series = ' in new
-    sample.file.write_text(new)
-    linecache.clearcache()
-    patched = live.read(sample.run().ds).pipeline
-    assert first_difference(patched, apply_edits(source.pipeline, _rewrite(told).edits)) == ""
+    expected = '"""\n    import numpy as np\n    import tensorflow as tf\n\n    series = '
+    check_patch(sample, source, _rewrite(told), expected=expected)
 
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -295,8 +276,5 @@ REFUSED: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_source_that_cannot_be_patched_is_reported(name: str, tmp_path: Path) -> None:
     text, why = REFUSED[name]
-    sample = Sample(tmp_path, text)
-    sample.file.write_text(HEAD + sample.file.read_text().lstrip("\n"))
-    source, told = _told(sample.run().ds)
-    emission = emit(source.pipeline, Plan("tuned", (_rewrite(told),)))
-    assert emission.files == {} and why in emission.not_covered[0].why
+    source, told = _told(script(tmp_path, text, above=HEAD).run().ds)
+    assert why in why_not_patched(source, _rewrite(told))

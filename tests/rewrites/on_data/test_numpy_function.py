@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,13 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
-from pipetune.core.edits import Plan, Rewrite, apply_edits
+from pipetune.core.edits import Rewrite, apply_edits
 from pipetune.core.functions import PythonArrays
-from pipetune.equality.compare import compare
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
-from pipetune.probes.python_arrays import annotate_python
+from pipetune.probes.edited_graphs import annotate_python
 from pipetune.rewrites.numpy_function import propose
-from pipetune.rewrites.rule import RuleContext
-from pipetune.source.emit import emit
-from pipetune.worker.verification import first_difference
-from tests.pipelines.test_recorder import Sample
+from tests.rewrites.on_data.patching import check_equal, check_patch, proposed, script, why_not_patched
 
 Function = Callable[..., Any]
 
@@ -40,12 +35,6 @@ def vectors() -> Any:
 def _split(line: Any) -> Any:
     first, second = line.numpy().decode().split()
     return [first + "ü", second], len(first)
-
-
-def _bound_anew(line: Any) -> Any:
-    line = line.numpy()
-    words = [line.upper(), line]
-    return words, len(line.decode())
 
 
 def _several(vector: Any, line: Any) -> Any:
@@ -82,29 +71,16 @@ def _twice(vector: Any) -> Any:
 
 CASES: dict[str, tuple[Function, Function]] = {
     "strings and numbers": (lines, _strings(_split)),
-    "a parameter that is bound anew": (lines, _strings(_bound_anew)),
     "several arguments; floats and a bool": (lines, _with_vector),
     "a method": (lines, lambda line: tf.py_function(_Encoder().encode, [line], (tf.int32, tf.int64))),
     "two lambdas": (vectors, _twice),
 }
 
 
-def _as_tensor(x: Any) -> Any:
-    return x + 1
-
-
-def _handed_on(x: Any) -> Any:
-    return np.asarray(x)
-
-
 def _rebound_in_a_branch(x: Any) -> Any:
     if len(x.numpy()):
         x = x.numpy()
     return x
-
-
-def _with_tensorflow(x: Any) -> Any:
-    return tf.reverse(x.numpy(), [0])
 
 
 def _imports_tensorflow(x: Any) -> Any:
@@ -114,14 +90,6 @@ def _imports_tensorflow(x: Any) -> Any:
 
 
 _CONSTANT = tf.constant(3)
-
-
-def _with_a_constant(x: Any) -> Any:
-    return x.numpy() + _CONSTANT.numpy()
-
-
-def _starred(*x: Any) -> Any:
-    return x[0].numpy()
 
 
 def _with_default(x: Any, more: int = 1) -> Any:
@@ -145,13 +113,13 @@ def _call(python: Function) -> Function:
 
 
 NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
-    "arithmetic": (_call(_as_tensor), "needs x as a tensor"),
-    "handed on": (_call(_handed_on), "needs x as a tensor"),
+    "arithmetic": (_call(lambda x: x + 1), "needs x as a tensor"),
+    "handed on": (_call(lambda x: np.asarray(x)), "needs x as a tensor"),
     "bound anew in a branch": (_call(_rebound_in_a_branch), "needs x as a tensor"),
-    "TensorFlow": (_call(_with_tensorflow), "calls TensorFlow"),
+    "TensorFlow": (_call(lambda x: tf.reverse(x.numpy(), [0])), "calls TensorFlow"),
     "TensorFlow, imported there": (_call(_imports_tensorflow), "calls TensorFlow"),
-    "a tensor of the module": (_call(_with_a_constant), "calls TensorFlow"),
-    "starred": (_call(_starred), "starred or have defaults"),
+    "a tensor of the module": (_call(lambda x: x.numpy() + _CONSTANT.numpy()), "calls TensorFlow"),
+    "starred": (_call(lambda *x: x[0].numpy()), "starred or have defaults"),
     "with a default": (_call(_with_default), "starred or have defaults"),
     "another meaning in a lambda": (_call(_shadowed), "needs x as a tensor"),
     "of a library": (_call(np.asarray), "no plain function"),
@@ -161,13 +129,11 @@ NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
 
 
 def _found(dataset: Any) -> tuple[live.LivePipeline, PythonArrays | None, list[Rewrite]]:
-    source = live.read(dataset)
-    pipeline = annotate_python(source, source.pipeline)
-    (known,) = [
-        node.function.arrays for node in pipeline if node.op == "map" and node.function and node.function.python
-    ]
-    rewrites = [one for one in propose(RuleContext(pipeline)) if isinstance(one, Rewrite)]
-    return live.LivePipeline(pipeline, source.datasets), known, rewrites
+    source, rewrites = proposed(propose, dataset, annotate_python)
+    (known,) = (
+        node.function.arrays for node in source.pipeline if node.op == "map" and node.function and node.function.python
+    )
+    return source, known, rewrites
 
 
 @pytest.mark.sample(2)
@@ -186,12 +152,10 @@ def test_arrays_give_the_same(name: str) -> None:
     source, known, rewrites = _found(dataset)
     assert known is not None and known.why_not == ""
     (rewrite,) = rewrites
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    again = replay(source, edited)
+    again = replay(source, apply_edits(source.pipeline, rewrite.edits))
     del dataset
     assert again.element_spec == source.dataset.element_spec and len(list(again)) == 22
-    proof = compare(source, edited, rewrite.safety, elements=22)
-    assert proof.proven and proof.equal, proof.checks
+    check_equal(source, rewrite, elements=22)
 
 
 def test_argument_is_a_copy() -> None:
@@ -254,20 +218,10 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", PATCHES)
 def test_patched_source_gives_the_elements_of_the_plan(name: str, tmp_path: Path) -> None:
     text, expected = PATCHES[name]
-    sample = Sample(tmp_path, text)
+    sample = script(tmp_path, text)
     source, _, (rewrite,) = _found(sample.run().ds)
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)))
-    assert emission.not_covered == ()
-    _, new = emission.files[str(sample.file)]
+    new = check_patch(sample, source, rewrite)
     assert all(part in new for part in expected), new
-
-    wanted = replay(source, apply_edits(source.pipeline, rewrite.edits))
-    sample.file.write_text(new)
-    linecache.clearcache()
-    patched = live.read(sample.run().ds)
-    assert first_difference(patched.pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
-    for one, other in zip(patched.dataset, wanted, strict=True):
-        tf.nest.map_structure(lambda a, b: np.testing.assert_array_equal(a, b, strict=True), one, other)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +245,5 @@ def test_what_cannot_be_written(call: str, why: str, tmp_path: Path) -> None:
     of = {{"python": python}}
     ds = vectors().map(lambda vector: {call})
     """
-    source, _, (rewrite,) = _found(Sample(tmp_path, text).run().ds)
-    (left,) = emit(source.pipeline, Plan("tuned", (rewrite,))).not_covered
-    assert why in left.why
+    source, _, (rewrite,) = _found(script(tmp_path, text).run().ds)
+    assert why in why_not_patched(source, rewrite)

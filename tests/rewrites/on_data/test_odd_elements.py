@@ -17,7 +17,6 @@ from pipetune.pipelines import live
 from pipetune.probes import annotation
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
-from tests.default_run import cases
 
 Optional = tf.experimental.Optional
 
@@ -39,30 +38,22 @@ def _slices(x: Any) -> Any:
 
 ODD: dict[str, Callable[[], Any]] = {
     "optional": lambda: _numbers().map(Optional.from_value).map(lambda o: o.get_value() * 2).batch(4),
-    "optional, given": lambda: _numbers().map(lambda x: (Optional.from_value(x), x)).filter(lambda _o, x: x > 3),
     "indexed slices": lambda: _numbers().map(_slices).map(lambda s: s.values * 2.0).batch(4),
-    "indexed slices, batched": lambda: _numbers().map(_slices).map(tf.convert_to_tensor).batch(4),
     "datasets": lambda: _numbers().window(5).map(lambda w: w.batch(5)).flat_map(lambda w: w).map(lambda x: x * 2),
     "ragged": lambda: _numbers().map(lambda x: tf.ragged.range(tf.stack([x, x + 1]))).batch(4).map(lambda r: r * 2),
     "sparse": lambda: _numbers().map(lambda x: tf.sparse.from_dense(tf.range(x))).map(lambda s: s * 2).batch(4),
-    "nothing": lambda: _numbers().map(lambda x: (x, None)).map(lambda x, _: x * 2).batch(4),
     "a type of one's own": lambda: _numbers().map(lambda x: Pair(x, -x)).map(lambda p: Pair(p.a * 2, p.b)).batch(4),
-    "complex": lambda: _numbers().map(lambda x: tf.complex(tf.cast(x, tf.float32), 1.0)).map(lambda z: z * z).batch(4),
     "quantised": lambda: (
         _numbers().map(lambda x: tf.quantization.quantize([1.0, 2.0], 0.0, 3.0, tf.quint8)[0]).batch(4)
     ),
-    "empty": lambda: tf.data.Dataset.from_tensor_slices(np.zeros((23, 0, 3), np.float32)).map(lambda x: x + 1).batch(4),
     "no elements": lambda: (
         tf.data.Dataset.from_tensor_slices(np.zeros((0, 3), np.float32)).map(lambda x: x + 1).batch(4)
     ),
 }
 
 
-_OFTEN = {"optional", "indexed slices", "datasets", "a type of one's own", "quantised", "no elements"}
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", cases(ODD, default=_OFTEN))
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", ODD)
 def test_odd_elements_do_not_fail(name: str) -> None:
     source = live.read(ODD[name]())
     found, _ = propose_all(RuleContext(annotation.annotate(source), cores=2))

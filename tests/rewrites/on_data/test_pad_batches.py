@@ -13,14 +13,11 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.core.edits import Rewrite, apply_edits
 from pipetune.core.functions import Padding
-from pipetune.equality.compare import compare
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 from pipetune.probes.padding import annotate_padding
 from pipetune.rewrites.pad_batches import propose
-from pipetune.rewrites.rule import RuleContext
-from tests.pipelines.test_recorder import Sample
-from tests.rewrites.on_data.patching import check_patch
+from tests.rewrites.on_data.patching import check_equal, check_patch, proposed, script
 
 Function = Callable[..., Any]
 
@@ -38,18 +35,10 @@ def pairs() -> Any:
     return sequences().map(lambda x: ({"tokens": x, "one": tf.constant([7, 8])}, tf.reduce_sum(x)))
 
 
-def _to_six(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x, tf.int64)]]), [6])
-
-
 def _rows_to_six(x: Any) -> Any:
     padded = tf.pad(x, [[0, 6 - tf.shape(x)[0]], [0, 0]])
     padded.set_shape([6, 3])
     return padded
-
-
-def _rows_and_columns(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.shape(x)[0]], [0, 2]], constant_values=0.0), [6, 5])
 
 
 def _one_of_three(features: Any, label: Any) -> Any:
@@ -65,36 +54,16 @@ def _in_a_function(x: Any) -> Any:
 
 PADS: dict[str, tuple[Function, Function, str]] = {
     "numbers": (sequences, lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]]), [6]), "[6]"),
-    "numbers, sizes of 64 bits": (sequences, _to_six, "[6]"),
+    "numbers, sizes of 64 bits": (
+        sequences, lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x, tf.int64)]]), [6]), "[6]"),
     "rows": (matrices, _rows_to_six, "[6, 3]"),
-    "rows, and columns by a fixed number": (matrices, _rows_and_columns, "[6, 5]"),
+    "rows, and columns by a fixed number": (
+        matrices,
+        lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.shape(x)[0]], [0, 2]], constant_values=0.0), [6, 5]),
+        "[6, 5]"),
     "rows, in a tf.function": (matrices, _in_a_function, "[6, 3]"),
     "one component of three": (pairs, _one_of_three, '({"one": [2], "tokens": [6]}, [])'),
-}
-
-
-def _in_front(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x, [[6 - tf.size(x), 0]]), [6])
-
-
-def _by_ones(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]], constant_values=1), [6])
-
-
-def _checked_before(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(tf.ensure_shape(x, [4]), [[0, 2]]), [6])
-
-
-def _by_a_fixed_number(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x, [[0, 2]]), [6])
-
-
-def _one_too_many(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x, [[0, 7 - tf.size(x)]]), [6])
-
-
-def _size_of_the_columns(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.shape(x)[1]], [0, 0]]), [6, 3])
+}  # fmt: skip
 
 
 def _cut(x: Any) -> Any:
@@ -107,55 +76,50 @@ def _asserted(x: Any) -> Any:
     return tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]]), [6])
 
 
-def _mirrored(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(tf.ensure_shape(x, [4]), [[0, 2]], mode="REFLECT"), [6])
-
-
-def _no_fixed_shape(x: Any) -> Any:
-    return tf.pad(x, [[0, 6 - tf.size(x)]])
-
-
-def _random(x: Any) -> Any:
-    return tf.ensure_shape(tf.pad(x + tf.random.uniform([], 0, 9, tf.int64), [[0, 6 - tf.size(x)]]), [6])
-
-
-def _swapped(features: Any, label: Any) -> Any:
-    return {"one": features["one"], "tokens": tf.pad(features["one"], [[0, 4]])}, label
-
-
-def _other_structure(features: Any, label: Any) -> Any:
-    return tf.ensure_shape(tf.pad(features["tokens"], [[0, 6 - len(features["tokens"])]]), [6]), label
-
-
 def _only_checked(features: Any, label: Any) -> Any:
     tokens = tf.ensure_shape(features["tokens"], [4])
     return {"one": tf.pad(features["one"], [[0, 1]]), "tokens": tokens}, label
 
 
 DOES_MORE: dict[str, tuple[Function, Function, str]] = {
-    "in front": (sequences, _in_front, "in front of the values"),
-    "by ones": (sequences, _by_ones, "with another value than zero"),
-    "a size is checked before": (sequences, _checked_before, "does more than pad"),
-    "by a fixed number, so that only one size is accepted": (sequences, _by_a_fixed_number, "does not fill up"),
-    "to another size than the one that is checked": (sequences, _one_too_many, "does not fill up"),
-    "by the size of another axis": (matrices, _size_of_the_columns, "does not fill up"),
+    "in front": (sequences, lambda x: tf.ensure_shape(tf.pad(x, [[6 - tf.size(x), 0]]), [6]), "in front of the values"),
+    "by ones": (
+        sequences,
+        lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.size(x)]], constant_values=1), [6]),
+        "with another value than zero"),
+    "a size is checked before": (
+        sequences, lambda x: tf.ensure_shape(tf.pad(tf.ensure_shape(x, [4]), [[0, 2]]), [6]), "does more than pad"),
+    "by a fixed number, so that only one size is accepted": (
+        sequences, lambda x: tf.ensure_shape(tf.pad(x, [[0, 2]]), [6]), "does not fill up"),
+    "to another size than the one that is checked": (
+        sequences, lambda x: tf.ensure_shape(tf.pad(x, [[0, 7 - tf.size(x)]]), [6]), "does not fill up"),
+    "by the size of another axis": (
+        matrices, lambda x: tf.ensure_shape(tf.pad(x, [[0, 6 - tf.shape(x)[1]], [0, 0]]), [6, 3]), "does not fill up"),
     "what is too long is cut": (sequences, _cut, "does more than pad"),
     "an assertion": (sequences, _asserted, "checks values"),
-    "mirrored": (sequences, _mirrored, ""),
-    "without a fixed shape": (sequences, _no_fixed_shape, "a fixed shape"),
-    "noise": (sequences, _random, "has state"),
-    "another component": (pairs, _swapped, "does more than pad"),
-    "another structure": (pairs, _other_structure, "another structure"),
+    "mirrored": (
+        sequences, lambda x: tf.ensure_shape(tf.pad(tf.ensure_shape(x, [4]), [[0, 2]], mode="REFLECT"), [6]), ""),
+    "without a fixed shape": (sequences, lambda x: tf.pad(x, [[0, 6 - tf.size(x)]]), "a fixed shape"),
+    "noise": (
+        sequences,
+        lambda x: tf.ensure_shape(tf.pad(x + tf.random.uniform([], 0, 9, tf.int64), [[0, 6 - tf.size(x)]]), [6]),
+        "has state"),
+    "another component": (
+        pairs,
+        lambda features, label: ({"one": features["one"], "tokens": tf.pad(features["one"], [[0, 4]])}, label),
+        "does more than pad"),
+    "another structure": (
+        pairs,
+        lambda of, label: (tf.ensure_shape(tf.pad(of["tokens"], [[0, 6 - len(of["tokens"])]]), [6]), label),
+        "another structure"),
     "a component that is checked and not padded": (pairs, _only_checked, "does not fill up"),
-}
+}  # fmt: skip
 
 
 def _found(dataset: Any) -> tuple[live.LivePipeline, Padding | None, list[Rewrite]]:
-    source = live.read(dataset)
-    pipeline = annotate_padding(source, source.pipeline)
-    maps = [node.function.padding for node in pipeline if node.op == "map" and node.function is not None]
-    rewrites = [one for one in propose(RuleContext(pipeline)) if isinstance(one, Rewrite)]
-    return live.LivePipeline(pipeline, source.datasets), maps[-1], rewrites
+    source, rewrites = proposed(propose, dataset, annotate_padding)
+    maps = [node.function.padding for node in source.pipeline if node.op == "map" and node.function is not None]
+    return source, maps[-1], rewrites
 
 
 @pytest.mark.sample(2)
@@ -176,10 +140,8 @@ def test_a_padded_batch_gives_the_same(name: str, drops: bool) -> None:
     source, padding, rewrites = _found(dataset)
     assert padding == Padding(shapes=shapes)
     (rewrite,) = rewrites
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    assert replay(source, edited).element_spec == dataset.element_spec
-    proof = compare(source, edited, rewrite.safety, elements=22)
-    assert proof.proven and proof.equal, proof.checks
+    assert replay(source, apply_edits(source.pipeline, rewrite.edits)).element_spec == dataset.element_spec
+    check_equal(source, rewrite, elements=22)
 
 
 def test_what_is_too_long_is_an_error_before_and_after() -> None:
@@ -260,7 +222,7 @@ PATCHES: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", PATCHES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     text, expected = PATCHES[name]
-    sample = Sample(tmp_path, text)
+    sample = script(tmp_path, text)
     source, _, (rewrite,) = _found(sample.run().ds)
     check_patch(
         sample, source, rewrite, expected=expected.replace("\n        ", "\n").removeprefix("        "), elements=11

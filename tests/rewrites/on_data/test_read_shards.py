@@ -12,13 +12,12 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.edits import ReplaceOperator, Rewrite, Safety, SetArgument, apply_edits
-from pipetune.equality.compare import compare, compare_datasets
+from pipetune.equality.compare import compare_datasets
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites import parallel_reads
 from pipetune.rewrites.rule import RuleContext
-from tests.pipelines.test_recorder import Sample
-from tests.rewrites.on_data.patching import check_patch
+from tests.rewrites.on_data.patching import Sample, check_patch, compared, proposed, script
 
 FILES = 5
 
@@ -103,14 +102,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _source(folder: Path, text: str) -> tuple[Sample, live.LivePipeline, list[Rewrite]]:
-    sample = Sample(folder, text)
-    sample.file.write_text(BEFORE + sample.file.read_text() + "\n")
+    sample = script(folder, text, above=BEFORE)
     linecache.clearcache()
-    source = live.read(sample.run().ds)
-    found = [
-        one for one in parallel_reads.propose_read_shards(RuleContext(source.pipeline)) if isinstance(one, Rewrite)
-    ]
-    return sample, source, found
+    return sample, *proposed(parallel_reads.propose_read_shards, sample.run().ds, cores=1)
 
 
 def _elements(dataset: Any) -> list[Any]:
@@ -143,16 +137,14 @@ def test_reading_several_files_is_deterministic_in_another_order(name: str, fold
 @pytest.mark.parametrize("name", CASES)
 def test_other_order_is_rejected_as_exact(name: str, folder: Path) -> None:
     _, source, rewrites = _source(folder, CASES[name][0])
-    edited = apply_edits(source.pipeline, rewrites[1].edits)
-    assert not compare(source, edited, Safety.EXACT, elements=40).equal
+    assert not compared(source, rewrites[1].edits, Safety.EXACT).equal
 
 
 def test_missing_elements_are_rejected(folder: Path) -> None:
     """One element is missing, under the safety class that permits another order."""
     _, source, _ = _source(folder, CASES["opened by a function"][0])
     cycle = {"cycle_length": 2, "block_length": 1, "num_parallel_calls": 2, "deterministic": None}
-    edited = apply_edits(source.pipeline, [ReplaceOperator("n1", "interleave", cycle)])
-    assert compare(source, edited, Safety.REORDERS, elements=40).equal
+    assert compared(source, [ReplaceOperator("n1", "interleave", cycle)], Safety.REORDERS).equal
     fewer = source.dataset.unbatch().skip(1).batch(4)
     assert not compare_datasets(source.dataset, fewer, Safety.REORDERS, elements=40).equal
 

@@ -116,7 +116,6 @@ def test_worker_reads_its_own_files(folder: Path) -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        {"cycle_length": 3, "block_length": 2},
         {"cycle_length": 2, "block_length": 16, "num_parallel_calls": 2},
         {"cycle_length": 16, "block_length": 5},
     ],

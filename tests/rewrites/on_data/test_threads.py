@@ -16,10 +16,9 @@ from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Sta
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites.rule import RuleContext
-from pipetune.rewrites.threads import RULE
+from pipetune.rewrites.threads import THREADS_RULE
 from pipetune.worker.verification import first_difference
-from tests.pipelines.test_recorder import Sample
-from tests.rewrites.on_data.patching import check_patch
+from tests.rewrites.on_data.patching import check_patch, script
 
 SCRIPT = """
 import tensorflow as tf
@@ -36,11 +35,11 @@ ds = ds.batch(4)
 def proposed(source: live.LivePipeline) -> list[Rewrite]:
     spread = OperatorProfile("n1", Stage.TRANSFORM, several_threads=True)
     context = RuleContext(source.pipeline, Profile((spread,), ConsumerProfile("none")), cores=4)
-    return [one for one in RULE.propose(context) if isinstance(one, Rewrite)]
+    return [one for one in THREADS_RULE.propose(context) if isinstance(one, Rewrite)]
 
 
 def test_thread_options_are_set_on_the_dataset(tmp_path: Path) -> None:
-    source = live.read(Sample(tmp_path, SCRIPT).run().ds)
+    source = live.read(script(tmp_path, SCRIPT).run().ds)
     alone, with_pool = proposed(source)
     made: dict[str, Any] = {}
     for rewrite in (alone, with_pool):
@@ -53,7 +52,7 @@ def test_thread_options_are_set_on_the_dataset(tmp_path: Path) -> None:
 
 
 def test_patch_sets_the_thread_options(tmp_path: Path) -> None:
-    sample = Sample(tmp_path, SCRIPT)
+    sample = script(tmp_path, SCRIPT)
     source = live.read(sample.run().ds)
     _, with_pool = proposed(source)
     expected = (

@@ -1,0 +1,370 @@
+"""`filter-early`, `split-early` and `shard-early` on real elements: proposed moves are equal, other moves are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.core.edits import Move, Plan, Rewrite, Safety, apply_edits
+from pipetune.equality.compare import compare_datasets
+from pipetune.pipelines import live
+from pipetune.pipelines.replay import replay
+from pipetune.probes import batches
+from pipetune.rewrites import reorder
+from pipetune.rewrites.rule import Rule
+from pipetune.source.emit import emit
+from pipetune.worker.verification import first_difference
+from tests.rewrites.on_data.patching import check_equal, check_patch, compared, proposed, rerun, script
+
+FILTER, SPLIT, SHARD = reorder.FILTER_EARLY_RULE, reorder.SPLIT_EARLY_RULE, reorder.SHARD_EARLY_RULE
+
+_DRAW = np.random.default_rng(5)
+_PHOTOS = [
+    tf.io.encode_jpeg(_DRAW.integers(0, 256, (9, 7 + number % 3, 3)).astype(np.uint8)).numpy() for number in range(40)
+]
+_LABELS = _DRAW.integers(0, 10, 40)
+_NAMES = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(tf.range(10, dtype=tf.int64), [str(number) for number in range(10)]), "?"
+)
+
+
+def photos() -> Any:
+    return tf.data.Dataset.from_tensor_slices((_PHOTOS, _LABELS))
+
+
+def decoded(photo: Any, label: Any) -> Any:
+    return tf.image.resize(tf.io.decode_jpeg(photo, channels=3), [6, 6]) / 255.0, label
+
+
+def named(image: Any, label: Any) -> Any:
+    return {"image": image, "label": tf.one_hot(label, 40)}
+
+
+def noisy(photo: Any, label: Any) -> Any:
+    return photo, label + tf.random.uniform([], maxval=3, dtype=tf.int64)
+
+
+def flipped(image: Any, label: Any) -> Any:
+    return tf.image.random_flip_left_right(image), label
+
+
+def found(rule: Rule, dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
+    return proposed(rule.propose, dataset, batches.annotate_predicates)
+
+
+RIGHT: dict[str, tuple[Rule, Callable[[], Any], str]] = {
+    "filtered by a table": (
+        FILTER,
+        lambda: photos().map(decoded).filter(lambda image, label: _NAMES.lookup(label) != "3").batch(4),
+        "from_tensor_slices filter map batch",
+    ),
+    "filtered above two maps and what is read ahead": (
+        FILTER,
+        lambda: (
+            photos()
+            .shuffle(40)
+            .map(decoded)
+            .prefetch(3)
+            .map(lambda image, label: (image * 2.0, label))
+            .filter(lambda image, label: label > 4)
+            .batch(3)
+        ),
+        "from_tensor_slices shuffle filter map prefetch map batch",
+    ),
+    "filtered behind draws that stay where they are": (
+        FILTER,
+        lambda: photos().map(noisy).map(decoded).filter(lambda image, label: label < 5).map(flipped).batch(4),
+        "from_tensor_slices map filter map map batch",
+    ),
+    "filtered by a component that the map gives another place": (
+        FILTER,
+        lambda: (
+            tf.data.Dataset.range(40)
+            .map(lambda x: {"b": x, "a": x * 2})
+            .map(lambda d: {"z": d["a"] + 1, "b": d["b"]})
+            .filter(lambda d: d["b"] < 9)
+        ),
+        "range map filter map",
+    ),
+    "a split in order, several calls, read ahead": (
+        SPLIT,
+        lambda: photos().map(decoded, 3).prefetch(2).map(named, 2, deterministic=True).skip(11).batch(4).repeat(2),
+        "from_tensor_slices skip map prefetch map batch repeat",
+    ),
+    "a few of many read ahead": (
+        SPLIT,
+        lambda: photos().shuffle(40, seed=3).map(decoded, 4).prefetch(9).take(7).batch(3),
+        "from_tensor_slices shuffle take map prefetch batch",
+    ),
+    "a split behind a cache": (
+        SPLIT,
+        lambda: photos().cache().map(decoded).skip(5).shuffle(9).batch(4),
+        "from_tensor_slices cache skip map shuffle batch",
+    ),
+    "a worker's part of the training split": (
+        SHARD,
+        lambda: photos().map(decoded, 2).map(named, 2).skip(7).shard(4, 1).batch(4).repeat(),
+        "from_tensor_slices skip shard map map batch repeat",
+    ),
+}
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("name", RIGHT)
+def test_proposed_move_returns_equal_elements(name: str) -> None:
+    rule, make, operators = RIGHT[name]
+    source, (rewrite,) = found(rule, make())
+    assert " ".join(node.op for node in apply_edits(source.pipeline, rewrite.edits)) == operators
+    assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite).epochs == 3
+
+
+def counted() -> Any:
+    counter = tf.Variable(0, dtype=tf.int64)
+    return tf.data.Dataset.range(6).map(lambda _: counter.assign_add(1)).skip(3)
+
+
+def numbers() -> Any:
+    return tf.data.Dataset.range(30)
+
+
+def third(x: Any) -> Any:
+    return x % 3 == 0
+
+
+def drawn(x: Any) -> Any:
+    return tf.cast(x, tf.float32) + tf.random.uniform([])
+
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "skip and a function that counts": counted,
+    "skip and a random function": lambda: numbers().map(drawn).skip(3).batch(4),
+    "take, then skip, and a random function": lambda: numbers().map(drawn).skip(3).take(20),
+    "shard and a random function": lambda: numbers().map(drawn).shard(2, 1).batch(4),
+    "take and a filter": lambda: numbers().filter(third).take(3),
+    "shard and a filter": lambda: numbers().filter(third).shard(3, 0),
+    "skip and a shuffle": lambda: numbers().shuffle(30, seed=1).skip(9),
+    "take and a shuffle": lambda: numbers().shuffle(30).take(9),
+    "skip and a batch": lambda: numbers().batch(4).skip(3),
+    "shard and a batch": lambda: numbers().batch(4).shard(2, 1),
+    "take and a repeat": lambda: numbers().repeat(2).take(40),
+    "skip and numbers given": lambda: numbers().enumerate().skip(3),
+    "skip and many of one": lambda: numbers().flat_map(lambda x: tf.data.Dataset.range(x)).skip(3),
+    "shard and an interleave": lambda: (
+        numbers().interleave(lambda x: tf.data.Dataset.range(x, x + 3), cycle_length=2).shard(2, 1)
+    ),
+    "skip and a count that is checked": lambda: (
+        numbers().apply(tf.data.experimental.assert_cardinality(30)).map(lambda x: x + 1).skip(3)
+    ),
+    "filter and a map whose result it reads": lambda: numbers().map(lambda x: x * 3).filter(lambda x: x < 30),
+    "filter and a random map": lambda: (
+        numbers().map(lambda x: x + tf.random.uniform([], maxval=9, dtype=tf.int64)).filter(lambda x: x < 20)
+    ),
+    "filter and a shuffle": lambda: numbers().shuffle(9, seed=2).filter(third),
+    "filter and a take": lambda: numbers().take(9).filter(third),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_move_without_a_proposal_changes_elements(name: str) -> None:
+    source = live.read(WRONG[name]())
+    for rule in (FILTER, SPLIT, SHARD):
+        rewrites = found(rule, source)[1]
+        assert all(edit.after != "n0" for one in rewrites for edit in one.edits if isinstance(edit, Move))
+    moved = "filter" if name.startswith("filter") else name.split()[0].strip(",")
+    node = next(one for one in source.pipeline if one.op in ("take", "skip", "shard", "filter") and one.op == moved)
+    assert not compared(source, [Move(node.id, "n0")], Safety.EXACT).equal
+
+
+def test_stateful_function_returns_other_values_after_a_move() -> None:
+    source = live.read(counted())
+    assert [int(x) for x in source.dataset] == [4, 5, 6]
+    again = live.read(counted())
+    moved = replay(again, apply_edits(again.pipeline, [Move("n2", "n0")]))
+    assert [int(x) for x in moved] == [1, 2, 3]
+
+
+def of_two(x: Any, y: Any) -> Any:
+    x.set_shape([2])
+    return x, y
+
+
+def two_labels() -> Any:
+    return tf.data.Dataset.from_tensor_slices((_LABELS, _LABELS[::-1].copy()))
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    # These can be called upstream of the map without an error, but decide differently there.
+    "reads a component that the map computes": (
+        lambda: tf.data.Dataset.range(40).map(lambda x: x * 3).filter(lambda x: x < 30),
+        "reads a component that the map computes",
+    ),
+    "components change places": (
+        lambda: two_labels().map(lambda x, y: (y, x)).filter(lambda x, y: x < 5),
+        "something different",
+    ),
+    "one of two is made": (
+        lambda: photos().map(decoded).filter(lambda image, label: (tf.reduce_mean(image) < 0.5) & (label < 5)),
+        "",
+    ),
+    "as many as it gets": (
+        lambda: two_labels().map(lambda x, y: (x, y, x + y)).filter(lambda *row: len(row) < 3 or row[0] < 5),
+        "something different",
+    ),
+    "a shape that the map sets": (
+        lambda: (
+            tf.data.Dataset.from_generator(
+                lambda: iter([([1, 2], 3), ([3, 4], 5)]),
+                output_signature=(tf.TensorSpec([None], tf.int64), tf.TensorSpec([], tf.int64)),
+            )
+            .map(of_two)
+            .filter(lambda x, y: y < (4 if x.shape[0] == 2 else 9))
+        ),
+        "something different",
+    ),
+    # These cannot be called there.
+    "other names": (
+        lambda: tf.data.Dataset.range(40).map(lambda x: {"x": x}).filter(lambda d: d["x"] < 9),
+        "cannot be called there",
+    ),
+    "different arguments": (
+        lambda: tf.data.Dataset.range(40).map(lambda x: (x, x * 2)).filter(lambda x, y: x < 9),
+        "cannot be called there",
+    ),
+    # What these do is unknown.
+    "branches": (
+        lambda: photos().map(decoded).filter(lambda image, label: tf.cond(label < 5, lambda: True, lambda: label > 7)),
+        "calls other functions",
+    ),
+}
+
+
+def refusal(source: live.LivePipeline) -> str:
+    """Why the predicate must stay behind the map."""
+    (answer,) = (one.function.on_inputs for one in source.pipeline if one.op == "filter" and one.function is not None)
+    assert answer is not None and len(answer) == 1
+    return answer[0].why_not
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsuitable_predicate_is_refused(name: str) -> None:
+    make, why = REFUSED[name]
+    source, rewrites = found(FILTER, make())
+    assert rewrites == [] and refusal(source) and why in refusal(source)
+
+
+def test_predicate_with_a_late_bound_value_is_refused() -> None:
+    limit = 5
+    dataset = photos().map(decoded).filter(lambda image, label: label < limit)
+    limit = 7
+    assert "something different" in refusal(found(FILTER, dataset)[0])
+
+
+def test_changed_predicate_is_rejected() -> None:
+    source = photos()
+    comparison = compare_datasets(
+        source.map(decoded).filter(lambda image, label: label < 5),
+        source.filter(lambda image, label: label < 6).map(decoded),
+        Safety.EXACT,
+        elements=40,
+    )
+    assert not comparison.equal
+
+
+CASES: dict[str, tuple[Rule, str, str]] = {
+    "in a chain": (
+        SPLIT,
+        """
+        import tensorflow as tf
+        FIRST = 7
+
+        def scale(x):
+            return tf.cast(x, tf.float32) / 255.0
+
+        ds = (
+            tf.data.Dataset.range(30)
+            .map(scale, num_parallel_calls=2)  # slow
+            .skip(FIRST)  # the rest is for validation
+            .batch(4)
+        )
+        """,
+        "    tf.data.Dataset.range(30)\n"
+        "    .skip(FIRST)  # the rest is for validation\n"
+        "    .map(scale, num_parallel_calls=2)  # slow\n"
+        "    .batch(4)\n",
+    ),
+    "statement by statement": (
+        SPLIT,
+        """
+        import tensorflow as tf
+        ds = tf.data.Dataset.range(30)
+        ds = ds.map(lambda x: x * 2)
+        ds = ds.take(20)
+        ds = ds.skip(4)
+        ds = ds.batch(4)
+        """,
+        "ds = tf.data.Dataset.range(30)\nds = ds.take(20)\nds = ds.skip(4)\nds = ds.map(lambda x: x * 2)\n",
+    ),
+    "a worker's part": (
+        SHARD,
+        """
+        import tensorflow as tf
+        WORKERS, WORKER = 3, 1
+        ds = tf.data.Dataset.range(30).map(lambda x: x * 2).skip(2).shard(WORKERS, index=WORKER).batch(4)
+        """,
+        ".range(30).skip(2).shard(WORKERS, index=WORKER).map(lambda x: x * 2).batch(4)",
+    ),
+    "a filter": (
+        FILTER,
+        """
+        import tensorflow as tf
+
+        def scale(x, y):
+            return tf.cast(x, tf.float32) / 255.0, y
+
+        ds = tf.data.Dataset.range(30).map(lambda x: (x, x % 7))
+        ds = ds.map(scale)  # every row
+        ds = ds.filter(lambda x, y: y < 3)
+        ds = ds.batch(4)
+        """,
+        "ds = ds.filter(lambda x, y: y < 3)\nds = ds.map(scale)  # every row\nds = ds.batch(4)\n",
+    ),
+}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", CASES)
+def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
+    rule, text, expected = CASES[name]
+    sample = script(tmp_path, text)
+    source, (rewrite,) = found(rule, sample.run().ds)
+    check_patch(sample, source, rewrite, expected=expected, elements=30)
+
+
+@pytest.mark.parametrize("made", ["range(30)", "from_tensor_slices(list(range(30)))", "Lines"])
+def test_split_shared_by_two_datasets_gets_a_map_of_its_own(made: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(30)))
+    made = f"tf.data.TextLineDataset({str(lines)!r})" if made == "Lines" else f"tf.data.Dataset.{made}"
+    text = f"""
+        import tensorflow as tf
+        every = {made}.map(lambda x: tf.stack([x, x]))
+        ds = every.skip(20).batch(4)
+        other = every.take(20).batch(4)
+        """
+    sample = script(tmp_path, text)
+    module = sample.run()
+    source, (rewrite,) = found(SPLIT, module.ds)
+    other = live.read(module.other)
+    emission = emit(source.pipeline, Plan("tuned", (rewrite,)), other_pipelines=[other.pipeline])
+    assert emission.not_covered == ()
+    patched = rerun(sample, emission.files[str(sample.file)][1])
+    assert first_difference(live.read(patched.ds).pipeline, apply_edits(source.pipeline, rewrite.edits)) == ""
+    assert first_difference(live.read(patched.other).pipeline, other.pipeline) == ""
+    assert [x.numpy().tolist() for x in patched.ds] == [x.numpy().tolist() for x in module.ds]

@@ -1,0 +1,150 @@
+"""Advice that makes no edit: length buckets, decoding at a smaller scale, what can replace a Python generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipetune.core.edits import Rewrite
+from pipetune.core.profile import ConsumerProfile, Finding, PaddingShares
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.bucket_batches import suggest_length_buckets
+from pipetune.rewrites.jpeg import suggest_smaller_decoding
+from pipetune.rewrites.parallel_map import suggest_generator_alternatives
+from pipetune.testing.rules import context
+from tests.rewrites.tables import rows
+
+_LINES = "TextLineDataset elements=9000 bytes=90 | map bytes=50"
+_PADDED = f"{_LINES} | padded_batch 8 padding=0.4:9+17:0.1"
+
+NO_BUCKETS: list[tuple[str, dict[str, Any], None]] = [
+    ("range 9 | map | batch 8", {}, None),
+    (f"{_LINES} | padded_batch 8", {}, None),  # not measured, or every element has the same size
+    (f"{_LINES} | padded_batch 8 padding=[0.09:9+17:0.01 or 0.2:9:0.17]", {}, None),
+    (f"{_LINES} | padded_batch 8 padding=0.4:no", {}, None),  # pads with values of its own
+    (f"{_PADDED} drop_remainder=True", {}, None),
+    (_PADDED, {"profiled": False}, None),
+    (_PADDED, {"partial_read": True}, None),
+    (f"{_PADDED} | [take 5 or skip 5 or shard 2 index=0 or cache or unbatch or batch 2 or filter or enumerate]",
+     {}, None),
+    (f"{_PADDED} | map [random or python or variable=w]", {}, None),
+    (f"a = {_PADDED}; b = range 9; zip a b", {}, None),
+]
+
+
+@pytest.mark.parametrize(("words", "fields", "nothing"), rows(NO_BUCKETS))
+def test_no_buckets_are_suggested(words: str, fields: dict[str, Any], nothing: None) -> None:
+    assert list(suggest_length_buckets(context(words, **fields))) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [_PADDED, _PADDED.replace("| padded", "| shuffle 99 | padded"), f"{_PADDED} | map | shuffle 9 | repeat"],
+)
+def test_suggestion_names_padding_and_call(words: str) -> None:
+    (found,) = suggest_length_buckets(context(words))
+    assert found.code == "bucket-batches" and found.file is not None and found.line is not None
+    assert (
+        "40% of the bytes are padding" in found.message and "in 3 buckets, it would be 10%: 33% fewer" in found.message
+    )
+    call = "bucket_by_sequence_length(lambda *element: tf.shape(element[0])[0], [9, 17], [8] * 3)"
+    assert found.hint.startswith(f"Use {call} instead of padded_batch.")
+
+
+def test_saved_share_is_relative_to_the_current_batches() -> None:
+    # Of 100 bytes 60 are elements. In batches with a tenth of padding they take 66.7.
+    assert PaddingShares(share=0.4, bucketed_share=0.1).saved_share == pytest.approx(1 / 3)
+    assert PaddingShares(share=0.1, bucketed_share=1.0).saved_share == 0
+
+
+_RESIZES = "map calls=DecodeJpeg+ResizeBilinear shrink=2"
+
+NO_SMALLER: list[tuple[str, None]] = [
+    # No JPEG is decoded by a map, or it was not probed.
+    ("range 9", None),
+    ("range 9 | map[ or  unknown or  calls=DecodeImage+ResizeBilinear or  calls=DecodeJpeg+ResizeBilinear]", None),
+    ("range 9 | map calls=DecodeJpeg+Slice crop=yes", None),
+    ("range 9 | [filter or flat_map] calls=DecodeJpeg shrink=2", None),
+    ("range 9 | map calls=DecodeJpeg shrink=no", None),  # the image is needed at full resolution
+    (f"range 9 | {_RESIZES} [python or variable=w or writes or table or print]", None),
+    # Errors are dropped downstream.
+    (f"range 9 | {_RESIZES} | ignore_errors", None),
+    (f"range 9 | {_RESIZES} random | shuffle 9 | batch 2 | ignore_errors | prefetch", None),
+]
+
+
+def _smaller(words: str, share: float | None = 0.4) -> Sequence[Finding]:
+    described = context(words)
+    assert described.profile is not None
+    operators = tuple(replace(one, shrinking_share=share) for one in described.profile.operators)
+    return list(suggest_smaller_decoding(replace(described, profile=replace(described.profile, operators=operators))))
+
+
+@pytest.mark.parametrize(("words", "fields", "nothing"), rows(NO_SMALLER))
+def test_no_smaller_decoding_is_suggested(words: str, fields: dict[str, Any], nothing: None) -> None:
+    assert _smaller(words) == []
+
+
+@pytest.mark.parametrize(
+    "words", [f"range 9 | {_RESIZES} random 4 | batch 2", "range 9 | ignore_errors | map shrink=2"]
+)
+def test_suggestion_names_saving_call_and_difference(words: str) -> None:
+    (found,) = _smaller(words)
+    assert found.code == "decode-smaller" and found.file is not None and found.line is not None
+    assert "At 1/2 of their rows and columns it costs 60% less." in found.message
+    assert found.hint.startswith("Use tf.io.decode_jpeg(contents, ratio=2).")
+    assert "1.0% of the maximum" in found.hint
+    assert "at least 2 times as large" in found.hint
+    assert [len(_smaller(words, share)) for share in (None, 0.89, 0.94, 1.02)] == [0, 1, 0, 0]
+
+
+def _generators(words: str, *, input_wall_seconds: float | None = 0.1, **consumer: Any) -> list[Finding]:
+    described = context(words)
+    assert described.profile is not None
+    profile = replace(
+        described.profile,
+        consumer=ConsumerProfile(kind="keras-fit", **consumer),
+        input_wall_seconds=input_wall_seconds,
+    )
+    return list(suggest_generator_alternatives(replace(described, profile=profile)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "range 9 | map python cpu=2ms waits=0us | batch 32",
+        "list_files | map! reads_file | batch 32",
+        "range 2 | flat_map! inner=GeneratorDataset python | batch 32",
+        "from_generator cpu=100us waits=0us | map! | batch 32",  # 3 ms of the 100 ms per batch
+    ],
+)
+def test_no_generator_alternative_is_suggested(words: str) -> None:
+    assert _generators(words) == []
+
+
+def test_generator_limit_and_alternative_are_suggested() -> None:
+    (found,) = _generators("from_generator cpu=2ms waits=0us | batch 32", bound_seconds=0.02)
+    assert (found.code, found.file, found.line) == ("python-generator", "train.py", 1)
+    assert "at most 500 elements/s (2.0 ms each)" in found.message and "under the GIL" in found.message
+    assert "Per training step, that is 64 ms, 3.2 times what the model needs." in found.message
+    assert "from_tensor_slices((paths, labels)).map(load" in found.hint and "TFRecords" in found.hint
+    (found,) = _generators("from_generator cpu=1ms waits=3ms | batch 32", bound_seconds=0.32)
+    assert "at most 250 elements/s (4.0 ms each, 75% of that waiting)" in found.message
+    assert "40% of what the model needs" in found.message
+    (found,) = _generators("from_generator cpu=2ms | batch 32")
+    assert "training step" not in found.message  # no step was measured
+
+
+def test_no_suggestion_without_a_profile() -> None:
+    assert list(suggest_generator_alternatives(context("from_generator", profiled=False))) == []
+    assert _generators("from_generator cpu=2ms | batch 32", input_wall_seconds=None) == []
+
+
+def test_no_rule_rewrites_a_generator_or_parallelizes_busy_python() -> None:
+    found, silences = propose_all(context("from_generator cpu=2ms waits=0us | map python cpu=2ms waits=0us"))
+    assert not [one for one in found if isinstance(one, Rewrite) and "num_parallel_calls" in repr(one.edits)]
+    assert not [one for one in found if one.node == "n0"]
+    assert {silence.rule for silence in silences if "under the GIL" in silence.why} == {"parallel-map"}
