@@ -171,12 +171,6 @@ def test_checkpoint_of_an_iterator_is_a_resume_point(script: Any, expected: list
     assert all(one.way is ResumeMethod.ITERATOR_STATE and Path(one.file).name == HERE and one.line for one in found)
 
 
-def test_checkpoint_patches_are_undone() -> None:
-    before = (tf.train.Checkpoint.__init__, tf.train.Checkpoint.save)
-    observed(checkpoint_of_an_iterator)
-    assert (tf.train.Checkpoint.__init__, tf.train.Checkpoint.save) == before
-
-
 def fit(callbacks: Any) -> Any:
     def script() -> None:
         model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
