@@ -44,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     """
     from pipetune.core.codec import encode
     from pipetune.core.errors import PipetuneError
-    from pipetune.supervisor.session_ending import read_machine
+    from pipetune.supervisor.single_worker import read_machine
 
     session = read_machine(arguments.device)
     machine = session.machine

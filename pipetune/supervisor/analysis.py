@@ -32,7 +32,8 @@ from pipetune.supervisor.session_ending import (
     with_verification,
 )
 from pipetune.supervisor.time_left import TimeLeft
-from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
+from pipetune.supervisor.user_files import UserFiles
+from pipetune.supervisor.worker_state import Ending, WorkerState
 
 _SCRIPT_FAILED = 3  # exit code
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself

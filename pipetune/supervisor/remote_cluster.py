@@ -29,7 +29,8 @@ from pipetune.supervisor.local_cluster import LocalPeer, RunningWorkers, loss_re
 from pipetune.supervisor.monitoring import Interrupts
 from pipetune.supervisor.process import worker
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
-from pipetune.supervisor.user_files import UserFiles, WorkerState
+from pipetune.supervisor.user_files import UserFiles
+from pipetune.supervisor.worker_state import WorkerState
 
 _CONNECT_SECONDS = 60.0  # for the workers' own connections, once the agents have been ordered to start them
 _EXIT_SECONDS = 60.0  # for workers to exit: the next start reuses their addresses

@@ -42,7 +42,7 @@ from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
 from pipetune.supervisor.local_cluster import RunningWorkers
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
 from pipetune.supervisor.session_ending import exception_line
-from pipetune.supervisor.user_files import Ending, WorkerState
+from pipetune.supervisor.worker_state import Ending, WorkerState
 
 _MOST_PAIRS, _SHORT_PASSES_SECONDS = 8, 6.0  # pairs of passes, and what they may take if that is more than the fewest
 _PASSES_PER_VISIT = 2  # where the processes run one after the other: each is visited twice
