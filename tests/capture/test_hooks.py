@@ -540,7 +540,7 @@ def test_iterators_of_pipetune_are_not_uses() -> None:
 
 def test_number_of_recorded_previews_is_bounded() -> None:
     def script() -> None:
-        for _ in range(200):
+        for _ in range(60):
             next(iter(Dataset.range(3)))
 
     assert len(run(script).hooks.uses) <= 51

@@ -14,7 +14,6 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.consumption import Consumption, NoConsumer
-from pipetune.capture.observed_iterators import siblings
 from pipetune.core.command import Command
 from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
@@ -26,6 +25,7 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.journal import Journal, NullListener
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import call_sites, live
+from pipetune.pipelines.siblings import siblings
 from pipetune.stages import shared_calls
 from pipetune.stages.emission import make_patch, patched_texts
 from pipetune.stages.shared_calls import SharedCallTrials
