@@ -32,7 +32,7 @@ def pairs(rows: int = 24, *, features: int = 2) -> Any:
 class Counting(keras.Model):  # type: ignore[misc,name-defined]
     """Counts its steps when the graph runs, not when Python traces it."""
 
-    def __init__(self, library: Any = keras) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.dense = keras.layers.Dense(1)
         self.steps = tf.Variable(0, trainable=False)
@@ -50,8 +50,8 @@ class Counting(keras.Model):  # type: ignore[misc,name-defined]
         return super().test_step(data)
 
 
-def fitted(model: Any, library: Any = keras, **kept: Any) -> FitConsumer:
-    return FitConsumer(model, type(model).fit, kept, library.callbacks.CallbackList)
+def fitted(model: Any, library: Any = keras, *, handed: Any = None, **kept: Any) -> FitConsumer:
+    return FitConsumer(model, type(model).fit, kept, library.callbacks.CallbackList, handed=handed)
 
 
 def counting(**options: Any) -> Counting:

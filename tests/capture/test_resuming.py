@@ -80,18 +80,16 @@ def test_skip_by_a_variable_is_a_resume_point() -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: Dataset.range(40).batch(2).skip(5), "skip(5)"),
         (lambda: Dataset.range(40).batch(2).skip(count=5).prefetch(2), "skip(5)"),
-        (lambda: Dataset.range(40).skip(STEPS_DONE * 2).batch(2), "skip(STEPS_DONE * 2)"),
         (
             lambda: (
                 Dataset.range(40)
                 .skip(
-                    STEPS_DONE,
+                    STEPS_DONE * 2,
                 )
                 .batch(2)
             ),
-            "skip(STEPS_DONE)",
+            "skip(STEPS_DONE * 2)",
         ),
     ],
 )
