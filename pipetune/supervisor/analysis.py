@@ -19,6 +19,7 @@ from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
 from pipetune.supervisor.display import Screen, Tail, show
+from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
 from pipetune.supervisor.monitoring import Interrupts, monitor
 from pipetune.supervisor.remote_cluster import RemoteCluster, with_input_skew
@@ -194,7 +195,7 @@ class _Run:
         processes = settings.workers + (settings.parameter_servers + 1 if settings.parameter_servers else 0)
         found = verification.verify(
             self._session,
-            verification.ScriptStarter(
+            ScriptStarter(
                 replace(self._job(Mode.VERIFY), session=str(self._private)),
                 self._processes,
                 self._files.restored_on_exit,
