@@ -355,14 +355,10 @@ class CoordinatorConsumer:
         among = f"{workers} workers" if workers > 1 else "one worker"
         self.description = f"{'Model.fit' if scheduled.by_fit else 'ClusterCoordinator.schedule'}, on {among}"
         self._per_worker, self._coordinator = per_worker, per_worker.coordinator
-        self._workers_local = (
-            task_from_environment(os.environ) is None
-        )  # where the workers run; CPU time elsewhere is unknown
+        self._workers_local = task_from_environment(os.environ) is None  # CPU time on other machines is unknown
         self._elements_per_call = 1  # elements that one call takes from its iterator
         self._steps_per_call, self._function = 1, scheduled.function
-        self._known_losses = (
-            tensorflow_private.worker_failures()
-        )  # number of losses when all workers were last available
+        self._known_losses = tensorflow_private.worker_failures()  # when all workers were last available
         self._multi_step_functions: dict[int, Any] = {}  # functions of several steps, cached: each is traced once
 
     def prepare(self) -> None:

@@ -39,10 +39,6 @@ class DistributedInput:
         tensorflow_private.copy_partial_batch_handling(made, self.distributed)
         return made
 
-    def distribute_endless(self, dataset: Any) -> Any:
-        """Returns the dataset repeated indefinitely and distributed."""
-        return self.distribute(windows.repeat_forever(dataset))
-
     def host_pipeline(self, dataset: Any) -> Any:
         """Returns the host pipeline that the strategy builds from `dataset`: rebatched, sharded and prefetched."""
         if self.how == COORDINATOR:
@@ -98,6 +94,12 @@ class DistributedInput:
         while found and found[0] is not self.dataset:
             yield found[0]
             found = tensorflow_private.inputs(found[0])
+
+
+def endless(dataset: Any, handed: DistributedInput | None) -> Any:
+    """Returns the dataset repeated indefinitely, and distributed as the script's was if `handed` is given."""
+    repeated = windows.repeat_forever(dataset)
+    return repeated if handed is None else handed.distribute(repeated)
 
 
 def workers_of(strategy: Any) -> int:

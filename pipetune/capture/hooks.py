@@ -16,14 +16,17 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, coordinators, distributed_input, keras, loop_consumer, strategies
-from pipetune.capture.consumption import Consumption, Stopwatch, variable_name, whole_call_stopwatch
-from pipetune.capture.observed_iterators import (
-    AnyObservedIterator,
-    ConsumableTypes,
-    ObservedIterator,
+from pipetune.capture import (
+    consumption,
+    coordinators,
+    distributed_input,
+    keras,
+    loop_consumer,
+    resume_detection,
+    strategies,
 )
-from pipetune.capture.resume_detection import ResumeWatch
+from pipetune.capture.consumption import Consumption, Stopwatch, variable_name, whole_call_stopwatch
+from pipetune.capture.observed_iterators import AnyObservedIterator, ConsumableTypes, ObservedIterator
 from pipetune.capture.training_signs import FIRST_ELEMENTS, TrainingSigns
 from pipetune.core.results import ResumePoint
 from pipetune.pipelines import call_sites
@@ -118,9 +121,7 @@ class Hooks:
         self.uses: list[Consumption] = []
         self.loop: loop_consumer.LoopConsumer | None = None
         self.training_begun = False
-        self.distributed_input: distributed_input.DistributedInput | None = (
-            None  # how the training dataset is distributed, if it is
-        )
+        self.distributed_input: distributed_input.DistributedInput | None = None  # of the training dataset
         self.notes: list[str] = []
         self.resuming: list[ResumePoint] = []
         self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
@@ -135,7 +136,7 @@ class Hooks:
         coordinators.watch(self)
         self._watch_functions()
         keras.watch(self)
-        self.patches.add_undo(ResumeWatch(self.record_resuming).__enter__().__exit__)
+        resume_detection.watch(self)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -328,9 +329,8 @@ class Hooks:
 
     def role(self) -> str:
         """Returns what this thread consumes for at the moment, such as Keras's evaluation; '' for the script itself."""
-        return getattr(self._context, "role", "") or (
-            "a worker" if tensorflow_private.in_coordinator_dispatch() else ""
-        )
+        own: str = getattr(self._context, "role", "")
+        return own or ("a worker" if tensorflow_private.in_coordinator_dispatch() else "")
 
     @contextlib.contextmanager
     def as_role(self, role: str) -> Iterator[None]:

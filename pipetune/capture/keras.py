@@ -19,7 +19,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes, strategies
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
-from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.distributed_input import DistributedInput, endless
 from pipetune.capture.imports import ImportWatcher
 from pipetune.capture.loops import is_called_once
 from pipetune.capture.resume_detection import find_backup_callbacks
@@ -152,9 +152,8 @@ def around_fit(hooks: Hooks, original: Any, model: Any, *args: Any, **kwargs: An
         checked.steps_per_epoch = given.get("validation_steps")
     data = _made_by_creator(model, given.get("x"))
     dataset = _host_dataset(data)
-    if isinstance(
-        dataset, tensorflow_private.DistributedDatasetFromFunction
-    ):  # built through a coordinator: `coordinators` sees it
+    if isinstance(dataset, tensorflow_private.DistributedDatasetFromFunction):
+        # built through a coordinator: `coordinators` sees it
         return original(model, *args, **kwargs)
     if not isinstance(dataset, tensorflow_private.DatasetV2):
         with hooks.as_role("fit on other data"):
@@ -240,15 +239,9 @@ class FitConsumer:
         """
         self.description = "Model.fit"
         self._distributed_input = handed
-        self._elements_per_step = (
-            handed.handover().elements_per_step if handed is not None else 1
-        )  # elements of the dataset per step
-        self._model, self._fit, self._kept_arguments, self._callback_list = (
-            model,
-            original_fit,
-            dict(kept),
-            callback_list,
-        )
+        self._elements_per_step = handed.handover().elements_per_step if handed is not None else 1
+        self._model, self._fit, self._kept_arguments = model, original_fit, dict(kept)
+        self._callback_list = callback_list
         self._steps_per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
         self._multi_step_functions: dict[int, Any] = {}  # cached training functions with several steps per call
@@ -271,11 +264,8 @@ class FitConsumer:
         On exit the model's own function is restored, and that with several steps is cached: it is traced only once.
         """
         model, own = self._model, self._model.train_function
-        model.steps_per_execution, model.train_function, self._steps_per_call = (
-            number,
-            self._multi_step_functions.get(number),
-            number,
-        )
+        model.steps_per_execution = self._steps_per_call = number
+        model.train_function = self._multi_step_functions.get(number)
         try:
             yield
         finally:
@@ -291,10 +281,8 @@ class FitConsumer:
 
     def window_counts(self, dataset: Any, *, steps: int, warmup: int) -> tuple[int, int]:
         """Returns steps and warm-up of a window in the unit of `exact_window`: calls of the training function."""
-        measured, skipped = (
-            -(-steps // (self._steps_per_call * self._elements_per_step)),
-            -(-warmup // self._steps_per_call),
-        )
+        measured = -(-steps // (self._steps_per_call * self._elements_per_step))
+        skipped = -(-warmup // self._steps_per_call)
         return measured, max(skipped, self._calls_until_all_shapes(dataset, measured + skipped))
 
     def _calls_until_all_shapes(self, dataset: Any, calls: int) -> int:
@@ -329,7 +317,7 @@ class FitConsumer:
             clock = _fit_clock(self._callback_list, self._model, measured, skipped)
             free_iterators()
             started = time.perf_counter()
-            self._run_fit(self._endless(dataset), calls=clock.calls_wanted, callbacks=clock)
+            self._run_fit(endless(dataset, self._distributed_input), calls=clock.calls_wanted, callbacks=clock)
         if not clock.closed:
             raise RunFailed("The data ran out before the window was full.")
         return Window(
@@ -360,7 +348,7 @@ class FitConsumer:
         try:
             with self._keeping_history():
                 self._run_fit(
-                    self._endless(dataset) if relay is None else relay.dataset,
+                    endless(dataset, self._distributed_input) if relay is None else relay.dataset,
                     calls=-(-steps // self._steps_per_call),
                     callbacks=_recording_calls(self._callback_list, self._model, recorder, relay, self._steps_per_call),
                 )
@@ -373,11 +361,6 @@ class FitConsumer:
         if self._distributed_input is not None or windows.host_part(dataset) is not dataset:
             return _TAKEN_AHEAD
         return _NO_CLOCK if tensorflow_private.op_determinism_enabled() else ""
-
-    def _endless(self, dataset: Any) -> Any:
-        """Returns what `fit` is given in place of `dataset`, to train on it for as long as is wanted."""
-        handed = self._distributed_input
-        return windows.repeat_forever(dataset) if handed is None else handed.distribute_endless(dataset)
 
     @contextlib.contextmanager
     def _keeping_history(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipetune.capture.consumption import ScriptStopped
-from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.distributed_input import DistributedInput, endless
 from pipetune.capture.keras import FitConsumer
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.results import RunFailed, StepRaised, StepSeries, Window
@@ -86,10 +86,7 @@ class LoopConsumer:
             self._requests.put(request)
         request.done.wait()
         free_iterators()
-        if request.failure is not None:
-            raise RunFailed(
-                f"The step or its input raised an error: {first_line(request.failure)}"
-            ) from request.failure
+        request.raise_failure()
 
     def next_element(self) -> Any:
         """Returns the next element of the current window; called on the script's thread, from `next` of its iterator.
@@ -165,6 +162,15 @@ class LoopRequest(abc.ABC):
         self._iterator = None
         self.done.set()
 
+    def raise_failure(self) -> None:
+        """Raises what has failed, if anything has.
+
+        Raises:
+            RunFailed: the cause is what the step or its input raised.
+        """
+        if self.failure is not None:
+            raise RunFailed(f"The step or its input raised an error: {first_line(self.failure)}") from self.failure
+
     @abc.abstractmethod
     def _advance(self, produced: Any) -> tuple[bool, Any]:
         """Implements `advance`; may raise."""
@@ -232,9 +238,7 @@ class LoopWindow(LoopRequest):
         """
         super().__init__()
         self._distributed_input = handed
-        self._elements_per_step = (
-            handed.handover().elements_per_step if handed is not None else 1
-        )  # elements of the dataset per step
+        self._elements_per_step = handed.handover().elements_per_step if handed is not None else 1
         steps = -(-steps // self._elements_per_step)
         self.result: Window | None = None
         self._dataset, self._steps, self._opens_after = dataset, steps, warmup
@@ -267,12 +271,7 @@ class LoopWindow(LoopRequest):
             self._open()
             arrived = time.perf_counter()
         if self._iterator is None:
-            endless = (
-                windows.repeat_forever
-                if self._distributed_input is None
-                else self._distributed_input.distribute_endless
-            )
-            self._iterator = iter(endless(self._dataset))
+            self._iterator = iter(endless(self._dataset, self._distributed_input))
         element = next(self._iterator)
         self._returned = time.perf_counter()
         waited = self._returned - arrived
@@ -353,10 +352,7 @@ class StepConsumer:
                 request.drop()
                 raise StepRaised(f"The step raised {type(error).__name__}: {first_line(error)}") from error
         free_iterators()
-        if request.failure is not None:
-            raise RunFailed(
-                f"The step or its input raised an error: {first_line(request.failure)}"
-            ) from request.failure
+        request.raise_failure()
 
 
 class EmulatedConsumer(StepConsumer):

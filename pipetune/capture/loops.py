@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -223,12 +222,7 @@ def _shared_frames(
     return found
 
 
-@functools.lru_cache(maxsize=16)
-def _tree(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return None
+_tree = functools.lru_cache(maxsize=16)(call_sites.syntax_tree)
 
 
 def _start_of(step: call_sites.FramePosition) -> tuple[int, int] | None:

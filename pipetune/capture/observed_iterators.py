@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -11,7 +9,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture.consumption import Consumption, Stopwatch
 from pipetune.capture.training_signs import FIRST_ELEMENTS
-from pipetune.pipelines import call_sites, live
+from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import inside_workflow, running_workflow
 from pipetune.timing.iterators import release
 
@@ -144,51 +142,3 @@ def _same_source(hooks: Hooks, use: Consumption) -> bool:
         and call_sites.location(training.dataset) is not None
         and call_sites.location(training.dataset) == call_sites.location(use.dataset)
     )
-
-
-_MOST_LINKS = 200  # datasets visited in search of the last ones derived from a dataset, at most
-
-
-def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> list[live.LivePipeline]:
-    """Returns the pipelines of live datasets that share a call site with `source`, without those in `known`.
-
-    Each pipeline is read from the last dataset that was derived from the shared one. What is derived from a known
-    pipeline itself is none: a strategy divides the batches of the dataset that `fit` receives by datasets of its own.
-    """
-    read = {
-        id(part)
-        for pipeline in (source, *known)
-        for one in pipeline.datasets.values()
-        for part in tensorflow_private.with_implementation(one)
-    }
-    sites = {site for one in source.datasets.values() if (site := call_sites.site_of(one)) is not None}
-    recorded = call_sites.live_datasets()
-    readers: dict[int, list[Any]] = defaultdict(list)
-    for one in recorded:
-        for above in tensorflow_private.inputs(one) if id(one) not in read else ():
-            readers[id(above)].append(one)
-    last: dict[int, Any] = {}
-    for one in recorded:
-        if id(one) not in read and call_sites.site_of(one) in sites:
-            last |= {id(end): end for end in _final_datasets(one, readers)}
-    return [live.read(one, name=_name(one)) for one in last.values()]
-
-
-def _final_datasets(dataset: Any, readers: dict[int, list[Any]]) -> list[Any]:
-    """Returns the last datasets derived from a dataset, on all paths; the dataset itself if nothing was."""
-    found, waiting, seen = [], [dataset], set[int]()
-    while waiting and len(seen) < _MOST_LINKS:
-        one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        below = readers.get(id(one), [])
-        waiting += below
-        if not below:
-            found.append(one)
-    return found
-
-
-def _name(dataset: Any) -> str:
-    place = call_sites.location(dataset)
-    return f"the dataset created at {place}" if place is not None else "another dataset"

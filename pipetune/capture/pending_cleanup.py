@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import atexit
-import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -66,9 +65,8 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _open_blocks(frame: FrameType) -> list[str]:
     """Returns the kinds of the cleanup blocks ("finally", "with") that enclose the current line of the frame."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except (SyntaxError, ValueError):
+    tree = call_sites.syntax_tree(frame.f_code.co_filename)
+    if tree is None:
         return []
     scope: ast.AST = tree
     for node in ast.walk(tree):  # outer ones come first

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -16,55 +16,39 @@ from pipetune import tensorflow_private
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites
 
-ResumeCallback = Callable[[ResumePoint], None]
+if TYPE_CHECKING:
+    from pipetune.capture.hooks import Hooks
 
 _CHECKPOINT = ("__init__", "save", "write", "read", "restore")
 _ITERATOR = ("save", "restore")
 
 
-class ResumeWatch:
-    """Context manager: calls `found` if a checkpoint holds an iterator, or an iterator itself is saved or restored."""
+def watch(hooks: Hooks) -> None:
+    """Records checkpoints that hold an iterator, and saved or restored iterators, until the patches are undone."""
+    for name in _CHECKPOINT:
+        hooks.patches.wrap(tf.train.Checkpoint, name, functools.partial(_around_checkpoint, hooks))
+    for name in _ITERATOR:
+        hooks.patches.wrap(tensorflow_private.NumpyIterator, name, functools.partial(_around_iterator, hooks, name))
 
-    def __init__(self, found: ResumeCallback) -> None:
-        self._found = found
-        self._undo: list[Callable[[], None]] = []
 
-    def __enter__(self) -> ResumeWatch:
-        for name in _CHECKPOINT:
-            self._watch(tf.train.Checkpoint, name, self._inspect_checkpoint)
-        for name in _ITERATOR:
-            self._watch(tensorflow_private.NumpyIterator, name, functools.partial(self._report_iterator, name))
-        return self
+def _around_checkpoint(hooks: Hooks, original: Any, checkpoint: Any, *args: Any, **kwargs: Any) -> Any:
+    result = original(checkpoint, *args, **kwargs)
+    for name, value in _saved_objects(checkpoint):
+        if isinstance(value, _ITERATORS):
+            _record(hooks, f"tf.train.Checkpoint({name}=...)")
+    return result
 
-    def __exit__(self, *_error: object) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
 
-    def _watch(self, owner: type, name: str, look: Callable[[Any], None]) -> None:
-        original = getattr(owner, name)
+def _around_iterator(hooks: Hooks, name: str, original: Any, iterator: Any, *args: Any, **kwargs: Any) -> Any:
+    result = original(iterator, *args, **kwargs)
+    _record(hooks, f"iterator.{name}()")
+    return result
 
-        @functools.wraps(original)
-        def watched(instance: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(instance, *args, **kwargs)
-            look(instance)
-            return result
 
-        setattr(owner, name, watched)
-        self._undo.append(functools.partial(setattr, owner, name, original))
-
-    def _inspect_checkpoint(self, checkpoint: Any) -> None:
-        for name, value in _saved_objects(checkpoint):
-            if isinstance(value, _ITERATORS):
-                self._report(f"tf.train.Checkpoint({name}=...)")
-
-    def _report_iterator(self, name: str, _iterator: Any) -> None:
-        self._report(f"iterator.{name}()")
-
-    def _report(self, what: str) -> None:
-        frame, _ = call_sites.user_frame(sys._getframe(1))
-        file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-        self._found(ResumePoint(ResumeMethod.ITERATOR_STATE, what, file, line))
+def _record(hooks: Hooks, what: str) -> None:
+    frame, _ = call_sites.user_frame(sys._getframe(1))
+    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+    hooks.record_resuming(ResumePoint(ResumeMethod.ITERATOR_STATE, what, file, line))
 
 
 _ITERATORS = (tf.data.Iterator, tensorflow_private.NumpyIterator, tf.distribute.DistributedIterator)

@@ -111,17 +111,14 @@ def worker_dataset_of(coordinator: Any, given: Any) -> WorkerDataset | None:
     if callable(given):
         given = getattr(given, "python_function", given)()  # a tf.function would return a dataset of its graph
     options = getattr(given, "_options", None)
+    dataset, kind = given, tensorflow_private.DatasetV2
     if isinstance(given, tensorflow_private.DistributedDatasetFromFunction):
-        return _readable(
-            WorkerDataset(coordinator, tensorflow_private.call_dataset_function(given), type(given), options)
-        )
-    if isinstance(given, tensorflow_private.DistributedDataset):
-        return _readable(WorkerDataset(coordinator, tensorflow_private.original_dataset(given), type(given), options))
-    return _readable(WorkerDataset(coordinator, given, tensorflow_private.DatasetV2))
-
-
-def _readable(found: WorkerDataset) -> WorkerDataset | None:
-    return found if isinstance(found.dataset, tensorflow_private.DatasetV2) else None
+        dataset, kind = tensorflow_private.call_dataset_function(given), type(given)
+    elif isinstance(given, tensorflow_private.DistributedDataset):
+        dataset, kind = tensorflow_private.original_dataset(given), type(given)
+    if not isinstance(dataset, tensorflow_private.DatasetV2):
+        return None
+    return WorkerDataset(coordinator, dataset, kind, options)
 
 
 def sending_obstacle(dataset: Any) -> str:
@@ -144,9 +141,8 @@ def _nodes(graph: Any) -> Any:
 
 def _remote_builder(dataset: Any) -> Callable[[], Any]:
     """Returns a function that builds the dataset from its graph where it runs; call it inside another function."""
-    graph = tf.constant(
-        tensorflow_private.serialized_graph(dataset)
-    )  # captured: a constant in the function would be folded
+    # Captured: a constant in the function would be folded.
+    graph = tf.constant(tensorflow_private.serialized_graph(dataset))
     spec = dataset.element_spec
     return lambda: tensorflow_private.dataset_from_graph(graph, spec)
 
@@ -174,12 +170,8 @@ def _elements_to_fill_caches(dataset: Any) -> int:
             continue
         if count < 0:
             count = int(cache.reduce(np.int64(0), lambda seen, _: seen + 1))
-        ratio = max(
-            1,
-            (tensorflow_private.inferred_batch_size(dataset) or 1)
-            // (tensorflow_private.inferred_batch_size(cache) or 1),
-        )
-        most = max(most, math.ceil(count / ratio) + 1)
+        above, below = (tensorflow_private.inferred_batch_size(one) or 1 for one in (cache, dataset))
+        most = max(most, math.ceil(count / max(1, below // above)) + 1)
     return most
 
 

@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: TensorFlow cannot be imported, the device is absent, or the worker was lost.
     """
-    from pipetune.supervisor.session_ending import read_machine
+    from pipetune.supervisor.single_worker import read_machine
 
     session = read_machine(arguments.device)
     machine = session.machine

@@ -34,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: there is no such script or plan, or the plan is for another pipeline.
     """
-    from pipetune.supervisor.session_ending import run_with_plan
+    from pipetune.supervisor.single_worker import run_with_plan
 
     target = target_of(arguments)
     path = Path(arguments.plan).absolute()

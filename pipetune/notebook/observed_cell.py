@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 from pipetune.capture import native_writers, protection
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
-from pipetune.capture.created_variables import CreatedVariables
 from pipetune.capture.file_protection import TOO_LARGE, FileProtection
 from pipetune.capture.hooks import PREVIEW_ELEMENTS, Hooks
 from pipetune.capture.loop_consumer import LoopConsumer
@@ -76,7 +75,7 @@ class ObservedCell:
         )
         self._files = FileProtection(self._journal)
         self.hooks = Hooks(self._on_training, on_iteration=self._on_loop)
-        self._created = CreatedVariables()
+        self._created = protection.CreatedVariables()
         self._extender = LoopExtender(self._elements_taken)
         self._states: deque[_State] = deque(maxlen=_KEPT_STATES)
         self._states_taken = 0

@@ -338,6 +338,14 @@ def _span(found: Site) -> SourceLocation:
     return SourceLocation(file, found.line, 0, found.line, 0, found.method, found.scope, False, found.library)
 
 
+def syntax_tree(file: str) -> ast.Module | None:
+    """Returns the syntax tree of a source file, which is empty if it cannot be read; None if it is not Python."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+
+
 def call_expression(file: str, line: int, column: int, end_line: int, end_column: int) -> ast.Call | None:
     """Returns the call expression that a source span covers; None if it cannot be parsed or is no call.
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.pipelines.live import LivePipeline
+from pipetune.pipelines.live import READERS, LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
 
@@ -40,13 +40,7 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
 def _reads_records(node: Node, pipeline: Pipeline) -> bool:
     """Whether `node` is a reader that can be iterated only to count it: no Python, no side effects, no map upstream."""
     function = node.function
-    if node.op not in (
-        "interleave",
-        "flat_map",
-        "TFRecordDataset",
-        "TextLineDataset",
-        "FixedLengthRecordDataset",
-    ):
+    if node.op not in READERS | {"interleave", "flat_map"}:
         return False
     if function is not None and (function.python or function.side_effects or function.writes_variables):
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from types import FunctionType
@@ -12,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.pipelines.call_sites import syntax_tree
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
 from pipetune.pipelines.terms import CannotProve
 
@@ -105,9 +105,8 @@ def _body(function: Any) -> list[ast.stmt] | None:
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         return None
     code = function.__code__
-    try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    except SyntaxError:
+    tree = syntax_tree(code.co_filename)
+    if tree is None:
         return None
     found = [
         node

@@ -1,4 +1,4 @@
-"""Reads the `Pipeline` of a live dataset, and applies plans to live datasets."""
+"""Reads the `Pipeline` of a live dataset."""
 
 from __future__ import annotations
 
@@ -94,11 +94,8 @@ _LABELS: Mapping[str, str] = {"_DataServiceDatasetV2": SERVICE}
 READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
 """Readers of any number of files."""
 
-_DEFAULTS: Mapping[str, Mapping[str, Value]] = {
-    "map": {"num_parallel_calls": None, "deterministic": None},
-    "interleave": {"num_parallel_calls": None, "deterministic": None},
-    "batch": {"num_parallel_calls": None, "deterministic": None},
-}
+_PARALLEL_DEFAULTS: Mapping[str, Value] = {"num_parallel_calls": None, "deterministic": None}
+_DEFAULTS = {"map": _PARALLEL_DEFAULTS, "interleave": _PARALLEL_DEFAULTS, "batch": _PARALLEL_DEFAULTS}
 
 
 def label_of(dataset: Any) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines.call_sites import is_library
+from pipetune.pipelines.call_sites import is_library, syntax_tree
 from pipetune.pipelines.function_splitting import rebuild_function
 from pipetune.pipelines.graph_edits import replacement_node
 
@@ -112,10 +111,9 @@ def _definition(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
     written = tensorflow_private.autograph_origin(code.co_filename, code.co_firstlineno)
     file, line = written[:2] if written is not None else (code.co_filename, code.co_firstlineno)
     lines = {line}
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError as error:
-        raise TensorsNeeded("its Python code cannot be read") from error
+    tree = syntax_tree(file)
+    if tree is None:
+        raise TensorsNeeded("its Python code cannot be read")
     if written is not None:  # AutoGraph knows statements, which may have several lines
         around = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line]
         around = [node for node in around if line <= (node.end_lineno or node.lineno)]

@@ -196,31 +196,14 @@ def _keep_infinite(compute: Callable[[float], int]) -> Callable[[float], float]:
     return lambda value: float(compute(value)) if math.isfinite(value) else value
 
 
+_KEEP_VALUES = frozenset(
+    {"BroadcastTo", "GatherNd", "GatherV2", "Max", "Min", "MirrorPad", "Reshape", "ResizeNearestNeighbor", "ReverseV2",
+     "Roll", "Rows", "Slice", "Split", "SplitV", "StridedSlice", "Tile", "TopKV2", "Transpose", "Unpack"}
+)  # fmt: skip
+"""Ops that return some of the values of their first input."""
+
 _RULES: Mapping[str, Callable[[Term, list[Interval]], Interval]] = {
-    **dict.fromkeys(
-        (
-            "BroadcastTo",
-            "GatherNd",
-            "GatherV2",
-            "Max",
-            "Min",
-            "MirrorPad",
-            "Reshape",
-            "ResizeNearestNeighbor",
-            "ReverseV2",
-            "Roll",
-            "Rows",
-            "Slice",
-            "Split",
-            "SplitV",
-            "StridedSlice",
-            "Tile",
-            "TopKV2",
-            "Transpose",
-            "Unpack",
-        ),
-        _like_first,
-    ),
+    **dict.fromkeys(_KEEP_VALUES, _like_first),
     **dict.fromkeys(("AvgPool", "Mean", "ResizeArea", "ResizeBilinear"), _weighted_mean),
     **dict.fromkeys(("ConcatV2", "Pack", "PadV2"), _like_all),
     **dict.fromkeys(("Add", "AddN", "AddV2"), _sum),

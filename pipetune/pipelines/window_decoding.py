@@ -30,7 +30,6 @@ class Crop:
     """A decoded image, and the one op that cuts a window out of it; nothing else reads its pixels."""
 
     decode: Any  # the DecodeJpeg op
-    ops_between: tuple[Any, ...]  # ops between decode and cut, each of which treats all pixels alike
     slice_op: Any  # the Slice or StridedSlice op
     shapes: tuple[tuple[Any, int], ...]  # Shape ops that read the whole image, each with its number of leading axes
     leading_axes: int  # axes before height, width and channels at the cut: 0 or 1
@@ -50,7 +49,6 @@ class _DecodeUse:
     """A decoded image, and the first op that does not treat all pixels alike; the fields are those of `Crop`."""
 
     decode: Any
-    steps: tuple[Any, ...]
     op: Any
     shapes: tuple[tuple[Any, int], ...]
     lead: int
@@ -65,7 +63,7 @@ def find_crop(graph: Any) -> Crop:
     use = _find_use(graph, _CROPS)
     if use.lead > 1 or not _is_window(use.op, use.lead):
         raise WholeImageNeeded(f"its op {use.op.type} cuts out something other than a window")
-    return Crop(use.decode, use.steps, use.op, use.shapes, use.lead)
+    return Crop(use.decode, use.op, use.shapes, use.lead)
 
 
 def find_resize(graph: Any) -> Resize:
@@ -116,7 +114,7 @@ def _find_use(graph: Any, kinds: frozenset[str]) -> _DecodeUse:
         steps.append(op)
         tensor = op.outputs[0]
     _refuse_control_dependencies(graph, {id(one) for one in (decode, *steps)})
-    return _DecodeUse(decode, tuple(steps), op, tuple(shapes), lead)
+    return _DecodeUse(decode, op, tuple(shapes), lead)
 
 
 def _only_feeds(graph: Any, shape: Any, resize: Any) -> bool:

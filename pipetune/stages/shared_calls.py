@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipetune.capture import consumption
-from pipetune.capture.observed_iterators import siblings
 from pipetune.core.edits import Edit, Insert, Plan, ReplaceFunction, ReplaceSource, Rewrite
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Node, Pipeline
@@ -19,6 +18,7 @@ from pipetune.core.results import Interval, RunFailed
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.measure.shuffles import cut_buffers
 from pipetune.pipelines import live
+from pipetune.pipelines.siblings import siblings
 from pipetune.search.equality import allows
 from pipetune.search.statistics import ratio_interval
 from pipetune.source.shared_calls import SharedCalls

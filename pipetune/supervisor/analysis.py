@@ -18,10 +18,12 @@ from pipetune.core.session import Session
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
+from pipetune.supervisor.collected_sessions import with_input_skew
 from pipetune.supervisor.display import Screen, Tail, show
+from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
 from pipetune.supervisor.monitoring import Interrupts, monitor
-from pipetune.supervisor.remote_cluster import RemoteCluster, with_input_skew
+from pipetune.supervisor.remote_cluster import RemoteCluster
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
 from pipetune.supervisor.results_folder import ResultsFolder
 from pipetune.supervisor.session_ending import (
@@ -32,7 +34,8 @@ from pipetune.supervisor.session_ending import (
     with_verification,
 )
 from pipetune.supervisor.time_left import TimeLeft
-from pipetune.supervisor.user_files import Ending, UserFiles, WorkerState
+from pipetune.supervisor.user_files import UserFiles
+from pipetune.supervisor.worker_state import Ending, WorkerState
 
 _SCRIPT_FAILED = 3  # exit code
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
@@ -193,7 +196,7 @@ class _Run:
         processes = settings.workers + (settings.parameter_servers + 1 if settings.parameter_servers else 0)
         found = verification.verify(
             self._session,
-            verification.ScriptStarter(
+            ScriptStarter(
                 replace(self._job(Mode.VERIFY), session=str(self._private)),
                 self._processes,
                 self._files.restored_on_exit,

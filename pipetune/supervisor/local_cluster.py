@@ -17,7 +17,7 @@ from pipetune.core.cluster import TF_CONFIG, parameter_server_tasks, tf_config
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, Message, Mode
 from pipetune.supervisor.process import WORKER_COMMAND, WorkerProcess, orphans_adopted, worker
-from pipetune.supervisor.user_files import MessageReader, WorkerState, describe_exit
+from pipetune.supervisor.worker_state import MessageReader, WorkerState, describe_exit
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _DEVICE = re.compile(r"nvidia(\d+)")

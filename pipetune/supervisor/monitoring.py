@@ -18,7 +18,7 @@ from typing import Any
 from pipetune.core.messages import Message
 from pipetune.supervisor.local_cluster import PeerWorker
 from pipetune.supervisor.process import WorkerProcess
-from pipetune.supervisor.user_files import Ending, MessageReader, WorkerState, describe_exit
+from pipetune.supervisor.worker_state import Ending, MessageReader, WorkerState, describe_exit
 
 _PHASES = {
     "capture": 1800.0,  # the user's script builds its model and data, and may download first

@@ -1,93 +1,56 @@
-"""The tasks of an existing cluster: driven from the first one, and the agent that each of the others runs."""
+"""The tasks of an existing cluster, driven from the first one."""
 
 from __future__ import annotations
 
 import contextlib
-import select
 import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
-from pipetune.core import session_file
 from pipetune.core.cluster import ClusterTask, LockstepRole
-from pipetune.core.codec import decode_union, encode
+from pipetune.core.codec import encode
 from pipetune.core.command import Command
-from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection
-from pipetune.core.messages import AnalysisFailed, Job, Message, Mode
+from pipetune.core.messages import AnalysisFailed, Job, Mode
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
 from pipetune.supervisor import handshake, rendezvous
 from pipetune.supervisor.display import Screen
 from pipetune.supervisor.handshake import ConnectionInfo, HandshakeServer
-from pipetune.supervisor.local_cluster import LocalPeer, RunningWorkers, loss_reason
+from pipetune.supervisor.local_cluster import RunningWorkers, loss_reason
 from pipetune.supervisor.monitoring import Interrupts
 from pipetune.supervisor.process import worker
+from pipetune.supervisor.remote_agent import (
+    CoordinatorMessage,
+    ForwardedMessage,
+    LogTail,
+    RemoteAgent,
+    ShutDown,
+    StartWorker,
+    StopWorker,
+    WorkerCleanedUp,
+    WorkerExited,
+    decode_agent_message,
+)
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
-from pipetune.supervisor.user_files import UserFiles, WorkerState
+from pipetune.supervisor.user_files import UserFiles
+from pipetune.supervisor.worker_state import WorkerState
 
 _CONNECT_SECONDS = 60.0  # for the workers' own connections, once the agents have been ordered to start them
 _EXIT_SECONDS = 60.0  # for workers to exit: the next start reuses their addresses
-
-
-@dataclass(frozen=True)
-class StartWorker:
-    """Order to start a worker. The agent replaces the script and all paths of the job by its own."""
-
-    number: int  # of this start, from 1
-    job: Job
-    session: str = ""  # content of the file `Job.session`
-    rendezvous: str = ""  # the server for Horovod's ranks in this start, "host:port"; "" if there are none
-
-
-@dataclass(frozen=True)
-class StopWorker:
-    """Order to end the worker."""
-
-
-@dataclass(frozen=True)
-class ShutDown:
-    """The analysis is over: the exit status of the coordinator and, if that is not 0, the reason."""
-
-    exit_code: int
-    why: str = ""
-
-
-CoordinatorMessage = StartWorker | StopWorker | ShutDown
-
-
-@dataclass(frozen=True)
-class LogTail:
-    """The end of the log of a lost worker. Sent before any other message about the loss."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class ForwardedMessage:
-    """A message of the worker, forwarded."""
-
-    message: Message
-
-
-@dataclass(frozen=True)
-class WorkerExited:
-    """The worker's process has exited."""
-
-    status: int  # as `subprocess.Popen.returncode`
-
-
-@dataclass(frozen=True)
-class WorkerCleanedUp:
-    """The worker and everything it started have ended."""
-
-
-AgentMessage = LogTail | ForwardedMessage | WorkerExited | WorkerCleanedUp
+_NOT_CONNECTED = (
+    "Not all tasks of the cluster connected within {:.0f} s: each measures only its own input. To try plans in "
+    "lockstep, start all tasks at the same time, with --out in a folder that their machines share, and make the first "
+    "task reachable from the others."
+)
+_RANK_ALONE = (
+    "Rank {0.index} of {0.workers} measures only its own input, and no plan is tried in training steps. That requires "
+    "ranks that can be restarted together: a fixed number of ranks started by horovodrun with Gloo (--gloo)."
+)
 
 
 class RemoteWorker:
@@ -216,239 +179,6 @@ class RemoteCluster:
                     decode_agent_message(lines.receive(max(0.0, end - time.monotonic()))), WorkerCleanedUp
                 ):
                     pass
-
-
-def decode_agent_message(data: object) -> AgentMessage:
-    """Returns the decoded message of an agent.
-
-    Raises:
-        PipetuneError: it is not a valid message.
-    """
-    return cast(AgentMessage, decode_union(cast(Any, AgentMessage), data))
-
-
-def decode_coordinator_message(data: object) -> CoordinatorMessage:
-    """Returns the decoded message of the coordinator.
-
-    Raises:
-        PipetuneError: it is not a valid message.
-    """
-    return cast(CoordinatorMessage, decode_union(cast(Any, CoordinatorMessage), data))
-
-
-COORDINATOR_LOST = ShutDown(1, "The command of the first task has exited, or its machine is no longer reachable.")
-INTERRUPTED = ShutDown(130, "Interrupted; the connection to the first task was closed.")
-
-
-@dataclass(frozen=True)
-class RemoteAgent:
-    """Runs the worker of this task for the coordinator, which is the command of the first task.
-
-    Args:
-        own_job: a job with the script, the arguments and the folders of this task.
-        place: the position of this task in the cluster.
-        connection_info: where the worker's own connection goes.
-        coordinator: the connection to the coordinator.
-        interrupts: Ctrl-C and other signals, as something to wait for.
-        log: file for what the script prints.
-        private: a folder that nobody else reads.
-        command: starts a worker.
-        files: restores what the script changes on this machine.
-    """
-
-    own_job: Job
-    place: ClusterTask
-    connection_info: ConnectionInfo
-    coordinator: JsonLinesConnection
-    interrupts: Interrupts
-    log: Path
-    private: Path
-    command: Sequence[str]
-    files: UserFiles
-
-    def run(self) -> ShutDown:
-        """Follows the coordinator's messages until it ends or the user interrupts; returns how it ended."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.coordinator, selectors.EVENT_READ)
-            selector.register(self.interrupts.descriptor, selectors.EVENT_READ)
-            waiting: list[object] = []
-            while True:
-                waiting += self.coordinator.receive_available()  # part of it may have been buffered with the handshake
-                while waiting:
-                    match decode_coordinator_message(waiting.pop(0)):
-                        case StartWorker() as begin:
-                            ended = self._run_worker(begin, selector, waiting)
-                            if ended is not None:
-                                return ended
-                        case ShutDown() as dismissed:
-                            return dismissed
-                if self.coordinator.peer_closed:
-                    return COORDINATOR_LOST
-                selector.select()
-                if self.interrupts.count:
-                    return INTERRUPTED
-
-    def _run_worker(
-        self, begin: StartWorker, selector: selectors.BaseSelector, waiting: list[object]
-    ) -> ShutDown | None:
-        """Runs one worker until the coordinator ends it.
-
-        Returns:
-            None; or the reason to end the agent too: the coordinator has exited, or the user interrupts.
-        """
-        try:
-            link = self.connection_info.connect(self.place.worker_index, start=begin.number)
-        except (OSError, ConnectionLost):
-            return COORDINATOR_LOST
-        messages: list[Message] = []
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._send, WorkerCleanedUp())
-            undo = stack.enter_context(self.files.restored_on_exit())
-            with contextlib.closing(link):
-                job = replace(self._job(begin, link.fileno()), undo=undo)
-                of_ranks = rendezvous.rendezvous_environment(begin.rendezvous)
-                running = stack.enter_context(worker(job, log=self.log, command=self.command, environment=of_ranks))
-            other = LocalPeer(self.place.worker_index, running, log=self.log, on_message=messages.append)
-            for descriptor in other.descriptors:
-                selector.register(descriptor, selectors.EVENT_READ)
-                stack.callback(_unregister, selector, descriptor)
-            lost = disconnected = False
-            while True:
-                ready = {key.fd for key, _ in selector.select()}
-                if self.interrupts.count:
-                    return INTERRUPTED
-                if other.receive(ready, selector) and not lost:
-                    lost = True
-                    self._send(LogTail(other.conversation.log_tail))
-                while messages:
-                    self._send(ForwardedMessage(messages.pop(0)))
-                if other.conversation.exit_status is not None and not disconnected:
-                    disconnected = True
-                    self._send(WorkerExited(other.conversation.exit_status))
-                if self.coordinator.fileno() in ready:
-                    waiting += self.coordinator.receive_available()
-                    if waiting and isinstance(decode_coordinator_message(waiting[0]), StopWorker):
-                        del waiting[0]
-                        return None
-                    if self.coordinator.peer_closed:
-                        return COORDINATOR_LOST
-
-    def _job(self, begin: StartWorker, link: int) -> Job:
-        """The coordinator's job with the script, arguments and folders of this task."""
-        own, session = self.own_job, self.private / "session.json"
-        if begin.session:
-            session.write_text(begin.session)
-        return replace(
-            begin.job,
-            settings=replace(begin.job.settings, out=own.settings.out),
-            script=own.script,
-            module=own.module,
-            arguments=own.arguments,
-            directory=own.directory,
-            out=own.out,
-            session=str(session) if begin.session else "",
-            lockstep_role=LockstepRole(self.place.worker_index, self.place.workers, (link,), existing_cluster=True),
-        )
-
-    def _send(self, message: AgentMessage) -> None:
-        with contextlib.suppress(ConnectionLost):  # the next read reports the closed connection
-            self.coordinator.send(encode(message, AgentMessage))
-
-
-def _unregister(selector: selectors.BaseSelector, descriptor: int) -> None:
-    with contextlib.suppress(KeyError):
-        selector.unregister(descriptor)
-
-
-WAIT_SECONDS = 120.0  # for the sessions of tasks that started with this one and still run
-_POLL_SECONDS = 0.5  # by judgement: shorter loads a shared file system, longer delays the end
-_ROUNDS = 3  # parts of a window: as many as the rounds in which an analysis in lockstep measures input skew
-_NO_PEER_SESSIONS = (
-    "The other tasks of the cluster wrote no session below this task's results folder, so the input skew "
-    "between the workers is unknown. To measure it, use --out with a folder that all machines share."
-)
-
-
-def peer_names(place: ClusterTask) -> list[str]:
-    """Returns the names of the other tasks that train, which are also the names of their folders."""
-    names = [f"worker-{number}" for number in range(place.workers - place.has_chief)]
-    return names if place.has_chief else names[1:]
-
-
-def with_input_skew(
-    session: Session, folder: Path, place: ClusterTask, interrupts: Interrupts, *, wait_seconds: float = WAIT_SECONDS
-) -> Session:
-    """Returns the chief's session with the input skew between the workers.
-
-    Args:
-        session: of the chief.
-        folder: the chief's results folder, which contains those of the other tasks.
-        place: the chief's position in the cluster.
-        interrupts: an interrupt ends the wait.
-        wait_seconds: how long to wait for tasks that have started. A task without a folder here writes its results to
-            another place, and is not waited for.
-    """
-    tuned = session.main_dataset
-    if tuned is None or place.workers < 2:
-        return session
-    names = peer_names(place)
-    found = _sessions([folder / name for name in names], interrupts, end=time.monotonic() + wait_seconds)
-    if not any(found):
-        return replace(session, notes=(*session.notes, _NO_PEER_SESSIONS))
-    inputs = [worker_input(0, session)]
-    for index, (name, one) in enumerate(zip(names, found, strict=True), start=1):
-        why = f"it wrote no session to the subfolder {name}"
-        inputs.append(worker_input(index, one) if one is not None else WorkerInput(index, why=why))
-    with_skew = replace(tuned, skew=InputSkew(tuple(inputs)))
-    return replace(session, datasets=tuple(with_skew if one is tuned else one for one in session.datasets))
-
-
-def worker_input(worker: int, session: Session) -> WorkerInput:
-    """Returns the input times of one worker from its session; its task consumed the input alone."""
-    tuned = session.main_dataset
-    if tuned is None or tuned.profile is None:
-        return WorkerInput(worker, why=session.status_detail or "its session has no dataset")
-    profile = tuned.profile
-    whole = profile.consumer.input_seconds
-    rounds = _part_means(profile.intervals) or ([whole] if whole else [])
-    return WorkerInput(worker, tuple(rounds), profile.first_element_seconds)
-
-
-def _part_means(intervals: Sequence[float]) -> list[float]:
-    """The mean of each of `_ROUNDS` parts of a window, as many as `compare_inputs` measures; [] if it is too short."""
-    size = len(intervals) // _ROUNDS
-    parts = [intervals[number * size : (number + 1) * size] for number in range(_ROUNDS)] if size else []
-    return [sum(part) / len(part) for part in parts]
-
-
-def _sessions(folders: Sequence[Path], interrupts: Interrupts, *, end: float) -> list[Session | None]:
-    while True:
-        found = [_finished_session(folder) for folder in folders]
-        awaited = any(one is None and folder.is_dir() for one, folder in zip(found, folders, strict=True))
-        left = min(_POLL_SECONDS, end - time.monotonic())
-        if not awaited or left <= 0 or interrupts.count:
-            return found
-        select.select([interrupts.descriptor], [], [], left)
-
-
-def _finished_session(folder: Path) -> Session | None:
-    try:
-        found = session_file.load(folder)
-    except PipetuneError:
-        return None
-    return None if found.status == "running" else found
-
-
-_NOT_CONNECTED = (
-    "Not all tasks of the cluster connected within {:.0f} s: each measures only its own input. To try plans in "
-    "lockstep, "
-    "start all tasks at the same time, with --out in a folder that their machines share, and make the first task "
-    "reachable from the others."
-)
-_RANK_ALONE = (
-    "Rank {0.index} of {0.workers} measures only its own input, and no plan is tried in training steps. That requires "
-    "ranks that can be restarted together: a fixed number of ranks started by horovodrun with Gloo (--gloo)."
-)
 
 
 def analyze(

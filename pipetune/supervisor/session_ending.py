@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import Job, LogLine, Message, Mode, TrialStarted
+from pipetune.core.messages import TrialStarted
 from pipetune.core.results import Outcome, Rate, Trial
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Rejection, Session
-from pipetune.core.settings import Settings
-from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
-from pipetune.supervisor.process import WORKER_COMMAND, worker
-from pipetune.supervisor.target import Target
-from pipetune.supervisor.user_files import Ending, WorkerState
+from pipetune.supervisor.worker_state import Ending, WorkerState
 
 if TYPE_CHECKING:
     from pipetune.search.confirmation import Confirmation
@@ -27,7 +18,6 @@ if TYPE_CHECKING:
 _ACCEPTED = 0.95  # chance that what a race has accepted truly gains
 _GAIN_WITHHELD = "It was measured in combination with a plan that is not recommended."
 _TRACEBACK = "Traceback (most recent call last):"
-_STDERR = 2  # its file descriptor
 _STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
 
 
@@ -253,69 +243,3 @@ def _with_dataset(session: Session, **changes: Any) -> Session:
 def _with_result(session: Session, result: DatasetResult | None, **changes: Any) -> Session:
     datasets = (replace(one, **changes) if one is result else one for one in session.datasets)
     return replace(session, datasets=tuple(datasets))
-
-
-def run_with_plan(
-    target: Target, plan: Path, *, prints_to_stderr: bool = False, worker_command: Sequence[str] = WORKER_COMMAND
-) -> int:
-    """Runs `target` on this terminal with `plan` applied and returns the exit status.
-
-    Args:
-        target: what to run.
-        plan: a plan.json.
-        prints_to_stderr: what the script prints to standard output goes to standard error.
-        worker_command: starts the worker; the path of the job file is appended.
-
-    Raises:
-        PipetuneError: the plan does not match the pipeline, or the worker failed without a traceback of the script.
-    """
-    job = Job(
-        mode=Mode.RUN,
-        message_descriptor=-1,
-        script=target.script,
-        module=target.module,
-        arguments=target.arguments,
-        directory=target.directory,
-        plan=str(plan),
-    )
-
-    def on_message(message: Message) -> None:
-        if isinstance(message, LogLine):
-            print(f"pipetune: {message.text}", file=sys.stderr)
-
-    output = _STDERR if prints_to_stderr else None
-    with Interrupts() as interrupts, worker(job, log=output, command=worker_command, attached=True) as running:
-        conversation = monitor(running, limits=Timeouts.unlimited(), interrupts=interrupts, on_message=on_message)
-    if conversation.script_failed:
-        sys.stderr.write(f"{conversation.script_failed.traceback.rstrip()}\n")
-    _raise_failure(conversation)
-    return 130 if interrupts.count else conversation.exit_code
-
-
-def read_machine(
-    device: str = "auto", *, limits: Timeouts | None = None, worker_command: Sequence[str] = WORKER_COMMAND
-) -> Session:
-    """Returns a session that holds only the machine, as TensorFlow sees it.
-
-    Raises:
-        PipetuneError: TensorFlow cannot be imported, the device is absent, or the worker was lost.
-    """
-    job = Job(Mode.DOCTOR, message_descriptor=-1, settings=Settings(device=device), directory=os.getcwd())
-    with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=worker_command) as running:
-        conversation = monitor(
-            running, limits=limits or Timeouts(), interrupts=interrupts, on_message=lambda _message: None
-        )
-    _raise_failure(conversation)
-    if conversation.session is None:
-        raise PipetuneError(
-            f"The machine could not be read: the worker {conversation.exit_reason or 'sent no message'}.",
-            hint="Try `python -c 'import tensorflow'`.",
-            exit_code=130 if interrupts.count else 1,
-        )
-    return conversation.session
-
-
-def _raise_failure(conversation: WorkerState) -> None:
-    if conversation.failure:
-        failed = conversation.failure
-        raise PipetuneError(failed.message, hint=failed.hint, exit_code=failed.exit_code)

@@ -8,48 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from pipetune.core import session_file
 from pipetune.core.edits import Plan
-from pipetune.core.lockstep import (
-    ConnectionLost,
-    Inform,
-    MeasureInput,
-    MeasurePass,
-    MeasureTraining,
-    NoMoreRequests,
-    PreparePipeline,
-    RequestLink,
-    RunToFirstStep,
-    StepReply,
-    StepRequest,
-    WritePatch,
-)
-from pipetune.core.messages import Job, Message
+from pipetune.core.lockstep import MeasureInput, MeasurePass, MeasureTraining, StepReply, StepRequest
 from pipetune.core.results import Interval, Outcome, Rate, RunFailed, Trial, Window
 from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import SLOW_START_SECONDS, VALIDATION_PAIRS, Part, TimePlan
 from pipetune.search.confirmation import AUTOTUNE, Confirmation, confirm
 from pipetune.search.statistics import ACCEPT_ABOVE, ratio_interval
-from pipetune.supervisor.local_cluster import RunningWorkers
-from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
-from pipetune.supervisor.session_ending import exception_line
-from pipetune.supervisor.user_files import Ending, WorkerState
+from pipetune.supervisor.held_scripts import ORIGINAL, HeldScript, ScriptEnded, ScriptStarter
+from pipetune.supervisor.worker_state import WorkerState
 
 _MOST_PAIRS, _SHORT_PASSES_SECONDS = 8, 6.0  # pairs of passes, and what they may take if that is more than the fewest
 _PASSES_PER_VISIT = 2  # where the processes run one after the other: each is visited twice
 _ROUNDS = 4  # of running a patch: each removes the part for validation, or the rewrites that failed
-_ORIGINAL = Plan("defaults")
 _MARGIN = 0.2  # share of the memory kept free for what cannot be predicted, as in `stages.study`
-_ANSWER_SECONDS = 60.0  # for the rest of an answer that has begun to arrive
 
 
 class OnProgress(Protocol):
@@ -58,14 +39,6 @@ class OnProgress(Protocol):
     def __call__(self, doing: str, *, pairs: int = 0, proven: bool = False) -> None:
         """The current activity, in words; how many pairs of windows there are; whether the patch is proven."""
         ...
-
-
-class ScriptEnded(Exception):
-    """A script ended without an answer; `conversation` holds how its process ended."""
-
-    def __init__(self, script: str, conversation: WorkerState) -> None:
-        super().__init__(f"{script} {_describe_ending(conversation)}")
-        self.conversation = conversation
 
 
 @dataclass(frozen=True)
@@ -112,139 +85,6 @@ class Verification:
         return self.validation is not None and self.validation.confirmed
 
 
-class HeldScript:
-    """A script held at its first training step, or about to run to it."""
-
-    def __init__(self, name: str, link: RequestLink, watch: WorkerMonitor, *, end_seconds: float) -> None:
-        self.name, self._link, self._watched, self._end_seconds = name, link, watch, end_seconds
-        self._prepared, self._over = _ORIGINAL.name, False
-
-    def run_to_first_step(self) -> StepReply:
-        """Runs the script to its first training step and returns what it reports there.
-
-        Raises:
-            ScriptEnded: it did not get there.
-        """
-        return self._request(RunToFirstStep())
-
-    def measure(self, plan: str, order: StepRequest) -> Window:
-        """Returns a measured window of the pipeline that the script has built, or of a baseline of it.
-
-        Args:
-            plan: name of the baseline; "defaults" for the pipeline that the script has built.
-            order: `MeasureInput` or `MeasureTraining`.
-
-        Raises:
-            RunFailed: no window could be measured.
-            ScriptEnded: the process ended, or had to be ended.
-        """
-        if plan != self._prepared:
-            self._request(PreparePipeline(Plan(plan)))
-            self._prepared = plan
-        return self._window(order)
-
-    def measure_pass(self, order: MeasurePass) -> float:
-        """Returns the seconds of a pass over the validation data.
-
-        Raises:
-            RunFailed: it could not be measured.
-            ScriptEnded: the process ended, or had to be ended.
-        """
-        return self._window(order).wall_seconds
-
-    def _window(self, order: StepRequest) -> Window:
-        answer = self._request(order)
-        if answer.window is None:
-            raise RunFailed(answer.why or "no window was measured")
-        return answer.window
-
-    def write_patch(self, rewrites: tuple[str, ...]) -> PatchResult | None:
-        """Returns a patch of only these rewrites, given by key; None if that is not possible.
-
-        Raises:
-            ScriptEnded: the process ended, or had to be ended.
-        """
-        return self._request(WritePatch(rewrites)).patch
-
-    def inform(self, plan: Plan | None, *, spent_seconds: float) -> Session | None:
-        """Returns the session with what only informs, and the distributed form; None if that could not be measured.
-
-        Args:
-            plan: the plan that was proven; None if none was.
-            spent_seconds: of the budget.
-
-        Raises:
-            ScriptEnded: the process ended, or had to be ended.
-        """
-        return self._request(Inform(plan, spent_seconds)).session
-
-    def release(self) -> None:
-        """Lets the process exit, so that it releases its resources.
-
-        Raises:
-            ScriptEnded: the user interrupted meanwhile.
-        """
-        if self._over:
-            return
-        with contextlib.suppress(ConnectionLost):
-            self._link.send_request(NoMoreRequests())
-        self._watched.wait(seconds=self._end_seconds)
-        stopped = ScriptEnded(self.name, self._watched.end())
-        if _worker_if_interrupted(stopped):
-            raise stopped
-
-    def _request(self, order: StepRequest) -> StepReply:
-        try:
-            self._link.send_request(order)
-            if self._watched.wait(self._link.fileno()):
-                return self._link.receive_reply(_ANSWER_SECONDS)
-        except ConnectionLost:  # it is exiting: wait for that
-            self._watched.wait(seconds=self._end_seconds)
-        self._over = True
-        raise ScriptEnded(self.name, self._watched.end())
-
-
-@dataclass(frozen=True)
-class ScriptStarter:
-    """Starts the processes of a script."""
-
-    job: Job  # of mode VERIFY, for the original script
-    processes: Callable[[Job], contextlib.AbstractContextManager[RunningWorkers]]
-    files: Callable[[], contextlib.AbstractContextManager[str]]  # yields the folder for undo journals; restores on exit
-    limits: Timeouts
-    interrupts: Interrupts
-    on_message: Callable[[Message], None]
-
-    @contextlib.contextmanager
-    def held_script(self, *, patched: bool, compare: bool = False, undo: str = "") -> Iterator[HeldScript]:
-        """Yields a started process that waits for the order to run the script; on exit, it has ended.
-
-        Args:
-            patched: run the patched source.
-            compare: compare the elements with those of the plan, and measure the memory.
-            undo: folder yielded by `files`, at whose exit the files changed by the script's loop are restored.
-        """
-        near, far = socket.socketpair()
-        with contextlib.ExitStack() as stack, far:
-            link = RequestLink(near.detach())
-            stack.callback(link.close)
-            job = replace(self.job, patched=patched, check_elements=compare, request_descriptor=far.fileno(), undo=undo)
-            cluster = stack.enter_context(self.processes(job))
-            far.close()  # now only the worker holds it
-            watched = WorkerMonitor(
-                cluster.chief,
-                limits=self.limits,
-                interrupts=self.interrupts,
-                on_message=self.on_message,
-                phase="verification",
-                peers=cluster.peers,
-            )
-            name = "the patched script" if patched else "the original script"
-            held = HeldScript(name, link, watched, end_seconds=self.limits.shutdown)
-            yield held
-            held.release()
-
-
 def verify(
     session: Session,
     starter: ScriptStarter,
@@ -275,7 +115,7 @@ def verify(
             why = race.check_without_validation()
             found = Verification(why, validation=found.validation) if why else found
     except ScriptEnded as stopped:
-        found = Verification(str(stopped), interrupted_worker=_worker_if_interrupted(stopped))
+        found = Verification(str(stopped), interrupted_worker=stopped.interrupted_worker)
     return replace(found, start_seconds=race.start_seconds, patch=race.patch)
 
 
@@ -358,9 +198,9 @@ class _ScriptPair:
     def _measure(self, plan: Plan, order: StepRequest) -> Window:
         patched = plan is self._plan
         try:
-            return self._held_scripts[patched].measure(_ORIGINAL.name if patched else plan.name, order)
+            return self._held_scripts[patched].measure(ORIGINAL.name if patched else plan.name, order)
         except ScriptEnded as stopped:  # the measurements until then count
-            self._interrupted = self._interrupted or _worker_if_interrupted(stopped)
+            self._interrupted = self._interrupted or stopped.interrupted_worker
             raise RunFailed(str(stopped)) from stopped
 
     # -- processes
@@ -404,7 +244,7 @@ class _ScriptPair:
         try:
             informed = original.inform(self._session.plan if stays else None, spent_seconds=spent)
         except ScriptEnded as stopped:
-            return replace(found, interrupted_worker=_worker_if_interrupted(stopped), decided=True)
+            return replace(found, interrupted_worker=stopped.interrupted_worker, decided=True)
         after = found.seconds_after_proof + time.monotonic() - begun
         return replace(found, informed=informed, seconds_after_proof=after)
 
@@ -493,7 +333,7 @@ class _ScriptPair:
         try:
             answer = held.run_to_first_step()
         except ScriptEnded as stopped:
-            if _worker_if_interrupted(stopped):
+            if stopped.interrupted_worker is not None:
                 raise
             answer = StepReply(str(stopped))
         self.start_seconds += time.monotonic() - begun
@@ -518,7 +358,7 @@ class _ScriptPair:
         except RunFailed as problem:
             self._pass_problem = str(problem)
         except ScriptEnded as stopped:
-            self._interrupted = self._interrupted or _worker_if_interrupted(stopped)
+            self._interrupted = self._interrupted or stopped.interrupted_worker
             self._pass_problem = str(stopped)
         else:
             self._passes[patched].append(seconds)
@@ -554,7 +394,7 @@ class _ScriptPair:
             proof = confirm(
                 self._plan,
                 self,
-                baselines={_ORIGINAL.name: _ORIGINAL, AUTOTUNE: Plan(AUTOTUNE)},
+                baselines={ORIGINAL.name: ORIGINAL, AUTOTUNE: Plan(AUTOTUNE)},
                 settings=self._settings,
                 seconds=time_plan.left(Part.VERIFICATION) - 2 * self._pass_seconds * self._pairs_of_passes(),
                 claimed=self._accepted_trial(),
@@ -565,7 +405,7 @@ class _ScriptPair:
                 beside_seconds=time_plan.seconds_with_patch(),
             )
         elif visit is not None:
-            for plan in (self._plan, _ORIGINAL, _ORIGINAL, self._plan):
+            for plan in (self._plan, ORIGINAL, ORIGINAL, self._plan):
                 visit(plan)
         after_proof = time.monotonic() - self._proven_at if self._proven_at is not None else 0.0
         validation = self._prove_validation(in_turn=visit is not None)
@@ -620,16 +460,3 @@ def _rate(window: Window | None) -> Rate | None:
         cpu_us_per_example=window.cpu_seconds_per_example * 1e6,
         first_batch_seconds=window.first_seconds,
     )
-
-
-def _worker_if_interrupted(stopped: ScriptEnded) -> WorkerState | None:
-    return stopped.conversation if stopped.conversation.ending is Ending.INTERRUPTED else None
-
-
-def _describe_ending(conversation: WorkerState) -> str:
-    cause = conversation.deciding_worker
-    if cause.script_failed:
-        return f"raised an exception: {exception_line(cause.script_failed.traceback)}"
-    if cause.failure:
-        return f"did not reach a training step: {cause.failure.message}"
-    return conversation.exit_reason or "ended without a result"

@@ -31,7 +31,7 @@ from pipetune.measure import machine
 from pipetune.measure.machine import detect_resources
 from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import lockstep, observation, script, verification
-from pipetune.worker.verification import open_study
+from pipetune.worker.study import open_study
 
 START_MESSAGE = (
     "Runs the script to its first training step, measures there, and ends it: nothing after that step runs, including "
@@ -59,10 +59,8 @@ def run_job(job: Job, writer: MessageWriter) -> int:
             session = Session(VERSION, Command(), machine=found)
             writer.send(SessionSaved(session))
             return 0
-        case Mode.SERVE:
-            return lockstep.run_server_task(job, writer)
-        case Mode.BENCH:
-            raise PipetuneError("Figures are measured by `python -m pipetune.bench`, not by a worker.")
+        case Mode.SERVE | Mode.BENCH:  # run before anything is loaded that measures, and by `python -m pipetune.bench`
+            raise PipetuneError(f"This worker does not do jobs of the mode {job.mode.value!r}.")
 
 
 _NO_SIGN = (

@@ -20,7 +20,6 @@ import psutil
 from pipetune.core.messages import MessageWriter, WorkerFinished
 from pipetune.core.restoration import UNDO_VARIABLE
 from pipetune.core.undo import UndoJournal
-from pipetune.timing.iterators import free_all_iterators
 
 
 def exit_with_supervisor(descriptor: int, *, undo: str = "") -> bool:
@@ -74,6 +73,8 @@ def exit_process(code: int, writer: MessageWriter | None, journal: UndoJournal |
         writer: sends `WorkerFinished` to the command; None to send nothing.
         journal: the undo journal of the script's files, which is closed; None if there is none.
     """
+    from pipetune.timing.iterators import free_all_iterators  # imports TensorFlow: not before a worker is watched
+
     last = threading.Timer(_FREEING_SECONDS, _exit_now, (code, writer))
     last.daemon = True
     last.start()

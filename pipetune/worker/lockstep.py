@@ -22,7 +22,6 @@ from pipetune.core.messages import (
     LockstepLost,
     MessageWriter,
     Progress,
-    ScriptExited,
     ScriptFailed,
 )
 from pipetune.core.session import Session
@@ -157,9 +156,9 @@ def run_server_task(job: Job, writer: MessageWriter) -> int:
         script.seed_python()
         script.run(job)
     except SystemExit as leaving:
-        if leaving.code not in (None, 0):
-            code = leaving.code if isinstance(leaving.code, int) else 1
-            writer.send(ScriptExited(code, "" if isinstance(leaving.code, int) else str(leaving.code)))
+        exited = script.failed_exit(leaving)
+        if exited is not None:
+            writer.send(exited)
             return 3
     except PipetuneError:
         raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
@@ -27,7 +28,7 @@ from pipetune.capture import (
 )
 from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptExited, ScriptFailed
+from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptFailed
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import call_sites, files
 from pipetune.pipelines.errors import first_line
@@ -126,9 +127,9 @@ class ObservedRun:
         except consumption.ScriptStopped:
             return ""
         except SystemExit as leaving:
-            if leaving.code not in (None, 0) and self.code is None and self._thread is None:
-                code = leaving.code if isinstance(leaving.code, int) else 1
-                self._writer.send(ScriptExited(code, "" if isinstance(leaving.code, int) else str(leaving.code)))
+            exited = script.failed_exit(leaving)
+            if exited is not None and self.code is None and self._thread is None:
+                self._writer.send(exited)
                 return "exit"
         except PipetuneError:
             raise
@@ -291,7 +292,5 @@ def _requested_dataset(job: Job) -> str | None:
 
 
 def _internal_error(error: BaseException) -> tuple[str, str, int]:
-    import traceback
-
     text = "".join(traceback.format_exception(error))
     return (f"pipetune itself failed: {type(error).__name__}: {error}", f"Please report this:\n{text}", 1)

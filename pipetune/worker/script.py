@@ -92,6 +92,13 @@ def user_traceback(error: BaseException) -> str:
     return "".join(frames.format())
 
 
+def failed_exit(leaving: SystemExit) -> ScriptExited | None:
+    """Returns the message about a script that left by `sys.exit`; None if it left successfully."""
+    if leaving.code in (None, 0):
+        return None
+    return ScriptExited(leaving.code) if isinstance(leaving.code, int) else ScriptExited(1, str(leaving.code))
+
+
 def _is_own_file(filename: str) -> bool:
     return filename.startswith(_PACKAGE + os.sep) or filename.startswith("<frozen runpy>")
 
@@ -161,9 +168,9 @@ def run_with_plan(job: Job, writer: MessageWriter) -> int:
     try:
         run(job)
     except SystemExit as leaving:
-        if leaving.code not in (None, 0):
-            code = leaving.code if isinstance(leaving.code, int) else 1
-            writer.send(ScriptExited(code, "" if isinstance(leaving.code, int) else str(leaving.code)))
+        exited = failed_exit(leaving)
+        if exited is not None:
+            writer.send(exited)
             return 3
     except BaseException as error:
         writer.send(ScriptFailed(user_traceback(error)))

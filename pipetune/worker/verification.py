@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune import workflow
-from pipetune.capture import consumption, hooks, loop_consumer
+from pipetune.capture import consumption, hooks
 from pipetune.core import session_file
 from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
@@ -24,19 +24,17 @@ from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import machine
 from pipetune.measure.lockstep import VerifiedScript, operators_of
-from pipetune.measure.machine import detect_resources
 from pipetune.measure.runner import added_caches, fill_caches
 from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
 from pipetune.model.memory import added_bytes
-from pipetune.pipelines import replay, resume_points
 from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.emission import expected_digests, make_patch, patched_texts
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL
-from pipetune.stages.study import Study, Subject, other_pipelines
+from pipetune.stages.study import Study
 from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import lockstep, observation
-from pipetune.worker.resumption import resumed_session
+from pipetune.worker.study import open_study
 
 _MEMORY_WINDOW_SECONDS = 0.5  # window in which the memory of the input alone is measured, by judgement: more delays
 _BEGIN_TIMEOUT_SECONDS = 3600.0  # limit for the order to begin: another script may run to its first step before
@@ -139,7 +137,8 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         if count == 0 or digests[:count] != patch.expected[:count]:
             return StepReply("The patched source yields different elements than the plan.")
         elements = f"{count} elements equal"
-    fill_caches(cut.source.datasets[node] for node in _added_caches(found, expected, dataset.pipeline))
+    ids = _ids_in(found, expected)
+    fill_caches(cut.source.datasets[ids[node]] for node in added_caches(expected, dataset.pipeline))
     counted = machine.reset_peak_rss()
     window = study.runner.input_window(
         ORIGINAL, seconds=_MEMORY_WINDOW_SECONDS, warmup_seconds=_MEMORY_WINDOW_SECONDS / 2
@@ -195,18 +194,6 @@ def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeli
     """
     sizes = dataset.profile.verified_buffers if dataset.profile is not None else {}
     return {here: sizes[there] for there, here in _ids_in(actual, expected).items() if there in sizes}
-
-
-def _added_caches(actual: Pipeline, expected: Pipeline, original: Pipeline) -> list[str]:
-    """Returns the ids, in the pipeline that the patched script builds, of the caches that the plan adds.
-
-    Args:
-        actual: as in `_ids_in`.
-        expected: as in `_ids_in`.
-        original: the pipeline without the plan.
-    """
-    ids = _ids_in(actual, expected)
-    return [ids[node] for node in added_caches(expected, original)]
 
 
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:
@@ -305,53 +292,3 @@ _NEW_OPS = {
 
 def _operator_text(operator: OperatorIdentity) -> str:
     return f"{operator.op} {dict(operator.arguments)}"
-
-
-@contextlib.contextmanager
-def open_study(
-    job: Job,
-    writer: MessageWriter,
-    journal: Journal,
-    use: consumption.Consumption,
-    consumer: consumption.Consumer,
-    script_hooks: hooks.Hooks,
-    *,
-    measured: Session | None = None,
-) -> Iterator[Study]:
-    """Yields the study of the training pipeline and its consumer; while it is open, peer workers await orders.
-
-    Args:
-        use: how the script uses the training dataset.
-        consumer: what trains on it; replaced by an emulated one if the settings give a step time.
-        script_hooks: the hooks of the script, with its other datasets.
-        measured: the session of an earlier process, with what need not be measured again: what TensorFlow detects of
-            the machine, and the examples of an element.
-
-    Raises:
-        PipetuneError: no operator of the dataset can be read, or the job does not train in the way it was started for.
-    """
-    if job.settings.step_time_seconds is not None:
-        consumer = loop_consumer.EmulatedConsumer(job.settings.step_time_seconds)
-    source = replay.read(use.dataset, name=use.name)
-    if not source.pipeline.nodes:
-        raise PipetuneError("No operator of the dataset can be read.", exit_code=4)
-    with lockstep.open_team(job.lockstep_role, writer) as started_with:
-        team = lockstep.checked_team(job.lockstep_role, started_with, use)
-        if team is not None:
-            consumer = lockstep.consumer_of(team, use, source, consumer)
-        others = other_pipelines(script_hooks.uses, use)
-        known = measured.machine.believed if measured is not None and measured.machine is not None else None
-        here = replace(machine.read_machine(job.settings.device), believed=known or detect_resources())
-        dataset = measured.main_dataset if measured is not None else None
-        yield Study(
-            Subject(source, consumer, use, others, (*script_hooks.resuming, *resume_points.find(source))),
-            job.settings,
-            here,
-            journal,
-            resumed=resumed_session(job, source.pipeline, here),
-            team=team,
-            existing_cluster=job.lockstep_role is not None and job.lockstep_role.existing_cluster,
-            failed={key: job.skip_reason or "terminated the worker process" for key in job.skipped_plans},
-            patch_is_verified=job.verified_separately,
-            examples_per_element=dataset.profile.examples_per_element if dataset and dataset.profile else None,
-        )

@@ -12,7 +12,7 @@ keras = pytest.importorskip("keras")
 tf_keras = pytest.importorskip("tf_keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
-from pipetune.capture.created_variables import CreatedVariables
+from pipetune.capture.protection import CreatedVariables
 
 BATCH = tf.ones([4, 3])
 

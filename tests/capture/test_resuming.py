@@ -80,18 +80,16 @@ def test_skip_by_a_variable_is_a_resume_point() -> None:
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: Dataset.range(40).batch(2).skip(5), "skip(5)"),
         (lambda: Dataset.range(40).batch(2).skip(count=5).prefetch(2), "skip(5)"),
-        (lambda: Dataset.range(40).skip(STEPS_DONE * 2).batch(2), "skip(STEPS_DONE * 2)"),
         (
             lambda: (
                 Dataset.range(40)
                 .skip(
-                    STEPS_DONE,
+                    STEPS_DONE * 2,
                 )
                 .batch(2)
             ),
-            "skip(STEPS_DONE)",
+            "skip(STEPS_DONE * 2)",
         ),
     ],
 )
@@ -169,12 +167,6 @@ def test_checkpoint_of_an_iterator_is_a_resume_point(script: Any, expected: list
     found = observed(script)
     assert [one.what for one in found] == expected
     assert all(one.way is ResumeMethod.ITERATOR_STATE and Path(one.file).name == HERE and one.line for one in found)
-
-
-def test_checkpoint_patches_are_undone() -> None:
-    before = (tf.train.Checkpoint.__init__, tf.train.Checkpoint.save)
-    observed(checkpoint_of_an_iterator)
-    assert (tf.train.Checkpoint.__init__, tf.train.Checkpoint.save) == before
 
 
 def fit(callbacks: Any) -> Any:

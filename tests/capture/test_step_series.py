@@ -20,14 +20,13 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnin
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.coordinators import CoordinatorConsumer, ScheduledCall
-from pipetune.capture.keras import _TAKEN_AHEAD, FitConsumer
+from pipetune.capture.keras import _TAKEN_AHEAD
 from pipetune.capture.strategies import distribute_like_fit
 from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.results import RunFailed, StepSeries
-from pipetune.measure import machine, runner
 from pipetune.measure.shuffles import with_buffers
-from pipetune.pipelines import live
+from tests.capture.test_consumers import fitted, make_runner
 from tests.timing.asynchronous import Device
 
 Dataset = tf.data.Dataset
@@ -54,10 +53,6 @@ def compiled(library: Any = keras, **options: Any) -> Any:
     model.compile(library.optimizers.Adam(0.1), "mse", **options)
     model.fit(slow_pairs().take(1), verbose=0)  # traces the step
     return model
-
-
-def fitted(model: Any, library: Any = keras, **others: Any) -> FitConsumer:
-    return FitConsumer(model, type(model).fit, {}, library.callbacks.CallbackList, **others)
 
 
 def by_fit(dataset: Any) -> StepSeries:
@@ -206,16 +201,12 @@ def test_input_that_raises_within_fit_says_why() -> None:
 # -- the runner around them
 
 
-def runner_of(dataset: Any, consumer: consumption.Consumer, tmp_path: Path) -> runner.TensorFlowRunner:
-    here = machine.read_machine("cpu", root=tmp_path)
-    return runner.TensorFlowRunner(live.read(dataset), consumer, machine=here, examples_per_element=4.0)
-
-
 def test_weights_and_optimizer_are_restored(tmp_path: Path) -> None:
     model = compiled()
     held = [*model.variables, *model.optimizer.variables]
     before = [variable.numpy().copy() for variable in held]
-    recorded = runner_of(slow_pairs(), fitted(model), tmp_path).record_steps(Plan("as written"), steps=20, seconds=30.0)
+    runner = make_runner(slow_pairs(), fitted(model), tmp_path)
+    recorded = runner.record_steps(Plan("as written"), steps=20, seconds=30.0)
     assert len(recorded.step_seconds) == 20
     assert all(np.array_equal(variable.numpy(), value) for variable, value in zip(held, before, strict=True))
 
@@ -227,7 +218,7 @@ def plan(*edits: Any) -> Plan:
 def test_steps_have_the_script_s_own_shuffle_buffers_and_the_plan(tmp_path: Path) -> None:
     seen: list[int] = []
     dataset = Dataset.range(64).shuffle(64)
-    measured = runner_of(dataset, loop_consumer.StepConsumer(lambda x: seen.append(int(tf.reduce_max(x)))), tmp_path)
+    measured = make_runner(dataset, loop_consumer.StepConsumer(lambda x: seen.append(int(tf.reduce_max(x)))), tmp_path)
     measured.cut = cut = with_buffers(measured.source, {"n1": 2})
     measured.record_steps(Plan("as written"), steps=20, seconds=30.0)
     assert max(seen) > 40  # 21 elements at most in the smaller buffer
@@ -248,7 +239,7 @@ def test_steps_in_which_something_was_compiled_are_taken_again(tmp_path: Path) -
         return step(x)
 
     dataset = Dataset.range(10).batch(4)
-    found = runner_of(dataset, loop_consumer.StepConsumer(counted), tmp_path).record_steps(
+    found = make_runner(dataset, loop_consumer.StepConsumer(counted), tmp_path).record_steps(
         Plan("as written"), steps=6, seconds=30.0
     )
     assert sizes == [4, 4, 2, 4, 4, 2] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -13,15 +14,13 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-import contextlib
-
 from pipetune.capture import consumption, hooks, training_signs
 from pipetune.capture.training_signs import FIRST_ELEMENTS, UNCERTAIN_ELEMENTS
 from pipetune.pipelines import call_sites
 
 
 def begun(
-    script: Callable[[Any], None], *, count: int = 1000, wanted: str | None = None, loop: int | None = None
+    script: Callable[[Any], None], *, count: int = 100, wanted: str | None = None, loop: int | None = None
 ) -> tuple[int, str] | None:
     """The element at which a loop over `count` elements is taken for training, and the sign; None if it is not."""
     found: list[tuple[int, str]] = []
@@ -84,7 +83,7 @@ def test_loop_that_changes_nothing_does_not_train(script: Callable[[Any], None])
 
 def test_loop_without_a_sign_is_taken_after_many_elements_and_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_signs, "UNCERTAIN_SECONDS", 0.0)
-    found = begun(printing)
+    found = begun(printing, count=1000)
     assert found is not None and UNCERTAIN_ELEMENTS <= found[0] < UNCERTAIN_ELEMENTS + 64 and found[1] == ""
     assert begun(printing, count=UNCERTAIN_ELEMENTS - 1) is None
 

@@ -27,18 +27,46 @@ def equal(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_variables_of_every_kind_are_restored() -> None:
+def test_variables_tables_and_random_states_of_every_kind_are_restored() -> None:
     number = tf.Variable(3, dtype=tf.int64)
     text = tf.Variable("before")
     grown = tf.Variable([1.0], shape=tf.TensorShape([None]))
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    empty = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+    vectors = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [0.0, 0.0])
+    dense = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, 0, -1, -2, initial_num_buckets=8)
+    pairs = tf.lookup.experimental.DenseHashTable(tf.string, tf.float32, [0.0, 0.0], "", "$", initial_num_buckets=4)
+    table.insert(["a", "b"], [1, 2])
+    pairs.insert(["x"], [[1.0, 2.0]])
+    vectors.insert([5], [[1.0, 2.0]])
+    dense.insert([3], [30])
+    generator = tf.random.Generator.from_seed(3)
+
+    def draw() -> list[Any]:
+        order = list(tf.data.Dataset.range(50).shuffle(50).as_numpy_iterator())  # by an op seed from the global seed
+        return [order, random.random(), float(np.random.random()), float(generator.uniform([]))]
+
+    tf.random.set_seed(11)
     snapshot = protection.snapshot()
+    drawn = draw()
+    assert all(one != other for one, other in zip(draw(), drawn, strict=True))
     number.assign_add(4)
     text.assign("after")
     grown.assign([1.0, 2.0, 3.0])
+    table.insert(["a", "c"], [10, 3])
+    table.remove(tf.constant(["b"]))
+    empty.insert([1], [2])
+    vectors.insert([5, 6], [[0.0, 9.0], [9.0, 9.0]])
+    dense.insert([3, 4], [31, 40])
+    pairs.insert(["x", "y"], [[3.0, 4.0], [5.0, 6.0]])
     snapshot.restore()
-    assert int(number) == 3
-    assert text.numpy() == b"before"
-    assert grown.numpy().tolist() == [1.0]
+    assert (int(number), text.numpy(), grown.numpy().tolist()) == (3, b"before", [1.0])
+    assert table.lookup(["a", "b", "c"]).numpy().tolist() == [1, 2, -1]
+    assert vectors.lookup([5, 6]).numpy().tolist() == [[1.0, 2.0], [0.0, 0.0]]
+    assert pairs.lookup(["x", "y"]).numpy().tolist() == [[1.0, 2.0], [0.0, 0.0]]
+    assert dense.lookup([3, 4]).numpy().tolist() == [30, 0]
+    assert [int(one.size()) for one in (table, empty, vectors, dense)] == [2, 0, 1, 1]
+    assert draw() == drawn
     number.assign(9)
     snapshot.restore()  # works repeatedly
     assert int(number) == 3
@@ -77,63 +105,6 @@ def test_weights_optimizer_slots_and_metrics_are_restored(name: str) -> None:
     assert equal(everything(), before)
 
 
-def test_mutable_tables_are_restored() -> None:
-    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
-    vectors = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, [0.0, 0.0])
-    dense = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, 0, -1, -2, initial_num_buckets=8)
-    pairs = tf.lookup.experimental.DenseHashTable(tf.string, tf.float32, [0.0, 0.0], "", "$", initial_num_buckets=4)
-    table.insert(["a", "b"], [1, 2])
-    pairs.insert(["x"], [[1.0, 2.0]])
-    vectors.insert([5], [[1.0, 2.0]])
-    dense.insert([3], [30])
-    snapshot = protection.snapshot()
-    table.insert(["a", "c"], [10, 3])
-    table.remove(tf.constant(["b"]))
-    vectors.insert([5, 6], [[0.0, 9.0], [9.0, 9.0]])
-    dense.insert([3, 4], [31, 40])
-    pairs.insert(["x", "y"], [[3.0, 4.0], [5.0, 6.0]])
-    snapshot.restore()
-    assert table.lookup(["a", "b", "c"]).numpy().tolist() == [1, 2, -1]
-    assert vectors.lookup([5, 6]).numpy().tolist() == [[1.0, 2.0], [0.0, 0.0]]
-    assert pairs.lookup(["x", "y"]).numpy().tolist() == [[1.0, 2.0], [0.0, 0.0]]
-    assert dense.lookup([3, 4]).numpy().tolist() == [30, 0]
-    assert (int(table.size()), int(vectors.size()), int(dense.size())) == (2, 1, 1)
-
-
-def test_empty_table_is_restored_to_empty() -> None:
-    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
-    snapshot = protection.snapshot()
-    table.insert([1], [2])
-    snapshot.restore()
-    assert int(table.size()) == 0
-
-
-def test_random_states_of_python_numpy_and_generators_are_restored() -> None:
-    generator = tf.random.Generator.from_seed(3)
-    snapshot = protection.snapshot()
-
-    def draw() -> list[float]:
-        return [random.random(), float(np.random.random()), float(generator.uniform([]))]
-
-    first = draw()
-    assert draw() != first
-    snapshot.restore()
-    assert draw() == first
-
-
-def test_op_seeds_from_the_global_seed_are_restored() -> None:
-    tf.random.set_seed(11)
-    snapshot = protection.snapshot()
-
-    def orders() -> Any:
-        return list(tf.data.Dataset.range(50).shuffle(50).as_numpy_iterator())
-
-    first = orders()
-    assert orders() != first
-    snapshot.restore()
-    assert orders() == first
-
-
 def test_seed_set_after_the_snapshot_does_not_prevent_restoring() -> None:
     tf.random.set_seed(None)
     variable = tf.Variable(1)
@@ -144,7 +115,7 @@ def test_seed_set_after_the_snapshot_does_not_prevent_restoring() -> None:
     assert int(variable) == 1
 
 
-def test_snapshot_copies_values_and_does_not_touch_proxies() -> None:
+def test_snapshot_copies_values_and_touches_neither_proxies_nor_graph_variables() -> None:
     class Proxy:
         """Claims to be a variable through `__class__`."""
 
@@ -157,19 +128,14 @@ def test_snapshot_copies_values_and_does_not_touch_proxies() -> None:
 
     proxy = Proxy()
     variable = tf.Variable([1.0, 2.0])
-    snapshot = protection.snapshot()
-    assert not Proxy.asked and proxy is not None
-    held = [value for candidate, value in snapshot.variables if candidate is variable]
-    variable.assign([5.0, 6.0])
-    assert held[0].tolist() == [1.0, 2.0]
-
-
-def test_graph_variable_is_not_in_the_snapshot() -> None:
     with tf.Graph().as_default():
         inside = tf.compat.v1.get_variable("inside", shape=[2])
-        state_before = inside
     snapshot = protection.snapshot()
-    assert all(candidate is not state_before for candidate, _ in snapshot.variables)
+    assert not Proxy.asked and proxy is not None
+    assert all(candidate is not inside for candidate, _ in snapshot.variables)
+    (held,) = (value for candidate, value in snapshot.variables if candidate is variable)
+    variable.assign([5.0, 6.0])
+    assert held.tolist() == [1.0, 2.0]
 
 
 def test_variable_frozen_in_the_garbage_collector_is_restored() -> None:

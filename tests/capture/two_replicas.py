@@ -195,7 +195,7 @@ def answers() -> Iterator[tuple[str, Any]]:
     yield "host", [one.numpy().tolist() for one in handed(rows).host_pipeline(rows.take(2))]
     yield "loop", windows_of(handed(rows), Dataset.range(8).batch(4), 3)
     yield "function loop", windows_of(from_function(rows), Dataset.range(8).batch(2), 2)
-    partial = handed(nine).distribute_endless(nine)
+    partial = distributed_input.endless(nine, handed(nine))
     yield "partial", partial._enable_get_next_as_optional
     yield "optional", parts(iter(partial).get_next_as_optional().get_value())
     yield "why", [strategies.switching_obstacle(one) for one in (None, handed(rows), from_function(rows))]

@@ -64,8 +64,8 @@ def folder(patched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return AnalysisResult(one, 0, results)
 
     monkeypatch.setattr("pipetune.supervisor.analysis.analyze", analyze)
-    monkeypatch.setattr("pipetune.supervisor.session_ending.read_machine", lambda device: session_file.load(SESSION))
-    monkeypatch.setattr("pipetune.supervisor.session_ending.run_with_plan", lambda *_, **_options: 0)
+    monkeypatch.setattr("pipetune.supervisor.single_worker.read_machine", lambda device: session_file.load(SESSION))
+    monkeypatch.setattr("pipetune.supervisor.single_worker.run_with_plan", lambda *_, **_options: 0)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     for name, known in (("bench_rivals", benchmarks()), ("bench", measured("overhead"))):
         monkeypatch.setattr(f"pipetune.supervisor.benching.{name}", lambda *_, known=known, **_options: (known, 0))
@@ -223,7 +223,7 @@ def test_mistake_in_pipetune_is_an_object_and_a_traceback(
 def test_run_of_a_script_that_fails_is_an_error_for_programs_only(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
-    monkeypatch.setattr("pipetune.supervisor.session_ending.run_with_plan", lambda *_, **_options: status)
+    monkeypatch.setattr("pipetune.supervisor.single_worker.run_with_plan", lambda *_, **_options: status)
     code, answer = printed(capsys, "run", "--json", "--plan", ".", "train.py")
     assert (code, answer["error"]["exit_code"]) == (status, status)
     capsys.readouterr()

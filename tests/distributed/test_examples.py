@@ -23,9 +23,9 @@ from pipetune.core.messages import Job, Mode
 from pipetune.core.session import PatchResult
 from pipetune.core.settings import Settings
 from pipetune.source.emit import emit
+from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, workers_with_servers
 from pipetune.supervisor.monitoring import Interrupts, Timeouts
-from pipetune.supervisor.verification import ScriptStarter
 from tests.e2e.command import ROOT, Case, Done, analyze, pipetune
 from tests.e2e.forked import Forked, Script
 from tests.starting import search_path

@@ -39,13 +39,8 @@ WAITING = ("--allow", "python-parallel,statistical")
 
 CASES = {
     # the run ends before anything is measured
-    "missing": Case("no_such_script.py"),
-    "binary": Case("{folder}/model.keras"),
-    "syntax": Case(str(OWN / "not_python.txt")),
-    "out-is-a-file": Case("no_dataset.py", options=("--no-trials", "--out", "{file}")),
     "no-gpu": Case("no_dataset.py", options=("--no-trials", "--device", "gpu")),
     "raises-before": Case("raises_before.py"),
-    "raises-after": Case(str(OWN / "raises_after_a_look.py")),
     "exits-before": Case("sys_exit.py", ("before",)),
     "no-dataset": Case("no_dataset.py"),
     "looked-at": Case("built_not_consumed.py"),

@@ -116,8 +116,7 @@ def analyze(case: Case, base: Path) -> Done:
     def filled(words: tuple[str, ...]) -> list[str]:
         return [word.format(folder=folder, file=folder / "model.keras") for word in words]
 
-    out = [] if "--out" in case.options else ["--out", str(results)]
-    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", *out, *filled(case.options)]
+    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--out", str(results), *filled(case.options)]
     command += [*case.script.format(folder=folder).split(), *filled(case.arguments)]
     addresses = free_addresses(case.tasks)
     with contextlib.ExitStack() as stack:

@@ -11,7 +11,7 @@ import pytest
 
 import pipetune
 from pipetune.core import session_file
-from tests.e2e.command import PRECIOUS, Done
+from tests.e2e.command import Done
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -23,35 +23,6 @@ def left_a_report(done: Done) -> bool:
     """Whether session and report exist, are readable, and state how the run ended."""
     session = session_file.load(done.results)
     return done.files >= WRITTEN and session.status_detail in " ".join(done.err.split("\n  "))
-
-
-@pytest.mark.run("missing")
-def test_missing_script(done: Done) -> None:
-    assert done.code == 2
-    assert "There is no script no_such_script.py." in done.said and "Traceback" not in done.err
-    assert not done.files, "nothing is made for a script that cannot be run"
-
-
-@pytest.mark.run("binary")
-def test_binary_file(done: Done) -> None:
-    assert done.code == 2
-    assert "is not Python source" in done.said and "Traceback" not in done.err
-
-
-@pytest.mark.run("syntax")
-def test_script_with_a_syntax_error(done: Done) -> None:
-    assert done.code == 3
-    assert "not_python.txt" in done.said and "'(' was never closed" in done.said
-    assert PACKAGE not in done.err
-    assert not done.files, "nothing is made for a script that cannot be run"
-
-
-@pytest.mark.run("out-is-a-file")
-def test_unwritable_results_folder(done: Done) -> None:
-    assert done.code == 2
-    assert "Results cannot be written to" in done.said and "--out DIR" in done.said
-    assert (done.folder / "model.keras").read_bytes() == PRECIOUS
-    assert "Runs the script" not in done.err, "nothing was run"
 
 
 @pytest.mark.run("no-gpu")
@@ -71,17 +42,6 @@ def test_script_raises_before_any_dataset(done: Done) -> None:
     assert PACKAGE not in done.err, "the traceback is the user's own"
     assert left_a_report(done)
     assert done.summary["status"] == "failed"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.run("raises-after")
-def test_script_raises_after_a_preview(done: Done) -> None:
-    assert done.code == 3
-    assert "\nFileNotFoundError: no weights at the registry\n" in done.err
-    assert 'raises_after_a_look.py", line 13, in <module>' in done.err
-    assert PACKAGE not in done.err
-    assert left_a_report(done)
-    assert "read (32,)" in done.log
 
 
 @pytest.mark.run("raises-within")

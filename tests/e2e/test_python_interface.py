@@ -76,16 +76,6 @@ def test_plan_is_applied_from_the_session_and_from_a_file(tuned: Any, tmp_path: 
         assert pipetune.apply_plan(make_dataset(twice), plan) is not None, "the same code, built again"
 
 
-def test_different_pipeline_is_refused_with_its_first_difference(tuned: Any) -> None:
-    _, session, _ = tuned
-    with pytest.raises(pipetune.PlanMismatch, match="the function of operator 2, map, is different"):
-        pipetune.apply_plan(make_dataset(lambda number: number * 3), session.plan)
-    with pytest.raises(pipetune.PlanMismatch, match="operator 4 here, skip, is not in the plan"):
-        pipetune.apply_plan(make_dataset(twice).skip(1), session.plan)
-    with pytest.raises(pipetune.PlanMismatch, match="different arguments: batch_size=3 here, 2 in the plan"):
-        pipetune.apply_plan(make_dataset(twice, size=3), session.plan)
-
-
 @pytest.mark.exhaustive
 def test_profile_has_a_row_for_each_operator() -> None:
     with pipetune.record():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import subprocess
@@ -70,6 +68,7 @@ def test_files_written_by_the_loop_are_removed_in_every_measuring_process(done: 
     """Also during verification, when two processes take windows in turn and write the same file."""
     assert done.summary["side_effects"]["files_removed"] > 0
     assert not list(done.folder.glob("checkpoint*"))
+    assert (OWN / "overlap.py").read_text() == ORIGINAL
 
 
 @pytest.mark.run("tuned")
@@ -101,12 +100,6 @@ def test_session_and_plan_follow_the_published_schemas(done: Done) -> None:
     jsonschema.validate(plan, schema("plan"))
     assert [edit["type"] for edit in plan["edits"]] == ["Insert"] * len(plan["edits"]) and plan["edits"]
     assert plan["fingerprint"] and plan["machine"]["cores_granted"]
-
-
-@pytest.mark.run("tuned")
-def test_analysis_writes_and_changes_no_files(done: Done) -> None:
-    assert not list(done.folder.glob("checkpoint*"))
-    assert (OWN / "overlap.py").read_text() == ORIGINAL
 
 
 @pytest.mark.run("tuned")
@@ -183,21 +176,6 @@ def test_run_refuses_another_pipeline(done: Done) -> None:
 
 
 @pytest.mark.run("tuned")
-@pytest.mark.parametrize("format", ["markdown", "csv", "json"])
-def test_session_is_reported_in_other_formats(done: Done, format: str) -> None:
-    ran = pipetune("report", done.results, "--format", format)
-    assert ran.returncode == 0, ran.stderr
-    match format:
-        case "markdown":
-            assert ran.stdout.startswith("# ") and "faster training" in ran.stdout and "+dataset" in ran.stdout
-        case "csv":
-            rows = list(csv.DictReader(io.StringIO(ran.stdout)))
-            assert len(rows) == 3, "one for each operator"
-        case "json":
-            assert json.loads(ran.stdout)
-
-
-@pytest.mark.run("tuned")
 def test_report_is_one_self_contained_file(done: Done) -> None:
     html = (done.results / "report.html").read_text()
     assert 'src="http' not in html and 'href="http' not in html.replace('href="http://www.w3.org', "")
@@ -227,9 +205,6 @@ def test_sessions_are_compared_and_checked(runs: Runs) -> None:
     compared = pipetune("compare", busy.results, tuned.results)
     assert compared.returncode == 0 and "the pipelines differ" in compared.stdout
     assert "prefetch" in compared.stdout and "training step" in compared.stdout
-    assert pipetune("check", busy.results).returncode == 0
-    assert pipetune("check", tuned.results, "--max-input-wait", "5%").returncode == 1
     assert pipetune("check", tuned.results, "--min-speedup", "1.01").returncode == 0
-    assert pipetune("check", tuned.results, "--min-speedup", "50").returncode == 1
-    answers = json.loads(pipetune("check", tuned.results, "--min-speedup", "50", "--json").stdout)
-    assert answers["passed"] is False
+    failed = pipetune("check", tuned.results, "--min-speedup", "50", "--json")
+    assert failed.returncode == 1 and json.loads(failed.stdout)["passed"] is False

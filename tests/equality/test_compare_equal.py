@@ -15,7 +15,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from pipetune.core.edits import Edit, Insert, Move, Safety, SetArgument, SetOption, apply_edits
+from pipetune.core.edits import Insert, Move, Safety, SetArgument, SetOption, apply_edits
 from pipetune.core.results import Comparison
 from pipetune.equality import proof, recordings
 from pipetune.equality.compare import compare, compare_datasets
@@ -24,23 +24,11 @@ from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
 from pipetune.equality.sharing import ComparedPipeline
 from pipetune.measure import grammar
 from pipetune.pipelines import live
+from tests.equality.comparing import edited, image_draw, node, write_shards
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 Point = collections.namedtuple("Point", "x y")
-
-
-def edited(dataset: Any, *edits: Edit, safety: Safety = Safety.EXACT, elements: int = 24) -> Comparison:
-    source = live.read(dataset)
-    return compare(source, apply_edits(source.pipeline, edits), safety, elements=elements)
-
-
-def node(dataset: Any, op: str) -> str:
-    return [node.id for node in live.read(dataset).pipeline if node.op == op][-1]
-
-
-def image_draw(x: Any) -> Any:
-    return tf.cast(x, tf.float32) + tf.random.uniform([])
 
 
 def assert_proven(comparison: Comparison, *, epochs: int = 3) -> None:
@@ -139,11 +127,6 @@ def test_parallel_map_over_every_form_of_data_is_equal(form: str) -> None:
     assert_proven(edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2)))
 
 
-def test_other_prefetch_size_is_equal() -> None:
-    dataset = numbers().batch(4).prefetch(1)
-    assert_proven(edited(dataset, SetArgument(node(dataset, "prefetch"), "buffer_size", 5)))
-
-
 def test_empty_dataset_is_equal() -> None:
     dataset = numbers().take(0).batch(4)
     found = edited(dataset, SetArgument(node(dataset, "batch"), "num_parallel_calls", 2))
@@ -187,12 +170,6 @@ def test_empty_plan_is_equal() -> None:
 
 
 @pytest.mark.one_core
-def test_parallel_map_without_randomness_is_equal() -> None:
-    dataset = tf.data.Dataset.range(60).map(lambda x: x * x).shuffle(20).batch(8)
-    assert_proven(edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 3)))
-
-
-@pytest.mark.one_core
 def test_parallel_random_map_is_statistical() -> None:
     dataset = tf.data.Dataset.range(60).map(image_draw).shuffle(20).batch(8).repeat()
     plan = (
@@ -200,14 +177,6 @@ def test_parallel_random_map_is_statistical() -> None:
         Insert(after=node(dataset, "repeat"), op="prefetch", id="prefetch@1", arguments={"buffer_size": -1}),
     )
     assert_proven(edited(dataset, *plan, safety=Safety.STATISTICAL))
-
-
-def write_shards(folder: pathlib.Path, *, shards: int = 6, records: int = 5) -> str:
-    for shard in range(shards):
-        with tf.io.TFRecordWriter(str(folder / f"part-{shard}.tfrecord")) as writer:
-            for record in range(records):
-                writer.write(f"{shard}:{record}".encode())
-    return str(folder / "part-*.tfrecord")
 
 
 @pytest.mark.one_core
@@ -277,22 +246,6 @@ def test_state_of_live_caches_and_shuffles_is_not_compared() -> None:
     assert_proven(edited(dataset, SetArgument(node(dataset, "batch"), "num_parallel_calls", 2)))
 
 
-def test_late_bound_closures_keep_their_traced_values() -> None:
-    dataset = tf.data.Dataset.range(40)
-    for factor in [2, 3]:
-        dataset = dataset.map(lambda x: x * factor)  # noqa: B023 (late binding is the point)
-    factor = 5
-    dataset = dataset.batch(4)
-    parallel = [SetArgument(n.id, "num_parallel_calls", 2) for n in live.read(dataset).pipeline if n.op == "map"]
-    assert_proven(edited(dataset, *parallel))
-    assert factor == 5
-
-
-def test_randomness_at_trace_time_is_kept() -> None:
-    dataset = tf.data.Dataset.range(40).map(lambda x: x + int(random.random() * 1e6)).batch(4)
-    assert_proven(edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2)))
-
-
 def test_source_that_cannot_be_repeated_is_read_once() -> None:
     items = iter(range(40))
     dataset = tf.data.Dataset.from_generator(lambda: items, output_signature=tf.TensorSpec([], tf.int64))
@@ -340,25 +293,19 @@ def test_one_draw_per_element_of_a_batch_is_statistical(draw: Any) -> None:
     assert_proven(found)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("outcomes", [2, 7])
-def test_draws_of_few_outcomes_per_element_of_a_batch_are_statistical(outcomes: int) -> None:
+def test_draws_of_few_outcomes_per_element_of_a_batch_are_statistical() -> None:
     source = tf.data.Dataset.range(40)
 
     def flip(x: Any) -> Any:
-        return x + tf.random.uniform(tf.shape(x), maxval=outcomes, dtype=tf.int64)
+        return x + tf.random.uniform(tf.shape(x), maxval=2, dtype=tf.int64)
 
     found = compare_datasets(source.map(flip).batch(8), source.batch(8).map(flip), Safety.STATISTICAL, elements=24)
     assert_proven(found)
 
 
-def keras_layer() -> Any:
-    return tf.keras.layers.RandomFlip(seed=3)
-
-
 def test_parallel_keras_layer_is_statistical_and_keeps_its_seed_variable() -> None:
     """Parallel calls would take its seeds in any order."""
-    layer = keras_layer()
+    layer = tf.keras.layers.RandomFlip(seed=3)
     images = tf.data.Dataset.from_tensor_slices(tf.reshape(tf.range(40 * 12, dtype=tf.float32), [40, 2, 2, 3]))
     dataset = images.map(lambda image: layer(image, training=True)).batch(8)
     before = [variable.numpy().tolist() for variable in layer.variables]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipetune
-from pipetune.core.edits import Edit, Insert, SetArgument, apply_edits
+from pipetune.core.edits import Edit, Insert, SetArgument
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.plan_file import PlanFile, save_plan
 
@@ -119,12 +119,3 @@ def test_applier_serves_every_dataset_of_the_plan() -> None:
     assert applier(other) is other
     assert applier.applied == 2 and len(told) == 2
     assert applier.nearest is not None and applier.nearest[1].dataset is not None
-
-
-def test_applied_pipeline_equals_the_edited_one() -> None:
-    dataset = build()
-    wanted = apply_edits(live.read(dataset).pipeline, EDITS)
-    assert (
-        live.read(plan_application.apply_plan(dataset, plan_for(dataset, *EDITS))).pipeline.fingerprint
-        == wanted.fingerprint
-    )

@@ -7,16 +7,58 @@ with the variables of `horovodrun`. It waits for its peers, reads an epoch, and 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetune.core.distribution import DeliveryMode
-from tests.processes.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
+import numpy as np
+import tensorflow as tf
+
+from pipetune.core.codec import decode, encode
+from pipetune.core.distribution import DeliveryMode, ElementIdentity
+from pipetune.distributed.verify.counting import REDUCTIONS, read_epochs
+from pipetune.distributed.verify.emitted import emitted, opened
+from pipetune.pipelines import live
+
+SECONDS = 90.0  # time limit for all processes
+JOB, MODULE, READY, GO, COUNTS, FOUND = "job.json", "module.py", "ready-{}", "go", "counts-{}.npz", "found-{}.json"
+"""Files in the shared folder of the processes; those with a number belong to one process."""
+
+
+@dataclass(frozen=True)
+class ReadingJob:
+    """How the elements of the module are counted."""
+
+    delivery: DeliveryMode
+    workers: int
+    counted: str  # a key of `counting.REDUCTIONS`
+    key: ElementIdentity
+    global_batch_size: int | None = None
+    full_batch: int = 1  # rows of a full batch
+    most_steps: int | None = None  # for infinite data; None for finite data
+    path: tuple[str, ...] = ()  # search path of the user's modules
+
+
+@dataclass(frozen=True)
+class Read:
+    """The results of one process for an epoch, except the counts of its elements."""
+
+    worker: int  # index according to the strategy or the environment
+    workers: int
+    batches: int  # batches with rows
+    short_batches: int
+
+
+def rows(element: Any) -> int:
+    """The number of rows of a batch; a scalar element counts as one row."""
+    parts = [part for part in tf.nest.flatten(element) if part.shape.rank]
+    return int(tf.shape(parts[0])[0]) if parts else 1
 
 
 def main(folder: Path, index: int) -> None:
@@ -26,28 +68,11 @@ def main(folder: Path, index: int) -> None:
         TimeoutError: the peers did not start.
         PipetuneError: the module does not run.
     """
-    import numpy as np
-    import tensorflow as tf
-
-    from pipetune.distributed.verify.counting import REDUCTIONS, read_epochs
-    from pipetune.distributed.verify.emitted import emitted, opened
-    from pipetune.pipelines import live
-    from tests.processes.batch_sizes import rows
-    from tests.processes.order import offered, read_indices
-
-    job = ReadingJob.read(folder)
+    job = decode(ReadingJob, json.loads((folder / JOB).read_text()))
     sys.path += [place for place in job.path if place not in sys.path]
-    given = folder / PARAMETER
-    parameter = tf.data.Dataset.load(str(given)).get_single_element() if given.exists() else None
-    given_to_it = {} if parameter is None else {"source": parameter}
-    in_step = job.delivery is DeliveryMode.PARTS
-    strategy = tf.distribute.MultiWorkerMirroredStrategy() if in_step else None
-    with emitted(
-        (folder / MODULE).read_text(),
-        parameter=parameter,
-        global_batch_size=job.global_batch_size,
-        delivery=job.delivery,
-    ) as make:
+    strategy = tf.distribute.MultiWorkerMirroredStrategy() if job.delivery is DeliveryMode.PARTS else None
+    text = (folder / MODULE).read_text()
+    with emitted(text, global_batch_size=job.global_batch_size, delivery=job.delivery) as make:
         made: list[tuple[int, int, Any]] = []
 
         def dataset_fn(context: Any) -> Any:
@@ -56,38 +81,29 @@ def main(folder: Path, index: int) -> None:
             return made[-1][2]
 
         (folder / READY.format(index)).touch()
-        _wait(lambda: (folder / GO).exists(), job.seconds)
+        _wait((folder / GO).exists)
         if strategy is not None:
             read = strategy.distribute_datasets_from_function(dataset_fn)
             steps = (sum(map(rows, strategy.experimental_local_results(value))) for value in read)
         else:
             # A rank gets neither its index nor their number as arguments, and determines both by itself.
-            made.append((job.workers, index, opened().dataset_fn(None, **given_to_it)))
+            made.append((job.workers, index, opened().dataset_fn(None)))
             steps = (rows(element) for element in made[0][2])
-        sizes = list(itertools.islice(steps, job.most_steps))
+        sizes = [size for size in itertools.islice(steps, job.most_steps) if size]
         workers, worker, dataset = made[0]
         pipeline = live.read(dataset)
         counts = read_epochs(pipeline, REDUCTIONS[job.counted](pipeline.pipeline), 1)[0].counts(job.key)
-        if offered(opened()):
-            read_indices(
-                opened(),
-                folder,
-                index,
-                delivery=job.delivery,
-                workers=workers,
-                worker=worker,
-                given=given_to_it,
-            )
         np.savez(folder / COUNTS.format(index), keys=list(counts), counts=list(counts.values()))
-    full = [size for size in sizes if size]
-    short = sum(size < job.full_batch for size in full)
-    Read(worker, workers, len(full), short, len(sizes)).write(folder, index)
+    result = Read(worker, workers, len(sizes), sum(size < job.full_batch for size in sizes))
+    unfinished = folder / f"unfinished-{index}"
+    unfinished.write_text(json.dumps(encode(result)))
+    unfinished.rename(folder / FOUND.format(index))
     # The first task of a cluster serves the others, which would end with it.
-    _wait(lambda: all(Read.read(folder, other) for other in range(job.workers)), job.seconds)
+    _wait(lambda: all((folder / FOUND.format(other)).exists() for other in range(job.workers)))
 
 
-def _wait(come: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
+def _wait(come: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
     while not come():
         if time.monotonic() > end:
             raise TimeoutError("the other processes did not come")

@@ -6,6 +6,7 @@ It confirms the counts of `pipetune`, which runs the module in a single process.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -15,10 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from pipetune.core import files
 from pipetune.core.cluster import (
@@ -29,18 +28,15 @@ from pipetune.core.cluster import (
     free_addresses,
     worker_tf_config,
 )
+from pipetune.core.codec import decode, encode
 from pipetune.core.distribution import Coverage, DeliveryMode
 from pipetune.core.errors import PipetuneError
 from pipetune.distributed.verify.counting import Expectation
-from pipetune.distributed.verify.emitted import emitted, opened
 from pipetune.model.coverage import worst_coverage
-from tests.processes.order import restored
-from tests.processes.reading_job import COUNTS, GO, MODULE, PARAMETER, READY, Read, ReadingJob
+from tests.processes.reading_process import COUNTS, FOUND, GO, JOB, MODULE, READY, SECONDS, Read, ReadingJob
 from tests.starting import search_path
 
 WORKERS = 2
-SECONDS = 90.0  # time limit for all processes
-MOST_PARAMETER_BYTES = 256 * 2**20
 
 ROOT = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-P", "-m", "tests.processes.reading_process")
@@ -58,27 +54,16 @@ class NotRun(PipetuneError):
     """The processes did not finish; the message has the reason."""
 
 
-@dataclass(frozen=True)
-class Ran:
-    """The result of real processes."""
-
-    coverage: Coverage
-    in_order: bool | None = None  # whether the data's order was restored; None if the module has no indices
-
-
 def run(
     module_text: str,
     expectation: Expectation,
     *,
     delivery: DeliveryMode,
-    parameter: Any = None,
     global_batch_size: int | None = None,
     full_batch: int = 1,
     most_steps: int | None = None,
-    workers: int = WORKERS,
-    seconds: float = SECONDS,
-) -> Ran:
-    """Returns the result of an epoch that several processes read concurrently.
+) -> Coverage:
+    """Returns the coverage of an epoch that several processes read concurrently.
 
     Args:
         delivery: PARTS for processes in lockstep under a strategy, RANKS for processes as of horovodrun.
@@ -91,32 +76,28 @@ def run(
     with files.temporary_folder("workers") as name:
         folder = Path(name)
         (folder / MODULE).write_text(module_text, encoding="utf-8")
-        _write_parameter(parameter, folder)
         job = ReadingJob(
             delivery,
-            workers,
+            WORKERS,
             expectation.how.counted,
             expectation.expected.key,
             global_batch_size,
             full_batch,
             most_steps,
-            seconds,
             tuple(map(os.path.abspath, sys.path)),
         )
-        job.write(folder)
-        with running(folder, [(*_COMMAND, name, str(index)) for index in range(workers)], _variables(job)) as started:
-            started.wait_for(lambda: all((folder / READY.format(index)).exists() for index in range(workers)), seconds)
+        (folder / JOB).write_text(json.dumps(encode(job)))
+        commands = [(*_COMMAND, name, str(index)) for index in range(WORKERS)]
+        with running(folder, commands, _variables(delivery)) as started:
+            started.wait_for(lambda: all((folder / READY.format(index)).exists() for index in range(WORKERS)), SECONDS)
             (folder / GO).touch()
-            started.wait_until_done(seconds)
-        found = [Read.read(folder, index) for index in range(workers)]
-        given = [_counts(folder, index) for index in range(workers)]
-        with emitted(module_text):
-            in_order = restored(opened(), folder, range(workers))
-    read = [one for one in found if one is not None]
-    if sorted(one.worker for one in read) != list(range(workers)) or any(one.workers != workers for one in read):
+            started.wait_until_done(SECONDS)
+        read = [decode(Read, json.loads((folder / FOUND.format(index)).read_text())) for index in range(WORKERS)]
+        given = [_counts(folder, index) for index in range(WORKERS)]
+    if sorted(one.worker for one in read) != list(range(WORKERS)) or any(one.workers != WORKERS for one in read):
         raise NotRun("The processes did not find one another.")
-    given = [given[index] for index in sorted(range(workers), key=lambda index: read[index].worker)]
-    return Ran(_covered(expectation, given, sorted(read, key=lambda one: one.worker)), in_order)
+    given = [given[index] for index in sorted(range(WORKERS), key=lambda index: read[index].worker)]
+    return _covered(expectation, given, sorted(read, key=lambda one: one.worker))
 
 
 def _covered(expectation: Expectation, given: Sequence[Mapping[int, int]], read: Sequence[Read]) -> Coverage:
@@ -141,20 +122,12 @@ def _covered(expectation: Expectation, given: Sequence[Mapping[int, int]], read:
     return replace(found, workers=workers)
 
 
-def _variables(job: ReadingJob) -> list[dict[str, str]]:
+def _variables(delivery: DeliveryMode) -> list[dict[str, str]]:
     """The additional environment variables of each process."""
-    if job.delivery is DeliveryMode.RANKS:
-        return [{RANK_VARIABLE: str(rank), SIZE_VARIABLE: str(job.workers)} for rank in range(job.workers)]
-    addresses = free_addresses(job.workers)
-    return [{TF_CONFIG: worker_tf_config(addresses, index)} for index in range(job.workers)]
-
-
-def _write_parameter(parameter: Any, folder: Path) -> None:
-    if parameter is None:
-        return
-    if sum(np.asarray(part).nbytes for part in tf.nest.flatten(parameter)) > MOST_PARAMETER_BYTES:
-        raise NotRun("The arrays that the module is given are too large to be handed to other processes here.")
-    tf.data.Dataset.from_tensors(parameter).save(str(folder / PARAMETER))
+    if delivery is DeliveryMode.RANKS:
+        return [{RANK_VARIABLE: str(rank), SIZE_VARIABLE: str(WORKERS)} for rank in range(WORKERS)]
+    addresses = free_addresses(WORKERS)
+    return [{TF_CONFIG: worker_tf_config(addresses, index)} for index in range(WORKERS)]
 
 
 def _counts(folder: Path, index: int) -> Counter[int]:

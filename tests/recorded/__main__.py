@@ -144,7 +144,7 @@ def _recorder(place: Path) -> Iterator[None]:
 def _verification(place: Path) -> Iterator[None]:
     """While open, the replies of the two held scripts and the clock of the race are recorded or replayed."""
     from pipetune.search import confirmation
-    from pipetune.supervisor import analysis, verification
+    from pipetune.supervisor import analysis, held_scripts, verification
 
     clock = Clock()
     time = SimpleNamespace(monotonic=clock.now)
@@ -156,23 +156,23 @@ def _verification(place: Path) -> Iterator[None]:
     elif path.exists():
         answers.load(path)
     ask = answered(
-        answers, verification.HeldScript._request, "ask", asked=lambda held, order: f"{held.name}: {order!r}"
+        answers, held_scripts.HeldScript._request, "ask", asked=lambda held, order: f"{held.name}: {order!r}"
     )
 
     @contextlib.contextmanager
     def started(_starter: Any, *, patched: bool, **_: Any) -> Iterator[Any]:
         name = "the patched script" if patched else "the original script"
-        held = verification.HeldScript(name, None, None, end_seconds=0.0)  # type: ignore[arg-type]
+        held = held_scripts.HeldScript(name, None, None, end_seconds=0.0)  # type: ignore[arg-type]
         held._over = True
         yield held
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(verification.HeldScript, "_request", ask))
+        stack.enter_context(mock.patch.object(held_scripts.HeldScript, "_request", ask))
         stack.enter_context(mock.patch.object(confirmation.SystemClock, "now", lambda _: clock.now()))
         stack.enter_context(mock.patch.object(verification, "time", time))
         stack.enter_context(mock.patch.object(analysis, "time", time))
         if answers.replays:
-            stack.enter_context(mock.patch.object(verification.ScriptStarter, "held_script", started))
+            stack.enter_context(mock.patch.object(held_scripts.ScriptStarter, "held_script", started))
         yield
 
 

@@ -14,13 +14,13 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.consumption import Consumption
-from pipetune.capture.observed_iterators import siblings
 from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import call_sites, live
+from pipetune.pipelines.siblings import siblings
 from pipetune.stages import shared_calls
 from pipetune.stages.emission import make_patch, patched_texts
 from pipetune.stages.shared_calls import SharedCallTrials

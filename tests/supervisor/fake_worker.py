@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -78,8 +79,9 @@ class Scenarios:
         self.send(VerdictKnown("Training waits for input.", "input-bound"))
         self.send(SessionSaved(EARLY))
 
-    def normal(self) -> None:
-        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held()
+    def normal(self, found: Session = DONE, **held: Any) -> None:
+        """Sends what was found; in a verification, is held at the first training step."""
+        self.analyzed(found) if self.job.mode is not Mode.VERIFY else self.held(**held)
 
     def analyzed(self, session: Session) -> None:
         self.start()
@@ -180,26 +182,22 @@ class Scenarios:
                 time.sleep(600)
 
     def patch_is_slower(self) -> None:
-        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(patched=0.037)
+        self.normal(patched=0.037)
 
     def harmful_part(self) -> None:
         """The patch covers only a part of the plan; the whole plan is faster, the part is slower."""
-        self.analyzed(PART) if self.job.mode is not Mode.VERIFY else self.held(patched=0.037)
+        self.normal(PART, patched=0.037)
 
     def helpful_part(self) -> None:
-        self.analyzed(PART) if self.job.mode is not Mode.VERIFY else self.held()
+        self.normal(PART)
 
     def disturbed(self) -> None:
-        windows = int((*self.job.arguments, "3")[3])
-        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(windows=windows)
+        self.normal(windows=int((*self.job.arguments, "3")[3]))
 
     def part_of_the_patch_fails(self) -> None:
-        if self.job.mode is not Mode.VERIFY:
-            return self.analyzed(DONE)
-        patch = load(self.job.session).patch
-        assert patch is not None
-        whole = self.job.patched and len(patch.covered) == 2
-        self.held(why="map differs" if whole else "", failed=(PARALLEL.key,) if whole else ())
+        patch = load(self.job.session).patch if self.job.patched else None
+        whole = patch is not None and len(patch.covered) == 2
+        self.normal(why="map differs" if whole else "", failed=(PARALLEL.key,) if whole else ())
 
     def validated(self) -> None:
         """The patch has a part for validation, too: with "alone" no other; then what happens to it."""
@@ -370,7 +368,7 @@ class Scenarios:
         time.sleep(600)
 
     def patch_fails(self) -> None:
-        self.analyzed(DONE) if self.job.mode is not Mode.VERIFY else self.held(why="elements differ at 17")
+        self.normal(why="elements differ at 17")
 
     def patch_raises(self) -> None:
         if self.job.mode is Mode.VERIFY and self.job.patched:

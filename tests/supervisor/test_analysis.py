@@ -102,12 +102,6 @@ def test_normal_run_writes_all_files_and_verified_patch(tmp_path: Path) -> None:
     assert (out / "script.log").read_text() == "the script prints this\n" * 3
 
 
-def test_output_of_script_is_shown_with_verbose(tmp_path: Path) -> None:
-    screen = Recorder()
-    analyze(request(tmp_path / "out", "normal", verbose=True), screen=screen)
-    assert screen.said.count("the script prints this") == 3
-
-
 def test_worker_has_own_session_and_no_stdin(tmp_path: Path) -> None:
     _, screen, _ = run(tmp_path, "says_where_it_runs")
     assert f"{tmp_path} True ''" in screen.said
@@ -121,26 +115,24 @@ def test_exception_of_script_is_reported_with_traceback(tmp_path: Path) -> None:
     assert analysis.session.status == "failed"
     assert analysis.session.status_detail == "The script raised an exception: ValueError: of the user"
     assert (out / "tuned.patch").read_text() == ""
-    assert "plan.json" not in os.listdir(out)
+    assert sorted(os.listdir(analysis.results.folder)) == FILES[1:], "there is no plan"
 
 
-def test_script_without_dataset_has_exit_code_4(tmp_path: Path) -> None:
-    analysis, _, _ = run(tmp_path, "no_dataset")
-    assert (analysis.exit_code, analysis.session.status) == (4, "no-dataset")
-    assert analysis.session.status_detail == "Nothing was consumed."
-
-
-def test_sys_exit_with_error_is_reported_as_script_failure(tmp_path: Path) -> None:
-    analysis, _, _ = run(tmp_path, "script_exits_with_an_error")
-    assert analysis.exit_code == 3
-    assert "exit status 7" in analysis.session.status_detail
-
-
-@pytest.mark.parametrize(("status", "code"), [("0", 4), ("5", 3)])
-def test_worker_exit_without_message_is_attributed_to_script(tmp_path: Path, status: str, code: int) -> None:
-    analysis, _, _ = run(tmp_path, "vanish", status)
-    assert analysis.exit_code == code
-    assert analysis.session.status_detail == f"The script exited with status {status}."
+@pytest.mark.parametrize(
+    ("words", "code", "detail"),
+    [
+        (("no_dataset",), 4, "Nothing was consumed."),
+        (("script_exits_with_an_error",), 3, "The script ended with exit status 7."),
+        (("vanish", "0"), 4, "The script exited with status 0."),
+        (("vanish", "5"), 3, "The script exited with status 5."),
+        (("cannot_start",), 1, "The measuring process exited with status 1 before it sent any message."),
+    ],
+)
+def test_worker_that_ends_without_measurements_is_explained(
+    tmp_path: Path, words: tuple[str, ...], code: int, detail: str
+) -> None:
+    analysis, _, _ = run(tmp_path, *words)
+    assert analysis.exit_code == code and analysis.session.status_detail.startswith(detail)
 
 
 @pytest.mark.one_core
@@ -157,18 +149,17 @@ def test_worker_killed_in_trial_is_restarted_without_that_plan(tmp_path: Path) -
     assert "Suppressed while pipetune measures: saves." in screen.said
 
 
-def test_second_killed_worker_ends_run_and_keeps_measurements(tmp_path: Path) -> None:
-    analysis, screen, _ = run(tmp_path, "killed_in_every_trial")
-    assert analysis.exit_code == 1
-    assert len(screen.warned) == 1
-    assert analysis.session.status == "failed"
-    assert analysis.session.status_detail.startswith("The measuring process was killed (SIGKILL)")
-    assert analysis.session.profiled_datasets
-
-
-def test_failed_restart_keeps_measurements(tmp_path: Path) -> None:
-    analysis, _, _ = run(tmp_path, "restart_never_gets_going")
-    assert analysis.exit_code == 1
+@pytest.mark.parametrize(
+    ("scenario", "detail"),
+    [
+        ("killed_in_every_trial", "The measuring process was killed (SIGKILL)"),
+        ("restart_never_gets_going", "The measuring process exited with status 9"),
+    ],
+)
+def test_second_lost_worker_ends_run_and_keeps_measurements(tmp_path: Path, scenario: str, detail: str) -> None:
+    analysis, screen, _ = run(tmp_path, scenario)
+    assert (analysis.exit_code, analysis.session.status, len(screen.warned)) == (1, "failed", 1)
+    assert analysis.session.status_detail.startswith(detail)
     assert analysis.session.profiled_datasets
 
 
@@ -182,12 +173,6 @@ def test_hung_worker_is_ended_and_reported(tmp_path: Path, scenario: str, code: 
     assert analysis.exit_code == code
     assert "sent no message" in analysis.session.status_detail
     assert bool(analysis.session.profiled_datasets) is studied
-
-
-def test_worker_that_cannot_start_is_not_a_script_failure(tmp_path: Path) -> None:
-    analysis, _, _ = run(tmp_path, "cannot_start")
-    assert analysis.exit_code == 1
-    assert analysis.session.status_detail == "The measuring process exited with status 1 before it sent any message."
 
 
 def test_each_phase_has_its_own_timeout(tmp_path: Path) -> None:
@@ -231,10 +216,11 @@ def test_script_that_ignores_ctrl_c_is_ended(tmp_path: Path, scenario: str) -> N
 @pytest.mark.parametrize("then", ["exit", "hang"])
 def test_all_child_processes_are_ended(tmp_path: Path, then: str) -> None:
     note = tmp_path / "pids"
-    analyze(
+    analysis = analyze(
         request(tmp_path / "out", "many_children", str(note), then, limits=replace(SOON, other_phases=3.0)),
         screen=Recorder(),
     )
+    assert analysis.exit_code != 5, "what a forked child says is ignored"
     for pid in map(int, note.read_text().split()):
         assert _gone(pid), psutil.Process(pid)
 
@@ -247,11 +233,6 @@ def _gone(pid: int) -> bool:
     return False
 
 
-def test_messages_of_forked_child_are_ignored(tmp_path: Path) -> None:
-    analysis = analyze(request(tmp_path / "out", "many_children", str(tmp_path / "pids"), "exit"), screen=Recorder())
-    assert analysis.exit_code != 5
-
-
 @pytest.mark.parametrize("where", ["file", "file/inside"])
 def test_unwritable_results_folder_is_rejected_before_run(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("")
@@ -260,15 +241,6 @@ def test_unwritable_results_folder_is_rejected_before_run(tmp_path: Path, where:
         analyze(request(tmp_path / where, "normal"), screen=screen)
     assert "Nothing was run" in caught.value.hint
     assert not screen.said and not screen.phases
-
-
-def test_failed_run_keeps_results_of_finished_run(tmp_path: Path) -> None:
-    finished, _, out = run(tmp_path, "normal")
-    failed, _, _ = run(tmp_path, "script_failed")
-    assert session_file.load(out) == finished.session
-    assert (out / "tuned.patch").read_text() == (finished.results.folder / "tuned.patch").read_text() != ""
-    assert sorted(os.listdir(failed.results.folder)) == FILES[1:]
-    assert "ValueError: of the user" in failed.session.status_detail
 
 
 @pytest.mark.one_core
@@ -294,22 +266,19 @@ def test_concurrent_runs_in_one_folder_keep_their_own_patches(tmp_path: Path) ->
     assert session_file.load(out) == outer.session, "the last that finished"
 
 
-def test_confidential_run_contains_no_source_and_paths(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    one = replace(request(out, "normal"), results=Results(out, confidential=True))
-    analysis = analyze(one, screen=Recorder())
-    for text in ((out / "session.json").read_text(), (out / "report.html").read_text()):
-        assert "hunter2" not in text and "/home/ada" not in text
-    assert analysis.session.command.confidential is True
-    assert "+++ b/train.py" in (out / "tuned.patch").read_text()  # the patch stays readable for the user
-
-
-def test_session_json_is_written_after_verdict(tmp_path: Path) -> None:
+def test_confidential_verbose_run_contains_no_source_and_paths(tmp_path: Path) -> None:
     out = tmp_path / "out"
     seen: list[bool] = []
 
     def look() -> None:
         seen.append(json.loads((out / "session.json").read_text())["summary"]["verdict"] == "input-bound")
 
-    analyze(request(out, "normal"), screen=Recorder(while_verifying=look))
-    assert seen and all(seen)
+    screen = Recorder(while_verifying=look)
+    one = replace(request(out, "normal", verbose=True), results=Results(out, confidential=True))
+    analysis = analyze(one, screen=screen)
+    assert seen and all(seen), "the session is written as soon as there is a verdict"
+    assert screen.said.count("the script prints this") == 3
+    for text in ((out / "session.json").read_text(), (out / "report.html").read_text()):
+        assert "hunter2" not in text and "/home/ada" not in text
+    assert analysis.session.command.confidential is True
+    assert "+++ b/train.py" in (out / "tuned.patch").read_text()  # the patch stays readable for the user

@@ -93,11 +93,6 @@ def test_missed_target_has_exit_code_1(fake: tuple[str, ...], tmp_path: Path, mo
     assert "missed" in (tmp_path / "accuracy.md").read_text()
 
 
-def test_quick_results_do_not_overwrite_full_results(fake: tuple[str, ...], tmp_path: Path) -> None:
-    run(fake, AccuracyRequest(("overhead",), tmp_path, quick=True))
-    assert (tmp_path / "accuracy-quick.json").exists() and not (tmp_path / "accuracy.json").exists()
-
-
 def test_unknown_figure_is_usage_error(tmp_path: Path) -> None:
     with pytest.raises(PipetuneError, match="no figure called 'speed'") as caught:
         run((), AccuracyRequest(("speed",), tmp_path))

@@ -92,7 +92,3 @@ def test_worker_killed_in_trial_fails_trial_and_restarts_all_tasks(tmp_path: Pat
     failed = [trial for trial in analysis.session.trials if trial.outcome is Outcome.FAILED]
     assert ["lost worker 1" in trial.why for trial in failed] == [True]
     assert len(told(out, "chief-0")) == 2
-
-
-def test_each_process_has_its_own_log(tmp_path: Path) -> None:
-    assert len(list(Results(tmp_path, workers=3, parameter_servers=2).with_new_run().folder.iterdir())) == 6

@@ -102,13 +102,6 @@ def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
             "as well.",
             None,
         ),
-        ("one_fails", 5, "On worker 1: There is no GPU here.", None),
-        (
-            "chief_dies",
-            3,
-            "The script exited with status 9.",
-            "worker 0 prints this\nthe script prints this",
-        ),
     ],
 )
 def test_failure_is_reported_by_first_task(

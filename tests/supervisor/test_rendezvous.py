@@ -29,10 +29,6 @@ def ask(address: str, method: str, path: str, body: bytes | None = None, **heade
         return answer.status, answer.read()
 
 
-def test_missing_key_is_not_found(address: str) -> None:
-    assert ask(address, "GET", "/global/1") == (404, b"")
-
-
 @pytest.mark.parametrize("value", [b"", b"\0\xff\r\n\r\n" * 40], ids=["empty", "of any bytes"])
 def test_value_is_stored_per_scope(address: str, value: bytes) -> None:
     assert ask(address, "PUT", "/global/0", value) == (200, b"")

@@ -11,7 +11,7 @@ import pytest
 
 from pipetune.core.errors import PipetuneError
 from pipetune.supervisor.monitoring import Timeouts
-from pipetune.supervisor.session_ending import read_machine, run_with_plan
+from pipetune.supervisor.single_worker import read_machine, run_with_plan
 from pipetune.supervisor.target import Target
 from tests.core.sessions import MACHINE
 
@@ -95,7 +95,7 @@ def run(command: tuple[str, str], what: str, options: str = "") -> subprocess.Co
     program = (
         f"import sys; sys.path.insert(0, {root!r})\n"
         "from pathlib import Path\n"
-        "from pipetune.supervisor.session_ending import run_with_plan\n"
+        "from pipetune.supervisor.single_worker import run_with_plan\n"
         "from pipetune.supervisor.target import Target\n"
         "target = Target(script='train.py', arguments=('--epochs', '3'), directory='.')\n"
         f"sys.exit(run_with_plan(target, Path('plan.json'), worker_command={command!r}{options}))\n"

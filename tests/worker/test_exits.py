@@ -21,6 +21,7 @@ WORKER = """
 import subprocess, sys, time
 from pipetune.worker.exits import exit_with_supervisor
 
+assert "tensorflow" not in sys.modules, "its import takes seconds, in which the supervisor may exit as well"
 child = subprocess.Popen(["sleep", "600"])
 print(child.pid, exit_with_supervisor(int(sys.argv[1])), flush=True)
 time.sleep(600)

@@ -135,8 +135,3 @@ def test_loop_is_wrapped_in_lockstep_consumer() -> None:
     found = consumer_of(LoopConsumer())
     assert isinstance(found, LockstepConsumer)
     assert found.description == "a Python loop, in 2 processes in lockstep"
-
-
-def test_no_team_without_lockstep_role() -> None:
-    with lockstep.open_team(None, None) as found:  # type: ignore[arg-type]
-        assert found is None

@@ -11,7 +11,7 @@ from pipetune.core import session_file
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, Mode
 from pipetune.core.pipeline import Pipeline
-from pipetune.worker.resumption import resumed_session
+from pipetune.worker.study import resumed_session
 from tests.core.sessions import MACHINE, session
 
 

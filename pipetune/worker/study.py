@@ -1,0 +1,108 @@
+"""The study of a job: the training pipeline, what trains on it, and the session that the analysis goes on with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pipetune.capture import consumption, hooks, loop_consumer
+from pipetune.core import session_file
+from pipetune.core.errors import PipetuneError
+from pipetune.core.machine import Machine
+from pipetune.core.messages import Job, MessageWriter
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.plan_file import first_difference
+from pipetune.core.session import Session
+from pipetune.journal import Journal
+from pipetune.measure import machine
+from pipetune.measure.machine import detect_resources
+from pipetune.pipelines import replay, resume_points
+from pipetune.stages.study import Study, Subject, other_pipelines
+from pipetune.worker import lockstep
+
+
+@contextlib.contextmanager
+def open_study(
+    job: Job,
+    writer: MessageWriter,
+    journal: Journal,
+    use: consumption.Consumption,
+    consumer: consumption.Consumer,
+    script_hooks: hooks.Hooks,
+    *,
+    measured: Session | None = None,
+) -> Iterator[Study]:
+    """Yields the study of the training pipeline and its consumer; while it is open, peer workers await orders.
+
+    Args:
+        use: how the script uses the training dataset.
+        consumer: what trains on it; replaced by an emulated one if the settings give a step time.
+        script_hooks: the hooks of the script, with its other datasets.
+        measured: the session of an earlier process, with what need not be measured again: what TensorFlow detects of
+            the machine, and the examples of an element.
+
+    Raises:
+        PipetuneError: no operator of the dataset can be read, or the job does not train in the way it was started for.
+    """
+    if job.settings.step_time_seconds is not None:
+        consumer = loop_consumer.EmulatedConsumer(job.settings.step_time_seconds)
+    source = replay.read(use.dataset, name=use.name)
+    if not source.pipeline.nodes:
+        raise PipetuneError("No operator of the dataset can be read.", exit_code=4)
+    with lockstep.open_team(job.lockstep_role, writer) as started_with:
+        team = lockstep.checked_team(job.lockstep_role, started_with, use)
+        if team is not None:
+            consumer = lockstep.consumer_of(team, use, source, consumer)
+        others = other_pipelines(script_hooks.uses, use)
+        known = measured.machine.believed if measured is not None and measured.machine is not None else None
+        here = replace(machine.read_machine(job.settings.device), believed=known or detect_resources())
+        dataset = measured.main_dataset if measured is not None else None
+        yield Study(
+            Subject(source, consumer, use, others, (*script_hooks.resuming, *resume_points.find(source))),
+            job.settings,
+            here,
+            journal,
+            resumed=resumed_session(job, source.pipeline, here),
+            team=team,
+            existing_cluster=job.lockstep_role is not None and job.lockstep_role.existing_cluster,
+            failed={key: job.skip_reason or "terminated the worker process" for key in job.skipped_plans},
+            patch_is_verified=job.verified_separately,
+            examples_per_element=dataset.profile.examples_per_element if dataset and dataset.profile else None,
+        )
+
+
+def resumed_session(job: Job, pipeline: Pipeline, machine: Machine) -> Session | None:
+    """Returns the session that this job goes on with; None if it is a new analysis.
+
+    Args:
+        job: names the session.
+        pipeline: what the script has built now.
+        machine: where it runs now.
+
+    Raises:
+        PipetuneError: the script builds another pipeline than then, or the machine is another.
+    """
+    if not job.resumed:
+        return None
+    session = session_file.load(job.resumed)
+    before, then = session.main_dataset, session.machine
+    if before is None or then is None:
+        raise PipetuneError("The session holds no analysis that could go on.")
+    difference = first_difference(pipeline, before.pipeline.identities(), there="the session")
+    if difference:
+        raise PipetuneError(
+            f"The script builds another pipeline than the one of the session: {difference}.",
+            hint="Analyze the script again: what was measured of the other pipeline says nothing about this one.",
+        )
+    for name, now, earlier in (
+        ("device", machine.device, then.device),
+        ("processor", machine.processor, then.processor),
+        ("number of cores", machine.cores_affinity, then.cores_affinity),
+    ):
+        if now != earlier:
+            raise PipetuneError(
+                f"The session is of another machine: its {name} is {earlier}, here it is {now}.",
+                hint="Analyze the script again on this machine.",
+            )
+    return session

@@ -1,0 +1,37 @@
+"""What the tests of equal and of unequal rewrites share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from pipetune.core.edits import Edit, Safety, apply_edits
+from pipetune.core.results import Comparison
+from pipetune.equality.compare import compare
+from pipetune.pipelines import live
+
+
+def edited(dataset: Any, *edits: Edit, safety: Safety = Safety.EXACT, elements: int = 24) -> Comparison:
+    """Compares a dataset with itself after `edits`."""
+    source = live.read(dataset)
+    return compare(source, apply_edits(source.pipeline, edits), safety, elements=elements)
+
+
+def node(dataset: Any, op: str) -> str:
+    """The id of the last operator of a kind."""
+    return [node.id for node in live.read(dataset).pipeline if node.op == op][-1]
+
+
+def image_draw(x: Any) -> Any:
+    return tf.cast(x, tf.float32) + tf.random.uniform([])
+
+
+def write_shards(folder: Path, *, shards: int = 6, records: int = 5) -> str:
+    """Writes files of records; returns a pattern that names them."""
+    for shard in range(shards):
+        with tf.io.TFRecordWriter(str(folder / f"part-{shard}.tfrecord")) as writer:
+            for record in range(records):
+                writer.write(f"{shard}:{record}".encode())
+    return str(folder / "part-*.tfrecord")
