@@ -113,16 +113,16 @@ class Journal:
         self.update(datasets=tuple(results))
         return results[self._current]
 
-    def add_notes(self, *notes: str) -> None:
-        """Adds notes to the session."""
-        if notes:
-            self.update(notes=(*self.session.notes, *notes))
+    def add_notes(self, *notes: str, **changes: Any) -> None:
+        """Adds notes to the session, saved together with other changes of it; without either nothing is saved."""
+        if notes or changes:
+            self.update(notes=(*self.session.notes, *notes), **changes)
 
-    def add_findings(self, found: Iterable[Finding]) -> None:
-        """Adds findings to the session, each once."""
+    def add_findings(self, found: Iterable[Finding], **changes: Any) -> None:
+        """Adds findings to the session, each once, saved together with other changes of it, as in `add_notes`."""
         findings = tuple(dict.fromkeys((*self.session.findings, *found)))
-        if findings != self.session.findings:
-            self.update(findings=findings)
+        if changes or findings != self.session.findings:
+            self.update(findings=findings, **changes)
 
     def report_verdict(self, diagnosis: Diagnosis) -> None:
         """Reports the verdict and the findings."""

@@ -88,9 +88,8 @@ def _confirmed(study: Study, planned: PlanningResult, plan: Plan) -> Confirmatio
         trial = proof.trial(plan, kind="confirmation")
         known = {one.plan: one.predicted for one in planned.result.predictions}
         trials = (*planned.earlier, *planned.result.trials, replace(trial, predicted=known.get(plan.key)))
-        journal.update(trials=trials)
-        if not proof.confirmed:
-            journal.add_notes(proof.why)
+        why = () if proof.confirmed else (proof.why,)
+        journal.add_notes(*why, trials=trials)
         if journal.studies_training:
             journal.update(training=_training(study, proof))
     return proof

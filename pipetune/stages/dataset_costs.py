@@ -35,8 +35,7 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
         cost = _other_cost(study, profile, source, use, left=end - time.monotonic())
         results[index] = replace(results[index], cost=cost)
     results = with_validation_shares(results, profile)
-    journal.update(datasets=tuple(results))
-    journal.add_findings(validation_findings(results))
+    journal.add_findings(validation_findings(results), datasets=tuple(results))
 
 
 def _script_cost(source: LivePipeline, use: Consumption) -> DatasetCost:

@@ -139,8 +139,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             predictions=found.predictions,
         )
         why = () if found.chosen else (found.why,)  # a plan is announced once it is proven
-        study.journal.update(trials=(*earlier, *found.trials))
-        study.journal.add_notes(*why, *found.notes)
+        study.journal.add_notes(*why, *found.notes, trials=(*earlier, *found.trials))
         if found.seconds_to_most is not None and study.journal.studies_training:
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 from pipetune import workflow
 from pipetune.capture import consumption, hooks
@@ -101,11 +102,11 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         return 0
 
     def conclude(code: int, not_run: str) -> int:
-        if not_run:
-            journal.add_notes(not_run)
+        ended: dict[str, Any] = {}
         if code and not journal.session.complete:
             status = {observation.NO_DATASET: "no-dataset"}.get(code, "failed")
-            journal.update(status=status, complete=True)
+            ended = {"status": status, "complete": True}
+        journal.add_notes(*filter(None, [not_run]), **ended)
         return code
 
     return observation.ObservedRun(job, writer, work, conclude).run()
