@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.machine import DeviceTransfer, Overheads
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Interval, Rate
 from pipetune.core.storage import FileUse
 
@@ -306,3 +306,16 @@ class Finding:
     hint: str = ""
     file: str | None = None
     line: int | None = None
+
+
+def finding_at(code: str, node: Node, message: str, hint: str) -> Finding:
+    """Returns a finding at the source line of `node`.
+
+    Args:
+        code: identifies the check, as in `Finding`.
+        node: the operator with the mistake.
+        message: what is wrong, and why.
+        hint: how to fix it.
+    """
+    place = node.location
+    return Finding(code, message, hint, place.file if place else None, place.line if place else None)

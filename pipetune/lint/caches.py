@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from pipetune.core.element_counts import element_bytes
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
-from pipetune.core.profile import Finding, Profile
+from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.lint.dataset_use import (
     BATCHING,
     DatasetUse,
     batch_size,
-    finding_at,
     is_repeat,
     nodes_with_op,
     reshuffles_each_epoch,

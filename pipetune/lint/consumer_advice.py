@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from pipetune.core.functions import ArraySelection
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import ConsumerProfile, Finding, Profile
+from pipetune.core.profile import ConsumerProfile, Finding, Profile, finding_at
 from pipetune.core.results import Interval
-from pipetune.lint.dataset_use import finding_at
 
 STEPS_TRIED = (8, 32)
 """Numbers of training steps per call that are tried, besides 1."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pipetune.core.distribution import CapturedObject, InputDistribution, OriginalSharding
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import Finding, Profile
+from pipetune.core.profile import Profile
 
 BATCHING = frozenset({"batch", "padded_batch", "ragged_batch"})
 """Operators that build batches of `batch_size` elements."""
@@ -50,19 +50,6 @@ class DatasetUse:
         """Returns the nodes downstream of `upper` and upstream of `lower`."""
         above = {node.id for node in self.pipeline.upstream(lower)}
         return tuple(node for node in self.pipeline.downstream(upper) if node.id in above)
-
-
-def finding_at(code: str, node: Node, message: str, hint: str) -> Finding:
-    """Returns a finding at the source line of `node`.
-
-    Args:
-        code: identifies the check, as in `Finding`.
-        node: the operator with the mistake.
-        message: what is wrong, and why.
-        hint: how to fix it.
-    """
-    place = node.location
-    return Finding(code, message, hint, place.file if place else None, place.line if place else None)
 
 
 def reshuffles_each_epoch(node: Node) -> bool:

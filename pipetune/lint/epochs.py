@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node
-from pipetune.core.profile import Finding
+from pipetune.core.profile import Finding, finding_at
 from pipetune.core.storage import TfdsRead, tfds_reads
 from pipetune.lint.dataset_use import (
     DatasetUse,
     batch_size,
-    finding_at,
     is_repeat,
     nodes_with_op,
     reshuffles_each_epoch,

@@ -17,11 +17,10 @@ from pipetune.core.distribution import (
     InputDistribution,
 )
 from pipetune.core.pipeline import Node
-from pipetune.core.profile import Finding
+from pipetune.core.profile import Finding, finding_at
 from pipetune.lint.dataset_use import (
     DatasetUse,
     batch_size,
-    finding_at,
     is_repeat,
     nodes_with_op,
     reshuffles_each_epoch,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.pipeline import Node
-from pipetune.core.profile import Finding, PaddingShares
-from pipetune.rewrites.legality import describe_operator, finding_at, is_stateless
+from pipetune.core.profile import Finding, PaddingShares, finding_at
+from pipetune.rewrites.legality import describe_operator, is_stateless
 from pipetune.rewrites.rule import RuleContext
 
 MIN_PADDING_SHARE = 0.10
@@ -30,8 +30,8 @@ def suggest_length_buckets(context: RuleContext) -> Iterator[Finding]:
             continue
         buckets = len(padding.boundaries) + 1
         yield finding_at(
-            node,
             "bucket-batches",
+            node,
             f"In the batches of {describe_operator(node)}, {padding.share:.0%} of the bytes are padding. "
             f"If each batch contained elements of similar length, in {buckets} buckets, it would be "
             f"{padding.bucketed_share:.0%}: {padding.saved_share:.0%} fewer bytes to produce and to train "

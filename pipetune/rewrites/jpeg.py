@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pipetune.core.edits import NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Node
-from pipetune.core.profile import Finding
+from pipetune.core.profile import Finding, finding_at
 from pipetune.rewrites.legality import (
     describe_external_dependency,
     describe_operator,
     draws_random_numbers,
     errors_are_ignored,
-    finding_at,
 )
 from pipetune.rewrites.pricing import small_saving
 from pipetune.rewrites.rule import Rule, RuleContext
@@ -134,8 +133,8 @@ def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
         assert node.function is not None and node.function.shrinking is not None
         found = node.function.shrinking
         yield finding_at(
-            node,
             "decode-smaller",
+            node,
             f"{describe_operator(node)} decodes JPEGs at full scale and only resizes them. At 1/{found.ratio} of "
             f"their rows and columns it costs {1 - share:.0%} less.",
             hint=(

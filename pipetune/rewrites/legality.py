@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pipetune.core.edits import Safety
 from pipetune.core.operators import CAUTIOUS, OperatorFacts, is_dataset_kernel, operator_facts, public_name
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.profile import Finding
 from pipetune.rewrites.rule import RuleContext
 
 
@@ -160,13 +159,6 @@ def last_active_operator(pipeline: Pipeline) -> Node:
 def describe_operator(node: Node) -> str:
     """Returns the name of an operator in messages: `map (train.py:12)`."""
     return f"{node.title} ({node.location})" if node.location else node.title
-
-
-def finding_at(node: Node, code: str, message: str, *, hint: str) -> Finding:
-    """Returns advice about an operator, at its call site."""
-    place = node.location
-    file, line = (place.file, place.line) if place is not None else (None, None)
-    return Finding(code, message, hint=hint, file=file, line=line)
 
 
 def errors_are_ignored(node: Node, context: RuleContext) -> bool:

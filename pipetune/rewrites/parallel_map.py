@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.core.profile import Finding, OperatorProfile
+from pipetune.core.profile import Finding, OperatorProfile, finding_at
 from pipetune.rewrites.legality import (
     describe_operator,
     describe_state,
     draws_random_numbers,
-    finding_at,
     is_stateless,
     keeps_order,
     parallel_safety,
@@ -156,7 +155,7 @@ def suggest_generator_alternatives(context: RuleContext) -> Iterator[Finding]:
         if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
             continue
         yield finding_at(
-            node, "python-generator", _describe_throughput(node, context), hint=_GENERATOR_ALTERNATIVES
+            "python-generator", node, _describe_throughput(node, context), hint=_GENERATOR_ALTERNATIVES
         )
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
-from pipetune.core.profile import Finding, Profile
+from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.time_plan import EPOCHS, SystemClock
-from pipetune.lint.dataset_use import finding_at
 from pipetune.measure import epochs
 from pipetune.measure.run_dynamics import (
     Epoch,
