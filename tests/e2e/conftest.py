@@ -24,13 +24,18 @@ class Runs:
     """The runs, each started at once or when its turn comes."""
 
     def __init__(self, names: list[str], base: pytest.TempPathFactory) -> None:
+        self._base = base
         self._short, self._long = ThreadPoolExecutor(3), ThreadPoolExecutor(2)
         self._begun: dict[str, Future[Done]] = {}
         for name in sorted(names, key=lambda name: name not in ALONE):
-            case, pool = (LONG[name], self._long) if name in LONG else (CASES[name], self._short)
-            self._begun[name] = pool.submit(analyze, case, base.mktemp(name) / "run")
-            if name in ALONE:
-                wait([self._begun[name]])
+            self.begin(name)
+
+    def begin(self, name: str) -> None:
+        """Starts a run, again if there was one; one that must be alone has ended before this returns."""
+        case, pool = (LONG[name], self._long) if name in LONG else (CASES[name], self._short)
+        self._begun[name] = pool.submit(analyze, case, self._base.mktemp(name) / "run")
+        if name in ALONE:
+            wait([self._begun[name]])
 
     def __getitem__(self, name: str) -> Done:
         return self._begun[name].result()
@@ -51,9 +56,11 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def done(request: pytest.FixtureRequest, runs: Runs) -> Done:
-    """The run that the test is marked with."""
+    """The run that the test is marked with; a new one where the test is tried once more."""
     mark = request.node.get_closest_marker("run")
     assert mark is not None
+    if getattr(request.node, "execution_count", 1) > 1:  # counted by pytest-rerunfailures
+        runs.begin(mark.args[0])
     return runs[mark.args[0]]
 
 
