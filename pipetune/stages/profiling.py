@@ -40,7 +40,9 @@ _INPUT_SECONDS = 1.0  # of a window of the input alone, by judgement: shorter is
 _COST_SECONDS = 1.5  # for the costs of all operators, by judgement: shorter is noisier, longer delays the verdict
 _STEPS_SECONDS = 0.5  # of a window of training steps: where the wait is clear four pairs end it, else there are more
 _MOST_STEPS, _MOST_LOOP_STEPS = 500, 60  # a loop may end after a few hundred steps
-_CONTENTION = 3.0  # how many times slower than alone the input may get when it shares cores with the model
+_COLD = 2.0
+"""How many times slower than alone the input may get beside a model that uses no processor: between two elements its
+threads sleep, and its data leave the caches. By judgement; with a model that keeps all of them busy it is once more."""
 
 
 def take_profile(study: Study) -> Profile:
@@ -110,12 +112,18 @@ def _initial_training(consumer: ConsumerProfile) -> TrainingResult:
     )
 
 
-def _limited(share: Interval, *, most: float) -> Interval:
+def _slowdown(stall: Stall, cores: float) -> float:
+    """Returns how many times slower than alone the input may get beside the model."""
+    return _COLD + min(1.0, stall.bound_cpu_seconds / (cores * stall.bound_seconds))
+
+
+def _limited(share: Interval, *, input_share: float, slowdown: float, start_share: float = 0.0) -> Interval:
     """Returns the wait share, limited to what an input that never overlaps with the step could cause.
 
     If the whole interval lies above that limit, something else made the real step longer than the one on a repeated
     batch (batches of other shapes, other work): the wait is anything up to the limit.
     """
+    most = slowdown * input_share + start_share
     if share.high <= most:
         return share
     return replace(
@@ -123,7 +131,7 @@ def _limited(share: Interval, *, most: float) -> Interval:
         median=min(share.median, most),
         low=share.low if share.low < most else 0.0,
         high=most,
-        method=f"{share.method}; at most {_CONTENTION:g} times what the input takes alone",
+        method=f"{share.method}; at most {slowdown:.2g} times what the input takes alone",
     )
 
 
@@ -141,13 +149,18 @@ def _consumer_profile(study: Study, input_seconds: float, *, fill_seconds: float
             limit_seconds=study.time_plan.seconds_for(STALL),
             input_seconds=input_seconds,
             most_steps=_MOST_LOOP_STEPS if consumer.kind == "loop" else _MOST_STEPS,
-            window_seconds=0.15 if study.settings.quick else _STEPS_SECONDS,
+            window_seconds=_STEPS_SECONDS,
             seed=study.settings.seed,
             steps=study.settings.steps,
         )
     except RunFailed as failure:
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=str(failure))
-    share = _limited(stall.share, most=(_CONTENTION * input_seconds + stall.start_seconds) / stall.real_seconds)
+    share = _limited(
+        stall.share,
+        input_share=input_seconds / stall.real_seconds,
+        slowdown=_slowdown(stall, study.cores),
+        start_share=stall.start_seconds / stall.real_seconds,
+    )
     return ConsumerProfile(
         kind=consumer.kind,
         real_seconds=stall.real_seconds,

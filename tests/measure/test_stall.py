@@ -66,6 +66,13 @@ def test_time_ends_it_after_two_pairs_at_the_earliest() -> None:
     assert stall(1.0, 0.5, limit_seconds=0.1)[0].share.pairs == 2
 
 
+def test_short_pairs_reach_the_first_look_where_time_is_short() -> None:
+    """Two of them do not tell a wait of nothing from one of 5 %."""
+    found, windows = stall(0.025, 0.025, noise=0.01, limit_seconds=0.6)
+    assert found.share.pairs == ROUNDS[0] and found.share.high < 0.05
+    assert sum(windows) * 0.025 < 0.8
+
+
 @pytest.mark.parametrize(("seconds", "steps"), [(9.0, 2), (0.7, 2), (0.5, 5), (0.01, 70)])
 def test_slow_steps_are_measured_in_short_windows(seconds: float, steps: int) -> None:
     _, windows = stall(seconds, seconds, limit_seconds=12)

@@ -8,7 +8,8 @@ from pipetune.core.profile import CostSource
 from pipetune.core.results import Interval
 from pipetune.measure.differencing import DifferencingResult
 from pipetune.measure.prefix_differences import Cost
-from pipetune.stages.profiling import _limited, with_differences
+from pipetune.measure.stall import Stall
+from pipetune.stages.profiling import _limited, _slowdown, with_differences
 from pipetune.testing.words import parse
 
 pytestmark = pytest.mark.tensorflow
@@ -26,9 +27,15 @@ pytestmark = pytest.mark.tensorflow
 def test_input_wait_is_limited_by_time_of_input_alone(
     measured: tuple[float, ...], most: float, bounded: tuple[float, ...]
 ) -> None:
-    found = _limited(Interval(*measured, 8, "t"), most=most)
+    found = _limited(Interval(*measured, 8, "t"), input_share=most / 4, slowdown=2.0, start_share=most / 2)
     assert (found.median, found.low, found.high) == bounded
     assert ("times what the input takes alone" in found.method) is (bounded != measured)
+
+
+@pytest.mark.parametrize(("cpu_seconds", "slowdown"), [(0.0, 2.0), (0.2, 2.5), (0.4, 3.0), (0.5, 3.0)])
+def test_input_may_get_slower_beside_a_model_that_needs_its_cores(cpu_seconds: float, slowdown: float) -> None:
+    stall = Stall(0.3, 0.2, Interval(0.3, 0.2, 0.4, 8, "t"), steps=10, bound_cpu_seconds=cpu_seconds)
+    assert _slowdown(stall, cores=2.0) == pytest.approx(slowdown)
 
 
 def _cost(cpu: tuple[float, float, float], waiting: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> Cost:
