@@ -47,6 +47,7 @@ OPTIONS = {
 """Options besides the budget, with which an example uses more of the program."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{6}|[T ][\d:]+(\+00:00)?)?")
+_PROGRESS = re.compile(r"^(✓ .*?|\[[^]]*\] .*?)\s+(\d+ min )?\d+ s(, about .* to go)?", re.M)
 _KEPT = {".json", ".patch", ".py", ".md", ".html", ".txt"}
 _MOST_LINES, _LONGEST_LINE = 60, 160  # of the printed differences
 
@@ -155,9 +156,7 @@ def _verification(place: Path) -> Iterator[None]:
         answers.keep = lambda asked, answer: _append(path, pickle.dumps((asked, answer)))
     elif path.exists():
         answers.load(path)
-    ask = answered(
-        answers, held_scripts.HeldScript._request, "ask", asked=lambda held, order: f"{held.name}: {order!r}"
-    )
+    ask = answered(answers, held_scripts.HeldScript._request, "ask", asked=_asked)
 
     @contextlib.contextmanager
     def started(_starter: Any, *, patched: bool, **_: Any) -> Iterator[Any]:
@@ -176,13 +175,19 @@ def _verification(place: Path) -> Iterator[None]:
         yield
 
 
+def _asked(held: Any, order: Any) -> str:
+    """A request without what was measured for it: the same in a replay, as long as the plan is."""
+    plan = getattr(order, "plan", None)
+    return f"{held.name}: {type(order).__name__ + ' ' + plan.key if plan is not None else repr(order)}"
+
+
 def _append(path: Path, data: bytes) -> None:
     with path.open("ab") as file:
         file.write(data)
 
 
 def _keep(place: Path, kept: Path) -> None:
-    """Keeps the results of a run: its files and output, without the paths of checkout and folder and without dates."""
+    """Keeps the results of a run: its files and output, without paths, dates and times of progress."""
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True, exist_ok=True)
     paths = [(path, Path(*path.relative_to(place / "out" / "runs").parts[1:])) for path in _results(place)]
@@ -190,6 +195,7 @@ def _keep(place: Path, kept: Path) -> None:
         text = path.read_text(encoding="utf-8", errors="replace")
         for folder in (place / "out", Path(os.path.relpath(place / "out", ROOT))):
             text = re.sub(rf"{re.escape(str(folder))}/runs/[\d-]+", "RUN", text)
+        text = _PROGRESS.sub(r"\1", text)
         (kept / name).parent.mkdir(parents=True, exist_ok=True)
         (kept / name).write_text(_DATE.sub("DATE", text.replace(str(ROOT), "ROOT")), encoding="utf-8")
 

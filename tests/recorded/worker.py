@@ -32,6 +32,7 @@ FUNCTIONS = (
     "pipetune.measure.files:compare",
     "pipetune.measure.memory:sample_memory",
     "pipetune.measure.epochs:measure_transfer",
+    "pipetune.measure.epochs:measure_next",
     "pipetune.measure.epochs:run_epochs",
     "pipetune.measure.epochs:first_seconds",
     "pipetune.timing.windows:input_window",
@@ -42,7 +43,7 @@ FUNCTIONS = (
 )
 """The functions that measure, with their modules."""
 
-WINDOWS = ("input_window", "training_window", "watch_autotune")  # of a plan
+WINDOWS = ("bound_window", "input_window", "training_window", "watch_autotune")  # of a plan, but for the first
 
 
 def main() -> int:
@@ -82,28 +83,28 @@ def install() -> None:
     from pipetune.timing.cpu_load import LoadMeter
 
     LoadMeter.load = answered(answers, LoadMeter.load, "load")
-    TensorFlowRunner.bound_window = answered(answers, TensorFlowRunner.bound_window, "bound_window")
     for name in WINDOWS:
         measure = getattr(TensorFlowRunner, name)
-        measure = answered(answers, measure, name, asked=_plan, left=_reading, leave=_leave_reading)
-        setattr(TensorFlowRunner, name, measure)
+        setattr(TensorFlowRunner, name, answered(answers, measure, name, asked=_asked, left=_left, leave=_leave))
     clock.install()
 
 
-def _plan(_runner: Any, plan: Any, **_: Any) -> str:
-    return str(plan.key or plan.name)
+def _asked(_runner: Any, plan: Any = None, **_: Any) -> str:
+    return "" if plan is None else str(plan.key or plan.name)
 
 
-def _reading(runner: Any, plan: Any, **_: Any) -> Any:
-    """The parameter reading and notes that a window stores in its runner."""
-    return runner.autotune_readings.get(plan.key), list(runner.notes)
+def _left(runner: Any, plan: Any = None, **_: Any) -> Any:
+    """What a window stores in its runner: the parameter reading, notes, and how long windows take besides."""
+    reading = runner.autotune_readings.get(plan.key) if plan is not None else None
+    return reading, list(runner.notes), {unit: list(seconds) for unit, seconds in runner.seconds_around.items()}
 
 
-def _leave_reading(left: Any, runner: Any, plan: Any, **_: Any) -> None:
-    reading, notes = left
+def _leave(left: Any, runner: Any, plan: Any = None, **_: Any) -> None:
+    reading, notes, seconds_around = left
     if reading is not None:
         runner.autotune_readings[plan.key] = reading
     runner.notes[:] = notes
+    runner.seconds_around.update(seconds_around)
 
 
 if __name__ == "__main__":
