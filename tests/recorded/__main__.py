@@ -47,7 +47,7 @@ OPTIONS = {
 """Options besides the budget, with which an example uses more of the program."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{6}|[T ][\d:]+(\+00:00)?)?")
-_PROGRESS = re.compile(r"^(✓ .*?|\[[^]]*\] .*?)\s+(\d+ min )?\d+ s(, about .* to go)?", re.M)
+_PROGRESS = re.compile(r"^\[.*\n|^(✓ .*?)\s+(?:\d+ min )?\d+ s\b", re.M)  # as long as a replay takes
 _KEPT = {".json", ".patch", ".py", ".md", ".html", ".txt"}
 _MOST_LINES, _LONGEST_LINE = 60, 160  # of the printed differences
 
@@ -177,8 +177,10 @@ def _verification(place: Path) -> Iterator[None]:
 
 def _asked(held: Any, order: Any) -> str:
     """A request without what was measured for it: the same in a replay, as long as the plan is."""
-    plan = getattr(order, "plan", None)
-    return f"{held.name}: {type(order).__name__ + ' ' + plan.key if plan is not None else repr(order)}"
+    name = type(order).__name__
+    if hasattr(order, "plan"):
+        return f"{held.name}: {name} {order.plan.key if order.plan is not None else 'nothing'}"
+    return f"{held.name}: {order!r}"
 
 
 def _append(path: Path, data: bytes) -> None:
@@ -187,7 +189,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _keep(place: Path, kept: Path) -> None:
-    """Keeps the results of a run: its files and output, without paths, dates and times of progress."""
+    """Keeps the results of a run: its files and output, without paths, dates and progress."""
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True, exist_ok=True)
     paths = [(path, Path(*path.relative_to(place / "out" / "runs").parts[1:])) for path in _results(place)]
