@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.machine import DeviceTransfer, Overheads
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.core.results import Interval, Rate
+from pipetune.core.results import Interval, Pause, Rate
 from pipetune.core.storage import FileUse
 
 
@@ -204,6 +205,10 @@ LONGEST_FILL_SECONDS = 1.5
 batch, and in each of the twelve windows of a verification, which has some 20 of 60 seconds."""
 
 
+LARGEST_BUFFER = 1024
+"""Elements in a recommended buffer, by judgement: more evens out longer pauses, and holds more memory."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """The complete profile of one pipeline."""
@@ -223,6 +228,7 @@ class Profile:
     growth: MemoryGrowth | None = None  # of memory over time; None: not observed
     held: tuple[BufferContents, ...] = ()  # by the buffers of the original pipeline, including TensorFlow's own
     intervals: tuple[float, ...] = ()  # seconds between consecutive elements of the input alone
+    pause: Pause | None = None  # of an input in bursts, if what is prepared ahead is used up before its end
     notes: tuple[str, ...] = ()
     overheads: Overheads | None = None  # of this machine, if they were measured
     transfer: DeviceTransfer | None = None  # copy of one element to the accelerator; None on a CPU
@@ -231,6 +237,18 @@ class Profile:
     def verified_buffers(self) -> Mapping[str, int]:
         """The shuffle buffers that a verification is measured with, by node id; the others are the script's own."""
         return self.cut_buffers if self.fill_seconds > LONGEST_FILL_SECONDS else {}
+
+    @property
+    def bridging_buffer(self) -> int | None:
+        """Elements that training takes during a pause of the input, rounded up to a power of two; None without pauses.
+
+        None, too, where that would be more than `LARGEST_BUFFER`.
+        """
+        step = self.consumer.bound_seconds
+        if self.pause is None or not step:
+            return None
+        size = 2 ** math.ceil(math.log2(max(1.0, self.pause.seconds / step)))
+        return size if size <= LARGEST_BUFFER else None
 
     def with_own_first_batch(self, rates: Mapping[str, Rate]) -> dict[str, Rate]:
         """Returns rates, by pipeline, without the first batch: with smaller shuffle buffers it came too soon.

@@ -22,6 +22,36 @@ class Interval:
     method: str = "t on log ratios, 95 %"
 
 
+_UNSEEN_PAUSES = 0.02
+"""Share of a step that pauses of the input may take without windows that reach them. By judgement: with twice as much a
+better input is worth a search."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """What an input that comes in bursts does again and again, such as one that loads a file at a time."""
+
+    elements: int  # from one pause to the next, and from the start of an iterator to the first
+    seconds: float  # of a pause
+
+    def __str__(self) -> str:
+        seconds = f"{self.seconds:.2g}" if self.seconds < 10 else f"{self.seconds:.0f}"
+        return f"{seconds} s after every {self.elements:,} elements"
+
+    def starts_epochs(self, epoch_steps: int | None) -> bool:
+        """Whether it is the start of each epoch, which counts once an epoch (`Window.counting_start`)."""
+        return epoch_steps is not None and self.elements >= 0.9 * epoch_steps
+
+    def unbridged(self, ahead: int, step_seconds: float) -> Pause | None:
+        """Returns what training waits for of each pause, with so many elements prepared ahead; None if nothing."""
+        left = self.seconds - ahead * step_seconds
+        return replace(self, seconds=left) if left > 0 else None
+
+    def missed_by(self, steps: int, step_seconds: float) -> bool:
+        """Whether windows of so many training steps do not reach it, though it may take a share of training."""
+        return steps < self.elements and self.seconds > _UNSEEN_PAUSES * self.elements * step_seconds
+
+
 @dataclass(frozen=True)
 class Window:
     """One measuring window on a fresh iterator, after a discarded warm-up.
@@ -39,6 +69,7 @@ class Window:
     wait_seconds: float | None = None  # spent waiting for input; None: the consumer does not show it
     exhausted: bool = False  # the data ran out before the window was full
     intervals: tuple[float, ...] = ()  # seconds between the last elements of an input window
+    pause: Pause | None = None  # of the input, if it comes in bursts; in an input window
     compile_seconds: float = 0.0  # part of `wall_seconds` spent tracing or compiling a new shape
     others_seconds: float | None = None  # that the same cores ran other processes, not its children; None: unknown
     queued_seconds: float | None = None  # of all threads of the process: ready, without a processor; None: unknown

@@ -19,7 +19,7 @@ from pipetune.core.errors import CannotReplay, StepFailed
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
-from pipetune.core.results import AutotuneValues, Comparison, RunFailed, StepRaised, StepSeries, Window
+from pipetune.core.results import AutotuneValues, Comparison, Pause, RunFailed, StepRaised, StepSeries, Window
 from pipetune.equality import compare
 from pipetune.equality.compare import replica_check
 from pipetune.measure.autotune_log import ParameterLog, log_parameters
@@ -276,6 +276,12 @@ class TensorFlowRunner:
     def epoch_steps(self) -> int | None:
         """Elements of the output per epoch; None if unknown."""
         return self.source.pipeline.epoch_elements((self.profile.cardinality if self.profile else None) or {})
+
+    @property
+    def pause(self) -> Pause | None:
+        """The pauses of the input as written, if it comes in bursts; the start of an epoch is none."""
+        pause = self.profile.pause if self.profile is not None else None
+        return None if pause is None or pause.starts_epochs(self.epoch_steps) else pause
 
     def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
         self.drop_file_caches()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipetune.core.profile import NOT_BOUND_BELOW
-from pipetune.core.results import Interval, Window
+from pipetune.core.results import Interval, Pause, Window
 from pipetune.core.time_plan import Clock
 from pipetune.search.meter import FEWEST_SLOW_STEPS, FEWEST_STEPS
 from pipetune.search.neighbours import undisturbed
@@ -47,6 +47,8 @@ def measure_stall(
     clock: Clock,
     limit_seconds: float,
     input_seconds: float = 0.0,
+    pause: Pause | None = None,
+    ahead: int = 0,
     seed: int,
     steps: int | None = None,
     window_seconds: float = 0.7,
@@ -59,6 +61,9 @@ def measure_stall(
         bound: runs that many steps on one repeated batch.
         input_seconds: what the input alone takes for a step, as far as known.
         limit_seconds: after which no pair is begun, once there are two, or `ROUNDS[0]` where pairs are short.
+        pause: of the input alone. Windows of real steps begin with an iterator, so that shorter ones see none; where
+            longer ones do not fit into the time, the share allows for it.
+        ahead: elements that the input prepares ahead.
         steps: per window; None: chosen so that a window takes about `window_seconds`, or less where time is short.
         most_steps: in a window so chosen; few where the consumer may run out of steps.
 
@@ -74,6 +79,14 @@ def measure_stall(
     first = real(fewest)
     seconds = min(window_seconds, limit_seconds / (2 * ROUNDS[0]))
     count = steps or max(fewest, min(most_steps, round(seconds / first.step_seconds)))
+    unseen = pause.unbridged(ahead, warm.step_seconds) if pause is not None else None
+    if unseen is not None and not unseen.missed_by(count, first.step_seconds):
+        unseen = None
+    real_count = count
+    if pause is not None and unseen is not None and steps is None:
+        whole = pause.elements * first.step_seconds + 2 * pause.seconds  # the first element takes as long as a pause
+        if 2 * whole <= limit_seconds:
+            real_count, unseen = unseen.elements, None
     reals: list[Window] = []
     bounds: list[Window] = []
     longest = 0.0
@@ -87,23 +100,26 @@ def measure_stall(
             if len(reals) >= 2 and before - started + longest > limit_seconds and not patient:
                 break
             if draw.random() < 0.5:
-                reals.append(real(count))
+                reals.append(real(real_count))
                 bounds.append(bound(count))
             else:
                 bounds.append(bound(count))
-                reals.append(real(count))
+                reals.append(real(real_count))
             longest = max(longest, clock.now() - before)
         real_seconds, bound_seconds = (
             [window.step_seconds for window in windows] for windows in undisturbed(reals, bounds)
         )
         share = share_of(real_seconds, bound_seconds)
+        if unseen is not None:
+            share = _with_pauses(share, unseen, statistics.median(real_seconds))
         if len(reals) < look or share.high < NOT_BOUND_BELOW or share.low >= NOT_BOUND_BELOW:
             break
+    waited = unseen.seconds / unseen.elements if unseen is not None else 0.0
     return Stall(
-        real_seconds=statistics.median(real_seconds),
+        real_seconds=statistics.median(real_seconds) + waited,
         bound_seconds=statistics.median(bound_seconds),
         share=share,
-        steps=count,
+        steps=real_count,
         ratios=tuple(b / r for b, r in zip(bound_seconds, real_seconds, strict=True)),
         bound_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in bounds),
         real_cpu_seconds=statistics.median(window.cpu_seconds / window.steps for window in reals),
@@ -112,6 +128,22 @@ def measure_stall(
             statistics.median(window.start_seconds for window in reals)
             - statistics.median(window.start_seconds for window in bounds),
         ),
+    )
+
+
+def _with_pauses(share: Interval, pause: Pause, real_seconds: float) -> Interval:
+    """Returns the share where windows see no pause, of which training waits for what is not bridged."""
+    waits = real_seconds + pause.seconds / pause.elements
+
+    def with_pauses(one: float) -> float:
+        return 1 - (1 - one) * real_seconds / waits
+
+    return replace(
+        share,
+        median=with_pauses(share.median),
+        low=with_pauses(share.low),
+        high=with_pauses(share.high),
+        method=f"{share.method}; pauses of {pause} are added",
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from pipetune.core.machine import Machine
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
-from pipetune.core.profile import INPUT_BOUND_ABOVE, NOT_BOUND_BELOW, Cause, Diagnosis, Profile, Verdict
+from pipetune.core.profile import INPUT_BOUND_ABOVE, LARGEST_BUFFER, NOT_BOUND_BELOW, Cause, Diagnosis, Profile, Verdict
 from pipetune.core.results import Interval, Scenario
 from pipetune.core.settings import Settings
 from pipetune.model.segments import defaults_apply
@@ -20,7 +20,6 @@ _SMALL = 0.05  # share of a step below which waiting needs no explanation
 _EXPLAINS = 0.5  # share of the lost overlap that a cause must explain
 _FULL = 0.75  # share of the available CPU time above which input and model compete for it
 _INJECTED = "experimental_optimization.inject_prefetch"
-_LARGEST = 1024  # elements in a recommended buffer, by judgement: more evens out longer pauses, and holds more memory
 _ENOUGH = 0.02  # of a step; a buffer that is within this of an unlimited one suffices
 
 
@@ -84,13 +83,12 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
         if behind >= _EXPLAINS * lost:
             enough = sufficient_buffer(intervals, bound)
             advice = f"; {enough} would be enough" if enough is not None and enough > buffer else ""
-            slowest = 1e3 * max(intervals)
-            usual = 1e3 * statistics.median(intervals)
+            slowest, usual = _duration(max(intervals)), _duration(statistics.median(intervals))
             return Explanation(
                 Cause.BUFFER,
                 next((node.id for node in reversed(pipeline.nodes) if node.op == "prefetch"), None),
-                f"The input is fast enough on average but comes in bursts (up to {slowest:.3g} ms for an element, "
-                f"half of them within {usual:.3g} ms), and the last prefetch buffers {buffer}{advice}.",
+                f"The input is fast enough on average but comes in bursts (up to {slowest} for an element, "
+                f"half of them within {usual}), and the last prefetch buffers {buffer}{advice}.",
             )
     working = profile.input_cpu_seconds or 0.0
     needed = working + (consumer.bound_cpu_seconds or 0.0)
@@ -104,6 +102,10 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
             "per step.",
         )
     return None
+
+
+def _duration(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def output_buffer(pipeline: Pipeline) -> int | None:
@@ -156,7 +158,7 @@ def sufficient_buffer(intervals: Sequence[float], model_seconds: float) -> int |
     """Returns the smallest power of two that is about as good as an unlimited buffer; None if none is."""
     goal = (1 + _ENOUGH) * buffered_step_seconds(intervals, model_seconds, None)
     size = 1
-    while size <= min(_LARGEST, 2 * len(intervals)):
+    while size <= min(LARGEST_BUFFER, 2 * len(intervals)):
         if buffered_step_seconds(intervals, model_seconds, size) <= goal:
             return size
         size *= 2
@@ -209,7 +211,8 @@ def diagnose(pipeline: Pipeline, profile: Profile, machine: Machine, settings: S
         bottleneck=prediction.bottleneck if known else None,
         bottleneck_sentence=_join_sentences(
             _bottleneck_sentence(pipeline, prediction, machine.cores_granted) if known else "", reason
-        ),
+        )
+        + ("" if reason is not None and reason.cause is Cause.BUFFER else _pause_sentence(profile)),
         input_rate_bound=prediction.rate if known and prediction.rate < float("inf") else None,
         sequential_segments=sequential_segments(prediction, consumer_rate=consumer_rate) if known else (),
         cause=reason.cause if reason else None,
@@ -223,6 +226,15 @@ def _join_sentences(bottleneck: str, reason: Explanation | None) -> str:
         return bottleneck
     parts = [bottleneck, reason.sentence] if reason.cause is Cause.PYTHON else [reason.sentence, bottleneck]
     return " ".join(part for part in parts if part)
+
+
+def _pause_sentence(profile: Profile) -> str:
+    """Describes the pauses of an input that comes in bursts, where they may take a noticeable share of training."""
+    pause, real = profile.pause, profile.consumer.real_seconds
+    if pause is None or not real or pause.seconds < _SMALL * pause.elements * real:
+        return ""
+    bridged = f"; {profile.bridging_buffer} prefetched elements bridge a pause" if profile.bridging_buffer else ""
+    return f" It pauses for {pause}{bridged}."
 
 
 def most_saved_share(profile: Profile, bound_seconds: float | None = None) -> float | None:

@@ -49,7 +49,7 @@ def read_ahead_obstacle(nodes: tuple[Node, ...], context: RuleContext) -> str:
 
 
 def _resize(node: Node, context: RuleContext) -> Iterator[Rewrite]:
-    for size in _SIZES:
+    for size in _sizes(context):
         if size != node.argument("buffer_size"):
             yield _rewrite(
                 context,
@@ -61,9 +61,18 @@ def _resize(node: Node, context: RuleContext) -> Iterator[Rewrite]:
             )
 
 
+def _sizes(context: RuleContext) -> tuple[int, ...]:
+    """Returns buffer sizes for the end of the pipeline; for an input in bursts one that bridges a pause.
+
+    AUTOTUNE bridges it, too, but only after more pauses than windows have.
+    """
+    bridging = context.profile.bridging_buffer if context.profile is not None else None
+    return _SIZES if bridging is None else (bridging, *(size for size in _SIZES if size not in (AUTOTUNE, bridging)))
+
+
 def _append(context: RuleContext) -> Iterator[Rewrite]:
     output = context.pipeline.output
-    for size in _SIZES:
+    for size in _sizes(context):
         edit = Insert(output.id, "prefetch", f"prefetch@{output.id}", {"buffer_size": size})
         yield _rewrite(
             context,

@@ -29,7 +29,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, SystemClock
 from pipetune.search.composing import TUNED
 from pipetune.search.evidence import evidence_of_pairs
-from pipetune.search.meter import MOST_STEPS, fewest_steps, rate_from, rate_ratios, whole_epochs
+from pipetune.search.meter import MOST_STEPS, fewest_steps, rate_from, rate_ratios, whole_periods
 from pipetune.search.neighbours import undisturbed
 from pipetune.search.race import Arm, race
 from pipetune.search.runner import DEFAULTS, Notify, Windows, silent
@@ -57,6 +57,8 @@ _WINDOWS_SHARE = 0.5
 _START = 0.05
 """Of an epoch: where its first element takes more (a shuffle buffer is filled), windows are whole epochs, if there is
 time for these."""
+
+_PATIENCE = 1.2  # times the seconds that there are, which windows with a pause may take: nothing shorter tells anything
 
 _NOTABLE = 1.03  # by what factor other processes change the ratio where that is said; by judgement
 
@@ -263,9 +265,26 @@ class _Pair:
             self._steps = min(max(math.ceil(wanted), fewest_steps(max(seen))), MOST_STEPS)
             epoch = self.runner.epoch_steps
             if epoch and longest > _START * epoch * max(seen):
-                whole = whole_epochs(self._steps, epoch, most=MOST_STEPS)
+                whole = whole_periods(self._steps, epoch, most=MOST_STEPS)
                 if whole is not None and 2 * LOOKS[0] * whole * max(seen) <= self.limit_seconds:
                     self._steps = whole
+            self._reach_pauses(max(seen))
+
+    def _reach_pauses(self, step_seconds: float) -> None:
+        """Makes windows as long as from one pause of the input to the next: shorter ones see none.
+
+        Raises:
+            _NotMeasured: there is no time for these.
+        """
+        pause = self.runner.pause
+        if pause is None or not pause.missed_by(self._steps, step_seconds):
+            return
+        # Both begin with a pause, and the script as it is has another one.
+        if LOOKS[0] * (2 * pause.elements * step_seconds + 3 * pause.seconds) > _PATIENCE * self.limit_seconds:
+            raise _NotMeasured(
+                f"windows as long as the {pause.elements:,} steps between two pauses of the input take too long"
+            )
+        self._steps = pause.elements
 
     # -- windows
 

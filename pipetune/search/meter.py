@@ -14,7 +14,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.results import Outcome, Rate, RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.runner import Notify, Runner, silent
-from pipetune.search.statistics import USUAL_PAIRS
+from pipetune.search.statistics import FEWEST_PAIRS, USUAL_PAIRS
 
 FEWEST_STEPS, MOST_STEPS = 5, 200  # of a training window
 FEWEST_SLOW_STEPS = 2
@@ -24,8 +24,8 @@ LONG_ENOUGH_SECONDS = 1.25
 
 SHORTEST_WINDOW_SECONDS = 0.25
 
-LONGEST_EPOCHS = 3
-"""A training window may have this many times as many steps, so that it covers whole epochs."""
+LONGEST_PERIODS = 3
+"""A training window may have this many times as many steps, so that it covers whole periods of the input."""
 
 LONGEST_WARM_UP = 2
 """A window counts when AUTOTUNE's numbers stood still. One that does not is repeated, its warm-up doubled, up
@@ -103,6 +103,7 @@ class Meter:
         self.window_seconds, self._warmup_seconds = window_seconds, window_seconds / 2
         self.steps = 2 * FEWEST_STEPS  # of a training window
         self._fewest_steps = FEWEST_STEPS
+        self.misses_pauses = False  # training windows are too short to see the pauses of the input
         self.not_converged: list[str] = []  # keys of plans whose AUTOTUNE numbers never stood still
         self._memory_limit_bytes, self._conflict, self.notify = memory_limit_bytes, conflict, notify
         self._failed = failed or {}
@@ -148,8 +149,8 @@ class Meter:
         Args:
             base: the pipeline as written.
             steps: what the user asked for; None for about as long as two input windows, fewer where a usual
-                race (8 pairs) would not fit into what is left for the search, and whole epochs where they are short
-                enough (`whole_epochs`).
+                race (8 pairs) would not fit into what is left for the search, and whole periods of the input where
+                they are short enough (`whole_periods`).
             earlier: how long steps take; None: a window is taken for that, and thrown away.
 
         Raises:
@@ -168,8 +169,25 @@ class Meter:
             self._fewest_steps = fewest_steps(step)
             fitting = min(max(math.ceil(min(2 * self.window_seconds, room) / step), self._fewest_steps), MOST_STEPS)
             most = max(fitting, math.ceil(room / step))
-            self.steps = whole_epochs(fitting, self.runner.epoch_steps, most=most) or fitting
+            self.steps = whole_periods(fitting, self._period, most=most) or fitting
+            self._reach_pauses(step, overhead)
         self.expect("training", overhead + self.steps * step)
+
+    @property
+    def _period(self) -> int | None:
+        """Elements after which the input begins again with what it does: to the next pause, or of an epoch."""
+        return self.runner.pause.elements if self.runner.pause is not None else self.runner.epoch_steps
+
+    def _reach_pauses(self, step: float, overhead: float) -> None:
+        """Makes training windows as long as from one pause of the input to the next, if a few pairs of them fit."""
+        pause = self.runner.pause
+        if pause is None or not pause.missed_by(self.steps, step):
+            return
+        whole = overhead + pause.elements * step + pause.seconds
+        if 2 * FEWEST_PAIRS * whole <= self.budget.left(Part.SEARCH):
+            self.steps = pause.elements
+        else:
+            self.misses_pauses = True
 
     def shorten(self, unit: str, *, seconds: float) -> None:
         """Shorten windows of this unit, down to half, where one costs more than `seconds`."""
@@ -182,9 +200,9 @@ class Meter:
             self.window_seconds = shorter
         else:
             steps = max(self._fewest_steps, self.steps // 2, round(self.steps * seconds / cost))
-            epoch = self.runner.epoch_steps
-            if epoch is not None and self.steps % epoch == 0:
-                steps = min(self.steps, epoch * -(-steps // epoch))
+            period = self._period
+            if period is not None and self.steps % period == 0:
+                steps = min(self.steps, period * -(-steps // period))
             self.expect(unit, cost * steps / self.steps)
             self.steps = steps
 
@@ -279,14 +297,16 @@ class Meter:
         return min(first[key] for key, found in rates.items() if statistics.median(found) >= share * target)
 
 
-def whole_epochs(steps: int, epoch: int | None, *, most: int) -> int | None:
-    """Returns `steps` rounded up to whole epochs; None if that is more than `most`, or `LONGEST_EPOCHS` times as many.
+def whole_periods(steps: int, period: int | None, *, most: int) -> int | None:
+    """Returns `steps` rounded up to whole periods.
 
-    A shuffle buffer is emptied at the end of an epoch and filled at the start of the next: a window inside an epoch
-    never sees what that costs.
+    None if that is more than `most`, or more than `LONGEST_PERIODS` times as many.
+
+    A shuffle buffer is emptied at the end of an epoch and filled at the start of the next, and an input that loads a
+    file at a time pauses between two: a window inside of a period never sees what that costs.
     """
-    whole = epoch * -(-steps // epoch) if epoch else None
-    return whole if whole is not None and whole <= min(LONGEST_EPOCHS * steps, most) else None
+    whole = period * -(-steps // period) if period else None
+    return whole if whole is not None and whole <= min(LONGEST_PERIODS * steps, most) else None
 
 
 def rate_of(window: Window, unit: str) -> float:

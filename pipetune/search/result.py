@@ -73,6 +73,11 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
         trials.append(replace(trial, predicted=known.predicted, measured=known.measured))
     left_out = rejections(state, trials, offered={offer.rewrite.key for offer in offers})
     too_small = state.chosen is None and any(one.undecided for one in left_out)
+    if state.meter.misses_pauses and (pause := state.runner.pause):
+        state.notes.append(
+            f"The input pauses for {pause}. Windows of {state.meter.steps} training steps do not reach the next pause: "
+            "they do not show what shortens it."
+        )
     not_converged = dict.fromkeys(map(name_of, state.meter.not_converged))
     if not_converged:
         state.notes.append(f"Not converged: AUTOTUNE's numbers never stood still under {', '.join(not_converged)}.")
@@ -117,8 +122,12 @@ def _ending(state: SearchState, *, too_small: bool) -> str:
 def _settled(state: SearchState, trial: Trial) -> Trial:
     """The trial, rejected where its time was over and all that is known of the plan leaves no gain in sight.
 
-    So is a number in place of AUTOTUNE, which is worth nothing to anybody unless it is proven.
+    So is a number in place of AUTOTUNE, which is worth nothing to anybody unless it is proven. What is not faster in
+    windows that miss the pauses of the input is undecided.
     """
+    if state.chosen is None and state.meter.misses_pauses and trial.kind == "search" and trial.ratios:
+        why = "not faster between two pauses of the input; windows that contain one do not fit into the time"
+        return replace(trial, outcome=Outcome.UNDECIDED, why=why)
     if state.chosen is not None or trial.kind != "search" or trial.outcome is not Outcome.UNDECIDED or not trial.ratios:
         return trial
     if any(one.key in state.proven_alone for one in trial.plan.rewrites):

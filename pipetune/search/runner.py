@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pipetune.core.edits import Plan
-from pipetune.core.results import Comparison, Window
+from pipetune.core.results import Comparison, Pause, Window
 
 DEFAULTS = "defaults"
 """The baseline every gain is over: the pipeline as written, TensorFlow's default optimisations on."""
@@ -40,6 +40,11 @@ class Windows(Protocol):
     @property
     def epoch_steps(self) -> int | None:
         """Elements of the pipeline per epoch, a training step each; None where nobody knows."""
+        ...
+
+    @property
+    def pause(self) -> Pause | None:
+        """The pauses of the input as written, if it comes in bursts; the start of an epoch is none."""
         ...
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:

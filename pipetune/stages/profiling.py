@@ -17,7 +17,7 @@ from pipetune.core.profile import (
     OperatorProfile,
     Profile,
 )
-from pipetune.core.results import Interval, OptimizationPasses, Rate, RunFailed
+from pipetune.core.results import Interval, OptimizationPasses, Pause, Rate, RunFailed, Window
 from pipetune.core.session import TrainingResult
 from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
 from pipetune.lint.dataset_use import runs_python
@@ -28,7 +28,7 @@ from pipetune.measure.memory import MemorySamples, sample_memory
 from pipetune.measure.prefix_differences import Cost
 from pipetune.measure.shuffles import cut_buffers
 from pipetune.measure.stall import Stall, measure_stall
-from pipetune.model.bottleneck import diagnose
+from pipetune.model.bottleneck import diagnose, output_buffer
 from pipetune.model.memory import added_bytes, growth
 from pipetune.model.segments import fused_map_batch_pairs
 from pipetune.pipelines import graph_passes
@@ -70,7 +70,7 @@ def take_profile(study: Study) -> Profile:
         with runner.measuring():
             costs = profiler.profile_input(runner.cut.source, seconds=part * _COST_SECONDS)
     with journal.phase("verdict", "comparing the training step with one cached batch"):
-        consumer = _consumer_profile(study, alone.step_seconds, fill_seconds=cut.fill_seconds)
+        consumer = _consumer_profile(study, alone, fill_seconds=cut.fill_seconds)
     output = study.subject.source.pipeline.output
     by_node = {operator.node: operator for operator in costs.operators}
     profile = Profile(
@@ -86,6 +86,7 @@ def take_profile(study: Study) -> Profile:
         fill_seconds=cut.fill_seconds,
         notes=(*costs.notes, *runner.notes),
         intervals=tuple(round(seconds, 7) for seconds in alone.intervals),
+        pause=_waited_pause(study, alone, consumer),
     )
     if peak_mib is not None:
         missing = added_bytes(first.source.pipeline, study.subject.source.pipeline, profile) / 2**20
@@ -100,6 +101,25 @@ def take_profile(study: Study) -> Profile:
         peak_rss_mib=profile.peak_rss_mib,
     )
     return study.store_profile(profile, rates={"defaults": rate})
+
+
+_AUTOTUNE_AHEAD = 512
+"""Elements that a prefetch with AUTOTUNE holds in the end: it doubles its buffer as often as training finds it empty
+(TensorFlow's prefetch_autotuner.h), which takes more pauses than windows have."""
+
+
+def _elements_ahead(study: Study) -> int:
+    """Returns how many elements the pipeline prepares ahead of training."""
+    buffer = output_buffer(study.subject.source.pipeline)
+    return _AUTOTUNE_AHEAD if buffer is None else buffer
+
+
+def _waited_pause(study: Study, alone: Window, consumer: ConsumerProfile) -> Pause | None:
+    """Returns the pauses of the input that training waits for, at least in part."""
+    pause = alone.pause
+    if pause is None or pause.starts_epochs(study.runner.epoch_steps) or not consumer.bound_seconds:
+        return None
+    return pause if pause.unbridged(_elements_ahead(study), consumer.bound_seconds) is not None else None
 
 
 def _initial_training(consumer: ConsumerProfile) -> TrainingResult:
@@ -135,8 +155,10 @@ def _limited(share: Interval, *, input_share: float, slowdown: float, start_shar
     )
 
 
-def _consumer_profile(study: Study, input_seconds: float, *, fill_seconds: float) -> ConsumerProfile:
+def _consumer_profile(study: Study, alone: Window, *, fill_seconds: float) -> ConsumerProfile:
     consumer, runner, epoch = study.subject.consumer, study.runner, study.runner.epoch_steps
+    input_seconds = alone.step_seconds
+    pause = None if alone.pause is None or alone.pause.starts_epochs(epoch) else alone.pause
     if not runner.trains:
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=consumer.description)
     try:
@@ -148,6 +170,8 @@ def _consumer_profile(study: Study, input_seconds: float, *, fill_seconds: float
             clock=SystemClock(),
             limit_seconds=study.time_plan.seconds_for(STALL),
             input_seconds=input_seconds,
+            pause=pause,
+            ahead=_elements_ahead(study),
             most_steps=_MOST_LOOP_STEPS if consumer.kind == "loop" else _MOST_STEPS,
             window_seconds=_STEPS_SECONDS,
             seed=study.settings.seed,

@@ -18,7 +18,7 @@ from typing import Protocol
 from pipetune.core import session_file
 from pipetune.core.edits import Plan
 from pipetune.core.lockstep import MeasureInput, MeasurePass, MeasureTraining, StepReply, StepRequest
-from pipetune.core.results import Interval, Outcome, Rate, RunFailed, Trial, Window
+from pipetune.core.results import Interval, Outcome, Pause, Rate, RunFailed, Trial, Window
 from pipetune.core.session import PatchResult, Rejection, Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import SLOW_START_SECONDS, VALIDATION_PAIRS, Part, TimePlan
@@ -188,6 +188,11 @@ class _ScriptPair:
     @property
     def epoch_steps(self) -> int | None:
         return self._pipeline.epoch_elements((self._profile.cardinality if self._profile else None) or {})
+
+    @property
+    def pause(self) -> Pause | None:
+        pause = self._profile.pause if self._profile is not None else None
+        return None if pause is None or pause.starts_epochs(self.epoch_steps) else pause
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         return self._measure(plan, MeasureInput(seconds, warmup_seconds))

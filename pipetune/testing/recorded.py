@@ -18,7 +18,7 @@ from pathlib import Path
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan
 from pipetune.core.files import write_text
-from pipetune.core.results import Comparison, EqualityCheck, RunFailed, Window
+from pipetune.core.results import Comparison, EqualityCheck, Pause, RunFailed, Window
 from pipetune.testing.runner import FakeClock
 
 FILE = Path(__file__).with_name("recorded_windows.json")
@@ -136,6 +136,11 @@ class ReplayRunner:
     @property
     def epoch_steps(self) -> int | None:
         """None: the recorded data has no epochs."""
+        return None
+
+    @property
+    def pause(self) -> Pause | None:
+        """None: the recorded data has no pauses."""
         return None
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:

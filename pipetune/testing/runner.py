@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
-from pipetune.core.results import Comparison, EqualityCheck, RunFailed, Window
+from pipetune.core.results import Comparison, EqualityCheck, Pause, RunFailed, Window
 
 
 class FakeClock:
@@ -99,6 +99,7 @@ class FakeRunner:
         warm_up_needed: by rewrite key, the seconds of warm-up below which its windows have not converged.
         step_seconds: step time of the model alone; None if the consumer cannot be switched.
         epoch_steps: as in `Runner`.
+        pause: as in `Runner`; a training window that is as long as from one to the next contains one.
     """
 
     clock: FakeClock
@@ -113,6 +114,7 @@ class FakeRunner:
     shares_processors: bool = False
     step_seconds: float | None = None
     epoch_steps: int | None = None
+    pause: Pause | None = None
     batch: int = 32
     batch_seconds: float = 0.02
     first_seconds: float = 0.2
@@ -151,8 +153,10 @@ class FakeRunner:
         self.clock.advance(self.first_seconds)
         each = max(self.step_seconds, self.batch_seconds / self.gain(plan))
         each *= self.noise.factor(self.clock.now(), steps * each)
-        self.clock.advance(steps * each)
-        return self._window(plan, steps, steps * each)
+        pauses = self.pause.seconds * (steps // self.pause.elements) if self.pause else 0.0
+        wall = steps * each + pauses / self.gain(plan)
+        self.clock.advance(wall)
+        return self._window(plan, steps, wall)
 
     def compare(self, plan: Plan) -> Comparison:
         """Returns whether the plan is equal, according to `unequal_keys` and `unprovable`, after `compare_seconds`."""

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import statistics
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.objects import live_objects
 from pipetune.timing import other_libraries
@@ -265,6 +266,7 @@ def input_window(
             except StopIteration:
                 raise RunFailed("The dataset is empty.") from None
             first_seconds = time.perf_counter() - started
+            take = arrivals = _Arrivals(take)
             poll = on_poll or _ignore_poll
             poll(iterator)
             _warm_up(take, warmup_seconds, warmup_elements)
@@ -276,7 +278,7 @@ def input_window(
             poll(iterator)
             if on_end is not None:
                 on_end(iterator)
-            return Window(**{**vars(window), "converged": converged})
+            return Window(**{**vars(window), "converged": converged, "pause": find_pause(arrivals.times)})
     finally:
         del iterator, take
         free_iterators()
@@ -338,6 +340,39 @@ def effective_value(parameter: Any) -> float:
     """Returns the value in effect for the operator; `value` is that of the model (model.h, struct Parameter)."""
     actual = float(parameter.state_value) if parameter.tunable else -1.0
     return actual if actual >= 0 else float(parameter.value)
+
+
+class _Arrivals:
+    """Takes elements, and notes when each arrived, in seconds."""
+
+    def __init__(self, take: Callable[[], Any]) -> None:
+        self._take = take
+        self.times = array("d", [time.perf_counter()])
+
+    def __call__(self) -> None:
+        self._take()
+        self.times.append(time.perf_counter())
+
+
+_FEWEST_ARRIVALS = 16
+_PAUSE_FACTOR = 20.0  # times the usual time between two elements, by judgement: processors and disks are shared
+_SHORTEST_PAUSE_SECONDS = 0.05  # the scheduler of a busy machine causes shorter ones
+
+
+def find_pause(times: Sequence[float]) -> Pause | None:
+    """Returns the pauses of an input, from the times at which its elements arrived since its start; None without any.
+
+    Args:
+        times: seconds, the first of the first element.
+    """
+    if len(times) <= _FEWEST_ARRIVALS:
+        return None
+    seconds = np.diff(times)
+    (pauses,) = np.nonzero(seconds > max(_PAUSE_FACTOR * float(np.median(seconds)), _SHORTEST_PAUSE_SECONDS))
+    if not len(pauses):
+        return None
+    elements = np.diff(pauses, prepend=-1)  # the first pause is before element `pauses[0] + 1`, counted from 0
+    return Pause(int(np.median(elements)), float(np.median(seconds[pauses])))
 
 
 def _take_parts(iterator: Any, parts: int) -> Callable[[], Any]:

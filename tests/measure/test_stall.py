@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.measure.stall import ROUNDS, Stall, measure_stall
 from pipetune.testing.runner import FakeClock
 
@@ -101,6 +101,47 @@ def test_the_start_of_an_epoch_counts_once_an_epoch(epoch: int | None, share: fl
     found = measure_stall(real, bound, clock=clock, limit_seconds=60, steps=10, seed=0)
     assert found.share.median == pytest.approx(share, abs=0.002)
     assert found.start_seconds == pytest.approx(0.93 / epoch if share else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("limit_seconds", "ahead", "steps", "share"),
+    [
+        (60.0, 0, 100, 0.545),  # windows with a pause of 1.2 s in each
+        (4.0, 0, 50, 0.545),  # half as long: 12 ms of waiting beside each step of 10 ms
+        (4.0, 60, 50, 0.375),  # half of the pause is bridged
+        (60.0, 200, 50, 0.0),
+    ],
+)
+def test_windows_reach_the_pauses_of_the_input_or_allow_for_them(
+    limit_seconds: float, ahead: int, steps: int, share: float
+) -> None:
+    clock = FakeClock()
+    bound = Steps(clock, 0.010)
+
+    def real(count: int) -> Window:
+        pauses = 1.2 * (count // 100)
+        clock.advance(1.2 + pauses)  # the first element takes as long
+        window = bound(count)
+        return replace(window, wall_seconds=window.wall_seconds + pauses)
+
+    found = measure_stall(
+        real,
+        bound,
+        clock=clock,
+        limit_seconds=limit_seconds,
+        pause=Pause(100, 1.2),
+        ahead=ahead,
+        seed=0,
+        window_seconds=0.5,
+    )
+    assert found.steps == steps
+    assert (found.share.low, found.share.high) == (pytest.approx(share, abs=1e-3), pytest.approx(share, abs=1e-3))
+    assert found.real_seconds == pytest.approx(0.010 / (1 - share), rel=0.01)
+
+
+def test_pauses_that_take_hardly_any_time_change_nothing() -> None:
+    found, windows = stall(0.01, 0.01, pause=Pause(1000, 0.1))
+    assert found.share.high < 0.01 and max(windows) == 70
 
 
 def test_a_consumer_that_cannot_be_switched_raises() -> None:

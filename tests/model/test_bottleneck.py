@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.machine import Machine
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
-from pipetune.core.results import Interval
+from pipetune.core.results import Interval, Pause
 from pipetune.core.settings import Settings
 from pipetune.model.bottleneck import diagnose, most_saved_share, verdict_of
 from pipetune.testing.words import parse
@@ -19,6 +19,23 @@ TEXT = "list_files shuffle=False | interleave cpu=1ms | map random cpu=6ms | shu
 
 def share(low: float, high: float) -> Interval:
     return Interval((low + high) / 2, low, high, 8)
+
+
+@pytest.mark.parametrize(
+    ("pause", "sentence"),
+    [
+        (Pause(300, 2.0), " It pauses for 2 s after every 300 elements; 64 prefetched elements bridge a pause."),
+        (Pause(3000, 200.0), " It pauses for 200 s after every 3,000 elements."),
+        (Pause(3000, 2.0), ""),  # 0.7 ms of a step of 100 ms
+        (None, ""),
+    ],
+)
+def test_diagnosis_describes_the_pauses_of_an_input_in_bursts(pause: Pause | None, sentence: str) -> None:
+    words = parse(TEXT)
+    profile = replace(words.profile, consumer=consumer(), pause=pause)
+    without = diagnose(words.pipeline, replace(profile, pause=None), MACHINE, Settings())
+    found = diagnose(words.pipeline, profile, MACHINE, Settings())
+    assert found.bottleneck_sentence == without.bottleneck_sentence + sentence
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import apply_edits, needs_comparison
-from pipetune.core.pipeline import Pipeline
-from pipetune.core.profile import Diagnosis, Verdict
-from pipetune.core.results import ResumeMethod, ResumePoint
+from pipetune.core.edits import SetArgument, apply_edits, needs_comparison
+from pipetune.core.pipeline import AUTOTUNE, Pipeline
+from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
+from pipetune.core.results import Pause, ResumeMethod, ResumePoint
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_proposes, context, proposals
@@ -80,6 +80,16 @@ def _between(words: str, segment: tuple[str, ...], bottleneck: str, **fields: An
 def test_limiting_segment_is_split_in_half() -> None:
     places = _between(_STAGES, _SEGMENT, "n3")
     assert places == ["EXACT prefetch(buffer_size=-1)>n2", "EXACT prefetch(buffer_size=2)>n2"]
+
+
+def test_buffer_that_bridges_the_pauses_of_the_input_comes_first() -> None:
+    consumer = ConsumerProfile("loop", real_seconds=0.02, bound_seconds=0.01)
+    made = context("range 9 | batch 2 | prefetch 2")
+    assert made.profile is not None
+    for seconds, first in [(2.0, 256), (0.01, 1), (30.0, AUTOTUNE)]:  # the last would hold 3,000 elements
+        profile = replace(made.profile, consumer=consumer, pause=Pause(300, seconds))
+        rewrites, _ = proposals("prefetch", replace(made, profile=profile))
+        assert rewrites[0].edits == (SetArgument("n2", "buffer_size", first),)
 
 
 @pytest.mark.parametrize(

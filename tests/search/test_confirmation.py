@@ -270,7 +270,7 @@ class BesideNeighbour:
     Training windows of 20 ms a step as written; the tuned plan is twice as fast while nobody else runs.
     """
 
-    trains, epoch_steps = True, None
+    trains, epoch_steps, pause = True, None, None
 
     def __init__(self, *, always: bool = False) -> None:
         self.taken, self.always = 0, always

@@ -9,7 +9,7 @@ import pytest
 
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Outcome, RunFailed
+from pipetune.core.results import Outcome, Pause, RunFailed
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.meter import EarlierWindows, Meter
@@ -306,6 +306,32 @@ def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) 
     assert meter.steps == steps
     meter.shorten("training", seconds=0.1)
     assert meter.steps <= steps and (epoch in (None, 1000) or meter.steps % epoch == 0)
+
+
+@pytest.mark.parametrize(
+    ("pause", "seconds", "steps", "misses"),
+    [
+        (Pause(70, 0.3), 400, 210, False),  # three of them
+        (Pause(500, 5.0), 400, 500, False),  # few pairs, but each has one
+        (Pause(500, 5.0), 100, 178, True),
+        (Pause(500, 0.05), 100, 178, False),  # it takes 1 % of training
+    ],
+)
+def test_training_windows_reach_the_pauses_of_the_input_if_there_is_time(pause, seconds, steps, misses) -> None:
+    made = runner(step_seconds=0.01, batch_seconds=0.01, pause=pause, noise=Noise(spread=0.0))
+    meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock), window_seconds=1.0)
+    meter.choose_steps(Plan("defaults"), steps=None, earlier=EarlierWindows(0.01, around_steps=1.0, around_input=1.0))
+    assert (meter.steps, meter.misses_pauses) == (steps, misses)
+    assert not misses or meter.steps < pause.elements
+
+
+def test_what_is_not_faster_between_two_pauses_is_undecided() -> None:
+    pause = Pause(500, 5.0)
+    made = runner(step_seconds=0.01, batch_seconds=0.02, shares_processors=True, pause=pause)
+    found = Scene(rewrites("a"), made, expected=expecting({"a@n1": 1.5}), budget_seconds=60).run()
+    assert found.chosen is None and found.budget_too_small
+    assert [one.reason for one in found.rejections] == [RejectionReason.UNDECIDED]
+    assert any("pauses for 5 s after every 500 elements" in note for note in found.notes)
 
 
 def test_windows_that_the_verdict_took_choose_how_long_those_of_the_search_are() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune import tensorflow_private
-from pipetune.core.results import RunFailed, Window
+from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.timing import windows
 
 Dataset = tf.data.Dataset
@@ -53,6 +55,33 @@ def test_elements_buffered_before_the_window_are_not_counted() -> None:
 def _wait(x: Any) -> Any:
     time.sleep(0.005)
     return x
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([0.001] * 100, None),
+        ([*[0.001] * 29, 1.0] * 3, Pause(30, 1.0)),  # the first element is not in a list of what follows it
+        ([*[0.001] * 29, 1.0], Pause(30, 1.0)),
+        ([*[0.001] * 29, 0.03] * 3, None),  # a processor was busy
+        ([*[0.2] * 29, 1.0] * 3, None),  # one element takes longer than another
+        ([0.001] * 10, None),
+    ],
+)
+def test_pauses_of_an_input_stand_out(seconds: list[float], expected: Pause | None) -> None:
+    assert windows.find_pause(list(accumulate(seconds, initial=100.0))) == (
+        expected and replace(expected, seconds=pytest.approx(expected.seconds))
+    )
+
+
+def test_window_of_an_input_in_bursts_knows_its_pauses() -> None:
+    def load(x: Any) -> Any:
+        time.sleep(0.1)
+        return x
+
+    files = Dataset.range(20).map(lambda x: tf.py_function(load, [x], tf.int64), synchronous=True)
+    found = window(files.interleave(lambda x: Dataset.range(200), cycle_length=1), seconds=0.3)
+    assert found.pause is not None and found.pause.elements == 200 and 0.09 < found.pause.seconds < 0.5
 
 
 def test_window_of_an_empty_or_exhausted_dataset_fails() -> None:
