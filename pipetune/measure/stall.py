@@ -21,9 +21,10 @@ from pipetune.search.statistics import expected_interval
 ROUNDS = (4, 8, 16)
 """Pairs after which the interval may be looked at; the error is divided over the looks."""
 
-SHORT_PAIR_SECONDS = 1.0
-"""Of a pair that is measured until the first look even where time is up. By judgement: it delays the verdict by 2 s at
-most, while two pairs alone seldom tell a wait of nothing from one of 5 %, and half a minute of trials would follow."""
+PATIENCE_SECONDS = 2.0
+"""Of half of the pairs until a look: if they are as short, the first look is taken even where time is up, and so is the
+second where there seems to be no wait. By judgement: two pairs alone, and four where one was disturbed, seldom tell a
+wait of nothing from one of 5 %, and half a minute of trials would follow."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,13 @@ def measure_stall(
     if count == fewest == FEWEST_SLOW_STEPS:  # too slow to be thrown away
         reals.append(first)
         bounds.append(bound(count))
+    waits = True
     for look in ROUNDS:
+        patient = look == ROUNDS[0] or (look == ROUNDS[1] and not waits)
         while len(reals) < look:
             before = clock.now()
-            patient = len(reals) < ROUNDS[0] and longest <= SHORT_PAIR_SECONDS
-            if len(reals) >= 2 and before - started + longest > limit_seconds and not patient:
+            soon = patient and look / 2 * longest <= PATIENCE_SECONDS
+            if len(reals) >= 2 and before - started + longest > limit_seconds and not soon:
                 break
             if draw.random() < 0.5:
                 reals.append(real(real_count))
@@ -114,6 +117,7 @@ def measure_stall(
             share = _with_pauses(share, unseen, statistics.median(real_seconds))
         if len(reals) < look or share.high < NOT_BOUND_BELOW or share.low >= NOT_BOUND_BELOW:
             break
+        waits = share.median >= NOT_BOUND_BELOW
     waited = unseen.seconds / unseen.elements if unseen is not None else 0.0
     return Stall(
         real_seconds=statistics.median(real_seconds) + waited,

@@ -66,6 +66,11 @@ def test_time_ends_it_after_two_pairs_at_the_earliest() -> None:
     assert stall(1.0, 0.5, limit_seconds=0.1)[0].share.pairs == 2
 
 
+def test_where_there_seems_to_be_no_wait_a_second_look_follows_a_disturbed_pair() -> None:
+    assert stall(0.025, 0.025, noise=0.1, limit_seconds=0.6)[0].share.pairs == ROUNDS[1]
+    assert stall(0.025, 0.022, noise=0.1, limit_seconds=0.6)[0].share.pairs == ROUNDS[0], "trials may gain there"
+
+
 def test_short_pairs_reach_the_first_look_where_time_is_short() -> None:
     """Two of them do not tell a wait of nothing from one of 5 %."""
     found, windows = stall(0.025, 0.025, noise=0.01, limit_seconds=0.6)
