@@ -79,6 +79,7 @@ CASES = {
 
 LONG = {  # with trials, which mostly wait
     "tuned": Case("{folder}/overlap.py", ("{folder}/checkpoint",), options=("--budget", "30"), copied="overlap.py"),
+    "bursts": Case(str(OWN / "bursts.py"), ("{folder}",), options=("--budget", "60")),
     "interrupted": Case(str(OWN / "overlap.py"), ("{folder}/checkpoint",), ("--budget", "60"), interrupt),
     "killed-in-a-trial": Case(str(OWN / "dies_when_parallel.py"), ("{folder}/died",), ("--budget", "24")),
     "in-step": Case(str(OWN / "waits_on_workers.py"), options=("--budget", "20", "--workers", "2", *WAITING)),

@@ -208,3 +208,13 @@ def test_sessions_are_compared_and_checked(runs: Runs) -> None:
     assert pipetune("check", tuned.results, "--min-speedup", "1.01").returncode == 0
     failed = pipetune("check", tuned.results, "--min-speedup", "50", "--json")
     assert failed.returncode == 1 and json.loads(failed.stdout)["passed"] is False
+
+
+@pytest.mark.exhaustive
+@pytest.mark.run("bursts")
+def test_prefetch_that_bridges_the_pauses_of_an_input_in_bursts_is_proven(done: Done) -> None:
+    dataset = done.session["datasets"][0]
+    assert dataset["profile"]["pause"]["elements"] == 40
+    assert dataset["diagnosis"]["verdict"] == "input-bound" and dataset["diagnosis"]["cause"] == "buffer"
+    assert ".prefetch(64)" in (done.results / "tuned.patch").read_text()
+    assert done.summary["patch"]["verified"] and done.summary["training"]["speedup"]["low"] > 1.3
