@@ -61,7 +61,7 @@ def measure_stall(
         real: runs that many steps on the input as written.
         bound: runs that many steps on one repeated batch.
         input_seconds: what the input alone takes for a step, as far as known.
-        limit_seconds: after which no pair is begun, once there are two, or `ROUNDS[0]` where pairs are short.
+        limit_seconds: after which no pair is begun once there are two, but for looks that are soon reached.
         pause: of the input alone. Windows of real steps begin with an iterator, so that shorter ones see none; where
             longer ones do not fit into the time, the share allows for it.
         ahead: elements that the input prepares ahead.
@@ -87,7 +87,7 @@ def measure_stall(
     if pause is not None and unseen is not None and steps is None:
         whole = pause.elements * first.step_seconds + 2 * pause.seconds  # the first element takes as long as a pause
         if 2 * whole <= limit_seconds:
-            real_count, unseen = unseen.elements, None
+            real_count, unseen = pause.elements, None
     reals: list[Window] = []
     bounds: list[Window] = []
     longest = 0.0

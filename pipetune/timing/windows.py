@@ -266,7 +266,8 @@ def input_window(
             except StopIteration:
                 raise RunFailed("The dataset is empty.") from None
             first_seconds = time.perf_counter() - started
-            take = arrivals = _Arrivals(take)
+            arrivals = array("d", [time.perf_counter()])
+            take = _noting_arrivals(take, arrivals)
             poll = on_poll or _ignore_poll
             poll(iterator)
             _warm_up(take, warmup_seconds, warmup_elements)
@@ -278,7 +279,7 @@ def input_window(
             poll(iterator)
             if on_end is not None:
                 on_end(iterator)
-            return Window(**{**vars(window), "converged": converged, "pause": find_pause(arrivals.times)})
+            return Window(**{**vars(window), "converged": converged, "pause": find_pause(arrivals)})
     finally:
         del iterator, take
         free_iterators()
@@ -342,21 +343,18 @@ def effective_value(parameter: Any) -> float:
     return actual if actual >= 0 else float(parameter.value)
 
 
-class _Arrivals:
-    """Takes elements, and notes when each arrived, in seconds."""
+def _noting_arrivals(take: Callable[[], Any], arrivals: array[float]) -> Callable[[], Any]:
+    def noting() -> None:
+        take()
+        arrivals.append(time.perf_counter())
 
-    def __init__(self, take: Callable[[], Any]) -> None:
-        self._take = take
-        self.times = array("d", [time.perf_counter()])
-
-    def __call__(self) -> None:
-        self._take()
-        self.times.append(time.perf_counter())
+    return noting
 
 
 _FEWEST_ARRIVALS = 16
 _PAUSE_FACTOR = 20.0  # times the usual time between two elements, by judgement: processors and disks are shared
 _SHORTEST_PAUSE_SECONDS = 0.05  # the scheduler of a busy machine causes shorter ones
+_SHORTEST_ONLY_PAUSE_SECONDS = 0.3  # of a pause that is seen once, and may have been another process
 
 
 def find_pause(times: Sequence[float]) -> Pause | None:
@@ -372,7 +370,8 @@ def find_pause(times: Sequence[float]) -> Pause | None:
     if not len(pauses):
         return None
     elements = np.diff(pauses, prepend=-1)  # the first pause is before element `pauses[0] + 1`, counted from 0
-    return Pause(int(np.median(elements)), float(np.median(seconds[pauses])))
+    length = float(np.median(seconds[pauses]))
+    return Pause(int(np.median(elements)), length) if len(pauses) > 1 or length > _SHORTEST_ONLY_PAUSE_SECONDS else None
 
 
 def _take_parts(iterator: Any, parts: int) -> Callable[[], Any]:
