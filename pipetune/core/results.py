@@ -22,9 +22,9 @@ class Interval:
     method: str = "t on log ratios, 95 %"
 
 
-_UNSEEN_PAUSES = 0.02
-"""Share of a step that pauses of the input may take without windows that reach them. By judgement: with twice as much a
-better input is worth a search."""
+_NOTICEABLE_PAUSES = 0.02
+"""Share of a step from which on pauses of the input are looked at. By judgement: with twice as much a better input is
+worth a search."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,13 @@ class Pause:
         left = self.seconds - ahead * step_seconds
         return replace(self, seconds=left) if left > 0 else None
 
+    def matters(self, step_seconds: float) -> bool:
+        """Whether it may take a share of training with steps of this length."""
+        return self.seconds > _NOTICEABLE_PAUSES * self.elements * step_seconds
+
     def missed_by(self, steps: int, step_seconds: float) -> bool:
-        """Whether windows of so many training steps do not reach it, though it may take a share of training."""
-        return steps < self.elements and self.seconds > _UNSEEN_PAUSES * self.elements * step_seconds
+        """Whether windows of so many training steps do not reach it, though it matters."""
+        return steps < self.elements and self.matters(step_seconds)
 
 
 @dataclass(frozen=True)

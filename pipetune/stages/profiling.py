@@ -115,11 +115,12 @@ def _elements_ahead(study: Study) -> int:
 
 
 def _waited_pause(study: Study, alone: Window, consumer: ConsumerProfile) -> Pause | None:
-    """Returns the pauses of the input that training waits for, at least in part."""
-    pause = alone.pause
-    if pause is None or pause.starts_epochs(study.runner.epoch_steps) or not consumer.bound_seconds:
+    """Returns the pauses of the input that training waits for, at least in part; None if that hardly matters."""
+    pause, step = alone.pause, consumer.bound_seconds
+    if pause is None or pause.starts_epochs(study.runner.epoch_steps) or not step:
         return None
-    return pause if pause.unbridged(_elements_ahead(study), consumer.bound_seconds) is not None else None
+    waited = pause.unbridged(_elements_ahead(study), step)
+    return pause if waited is not None and waited.matters(step) else None
 
 
 def _initial_training(consumer: ConsumerProfile) -> TrainingResult:
