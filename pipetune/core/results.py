@@ -31,7 +31,7 @@ worth a search."""
 class Pause:
     """What an input that comes in bursts does again and again, such as one that loads a file at a time."""
 
-    elements: int  # from one pause to the next, and from the start of an iterator to the first
+    elements: int  # from one pause to the next
     seconds: float  # of a pause
 
     def __str__(self) -> str:

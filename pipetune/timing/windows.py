@@ -369,9 +369,10 @@ def find_pause(times: Sequence[float]) -> Pause | None:
     (pauses,) = np.nonzero(seconds > max(_PAUSE_FACTOR * float(np.median(seconds)), _SHORTEST_PAUSE_SECONDS))
     if not len(pauses):
         return None
-    elements = np.diff(pauses, prepend=-1)  # the first pause is before element `pauses[0] + 1`, counted from 0
     length = float(np.median(seconds[pauses]))
-    return Pause(int(np.median(elements)), length) if len(pauses) > 1 or length > _SHORTEST_ONLY_PAUSE_SECONDS else None
+    if len(pauses) > 1:  # the first one comes sooner where a shuffle buffer is filled before
+        return Pause(int(np.median(np.diff(pauses))), length)
+    return Pause(int(pauses[0]) + 1, length) if length > _SHORTEST_ONLY_PAUSE_SECONDS else None
 
 
 def _take_parts(iterator: Any, parts: int) -> Callable[[], Any]:

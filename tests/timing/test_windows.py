@@ -66,6 +66,7 @@ def _wait(x: Any) -> Any:
         ([*[0.001] * 29, 0.03] * 3, None),  # a processor was busy
         ([*[0.001] * 29, 0.2], None),  # so it was once
         ([*[0.001] * 29, 0.2] * 2, Pause(30, 0.2)),
+        ([*[0.001] * 9, 0.2, *[0.001] * 29, 0.2], Pause(30, 0.2)),  # a shuffle buffer was filled first
         ([*[0.2] * 29, 1.0] * 3, None),  # one element takes longer than another
         ([0.001] * 10, None),
     ],
