@@ -45,7 +45,9 @@ def slow_pairs() -> Any:
             yield np.full([4, 2], number, "float32"), np.zeros([4, 1], "float32")
 
     spec = tf.TensorSpec([4, 2], tf.float32), tf.TensorSpec([4, 1], tf.float32)
-    return Dataset.from_generator(generate, output_signature=spec)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # where a step is delayed, it would hide a wait
+    return Dataset.from_generator(generate, output_signature=spec).with_options(options)
 
 
 def compiled(library: Any = keras, **options: Any) -> Any:
@@ -104,8 +106,7 @@ def test_waits_show_the_slow_elements_and_epochs_end_where_they_do(record: Recor
     assert len(found.step_seconds) == len(found.wait_seconds) == 60
     assert found.epoch_ends == (EPOCH, 2 * EPOCH)
     slow = [index for index in range(60) if index % EPOCH % 10 == SLOW]
-    # TensorFlow prefetches where it can, and another process that delays the step before hides a wait.
-    assert statistics.median(found.wait_seconds[index] for index in slow) > 0.5 * SECONDS
+    assert min(found.wait_seconds[index] for index in slow) > 0.5 * SECONDS
     assert statistics.median(found.wait_seconds) < 0.2 * SECONDS
     assert min(found.compute_seconds) >= -1e-6  # each is rounded
     assert statistics.median(found.compute_seconds) < 0.2 * SECONDS
