@@ -238,6 +238,10 @@ class Profile:
         """The shuffle buffers that a verification is measured with, by node id; the others are the script's own."""
         return self.cut_buffers if self.fill_seconds > LONGEST_FILL_SECONDS else {}
 
+    def pause_within(self, epoch_steps: int | None) -> Pause | None:
+        """Returns the pauses of an input in bursts that are no starts of epochs of so many steps; None if unknown."""
+        return self.pause.within(epoch_steps) if self.pause is not None else None
+
     @property
     def bridging_buffer(self) -> int | None:
         """Elements that training takes during a pause of the input, rounded up to a power of two; None without pauses.

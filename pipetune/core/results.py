@@ -38,9 +38,14 @@ class Pause:
         seconds = f"{self.seconds:.2g}" if self.seconds < 10 else f"{self.seconds:.0f}"
         return f"{seconds} s after every {self.elements:,} elements"
 
-    def starts_epochs(self, epoch_steps: int | None) -> bool:
-        """Whether it is the start of each epoch, which counts once an epoch (`Window.counting_start`)."""
-        return epoch_steps is not None and self.elements >= 0.9 * epoch_steps
+    @property
+    def seconds_per_element(self) -> float:
+        """An element's share of a pause."""
+        return self.seconds / self.elements
+
+    def within(self, epoch_steps: int | None) -> Pause | None:
+        """Returns it; None where it is the start of each epoch, which counts once an epoch (`counting_start`)."""
+        return self if epoch_steps is None or self.elements < 0.9 * epoch_steps else None
 
     def unbridged(self, ahead: int, step_seconds: float) -> Pause | None:
         """Returns what training waits for of each pause, with so many elements prepared ahead; None if nothing."""
@@ -49,7 +54,7 @@ class Pause:
 
     def matters(self, step_seconds: float) -> bool:
         """Whether it may take a share of training with steps of this length."""
-        return self.seconds > _NOTICEABLE_PAUSES * self.elements * step_seconds
+        return self.seconds_per_element > _NOTICEABLE_PAUSES * step_seconds
 
     def missed_by(self, steps: int, step_seconds: float) -> bool:
         """Whether windows of so many training steps do not reach it, though it matters."""

@@ -280,8 +280,7 @@ class TensorFlowRunner:
     @property
     def pause(self) -> Pause | None:
         """The pauses of the input as written, if it comes in bursts; the start of an epoch is none."""
-        pause = self.profile.pause if self.profile is not None else None
-        return None if pause is None or pause.starts_epochs(self.epoch_steps) else pause
+        return self.profile.pause_within(self.epoch_steps) if self.profile is not None else None
 
     def _train(self, dataset: Any, steps: int, *, as_written: bool) -> Window:
         self.drop_file_caches()

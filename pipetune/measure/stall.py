@@ -80,14 +80,14 @@ def measure_stall(
     first = real(fewest)
     seconds = min(window_seconds, limit_seconds / (2 * ROUNDS[0]))
     count = steps or max(fewest, min(most_steps, round(seconds / first.step_seconds)))
-    unseen = pause.unbridged(ahead, warm.step_seconds) if pause is not None else None
-    if unseen is not None and not unseen.missed_by(count, first.step_seconds):
-        unseen = None
-    real_count = count
-    if pause is not None and unseen is not None and steps is None:
+    real_count, waited = count, 0.0
+    unbridged = pause.unbridged(ahead, warm.step_seconds) if pause is not None else None
+    if pause is not None and unbridged is not None and unbridged.missed_by(count, first.step_seconds):
         whole = pause.elements * first.step_seconds + 2 * pause.seconds  # the first element takes as long as a pause
-        if 2 * whole <= limit_seconds:
-            real_count, unseen = pause.elements, None
+        if steps is None and 2 * whole <= limit_seconds:
+            real_count = pause.elements
+        else:
+            waited = unbridged.seconds_per_element
     reals: list[Window] = []
     bounds: list[Window] = []
     longest = 0.0
@@ -112,15 +112,15 @@ def measure_stall(
         real_seconds, bound_seconds = (
             [window.step_seconds for window in windows] for windows in undisturbed(reals, bounds)
         )
+        real_seconds = [seconds + waited for seconds in real_seconds]
         share = share_of(real_seconds, bound_seconds)
-        if unseen is not None:
-            share = _with_pauses(share, unseen, statistics.median(real_seconds))
         if len(reals) < look or share.high < NOT_BOUND_BELOW or share.low >= NOT_BOUND_BELOW:
             break
         waits = share.median >= NOT_BOUND_BELOW
-    waited = unseen.seconds / unseen.elements if unseen is not None else 0.0
+    if waited:
+        share = replace(share, method=f"{share.method}; pauses of {pause} are added")
     return Stall(
-        real_seconds=statistics.median(real_seconds) + waited,
+        real_seconds=statistics.median(real_seconds),
         bound_seconds=statistics.median(bound_seconds),
         share=share,
         steps=real_count,
@@ -132,22 +132,6 @@ def measure_stall(
             statistics.median(window.start_seconds for window in reals)
             - statistics.median(window.start_seconds for window in bounds),
         ),
-    )
-
-
-def _with_pauses(share: Interval, pause: Pause, real_seconds: float) -> Interval:
-    """Returns the share where windows see no pause, of which training waits for what is not bridged."""
-    waits = real_seconds + pause.seconds / pause.elements
-
-    def with_pauses(one: float) -> float:
-        return 1 - (1 - one) * real_seconds / waits
-
-    return replace(
-        share,
-        median=with_pauses(share.median),
-        low=with_pauses(share.low),
-        high=with_pauses(share.high),
-        method=f"{share.method}; pauses of {pause} are added",
     )
 
 

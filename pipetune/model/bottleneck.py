@@ -231,7 +231,7 @@ def _join_sentences(bottleneck: str, reason: Explanation | None) -> str:
 def _pause_sentence(profile: Profile) -> str:
     """Describes the pauses of an input that comes in bursts, where they may take a noticeable share of training."""
     pause, real = profile.pause, profile.consumer.real_seconds
-    if pause is None or not real or pause.seconds < _SMALL * pause.elements * real:
+    if pause is None or not real or pause.seconds_per_element < _SMALL * real:
         return ""
     bridged = f"; {profile.bridging_buffer} prefetched elements bridge a pause" if profile.bridging_buffer else ""
     return f" It pauses for {pause}{bridged}."

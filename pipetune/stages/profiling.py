@@ -17,7 +17,7 @@ from pipetune.core.profile import (
     OperatorProfile,
     Profile,
 )
-from pipetune.core.results import Interval, OptimizationPasses, Pause, Rate, RunFailed, Window
+from pipetune.core.results import Interval, OptimizationPasses, Pause, Rate, RunFailed
 from pipetune.core.session import TrainingResult
 from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
 from pipetune.lint.dataset_use import runs_python
@@ -70,7 +70,8 @@ def take_profile(study: Study) -> Profile:
         with runner.measuring():
             costs = profiler.profile_input(runner.cut.source, seconds=part * _COST_SECONDS)
     with journal.phase("verdict", "comparing the training step with one cached batch"):
-        consumer = _consumer_profile(study, alone, fill_seconds=cut.fill_seconds)
+        pause = alone.pause.within(runner.epoch_steps) if alone.pause is not None else None
+        consumer = _consumer_profile(study, alone.step_seconds, pause, fill_seconds=cut.fill_seconds)
     output = study.subject.source.pipeline.output
     by_node = {operator.node: operator for operator in costs.operators}
     profile = Profile(
@@ -86,7 +87,7 @@ def take_profile(study: Study) -> Profile:
         fill_seconds=cut.fill_seconds,
         notes=(*costs.notes, *runner.notes),
         intervals=tuple(round(seconds, 7) for seconds in alone.intervals),
-        pause=_waited_pause(study, alone, consumer),
+        pause=_waited_pause(study, pause, consumer),
     )
     if peak_mib is not None:
         missing = added_bytes(first.source.pipeline, study.subject.source.pipeline, profile) / 2**20
@@ -114,10 +115,10 @@ def _elements_ahead(study: Study) -> int:
     return _AUTOTUNE_AHEAD if buffer is None else buffer
 
 
-def _waited_pause(study: Study, alone: Window, consumer: ConsumerProfile) -> Pause | None:
-    """Returns the pauses of the input that training waits for, at least in part; None if that hardly matters."""
-    pause, step = alone.pause, consumer.bound_seconds
-    if pause is None or pause.starts_epochs(study.runner.epoch_steps) or not step:
+def _waited_pause(study: Study, pause: Pause | None, consumer: ConsumerProfile) -> Pause | None:
+    """Returns the pauses of the input if training waits for them, at least in part; None if that hardly matters."""
+    step = consumer.bound_seconds
+    if pause is None or not step:
         return None
     waited = pause.unbridged(_elements_ahead(study), step)
     return pause if waited is not None and waited.matters(step) else None
@@ -138,7 +139,7 @@ def _slowdown(stall: Stall, cores: float) -> float:
     return _COLD + min(1.0, stall.bound_cpu_seconds / (cores * stall.bound_seconds))
 
 
-def _limited(share: Interval, *, input_share: float, slowdown: float, start_share: float = 0.0) -> Interval:
+def _limited(share: Interval, *, input_share: float, slowdown: float, start_share: float) -> Interval:
     """Returns the wait share, limited to what an input that never overlaps with the step could cause.
 
     If the whole interval lies above that limit, something else made the real step longer than the one on a repeated
@@ -156,10 +157,10 @@ def _limited(share: Interval, *, input_share: float, slowdown: float, start_shar
     )
 
 
-def _consumer_profile(study: Study, alone: Window, *, fill_seconds: float) -> ConsumerProfile:
+def _consumer_profile(
+    study: Study, input_seconds: float, pause: Pause | None, *, fill_seconds: float
+) -> ConsumerProfile:
     consumer, runner, epoch = study.subject.consumer, study.runner, study.runner.epoch_steps
-    input_seconds = alone.step_seconds
-    pause = None if alone.pause is None or alone.pause.starts_epochs(epoch) else alone.pause
     if not runner.trains:
         return ConsumerProfile(kind=consumer.kind, input_seconds=input_seconds, why=consumer.description)
     try:

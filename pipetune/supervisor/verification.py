@@ -191,8 +191,7 @@ class _ScriptPair:
 
     @property
     def pause(self) -> Pause | None:
-        pause = self._profile.pause if self._profile is not None else None
-        return None if pause is None or pause.starts_epochs(self.epoch_steps) else pause
+        return self._profile.pause_within(self.epoch_steps) if self._profile is not None else None
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         return self._measure(plan, MeasureInput(seconds, warmup_seconds))

@@ -7,7 +7,6 @@ import itertools
 import statistics
 import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -273,7 +272,7 @@ def input_window(
             _warm_up(take, warmup_seconds, warmup_elements)
             standing = _settle_parameters(iterator, take, settle_seconds, poll)
             _warm_up(take, _DRAIN_SECONDS, 1)
-            window = _measure(take, seconds, examples_per_element, first_seconds, epoch_elements)
+            window = _measure(take, arrivals, seconds, examples_per_element, first_seconds, epoch_elements)
             after = tuned_parameters(iterator)
             converged = after is None or standing == after
             poll(iterator)
@@ -415,19 +414,18 @@ def _settle_parameters(
 
 def _measure(
     take: Callable[[], Any],
+    arrivals: array[float],
     seconds: float,
     examples_per_element: float,
     first_seconds: float,
     epoch_elements: int | None,
 ) -> Window:
     steps, until = 0, 0
-    arrivals: deque[float] = deque([0.0], maxlen=_INTERVALS_KEPT + 1)
     timer = WindowTimer()
     while True:
         take()
         steps += 1
-        passed = time.perf_counter() - timer.start
-        arrivals.append(passed)
+        passed = arrivals[-1] - timer.start
         if passed >= seconds and steps >= until:
             if until or epoch_elements is None:
                 break
@@ -435,13 +433,14 @@ def _measure(
             if steps == until or passed * until / steps > MOST_STRETCH * seconds:
                 break
     timer.stop()
+    latest = [timer.start, *arrivals[-steps:]][-_INTERVALS_KEPT - 1 :]
     return Window(
         steps=steps,
         examples=max(1, round(steps * examples_per_element)),
         wall_seconds=passed,
         cpu_seconds=timer.cpu_seconds,
         first_seconds=first_seconds,
-        intervals=tuple(later - earlier for earlier, later in itertools.pairwise(arrivals)),
+        intervals=tuple(later - earlier for earlier, later in itertools.pairwise(latest)),
         others_seconds=timer.others_seconds,
         cores=timer.cores,
     )
