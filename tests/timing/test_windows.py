@@ -77,14 +77,27 @@ def test_pauses_of_an_input_stand_out(seconds: list[float], expected: Pause | No
     )
 
 
-def test_window_of_an_input_in_bursts_knows_its_pauses() -> None:
-    def load(x: Any) -> Any:
-        time.sleep(0.1)
-        return x
+def test_window_of_an_input_in_bursts_knows_its_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock()
+    monkeypatch.setattr(time, "perf_counter", clock.read)
+    files = Dataset.range(20).map(lambda x: tf.py_function(clock.load, [x], tf.int64), synchronous=True)
+    rows = files.interleave(lambda x: Dataset.range(200), cycle_length=1)
+    found = window(windows.without_optimizations(rows), seconds=3.0)
+    assert found.pause == Pause(200, pytest.approx(1.0, abs=0.01))
 
-    files = Dataset.range(20).map(lambda x: tf.py_function(load, [x], tf.int64), synchronous=True)
-    found = window(files.interleave(lambda x: Dataset.range(200), cycle_length=1), seconds=0.3)
-    assert found.pause is not None and found.pause.elements == 200 and 0.09 < found.pause.seconds < 0.5
+
+class _Clock:
+    """A clock that other processes cannot delay: loading a file takes a second, and reading the clock a microsecond."""
+
+    now = 100.0
+
+    def read(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def load(self, x: Any) -> Any:
+        self.now += 1.0
+        return x
 
 
 def test_window_of_an_empty_or_exhausted_dataset_fails() -> None:
