@@ -65,6 +65,7 @@ lines: $(INSTALLED)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 types: $(INSTALLED)
 	$(BIN)/mypy

@@ -1,6 +1,6 @@
 """How well the cost model predicts rates: the plans rules and composer would try, predicted and then measured.
 
-On the examples, and on pipelines of a grammar (`measure/grammar.py`), the same for the same seed. Every plan is
+On the examples, and on pipelines of a grammar (`bench/grammar.py`), the same for the same seed. Every plan is
 measured by windows interleaved with the others', after the profile and independent of it: nothing measured under a
 plan is used to predict it.
 """
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipetune.bench import Say
+from pipetune.bench import Say, grammar
 from pipetune.bench.alone import facts_of, study_of
 from pipetune.bench.examples import example_datasets
 from pipetune.bench.keeping import Kept
@@ -26,7 +26,6 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
-from pipetune.measure import grammar
 from pipetune.model.throughput import predict_examples
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict

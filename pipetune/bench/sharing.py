@@ -1,7 +1,7 @@
 """How well the rate of several processes on one machine is predicted: 1, 2 and 4 that run an example's input at once.
 
-The example is profiled alone, as `analyze` does; `model.processes` predicts from that what so many processes deliver
-together; then so many real ones run at the same time, each with a TensorFlow of its own.
+The example is profiled alone, as `analyze` does; `bench.shared_machine` predicts from that what so many processes
+deliver together; then so many real ones run at the same time, each with a TensorFlow of its own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 from pipetune.bench import Say
 from pipetune.bench.alone import facts_of, study_of
 from pipetune.bench.examples import training_dataset
+from pipetune.bench.shared_machine import combined_rate
 from pipetune.core.accuracy import Claim
 from pipetune.core.benchmarks import FOLDER
 from pipetune.core.results import RunFailed
-from pipetune.model.processes import combined_rate
 from pipetune.model.throughput import no_prediction_reason
 
 PROCESSES = (1, 2, 4)

@@ -82,9 +82,7 @@ def advise_steps_per_schedule(
     return _advice(measured, code, hint, what, "the coordinator does", file, line)
 
 
-def _advice(
-    measured: CallGains, code: str, hint: str, what: str, around: str, file: str, line: int
-) -> Finding | None:
+def _advice(measured: CallGains, code: str, hint: str, what: str, around: str, file: str, line: int) -> Finding | None:
     if measured.advised is None:
         return None
     message = f"{_figures(measured, what)} The difference is the work that {around} around each call."

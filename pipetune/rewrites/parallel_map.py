@@ -154,9 +154,7 @@ def suggest_generator_alternatives(context: RuleContext) -> Iterator[Finding]:
             continue
         if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
             continue
-        yield finding_at(
-            "python-generator", node, _describe_throughput(node, context), hint=_GENERATOR_ALTERNATIVES
-        )
+        yield finding_at("python-generator", node, _describe_throughput(node, context), hint=_GENERATOR_ALTERNATIVES)
 
 
 def _is_bound_by_python(node: Node, context: RuleContext) -> bool:

@@ -64,9 +64,7 @@ def _training_cost(study: Study, profile: Profile, result: DatasetResult) -> Dat
     )
 
 
-def _other_cost(
-    study: Study, profile: Profile, source: LivePipeline, use: Consumption, *, left: float
-) -> DatasetCost:
+def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consumption, *, left: float) -> DatasetCost:
     """Returns the cost of a dataset that is not trained on, measured in the seconds that are left for all of them."""
     cost = _script_cost(source, use)
     if use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:

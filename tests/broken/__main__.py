@@ -2,10 +2,11 @@
 
 python -m tests.broken --seed 17 [--count 40] [--commit HEAD]     continues an earlier call of the same three
 
-Each change alone is tested by those tests of `make test` that are most likely to detect it. What these do not detect is
-changed at once while all tests of `make test` run, and what these do not detect while those of `make test-exhaustive`
-run; each failed test then runs with each change alone. A test detects a change if it fails twice with it and passes
-without. The lines are changed in a separate checkout; this one is not modified. The result is `reports/broken.json`.
+Each change alone is tested by those tests of `make test` that run its line (all of them run once, unchanged, with the
+coverage of each recorded). What these do not detect is changed at once while all tests of `make test` run, and what
+these do not detect while those of `make test-exhaustive` run; each failed test then runs with each change alone. A test
+detects a change if it fails twice with it and passes without. The lines are changed in a separate checkout; this one is
+not modified. The result is `reports/broken.json`.
 """
 
 from __future__ import annotations
@@ -25,27 +26,23 @@ from pathlib import Path
 from typing import Any
 
 import libcst as cst
+from coverage import CoverageData
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {
-    "pipetune/equality": ("tests/equality", "tests/rewrites/on_data"),
-    "pipetune/pipelines": ("tests/pipelines", "tests/rewrites/on_data", "tests/distributed"),
-    "pipetune/search": ("tests/search",),
-    "pipetune/source": ("tests/source",),
-    "pipetune/supervisor": ("tests/supervisor",),
-    "pipetune/worker": ("tests/worker", "tests/supervisor"),
-    "pipetune/model": ("tests/model",),
-}
-"""The packages in which lines are changed, and the tests most likely to detect it, which run first."""
+PACKAGES = ("equality", "pipelines", "search", "source", "supervisor", "worker", "model")
+"""The packages in which lines are changed."""
 
 LIMIT_SECONDS = 7200
 ALL = ("tests",)
 SHORT, LONG = "not horovod and not registry and not exhaustive", "exhaustive"  # marks of the tests of the two suites
 STATE = ROOT / "reports" / "broken.json"
+COVERAGE = ROOT / "reports" / ".broken.coverage"  # of the commit that STATE names
 
 _HANGS = "the tests do not end"
 _MOST_FAILURES = 20  # of one run: each is run again with each change alone
+_MOST_LIKELY = 60  # tests of one change: the others run in the next round
+_STATEMENT_LINES = 6  # above a changed line: coverage knows of a statement the lines that have code of their own
 _TEST_SECONDS = 300  # of one test; what hangs fails
 
 
@@ -58,6 +55,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--commit", default="HEAD", help="whose lines are changed, and whose tests run (default HEAD)")
     parser.add_argument("--together", default="3", help="processes of tests side by side (default 3)")
+    parser.add_argument("--coverage", type=Path, help="a recorded coverage of that commit by test, of coverage.py")
     parser.add_argument("--list", action="store_true", help="only shows the lines")
     arguments = parser.parse_args()
     commit = subprocess.check_output(["git", "rev-parse", arguments.commit], cwd=ROOT, text=True).strip()
@@ -68,11 +66,14 @@ def main() -> int:
             print("\n".join(map(str, breaks)))
             return 0
         report = Report(arguments.seed, commit, breaks)
-        for one in breaks:
-            if not report.knows(one, "likely"):
-                test = checkout.detected_by_likely_test(one)
-                report.add({one: test} if test else {}, [one], "likely")
-                print(f"{one}\n    {test}", flush=True)
+        if not all(report.knows(one, "likely") for one in breaks):
+            coverage = checkout.coverage(arguments.coverage)
+            for one in breaks:
+                if not report.knows(one, "likely"):
+                    likely = tests_that_run(coverage, one)
+                    test = checkout.detected_by(one, likely)
+                    report.add({one: test} if test else {}, [one], "likely")
+                    print(f"{one}\n    {test or f'not detected by {len(likely)} tests'}", flush=True)
         for suite, mark in (("short", SHORT), ("long", LONG)):
             left = report.undetected
             if not all(report.knows(one, suite) for one in left):
@@ -147,11 +148,10 @@ class Break:
 def chosen(root: Path, seed: str, count: int) -> list[Break]:
     """`count` changes of lines of this checkout, each in a different file while there are enough."""
     draw = random.Random(seed)
-    folders = list(FOLDERS)
     breaks: list[Break] = []
     used: set[Path] = set()
     while len(breaks) < count:
-        files = sorted((root / folders[len(breaks) % len(folders)]).rglob("*.py"))
+        files = sorted((root / "pipetune" / PACKAGES[len(breaks) % len(PACKAGES)]).rglob("*.py"))
         lengths = [len(path.read_text().splitlines()) * (path not in used) for path in files]
         (path,) = draw.choices(files, lengths)
         used.add(path)
@@ -234,6 +234,23 @@ def _inside_functions(node: cst.CSTNode, inside: bool = False) -> Iterator[cst.C
 # -- running tests
 
 
+def tests_that_run(coverage: CoverageData, one: Break) -> list[str]:
+    """The tests that run the line of a change, those of its package first, and of each file some before more."""
+    by_line = coverage.contexts_by_lineno(one.file)
+    contexts: list[str] = []
+    for line in range(one.line, max(0, one.line - _STATEMENT_LINES), -1):
+        if contexts := sorted({context.rpartition("|")[0] for context in by_line.get(line, ()) if context}):
+            break
+    package = one.file.split("/")[1]
+    seen: dict[str, int] = defaultdict(int)
+    ranks = {}
+    for test in contexts:
+        file = test.split("::")[0]
+        seen[file] += 1
+        ranks[test] = (not file.startswith(f"tests/{package}/"), seen[file])
+    return sorted(contexts, key=ranks.__getitem__)[:_MOST_LIKELY]
+
+
 class Checkout:
     """A checkout in which lines are changed and tests run."""
 
@@ -242,16 +259,35 @@ class Checkout:
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
         subprocess.run(["git", "checkout", "--quiet", commit], cwd=folder, check=True)
 
-    def detected_by_likely_test(self, one: Break) -> str:
-        """The first of the likely tests that detects the change, or ""."""
-        tests = FOLDERS[next(folder for folder in FOLDERS if one.file.startswith(folder))]
+    def coverage(self, recorded: Path | None) -> CoverageData:
+        """Which tests of the short suite run which lines.
+
+        Args:
+            recorded: the data file of an earlier run; None: all tests run now.
+        """
+        if recorded is None:
+            recorded = COVERAGE
+            recorded.unlink(missing_ok=True)
+            settings = self.folder.parent / "coverage.ini"
+            settings.write_text(f"[run]\nsource = pipetune\nrelative_files = true\ndata_file = {recorded}\n")
+            options = ("--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=")
+            self._run(SHORT, ALL, 10_000, *options)
+        data = CoverageData(str(recorded))
+        data.read()
+        return data
+
+    def detected_by(self, one: Break, tests: Sequence[str]) -> str:
+        """The first of these tests that detects the change, or ""."""
         by_chance: set[str] = set()
-        while failed := self._failed(SHORT, tests, broken=[one], without=by_chance, most=1):
+        while left := tuple(test for test in tests if test not in by_chance):
+            failed = self._failed("", left, broken=[one], most=1)
             if _HANGS in failed:
                 return _HANGS
             for test in sorted(failed):
                 if self._detects(test, one):
                     return test
+            if not failed - by_chance:
+                break
             by_chance |= failed
         return ""
 
@@ -285,35 +321,28 @@ class Checkout:
         most: int = 1,
     ) -> set[str]:
         """The tests that fail with these changes, up to the first few."""
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-rfE",
-            "--maxfail",
-            str(most),
-            "--timeout",
-            str(_TEST_SECONDS),
-        ]
-        command += ["-m", mark, *tests]
-        if not any("::" in test for test in tests):
-            command += ["-n", self._together, "--dist", "loadfile", "--no-loadscope-reorder"]
-        command += [word for test in sorted(without) for word in ("--deselect", test)]
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "TF_CPP_MIN_LOG_LEVEL": "3"}
         original = {one.file: (self.folder / one.file).read_text(encoding="utf-8") for one in broken}
         try:
             for one in broken:
                 (self.folder / one.file).write_text(one.text, encoding="utf-8")
-            done = subprocess.run(
-                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
-            )
+            output = self._run(mark, tests, most, *(word for test in sorted(without) for word in ("--deselect", test)))
         except subprocess.TimeoutExpired:
             return {_HANGS}
         finally:
             for file, text in original.items():
                 (self.folder / file).write_text(text, encoding="utf-8")
-        return set(re.findall(r"^(?:FAILED|ERROR) (\S+\.py\S*)", done.stdout, re.M))
+        return set(re.findall(r"^(?:FAILED|ERROR) (\S+\.py(?:::.*?)?)(?: - .*)?$", output, re.M))
+
+    def _run(self, mark: str, tests: tuple[str, ...], most: int, *options: str) -> str:
+        """Runs tests until so many have failed, and returns what pytest prints."""
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE", f"--maxfail={most}", f"--timeout={_TEST_SECONDS}"]
+        command += ["-m", mark, *options, *tests]
+        if not any("::" in test for test in tests):
+            command += ["-n", self._together, "--dist", "loadfile", "--no-loadscope-reorder"]
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
+        ).stdout
 
 
 if __name__ == "__main__":

@@ -91,9 +91,7 @@ def emit(dataset: Any) -> tuple[live.LivePipeline, Standalone, Any]:
 def count(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> coverage.Counted:
     """What two workers receive."""
     options = {"worker_counts": (2,), "tuned": source.pipeline, **options}
-    return coverage.count(
-        text, source, shard_by=made.shard_by, global_batch_size=made.global_batch_size, **options
-    )
+    return coverage.count(text, source, shard_by=made.shard_by, global_batch_size=made.global_batch_size, **options)
 
 
 def check(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> tuple[ModuleCheck, ...]:

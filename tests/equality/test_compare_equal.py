@@ -15,6 +15,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from pipetune.bench import grammar
 from pipetune.core.edits import Insert, Move, Safety, SetArgument, SetOption, apply_edits
 from pipetune.core.results import Comparison
 from pipetune.equality import proof, recordings
@@ -22,7 +23,6 @@ from pipetune.equality.compare import compare, compare_datasets
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
 from pipetune.equality.sharing import ComparedPipeline
-from pipetune.measure import grammar
 from pipetune.pipelines import live
 from tests.equality.comparing import edited, image_draw, node, write_shards
 

@@ -102,9 +102,7 @@ def read_shards(pattern: str, cycle_length: int = 2, **arguments: Any) -> Any:
     return files.interleave(tf.data.TFRecordDataset, cycle_length=cycle_length, block_length=1, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("behind", "safety"), [("interleave", Safety.EXACT), ("shuffle", Safety.STATISTICAL)]
-)
+@pytest.mark.parametrize(("behind", "safety"), [("interleave", Safety.EXACT), ("shuffle", Safety.STATISTICAL)])
 def test_cache_after_list_files_is_unequal(behind: str, safety: Safety, tmp_path: pathlib.Path) -> None:
     dataset = read_shards(write_shards(tmp_path, records=10)).batch(4)
     found = edited(dataset, Insert(after=node(dataset, behind), op="cache", id="cache@1"), safety=safety)

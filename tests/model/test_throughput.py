@@ -83,18 +83,14 @@ def test_sequential_time_is_sum_and_pipelined_time_is_maximum(costs: list[int], 
 
 def test_waiting_uses_threads_but_no_cores() -> None:
     words = parse("from_tensors cpu=0us | interleave 8 cycle_length=8 cpu=1ms", options=OFF)
-    sleeping = tuple(
-        replace(one, wall_seconds=0.080 if one.node == "n1" else 0.0) for one in words.profile.operators
-    )
+    sleeping = tuple(replace(one, wall_seconds=0.080 if one.node == "n1" else 0.0) for one in words.profile.operators)
     profile = replace(words.profile, operators=sleeping)
     found = predict(words.pipeline, profile, 2)
     assert 1000 * found.seconds == pytest.approx(10)  # 80 ms in 8 threads, although there are only 2 cores
     assert found.bound is Bound.PARALLEL
 
 
-@pytest.mark.parametrize(
-    ("word", "milliseconds"), [("", 2), ("random", 8), ("python", 8), ("table", 8)]
-)
+@pytest.mark.parametrize(("word", "milliseconds"), [("", 2), ("random", 8), ("python", 8), ("table", 8)])
 def test_default_passes_parallelize_stateless_maps_alone(word: str, milliseconds: float) -> None:
     text = f"from_tensors cpu=0us | map {word} cpu=8ms"
     assert 1000 * prediction(text, cores=4, defaults_on=True).seconds == pytest.approx(milliseconds)
@@ -260,9 +256,7 @@ def test_waking_a_thread_leaves_cores_free() -> None:
     assert 1e6 * one.cpu_seconds == pytest.approx(110)
 
 
-@pytest.mark.parametrize(
-    ("function", "parallel", "fused"), [(5, 40, 25), (45, 30, 15), (900, 20, 5)]
-)
+@pytest.mark.parametrize(("function", "parallel", "fused"), [(5, 40, 25), (45, 30, 15), (900, 20, 5)])
 def test_calls_of_short_functions_cost_more(function: float, parallel: float, fused: float) -> None:
     text = f"range cpu=0us | map 2 random cpu={function}us"
     assert 1e6 * with_overheads(text, calls=CALLS).seconds == pytest.approx((function + parallel) / 2)
@@ -279,9 +273,7 @@ def test_shuffle_costs_by_the_bytes_that_maps_upstream_write_into_its_buffer() -
     words = parse(text)
     moved = apply_edits(words.pipeline, [Move("n2", "n0")])  # 8 of 3,200 bytes
     cached = apply_edits(words.pipeline, [Insert("n1", "cache", "cache@n1", {"filename": ""})])
-    seconds = [
-        microseconds(one, words.profile, 2) / 100 for one in (words.pipeline, moved, cached)
-    ]
+    seconds = [microseconds(one, words.profile, 2) / 100 for one in (words.pipeline, moved, cached)]
     assert seconds == pytest.approx([50 + 11, 50 + 1 + 10 * 8 / 3200, 1 + 1])  # a cache passes elements on in 1 us
     written = parse(text.replace("| shuffle", "| cache cpu=0us | shuffle"))  # the shuffle was measured downstream of it
     assert microseconds(written.pipeline, written.profile, 2) / 100 == pytest.approx(11)

@@ -114,6 +114,7 @@ print(patch.diff if patch else "")
 print([(node.op, node.shared) for node in pipeline])
 """
 
+
 def test_fit_cell_stops_at_its_first_step_and_shows_the_report(fit: list[Cell]) -> None:
     cell = fit[4]
     assert cell.raised == "" and cell.number == 5

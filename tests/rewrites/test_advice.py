@@ -28,8 +28,11 @@ NO_BUCKETS: list[tuple[str, dict[str, Any], None]] = [
     (f"{_PADDED} drop_remainder=True", {}, None),
     (_PADDED, {"profiled": False}, None),
     (_PADDED, {"partial_read": True}, None),
-    (f"{_PADDED} | [take 5 or skip 5 or shard 2 index=0 or cache or unbatch or batch 2 or filter or enumerate]",
-     {}, None),
+    (
+        f"{_PADDED} | [take 5 or skip 5 or shard 2 index=0 or cache or unbatch or batch 2 or filter or enumerate]",
+        {},
+        None,
+    ),
     (f"{_PADDED} | map [random or python or variable=w]", {}, None),
     (f"a = {_PADDED}; b = range 9; zip a b", {}, None),
 ]

@@ -208,9 +208,7 @@ def test_fusion_conflicts_with_rewrites_of_either_map() -> None:
     assert "fused into it" in _conflict(batched, fused, ("vectorize-map", "n2"))
     assert "fused into it" in _conflict(batched, fused, ("vectorize-map", "n1"))
     assert "names operator n1" in _conflict(batched, fused, ("parallel-map", "n1"))
-    assert "There is an operator between n2" in _conflict(
-        f"{words} | filter early=1", fused, ("filter-early", "n3")
-    )
+    assert "There is an operator between n2" in _conflict(f"{words} | filter early=1", fused, ("filter-early", "n3"))
     assert _conflict(f"{words} | filter early=2", fused, ("filter-early", "n3")) == ""
 
 

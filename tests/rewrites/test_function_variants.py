@@ -123,8 +123,10 @@ SPLIT_SILENT: list[Row] = [
     # It costs too little, or was not measured.
     (f"{_SOURCE} | {_DRAWS}", {"profiled": False}, "unknown"),
     (f"{_SOURCE} | map random draws=2k", "unknown"),
-    (f"{_SOURCE} | map random cpu=[10ms draws=2k head=5% or 1ms draws=2k head=90% | map cpu=20ms]",
-     "less than a tenth"),
+    (
+        f"{_SOURCE} | map random cpu=[10ms draws=2k head=5% or 1ms draws=2k head=90% | map cpu=20ms]",
+        "less than a tenth",
+    ),
 ]
 
 _CUT = "STATISTICAL n1 cut in front of its first random draw"

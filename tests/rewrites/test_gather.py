@@ -27,8 +27,10 @@ BATCHES_SILENT: list[Row] = [
     ("from_tensor_slices gathers[ or  elements=0] | batch 2", None),
     ("from_tensor_slices gathers=no elements=90 | batch 2", "sparse or ragged"),
     # An operator between them needs the rows, or turns them into other elements.
-    (f"{_ARRAYS} | [filter or flat_map or interleave | map or unbatch or window 2 or scan or take_while] | batch 2",
-     None),
+    (
+        f"{_ARRAYS} | [filter or flat_map or interleave | map or unbatch or window 2 or scan or take_while] | batch 2",
+        None,
+    ),
     (f"{_ARRAYS} | [unique or group_by_window or snapshot or ignore_errors or enumerate] | batch 2", None),
     (f"{_ARRAYS} | [opaque or copy_to_device] | batch 2", None),
     (f"{_ARRAYS} | cache filename=/tmp/c | batch 2", "a file"),

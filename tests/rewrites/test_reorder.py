@@ -68,8 +68,10 @@ SPLIT_SILENT: list[Row] = [
     ("range 9 | map 4 deterministic=False | skip 3", "keep the order"),
     ("range 9 | map[ or  4] | skip 3", _UNORDERED, "keep the order"),  # TensorFlow makes the first one parallel
     # Operators that count, order, keep, drop or multiply elements.
-    ("range 9 | map | [shuffle 9 or repeat or filter or batch 2 or padded_batch 2 or unbatch or window 2] | skip 3",
-     None),
+    (
+        "range 9 | map | [shuffle 9 or repeat or filter or batch 2 or padded_batch 2 or unbatch or window 2] | skip 3",
+        None,
+    ),
     ("range 9 | map | [cache or snapshot or ignore_errors or assert_cardinality or enumerate] | skip 3", None),
     ("range 9 | map | [unique or take_while] | skip 3", None),
     ("range 9 | map | [repeat 2 or batch 2] | take 3", None),

@@ -84,7 +84,7 @@ def forms(text: str) -> tuple[Form, ...]:
 
 
 HOW_FUNCTIONS_ARE_GIVEN = forms(
-    r'''
+    r"""
 #: a named function | vectorized map
 def scale(x):
     return x / 255.0
@@ -250,11 +250,11 @@ ds = ds.batch(4)
 fit(ds)
 #+
 ds = ds.map(lambda *element: (lambda x, y: (tf.reverse(x, [0]), y))(*scale(*element, by=255.0)))
-'''
+"""
 )
 
 HOW_PIPELINES_ARE_WRITTEN = forms(
-    r'''
+    r"""
 #: a chain in parentheses | vectorized map; prefetch
 ds = (
     tf.data.Dataset.from_tensor_slices(X)
@@ -569,11 +569,11 @@ fit(windowed_dataset(SERIES, 5, 8, 10))
 
     dataset = tf.data.Dataset.range(len(arrays) - (window_size + 1) + 1)
     dataset = dataset.batch(batch_size).map(windows_at)
-'''
+"""
 )
 
 ROWS_GATHERED = forms(
-    r'''
+    r"""
 #: arrays, line by line | gathered
 ds = tf.data.Dataset.from_tensor_slices((X, Y))
 ds = ds.shuffle(12, seed=1)
@@ -618,7 +618,7 @@ fit(ds)
 arrays = D.from_tensors((X, Y)).get_single_element()
 ds = D.range(len(arrays[0]))
 ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
-'''
+"""
 )
 
 RECORDS_PARSED = forms(
@@ -1016,7 +1016,7 @@ FORMS = (
 )
 
 NOT_WRITTEN = forms(
-    r'''
+    r"""
 #: starred arguments: what they give | map.num_parallel_calls=4
 def mapped(ds, *args, **kwargs):
     return ds.map(*args, **kwargs)
@@ -1056,6 +1056,6 @@ def dataset(rows):
 datasets = {name: dataset(rows) for name, rows in {"train": X, "check": X[:6]}.items()}
 fit(datasets["train"], datasets["check"])
 #! shared by 2 datasets
-'''
+"""
 )
 """Forms that the patch does not support, as documented in the README."""

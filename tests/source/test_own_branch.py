@@ -82,9 +82,7 @@ WRITTEN = {
     "in a function": (
         within(script("every = tf.data.Dataset.range(\n    30\n).map(abs)")),
         within(
-            script(
-                "every_before_map = (tf.data.Dataset.range(\n    30\n))\nevery = every_before_map.map(abs)", OWN_MAP
-            )
+            script("every_before_map = (tf.data.Dataset.range(\n    30\n))\nevery = every_before_map.map(abs)", OWN_MAP)
         ),
     ),
 }

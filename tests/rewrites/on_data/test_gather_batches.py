@@ -14,10 +14,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
+from pipetune.bench import grammar
 from pipetune.core.edits import Move, NoProposal, ReplaceSource, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import RowWindows
 from pipetune.equality.compare import compare
-from pipetune.measure import grammar
 from pipetune.measure.variant_costs import measure_batch_costs
 from pipetune.pipelines import gathering, live
 from pipetune.pipelines.replay import replay

@@ -10,7 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.measure import grammar
+from pipetune.bench import grammar
 from pipetune.pipelines import live
 
 SENTENCES = grammar.sentences(40, 0)

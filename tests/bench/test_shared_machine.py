@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipetune.bench.shared_machine import combined_rate, simulate
 from pipetune.core.machine import Overheads
-from pipetune.model.processes import combined_rate, simulate
 from pipetune.model.segments import Segment, Work
 from pipetune.model.throughput import predict
 from pipetune.testing.words import parse
