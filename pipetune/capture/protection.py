@@ -20,7 +20,8 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture.imports import ImportWatcher
 from pipetune.core import file_events
-from pipetune.pipelines.objects import live_objects
+from pipetune.pipelines.objects import inherits, live_instances
+from pipetune.timing.windows import is_variable_type
 
 
 @dataclass
@@ -51,16 +52,11 @@ class Snapshot:
 def snapshot() -> Snapshot:
     """Copies every live variable and mutable table of the process to host memory, and returns the copies."""
     variables, tables = [], []
-    roles: dict[int, str] = {}  # a million objects but a few thousand types: each type is checked once
-    for candidate in live_objects():
-        kind = type(candidate)  # not isinstance: reading `__class__` of a lazy proxy may run third-party code
-        role = roles.get(id(kind))
-        if role is None:
-            role = roles[id(kind)] = _role(kind)
-        if role == _VARIABLE and _initialised(candidate):
-            variables.append((candidate, candidate.numpy()))
-        elif role == _TABLE:
+    for candidate in live_instances(lambda kind: is_variable_type(kind) or inherits(kind, *_TABLES)):
+        if not is_variable_type(type(candidate)):
             tables.append((candidate, *_entries(candidate)))
+        elif _initialised(candidate):
+            variables.append((candidate, candidate.numpy()))
     generator = tensorflow_private.op_seed_generator()
     return Snapshot(
         variables=variables,
@@ -72,17 +68,6 @@ def snapshot() -> Snapshot:
 
 
 _TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
-_VARIABLE, _TABLE, _OTHER = "variable", "table", ""
-
-
-def _role(kind: type) -> str:
-    """Returns how objects of this type are copied: as a variable, as a table, or not at all."""
-    bases = kind.__mro__  # not issubclass: as abstract classes these would search all their subclasses each time
-    if tensorflow_private.DistributedVariable in bases:
-        return _OTHER  # the variables of its replicas are also live objects, readable without other processes
-    if tf.Variable in bases:
-        return _VARIABLE
-    return _TABLE if any(table in bases for table in _TABLES) else _OTHER
 
 
 def _entries(table: Any) -> tuple[Any, Any]:
@@ -258,14 +243,9 @@ _FLUSHED: tuple[type, ...] = (
 def flush() -> None:
     """Flushes every open file object; those that cannot be flushed are skipped."""
     kinds = (*_FLUSHED, *_loaded("h5py", "File"))
-    flushes: dict[type, bool] = {}  # a million objects but a few thousand types: each type is checked once
-    for candidate in live_objects():
-        kind = type(candidate)  # not isinstance: reading `__class__` of a lazy proxy may run third-party code
-        if kind not in flushes:
-            flushes[kind] = any(base in kinds for base in kind.__mro__)
-        if flushes[kind]:
-            with contextlib.suppress(Exception):  # closed or read-only
-                candidate.flush()
+    for file in live_instances(lambda kind: inherits(kind, *kinds)):
+        with contextlib.suppress(Exception):  # closed or read-only
+            file.flush()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines.array_selections import array_selections
-from pipetune.pipelines.objects import live_objects
+from pipetune.pipelines.objects import inherits, live_instances
 
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless", "GeneratorDataset"})
 _GENERATOR_STATE = frozenset(
@@ -143,11 +143,7 @@ def _captures_mutable_table(concrete: Any) -> bool:
     if not handles:
         return True  # the table is created inside the function and cannot be inspected
     mutable = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
-    return any(
-        isinstance(candidate, mutable) and id(candidate.resource_handle) in handles
-        for candidate in live_objects()
-        if type(candidate).__name__ in ("MutableHashTable", "DenseHashTable")
-    )
+    return any(id(table.resource_handle) in handles for table in live_instances(lambda kind: inherits(kind, *mutable)))
 
 
 def _digest(graph_def: Any) -> str:

@@ -16,7 +16,7 @@ from pipetune.core.distribution import string_literal
 from pipetune.core.functions import FunctionFacts, with_effects_of
 from pipetune.core.pipeline import INFINITE, SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
-from pipetune.pipelines.objects import live_objects
+from pipetune.pipelines.objects import live_instances
 
 
 @dataclass(frozen=True)
@@ -360,10 +360,9 @@ def has_complement(node: Node, source: LivePipeline) -> bool:
     """Whether another live dataset is the complement of this take or skip: same input, same count."""
     above = tensorflow_private.inputs(source.datasets[node.id])
     return any(
-        type(one).__name__ == COMPLEMENT_CLASS[node.op]
-        and any(given is above[0] for given in tensorflow_private.inputs(one))
+        any(given is above[0] for given in tensorflow_private.inputs(one))
         and to_json_value(one._count) == node.argument("count")
-        for one in live_objects()
+        for one in live_instances(lambda kind: kind.__name__ == COMPLEMENT_CLASS[node.op])
     )
 
 

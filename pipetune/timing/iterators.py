@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines.objects import live_objects
+from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.timing.cpu_load import thread_seconds
 
 _THREADS = 8  # that release iterators: windows come one after another, and a few earlier ones may still be asleep
@@ -151,7 +151,7 @@ def wait_for_released_iterators() -> None:
 def free_all_iterators() -> None:
     """Releases every iterator of the process, and waits until they have stopped working."""
     with released_in_background():
-        for candidate in live_objects():
-            if issubclass(type(candidate), tensorflow_private.OwnedIterator | tensorflow_private.DistributedIterator):
-                release(candidate)
+        iterators = (tensorflow_private.OwnedIterator, tensorflow_private.DistributedIterator)
+        for iterator in live_instances(lambda kind: inherits(kind, *iterators)):
+            release(iterator)
         free_iterators()

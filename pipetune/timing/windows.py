@@ -16,7 +16,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.pipelines.errors import first_line
-from pipetune.pipelines.objects import live_objects
+from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.timing import other_libraries
 from pipetune.timing.cpu_load import available_cores, core_seconds, has_children
 from pipetune.timing.iterators import free_iterators
@@ -160,13 +160,12 @@ def training_variables() -> tuple[Any, ...]:
 
 def readable_trainable_variables() -> list[Any]:
     """Returns the trainable variables of the process that can be read; of distributed ones, those of each replica."""
-    found = []
-    for candidate in live_objects():
-        kind = type(candidate)
-        own = issubclass(kind, tf.Variable) and not issubclass(kind, tensorflow_private.DistributedVariable)
-        if own and _readable(candidate):
-            found.append(candidate)
-    return found
+    return [variable for variable in live_instances(is_variable_type) if _readable(variable)]
+
+
+def is_variable_type(kind: type) -> bool:
+    """Whether these are variables of one device: those of replicas are live objects beside the distributed one."""
+    return inherits(kind, tf.Variable) and not inherits(kind, tensorflow_private.DistributedVariable)
 
 
 def _readable(variable: Any) -> bool:
