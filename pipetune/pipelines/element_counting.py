@@ -17,9 +17,8 @@ _ROWS = 256  # elements per batch while counting; they are held as they are: som
 def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, int]:
     """Returns the elements per epoch of every node whose count is known or can be found in `limit_seconds`.
 
-    Iterates the pipeline up to its last reader once, without decoding anything; downstream of it, one-to-one
-    operators and batches are computed by arithmetic. Nodes downstream of an infinite repeat, a filter or an unknown
-    operator are left out.
+    Iterates the pipeline up to its last reader once, without decoding anything; downstream of it the counts are
+    computed by arithmetic. Nodes downstream of an infinite repeat, a filter or an unknown operator are left out.
 
     Args:
         limit_seconds: time limit for iterating one reader.
@@ -48,15 +47,31 @@ def _reads_records(node: Node, pipeline: Pipeline) -> bool:
 
 
 def _from_upstream(node: Node, counts: dict[str, int]) -> int | None:
-    if len(node.inputs) != 1 or node.inputs[0] not in counts:
+    """Returns the exact count of an operator from those of its inputs; None if they do not determine it."""
+    if not node.inputs or not all(above in counts for above in node.inputs):
         return None
-    above = counts[node.inputs[0]]
-    if node.op in ("batch", "padded_batch"):
-        size = node.argument("batch_size")
-        if not isinstance(size, int) or size < 1:
-            return None
-        return above // size if node.argument("drop_remainder") else math.ceil(above / size)
-    return above if operator_facts(node.op).count is CountEffect.ONE_TO_ONE and node.op != "scan" else None
+    above = [counts[one] for one in node.inputs]
+    match node.op:
+        case "concatenate":
+            return sum(above)
+        case "zip":
+            return min(above)
+        case "batch" | "padded_batch":
+            size = node.argument("batch_size")
+            if not isinstance(size, int) or size < 1:
+                return None
+            return above[0] // size if node.argument("drop_remainder") else math.ceil(above[0] / size)
+        case "take" | "skip":
+            count = node.argument("count")
+            if not isinstance(count, int):
+                return None
+            taken = above[0] if count < 0 else min(count, above[0])
+            return taken if node.op == "take" else above[0] - taken
+        case "shard":
+            shards, index = node.argument("num_shards"), node.argument("index")
+            return len(range(index, above[0], shards)) if isinstance(shards, int) and isinstance(index, int) else None
+    one_to_one = operator_facts(node.op).count is CountEffect.ONE_TO_ONE and node.op != "scan"
+    return above[0] if one_to_one and len(above) == 1 else None
 
 
 def _iterate(dataset: tf.data.Dataset, limit_seconds: float) -> int | None:

@@ -127,7 +127,8 @@ def _candidate(candidate: Candidate, places: Places) -> Headline:
     chance = f"The chance of a gain above 3 % is {words.percent(candidate.probability)}."
     details = [places.sentence(candidate.why)]
     if not candidate.diff:
-        details.append("The source cannot express the change.")
+        reasons = [places.sentence(one.why) for one in candidate.patch.not_covered] if candidate.patch else []
+        details.append(" ".join(["The source cannot express the change.", *reasons[:1]]))
     if candidate.likely:
         text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}. {chance}"
         missing = Figure(f"likely {gain.short}", why="it is not proven")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,16 +62,23 @@ def _detail(session: Session, conversation: WorkerState) -> str:
     return session.status_detail
 
 
+_CONVERTED = ": in user code:"
+
+
 def exception_line(traceback: str) -> str:
     """Returns the line of a traceback that names the exception: the first one after the frames.
 
     TensorFlow's messages continue for several lines after it, and may quote another traceback (whose header is followed
-    by a blank line).
+    by a blank line). What AutoGraph raises says "in user code:" there, and names the exception below frames of its own.
     """
     lines = traceback.strip().splitlines()
     starts = [number for number, line in enumerate(lines[:-1]) if line == _TRACEBACK and lines[number + 1]]
     behind = lines[starts[-1] + 1 :] if starts else lines
-    return next((line for line in behind if line and not line[0].isspace()), "")
+    named = next((line for line in behind if line and not line[0].isspace()), "")
+    if named.endswith(_CONVERTED):
+        below = behind[behind.index(named) + 1 :]
+        return next((line[4:] for line in below if re.match(r" {4}(?!File )\S", line)), named)
+    return named
 
 
 def with_earlier_trials(before: Session, after: Session, trial: TrialStarted, why: str) -> Session:

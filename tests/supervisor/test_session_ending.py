@@ -17,6 +17,9 @@ from pipetune.supervisor.verification import Verification
 from tests.core.sessions import session
 
 FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    fit()\n'
+CONVERTED = (
+    'in user code:\n\n    File "train.py", line 9, in None  *\n        tf.concat(both)\n\n    TypeError: [a, b]\n'
+)
 QUOTED = 'Traceback (most recent call last):\n\n  File "ops.py", line 1, in call\n    f()\n\nValueError: inner\n'
 
 
@@ -28,6 +31,8 @@ QUOTED = 'Traceback (most recent call last):\n\n  File "ops.py", line 1, in call
         (f"{FRAMES}OpError: ValueError: inner\n{QUOTED}\n\t [[node]] name: \n", "OpError: ValueError: inner"),
         (f"{FRAMES}KeyError: 'a'\n\nDuring handling, another:\n\n{FRAMES}TypeError: b\n", "TypeError: b"),
         ("Traceback (most recent call last):\nValueError: no frame is left\n", "ValueError: no frame is left"),
+        (f"{FRAMES}TypeError: {CONVERTED}    of two lines\n", "TypeError: [a, b]"),
+        (f"{FRAMES}TypeError: in user code:\n", "TypeError: in user code:"),
         ("", ""),
     ],
 )

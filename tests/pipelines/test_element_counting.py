@@ -1,0 +1,52 @@
+"""Elements of an epoch: readers are iterated, what follows them is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.pipelines import live
+from pipetune.pipelines.element_counting import count_elements
+
+Dataset = tf.data.Dataset
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Any:
+    (tmp_path / "lines").write_text("line\n" * 23)
+    return tf.data.TextLineDataset(str(tmp_path / "lines"))
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        lambda lines: lines.concatenate(lines.map(tf.strings.upper)).shuffle(9),
+        lambda lines: Dataset.zip((lines.skip(3), lines)),
+        lambda lines: lines.take(7).batch(2),
+        lambda lines: lines.take(40),
+        lambda lines: lines.take(-1),
+        lambda lines: lines.skip(40),
+        lambda lines: lines.skip(-1),
+        lambda lines: lines.shard(5, 4),
+        lambda lines: lines.batch(5).batch(2, drop_remainder=True).prefetch(2),
+    ],
+)
+def test_count_is_that_of_an_epoch(lines: Any, further: Callable[[Any], Any]) -> None:
+    dataset = further(lines)
+    source = live.read(dataset)
+    assert count_elements(source, limit_seconds=60)[source.pipeline.output.id] == sum(1 for _ in dataset)
+
+
+@pytest.mark.parametrize(
+    "further",
+    [lambda lines: lines.filter(lambda x: tf.strings.length(x) > 2), lambda lines: lines.repeat().take(9).repeat()],
+)
+def test_count_that_only_running_would_show_is_unknown(lines: Any, further: Callable[[Any], Any]) -> None:
+    source = live.read(further(lines))
+    assert source.pipeline.output.id not in count_elements(source, limit_seconds=60)
