@@ -88,6 +88,9 @@ class Reproducibility:
 LIKELY_FROM = 0.8
 """Probability of a gain above 3 % from which on an unproven plan is called likely."""
 
+SHOWN_FROM = 0.5
+"""Probability of such a gain from which on the patch of an unproven plan is shown."""
+
 LIKELY_PAIRS = 3
 """Pairs of windows without which no plan is called likely, whatever the cost model expects."""
 
@@ -111,6 +114,11 @@ class Candidate:
     def diff(self) -> str:
         """Its patch; "" if there is none."""
         return self.patch.diff if self.patch is not None else ""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether its patch is shown: it is more likely to gain 3 % than not to."""
+        return bool(self.diff) and self.probability >= SHOWN_FROM
 
     @property
     def likely(self) -> bool:

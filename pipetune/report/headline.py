@@ -129,6 +129,8 @@ def _candidate(candidate: Candidate, places: Places) -> Headline:
     if not candidate.diff:
         reasons = [places.sentence(one.why) for one in candidate.patch.not_covered] if candidate.patch else []
         details.append(" ".join(["The source cannot express the change.", *reasons[:1]]))
+    elif not candidate.is_shown:
+        details.append("Its patch is not shown: most likely it gains nothing worth a change.")
     if candidate.likely:
         text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}. {chance}"
         missing = Figure(f"likely {gain.short}", why="it is not proven")

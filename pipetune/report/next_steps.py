@@ -32,7 +32,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     ends_without_plan = script and session.status == "done" and not planned
     again = _again(session, script) if ends_without_plan else []
     candidate = session.candidate
-    if candidate is not None and candidate.diff:
+    if candidate is not None and candidate.is_shown:
         apply = shell("pipetune", "apply", "--unproven", *where)
         unproven = Fact(apply, "apply the patch although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)

@@ -18,11 +18,11 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 
 def shown_patch(session: Session) -> PatchResult | None:
-    """Returns the patch to show: the proven one, else that of the unproven plan; None if there is neither."""
+    """Returns the patch to show: the proven one, else that of a plan that may well be faster; None if there is none."""
     if session.patch is not None and session.patch.diff:
         return session.patch
     candidate = session.candidate
-    return candidate.patch if candidate is not None and candidate.diff else None
+    return candidate.patch if candidate is not None and candidate.is_shown else None
 
 
 def diff(session: Session, places: Places) -> Diff | None:
@@ -76,7 +76,7 @@ def _gains(session: Session, file: str, first: int, length: int) -> tuple[str, .
 def checks(session: Session) -> Checks | None:
     """Returns whether the change is safe: data, order, memory, and whether the patched script was run."""
     result = session.main_dataset
-    if result is None or (result.plan is None and result.candidate is None):
+    if result is None or (result.plan is None and shown_patch(session) is None):
         return None
     answers = []
     comparison = comparison_of(result)

@@ -158,6 +158,29 @@ def test_a_candidate_that_windows_do_not_show_is_the_word_of_the_cost_model(pair
     assert "or may not" not in answer.sentence and "The chance of" not in answer.sentence
 
 
+@pytest.mark.parametrize(("probability", "shown"), [(0.3, False), (0.7, True)])
+def test_patch_of_a_candidate_is_shown_if_it_is_rather_faster_than_not(probability: float, shown: bool):
+    session = samples.likely()
+    dataset = session.main_dataset
+    doubtful = replace(
+        session, datasets=(replace(dataset, candidate=replace(dataset.candidate, probability=probability)),)
+    )
+    assert bool(blocks(doubtful, Diff)) is shown
+    assert ["--unproven" in command for command in commands(doubtful)].count(True) == shown
+    assert ("Its patch is not shown" in summary_text(doubtful)) is not shown
+
+
+def test_why_the_source_cannot_express_a_candidate_is_said():
+    session = samples.likely()
+    dataset = session.main_dataset
+    refused = replace(
+        dataset.candidate.patch, diff="", not_covered=(Rejection("prefetch", "n3", "It is a loop's."),), covered=()
+    )
+    without = replace(dataset, candidate=replace(dataset.candidate, patch=refused))
+    text = " ".join(summary_text(replace(session, datasets=(without,))).split())
+    assert "The source cannot express the change. It is a loop's." in text
+
+
 def test_a_gain_stands_at_the_hunk_of_its_call():
     session = samples.photos()
     diff = samples.DIFF.replace(
