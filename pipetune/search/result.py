@@ -10,7 +10,7 @@ from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Comparison, Interval, Outcome, PredictedRate, Rate, Trial
 from pipetune.core.session import NOTHING_BELOW, Candidate, OptionalRewrite, Rejection, RejectionReason
 from pipetune.search.candidates import is_worth_a_race, not_run, open_plans, waiting
-from pipetune.search.composing import group_of, shape_of
+from pipetune.search.composing import group_of, shape_of, structural
 from pipetune.search.information import missing_consent
 from pipetune.search.runner import DEFAULTS
 from pipetune.search.state import REASONS, SearchState
@@ -164,7 +164,7 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
     skipped = not_run(state)
     asking = {one.key: missing_consent(one, state.settings) for one in state.asking}
     shapes_offered = {shape_of(one) for one in state.asking if one.key in offered}
-    shapes_tried = {shape_of(one) for one in state.usable}
+    shapes_tried = {shape_of(one) for one in structural(state.granted)}  # or ruled out, and numbers with them
     groups, shapes = {group_of(one) for one in kept}, {shape_of(one) for one in kept}
 
     def why_not(rewrite: Rewrite) -> tuple[RejectionReason, str]:

@@ -77,6 +77,11 @@ def test_only_what_is_predicted_to_gain_is_tried_where_little_can_be_gained() ->
     assert names(found.chosen) == ["a"] and {key for _, key in made.windows} <= {"defaults", "off", "autotune", "a@n1"}
     assert reasons(found) == {"b": RejectionReason.NOT_EXPECTED, "c": RejectionReason.NOT_EXPECTED}
 
+    sizes = [rewrite("a", number=number) for number in (AUTOTUNE, 2, 4)]
+    found = Scene(sizes, runner({}), expected=expecting({}), only_promising=True).run()
+    assert [one.reason for one in found.rejections] == [RejectionReason.NOT_EXPECTED, *[RejectionReason.OTHER_KIND] * 2]
+    assert not found.budget_too_small and "of the budget" not in found.why
+
     cannot_tell = expecting({}, why="map runs Python")
     found = Scene(rewrites("abc"), runner({"a@n1": 1.2}), expected=cannot_tell, only_promising=True).run()
     assert found.chosen is None and not found.budget_too_small
