@@ -106,6 +106,30 @@ class Node:
         return self.function is not None and self.function.form is FunctionVariant.GATHERING
 
 
+_NEUTRAL = {"take": ("count", -1), "skip": ("count", 0), "repeat": ("count", 1), "shard": ("num_shards", 1)}
+"""Per operator, the argument and the value with which every element passes once, in order."""
+
+
+def passes_components(node: Node) -> bool:
+    """Whether an operator passes on the tensors of every element as they are, if in another structure."""
+    if node.op in _NEUTRAL:
+        name, value = _NEUTRAL[node.op]
+        return node.argument(name) == value
+    function = node.function
+    return (
+        node.op == "map"
+        and function is not None
+        and function.stateless
+        and not function.can_raise
+        and function.hands_on != ()
+        and function.hands_on == tuple(range(len(function.hands_on)))
+    )
+
+
+_NO_OP_OPTION = "experimental_optimization.noop_elimination"
+_DEFAULT_OPTIMIZATIONS_OPTION = "experimental_optimization.apply_default_optimizations"
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Operators in topological order, sources first; the last one is what the consumer iterates."""
@@ -167,6 +191,16 @@ class Pipeline:
                 reached.add(node.id)
                 found.append(node)
         return tuple(found)
+
+    def has_no_effect(self, node: Node) -> bool:
+        """Whether an operator's output equals its input: elements, order, count, structure and static shapes."""
+        return passes_components(node) and (node.op in _NEUTRAL or node.spec == self[node.inputs[0]].spec)
+
+    @property
+    def removes_no_ops(self) -> bool:
+        """Whether TensorFlow's own pass (`noop_elimination`) removes no-ops from the graph that it runs."""
+        own, all_passes = (self.options.get(name) for name in (_NO_OP_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION))
+        return (all_passes if own is None else own) is not False
 
     def source_of(self, node_id: str) -> Node:
         """Returns the first source upstream of `node_id`, or the node itself if it has no inputs."""

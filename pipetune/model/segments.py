@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.element_counts import element_bytes
 from pipetune.core.machine import IDEAL, Overheads
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline
+from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, passes_components
 from pipetune.core.profile import OperatorProfile, Profile, part_costs
 
 OVERHEAD_SECONDS = 1e-6
@@ -161,6 +161,9 @@ def split_into_segments(
         count = counts[node.id]
         if node.id in outside:
             threads[node.id] = _Thread()
+            continue
+        if on and pipeline.removes_no_ops and passes_components(node):
+            threads[node.id] = above
             continue
         parts = (
             _work(one, operator_cost(one, pipeline, profile), count, overheads.spin_seconds, working)

@@ -14,12 +14,6 @@ from pipetune.rewrites.shuffle_repeat import upstream_reshuffle
 
 NAME = "drop-no-op"
 
-_NEUTRAL = {"take": ("count", -1), "skip": ("count", 0), "repeat": ("count", 1), "shard": ("num_shards", 1)}
-"""Per operator, the argument and the value with which every element passes once, in order."""
-
-_NO_OP_OPTION = "experimental_optimization.noop_elimination"
-_DEFAULT_OPTIMIZATIONS_OPTION = "experimental_optimization.apply_default_optimizations"
-
 
 def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields the removal of each operator that has no effect, and why others that seem to have none stay."""
@@ -30,13 +24,13 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
             yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {_SHUFFLES_NOTHING}.")
         elif node.op == "prefetch":
             yield from _remove_redundant_prefetch(node, context)
-        elif _is_identity(node, context):
+        elif context.pipeline.has_no_effect(node):
             reshuffle = upstream_reshuffle(node, context) if node.op == "repeat" else None
             if reshuffle is not None:
                 shuffle = describe_operator(reshuffle)
                 why = f"the orders of {shuffle} upstream depend on how often its iteration is restarted"
                 yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
-            elif _tensorflow_removes_no_ops(node, context):
+            elif context.pipeline.removes_no_ops:
                 yield NoProposal(NAME, node.id, f"TensorFlow removes {describe_operator(node)} itself.")
             else:
                 yield from _removal(node, context, summary=f"Remove {describe_operator(node)}, which has no effect.")
@@ -45,29 +39,6 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 _SHUFFLES_NOTHING = (
     "it does not shuffle, but the call draws a seed, and without it the following shuffles would get different seeds"
 )
-
-
-def _is_identity(node: Node, context: RuleContext) -> bool:
-    """Whether the output equals the input: elements, order, count, structure and static shapes."""
-    if node.op in _NEUTRAL:
-        name, value = _NEUTRAL[node.op]
-        return node.argument(name) == value
-    function = node.function
-    return (
-        node.op == "map"
-        and function is not None
-        and function.stateless
-        and not function.can_raise
-        and function.hands_on != ()
-        and function.hands_on == tuple(range(len(function.hands_on)))
-        and node.spec == context.pipeline[node.inputs[0]].spec
-    )
-
-
-def _tensorflow_removes_no_ops(node: Node, context: RuleContext) -> bool:
-    """Whether TensorFlow's own pass (`noop_elimination`) removes no-ops from the graph that it runs."""
-    own, all_passes = (context.pipeline.options.get(name) for name in (_NO_OP_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION))
-    return (all_passes if own is None else own) is not False
 
 
 def _remove_redundant_prefetch(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:

@@ -133,10 +133,11 @@ def screen(state: SearchState) -> bool:
     """Takes short windows of what a gain may be expected of, or nobody can tell of; returns whether any was taken.
 
     Each rewrite has one, added to the best plan so far. Before the first race, where nothing is expected to gain, of
-    all; where one is expected to gain more than any other beyond doubt, of none.
+    all; where one is expected to gain more than any other beyond doubt, of none. Once a window was taken, each that is
+    expected to gain needs its own: where the model is wrong of one, it may be wrong of all.
     """
     left = waiting(state)
-    if not state.raced and _one_leads(left, state):
+    if not state.raced and not state.gains.short_windows and _one_leads(left, state):
         return False
     new = [one for one in left if one.key not in state.gains.short_windows]
     promising = [one for one in new if state.gains.added(one, state.chosen).may_gain]

@@ -245,6 +245,13 @@ def test_parallel_call_costs_more_than_serial_call() -> None:
     assert with_overheads("range cpu=0us | map random cpu=100us", calls=CALLS).seconds == pytest.approx(100e-6)
 
 
+def test_what_tensorflow_removes_costs_nothing() -> None:
+    text = "range cpu=1us | map {} cpu=0us | batch 100 cpu=10us"
+    removed, kept = (with_overheads(text.format(one), calls=CALLS).seconds for one in ("passes=0", "passes=0 random"))
+    assert removed == with_overheads("range cpu=1us | batch 100 cpu=10us", calls=CALLS).seconds
+    assert with_overheads(text.format("passes=0 2"), calls=CALLS).seconds == removed < kept
+
+
 def test_waking_a_thread_leaves_cores_free() -> None:
     """10 of 40 us per call are CPU time: two maps use less CPU time on two cores than their threads' wall time."""
     waking = (CallCost(100e-6, 40e-6, 40e-6, 10e-6, 10e-6),)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.pipeline import passes_components
 from pipetune.pipelines import live
 from pipetune.rewrites import drop_no_op, shuffle_repeat
 from pipetune.rewrites.rule import Rule
@@ -56,6 +57,10 @@ NO_OPS: dict[str, Callable[[], Any]] = {
 }
 
 
+RESTRUCTURED = {"in another structure": lambda: rows().map(lambda a, d: {"a": a, "b": d["x"], "c": d["y"]})}
+"""What TensorFlow removes, too: its graph knows components alone, in the order of `tf.nest.flatten`."""
+
+
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NO_OPS)
 def test_no_op_is_removed(name: str) -> None:
@@ -66,9 +71,12 @@ def test_no_op_is_removed(name: str) -> None:
     assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite, elements=30)
 
 
-@pytest.mark.parametrize("name", NO_OPS)
+@pytest.mark.parametrize("name", [*NO_OPS, *RESTRUCTURED])
 def test_tensorflow_removes_the_same_no_ops(name: str) -> None:
-    dataset = NO_OPS[name]()
+    dataset = (NO_OPS | RESTRUCTURED)[name]()
+    source = live.read(dataset)
+    assert passes_components(source.pipeline.output)
+    assert source.pipeline.has_no_effect(source.pipeline.output) is (name in NO_OPS)
     before, after = (
         [node.op for node in tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(one)).node]
         for one in (dataset, tensorflow_private.with_graph_passes(dataset, ("noop_elimination",), autotune=True))
