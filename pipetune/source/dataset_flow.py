@@ -177,11 +177,20 @@ class MovedCall:
 
 def moved_call(tree: SyntaxTree, call: cst.Call) -> MovedCall:
     """Returns what has to be known about `call` to move it."""
-    arguments = method_arguments(tree, call)
+    arguments = [one for one in method_arguments(tree, call) if not _is_closed(one.value)]
     named = {name for argument in arguments for name in variable_names(argument)}
-    traces = isinstance(call.func, cst.Attribute) and call.func.attr.value in TAKES_FUNCTION
+    traces = bool(arguments) and isinstance(call.func, cst.Attribute) and call.func.attr.value in TAKES_FUNCTION
     within = names_read_by_functions(tree, arguments) if traces else frozenset[str]()
     return MovedCall(frozenset(named) | within, traces or any(contains_call(one) for one in arguments))
+
+
+def _is_closed(value: cst.BaseExpression) -> bool:
+    """Whether an argument is a lambda that calls nothing and reads its parameters alone: traced anywhere it is alike."""
+    if not isinstance(value, cst.Lambda) or contains_call(value.body):
+        return False
+    parameters = value.params.params
+    read = set(variable_names(value.body)) - {one.name.value for one in parameters}
+    return not read and all(one.default is None for one in parameters)
 
 
 def refuse_unsafe(

@@ -104,6 +104,15 @@ fit(ds)
 #+
 ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: (x / 255.0, y + 1))(*row), batch))
 
+#: a lambda that reads nothing else, and calls in between | vectorized map
+ds = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
+ds = ds.map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0})
+row = len(np.unique(Y))
+ds = ds.batch(4)
+fit(ds)
+#+
+ds = ds.map(lambda batch: tf.vectorized_map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0}, batch))
+
 #: a lambda over several lines | vectorized map
 ds = (
     tf.data.Dataset.from_tensor_slices((X, Y))
