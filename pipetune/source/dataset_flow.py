@@ -185,7 +185,7 @@ def moved_call(tree: SyntaxTree, call: cst.Call) -> MovedCall:
 
 
 def _is_closed(value: cst.BaseExpression) -> bool:
-    """Whether an argument is a lambda that calls nothing and reads its parameters alone: traced anywhere it is alike."""
+    """Whether an argument is a lambda that calls nothing and reads its parameters alone: traced alike anywhere."""
     if not isinstance(value, cst.Lambda) or contains_call(value.body):
         return False
     parameters = value.params.params
