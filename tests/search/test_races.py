@@ -8,12 +8,12 @@ import pytest
 
 from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Outcome, Prediction, Trial, Window
-from pipetune.core.session import RejectionReason
+from pipetune.core.results import Interval, Outcome, Prediction, Trial, Window
+from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.time_plan import Part
 from pipetune.search.candidates import next_race
 from pipetune.search.evidence import ShortWindow
-from pipetune.search.race import EarlierRace
+from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _part_for
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
@@ -272,6 +272,22 @@ def test_an_earlier_race_goes_on_with_its_pairs() -> None:
     assert {key for _, key in made.windows[:9]} == {"defaults", "b@n1"}
     (trial,) = of_key([one for one in found.trials if one.kind == "search"], "b@n1")
     assert trial.ratios[:3] == before.ratios and len(trial.ratios) >= 7
+
+
+def test_the_longest_race_of_an_earlier_session_that_may_still_be_won_goes_on() -> None:
+    plan, other = Plan("tuned", tuple(rewrites("ab"))), Plan("tuned", tuple(rewrites("c")))
+    candidate = Candidate(plan, Interval(1.1, 1.0, 1.2, 3), probability=0.6, unit="training", why="")
+    trials = [
+        Trial(plan, Outcome.UNDECIDED, "", kind="search", ratios=(1.2,)),
+        Trial(plan, Outcome.UNDECIDED, "", kind="search", ratios=(1.1, 1.2), unit="input"),
+        Trial(plan, Outcome.REJECTED, "", kind="search", ratios=(0.9,) * 9),
+        Trial(plan, Outcome.ACCEPTED, "", kind="confirmation", ratios=(1.3,) * 9),
+        Trial(other, Outcome.UNDECIDED, "", kind="search", ratios=(1.4,) * 9),
+    ]
+    keys = frozenset({"a@n1", "b@n1"})
+    assert earlier_race(candidate, trials, resumptions=1) == EarlierRace(keys, "input", (1.1, 1.2), sessions=2)
+    assert earlier_race(candidate, [], resumptions=0) == EarlierRace(keys, "training", (), sessions=1)
+    assert earlier_race(None, trials, resumptions=0) is None
 
 
 def test_an_earlier_plan_that_is_not_legal_any_more_is_left() -> None:

@@ -166,8 +166,9 @@ def test_record_of_an_earlier_release_can_be_reverted(project):
 def test_missing_file_is_refused(project):
     (project.root / "lib/marked.py").unlink()
     assert project.state is PatchState.MISSING
-    with pytest.raises(PipetuneError, match="not exist any more"):
+    with pytest.raises(PipetuneError, match="not exist any more") as raised:
         apply_patch(project.patch, folder=project.folder)
+    assert raised.value.exit_code == 1
     assert (project.root / "train.py").read_bytes() == TEXTS["train.py"][0]
 
 
