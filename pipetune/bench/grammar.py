@@ -1,4 +1,4 @@
-"""Pipelines from a grammar: random in structure, known in cost, to check the predictions of the cost model.
+"""Pipelines from a grammar, with random structure and known costs, to check the predictions of the cost model.
 
 A sentence consists of stages joined by `|`; a stage is an operator, a bare number (or AUTOTUNE) and `name=value`
 words::

@@ -90,7 +90,7 @@ class _SimulatedSegment:
 
 @dataclass
 class _Call:
-    """One element in a stage."""
+    """The processing of one element in a segment."""
 
     stage: int
     work: float

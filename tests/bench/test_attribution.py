@@ -1,4 +1,4 @@
-"""The figure that holds attributed costs against known ones; tolerances are wide, the machine is shared."""
+"""The figure that compares measured costs with known ones; tolerances are wide, since the machine is shared."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def test_waiting_taken_for_work_is_not_recognised() -> None:
 
 
 def test_claims() -> None:
-    found = Attribution(2, 0.04, 0.12, 1, (row(cpu=1e-3, waiting=0.0), row(cpu=0.0, waiting=1e-3)))
-    assert [claim.met for claim in attribution.claims(found, quick=False)] == [True, False, False]
-    assert [claim.met for claim in attribution.claims(found, quick=True)] == [None, None, False]
-    assert attribution.claims(found, quick=False)[2].measured == "1 of 2"
+    result = Attribution(2, 0.04, 0.12, 1, (row(cpu=1e-3, waiting=0.0), row(cpu=0.0, waiting=1e-3)))
+    assert [claim.met for claim in attribution.claims(result, quick=False)] == [True, False, False]
+    assert [claim.met for claim in attribution.claims(result, quick=True)] == [None, None, False]
+    assert attribution.claims(result, quick=False)[2].measured == "1 of 2"
 
 
 @pytest.mark.exhaustive  # a figure of `pipetune bench --accuracy`; tests/measure/test_differencing.py has its code
 def test_known_operators_get_their_own_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting taken for work, or a cost at a neighbour, is an error of a hundred percent and more."""
     monkeypatch.setattr(attribution, "_COST_SECONDS", 2.0)
-    said: list[str] = []
-    found = attribution.attribute(("one after another, parallelism 2",), seed=0, say=said.append)
-    assert found.cases == len(said) == 1
-    assert [one.known for one in found.rows] == ["works", "waits", "python"]
-    assert found.recognised == 3
-    assert found.max_error < 0.6
+    activities: list[str] = []
+    result = attribution.attribute(("one after another, parallelism 2",), seed=0, progress=activities.append)
+    assert result.cases == len(activities) == 1
+    assert [one.known for one in result.rows] == ["works", "waits", "python"]
+    assert result.recognised == 3
+    assert result.max_error < 0.6

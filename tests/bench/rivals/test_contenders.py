@@ -1,4 +1,4 @@
-"""Who is measured: every rival's plan, caches that count and those that do not, and what the windows say."""
+"""The contenders: the plan of each rival, which caches count, and the rates and ratios of the windows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from pipetune.bench.rivals.contenders import (
     UNCACHED,
     Contenders,
+    add_expert,
     cache_use,
-    contenders,
+    choose_contenders,
+    describe_plan,
     source_bytes,
-    with_expert,
-    words_of,
 )
-from pipetune.bench.rivals.rounds import Length, judge, take_windows
+from pipetune.bench.rivals.rounds import Length, compare_rates, measure_windows
 from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
@@ -52,7 +52,7 @@ def found(workload: Workload = INVENTED) -> Contenders:
         "defaults": baselines.defaults_plan(known.pipeline),
         "autotune": baselines.autotune_plan(known.pipeline, 2),
     }
-    return contenders(known, plans, OUR_PLAN, workload=workload)
+    return choose_contenders(known, plans, OUR_PLAN, workload=workload)
 
 
 def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
@@ -84,7 +84,7 @@ def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> 
     plans = {"off": Plan("off"), "defaults": Plan("defaults"), "autotune": Plan("autotune")}
     other = Plan("dataset", (FASTER, rewrite("something")))
     for size in (None, 10**12):
-        all_of_them = contenders(known, plans, OUR_PLAN, workload=published(size), bare=other)
+        all_of_them = choose_contenders(known, plans, OUR_PLAN, workload=published(size), uncached_plan=other)
         assert all_of_them.plans[all_of_them.without_cache(PIPETUNE)].rewrites == other.rewrites
 
 
@@ -92,7 +92,7 @@ def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> 
 def test_the_expert_stands_before_pipetune_and_its_cache_must_fit_too(size: int | None, counts: bool) -> None:
     expert = parse("range | map | cache | shuffle 9 | batch 10").pipeline
     expert = replace(expert, nodes=tuple(replace(node, element_bytes=1000.0, cardinality=100) for node in expert))
-    known = with_expert(found(), expert, workload=published(size), source_bytes=10e3)
+    known = add_expert(found(), expert, workload=published(size), source_bytes=10e3)
     assert [name for name in known.plans if not name.endswith(UNCACHED)] == list(RIVALS)
     assert known.caches[EXPERT].counts is counts and known.caches[EXPERT].held_bytes == 100e3
     measured = {name: plan for name, plan in known.plans.items() if name.startswith(EXPERT)}
@@ -130,10 +130,10 @@ def test_the_source_is_the_files_where_there_are_any() -> None:
 
 def test_plans_in_words() -> None:
     plans, pipeline = found().plans, context().pipeline
-    assert words_of(plans["defaults"], pipeline) == ""
-    assert words_of(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
-    assert words_of(plans["plumber"], pipeline).endswith("cache()")
-    assert words_of(plans[PIPETUNE], pipeline) == "cache, parallel-map"
+    assert describe_plan(plans["defaults"], pipeline) == ""
+    assert describe_plan(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
+    assert describe_plan(plans["plumber"], pipeline).endswith("cache()")
+    assert describe_plan(plans[PIPETUNE], pipeline) == "cache, parallel-map"
 
 
 def window(rate: float, *, first: float = 0.1) -> Window:
@@ -148,17 +148,17 @@ def test_ratios_are_of_the_windows_of_one_round() -> None:
         PIPETUNE: [window(rate) for rate in (800, 880, 720)],
         PIPETUNE + UNCACHED: [window(rate) for rate in (300, 330, 270)],
     }
-    judged = judge(windows, Contenders(dict.fromkeys(windows, Plan(""))))
-    assert set(judged.rates) == {"defaults", "plumber", PIPETUNE}
-    assert judged.rates["defaults"].examples_per_second == pytest.approx(100)
-    assert {name: round(ratio.median, 6) for name, ratio in judged.ratio_over.items()} == {
+    compared = compare_rates(windows, Contenders(dict.fromkeys(windows, Plan(""))))
+    assert set(compared.rates) == {"defaults", "plumber", PIPETUNE}
+    assert compared.rates["defaults"].examples_per_second == pytest.approx(100)
+    assert {name: round(ratio.median, 6) for name, ratio in compared.ratio_over.items()} == {
         "defaults": 8.0, "plumber": 2.0,
     }  # fmt: skip
-    assert {name: round(ratio.median, 6) for name, ratio in judged.without_cache.items()} == {
+    assert {name: round(ratio.median, 6) for name, ratio in compared.without_cache.items()} == {
         "defaults": 3.0, "plumber": 3.0,
     }  # fmt: skip
-    assert judged.over_defaults["plumber"].median == pytest.approx(4)
-    assert judged.ratio_over["defaults"].high == pytest.approx(8)  # drift falls on both sides of a round alike
+    assert compared.over_defaults["plumber"].median == pytest.approx(4)
+    assert compared.ratio_over["defaults"].high == pytest.approx(8)  # drift falls on both sides of a round alike
 
 
 def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
@@ -175,15 +175,17 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
         fails={rewrite("breaks").key: "no such op"},
     )
     length = Length(rounds=12, window_seconds=0.5)
-    said: list[str] = []
-    windows, failed = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=said.append)
+    activities: list[str] = []
+    windows, failed = measure_windows(
+        Contenders(plans), runner, clock, length=length, seed=3, progress=activities.append
+    )
     assert failed == {"plumber": "no such op"}
     assert {name: len(taken) for name, taken in windows.items()} == {"defaults": 12, PIPETUNE: 12}
     orders = {tuple(key for _, key in runner.windows[start : start + 2]) for start in range(3, 25, 2)}
     assert len(orders) == 2  # now one first, now the other
-    ratio = judge(windows, Contenders(plans)).ratio_over["defaults"]
+    ratio = compare_rates(windows, Contenders(plans)).ratio_over["defaults"]
     assert ratio.low < 2 < ratio.high and ratio.high / ratio.low < 1.2
-    assert said[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in said[-1]
+    assert activities[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in activities[-1]
 
 
 def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written() -> None:
@@ -195,9 +197,11 @@ def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written(
     }
     runner = FakeRunner(clock, noise=Noise(spread=0.3))
     length = Length(rounds=5, window_seconds=0.5)
-    windows, _ = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=lambda doing: None)
+    windows, _ = measure_windows(
+        Contenders(plans), runner, clock, length=length, seed=3, progress=lambda activity: None
+    )
     assert len(runner.windows) == 10 and windows[PIPETUNE] == windows["defaults"]
-    found = judge(windows, Contenders(plans))
+    found = compare_rates(windows, Contenders(plans))
     over = found.ratio_over["defaults"]
     assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["autotune"].high > 1
 
@@ -208,4 +212,4 @@ def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
     plans = Contenders({"defaults": Plan("defaults", (rewrite("breaks"),))})
     length = Length(rounds=1, window_seconds=0.5)
     with pytest.raises(RunFailed, match="current pipeline could not be measured: no such op"):
-        take_windows(plans, runner, clock, length=length, seed=0, say=lambda doing: None)
+        measure_windows(plans, runner, clock, length=length, seed=0, progress=lambda activity: None)

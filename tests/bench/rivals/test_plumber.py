@@ -1,4 +1,4 @@
-"""Plumber's allocation on pipelines from words, against answers worked out by hand."""
+"""Plumber's allocation on described pipelines, against answers worked out by hand."""
 
 from __future__ import annotations
 

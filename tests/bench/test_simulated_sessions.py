@@ -1,13 +1,20 @@
-"""Whole sessions on recorded noise: useless candidates are rarely accepted, a real gain is found."""
+"""Simulated sessions: candidates without a gain are rarely accepted, and a real gain is found."""
 
 from __future__ import annotations
 
 import pytest
 from scipy import stats
 
-from pipetune.bench import simulating
-from pipetune.bench.false_positives import LONG_BUDGET_SECONDS, MOST_ACCEPTED
-from pipetune.bench.simulating import SCENES, Scene, by_scene, session, sessions, share
+from pipetune.bench.false_positives import LONG_BUDGET_SECONDS, TARGET_ACCEPTED
+from pipetune.bench.simulated_sessions import (
+    BUDGET_SECONDS,
+    SCENES,
+    Scene,
+    share,
+    share_by_scene,
+    simulate_session,
+    simulate_sessions,
+)
 from pipetune.search import race, statistics
 from pipetune.search.statistics import holm
 
@@ -18,22 +25,22 @@ COUNT, FEW = 54, 30
 
 def bound(count: int) -> int:
     """A procedure that accepts in 6 % of its sessions stays at or below this in 97.5 % of runs of this test."""
-    return int(stats.binom.ppf(0.975, count, MOST_ACCEPTED))
+    return int(stats.binom.ppf(0.975, count, TARGET_ACCEPTED))
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("budget_seconds", "decided"),
     [
-        (simulating.BUDGET_SECONDS, 0.15),  # beside others' work a minute is often too little to decide anything
+        (BUDGET_SECONDS, 0.15),  # with other users' work, a minute is often too short for a decision
         (LONG_BUDGET_SECONDS, 0.6),
     ],
 )
 def test_ten_useless_candidates_are_rarely_accepted(budget_seconds: float, decided: float) -> None:
-    ended = sessions(COUNT, seed=1, budget_seconds=budget_seconds)
-    assert sum(one.accepted for one in ended) <= bound(COUNT)
-    assert sum(one.decided for one in ended) >= decided * COUNT  # else nothing is tested but a budget too small
-    assert all(one.seconds < 1.5 * budget_seconds for one in ended)
+    outcomes = simulate_sessions(COUNT, seed=1, budget_seconds=budget_seconds)
+    assert sum(one.accepted for one in outcomes) <= bound(COUNT)
+    assert sum(one.decided for one in outcomes) >= decided * COUNT  # else nothing is tested but a budget too small
+    assert all(one.seconds < 1.5 * budget_seconds for one in outcomes)
 
 
 def test_peeking_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,21 +49,21 @@ def test_peeking_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "holm", lambda values, *, error: holm(values))
     for module in (race, statistics):
         monkeypatch.setattr(module, "ACCEPT_ABOVE", 1.0)
-    ended = sessions(FEW, seed=1, budget_seconds=LONG_BUDGET_SECONDS)
-    assert sum(one.accepted for one in ended) > bound(FEW)
+    outcomes = simulate_sessions(FEW, seed=1, budget_seconds=LONG_BUDGET_SECONDS)
+    assert sum(one.accepted for one in outcomes) > bound(FEW)
 
 
 def test_a_session_is_the_same_for_the_same_seed_and_another_for_another() -> None:
     scene = SCENES[0]
-    assert session(scene, seed=3) == session(scene, seed=3)
-    assert len({session(scene, seed=seed).seconds for seed in range(4)}) > 1
+    assert simulate_session(scene, seed=3) == simulate_session(scene, seed=3)
+    assert len({simulate_session(scene, seed=seed).seconds for seed in range(4)}) > 1
 
 
 def test_a_large_gain_is_found_where_nothing_else_runs() -> None:
     quiet = Scene("input", "quiet")
-    ended = [session(quiet, seed=seed, gain=1.5) for seed in range(12)]
-    assert sum(one.found for one in ended) >= 10
-    assert by_scene(ended, lambda one: one.found)["input, quiet"].sessions == 12
+    outcomes = [simulate_session(quiet, seed=seed, gain=1.5) for seed in range(12)]
+    assert sum(one.found for one in outcomes) >= 10
+    assert share_by_scene(outcomes, lambda one: one.found)["input, quiet"].sessions == 12
 
 
 def test_shares_have_exact_intervals() -> None:
@@ -67,5 +74,5 @@ def test_shares_have_exact_intervals() -> None:
     one = share(1, 100)
     assert stats.binom.sf(0, 100, one.low) == pytest.approx(0.025)
     assert stats.binom.cdf(1, 100, one.high) == pytest.approx(0.025)
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(ValueError, match="no sessions"):
         share(0, 0)
