@@ -118,7 +118,7 @@ RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", EXPERT, PIPET
 """All measured variants, by their names in benchmarks.json and in its order. The expert is a person: `expert.py`."""
 
 BASELINES = ("defaults", "autotune")
-"""The rivals for which a geometric mean of the training step is computed, too."""
+"""The rivals for which a geometric mean of the training step is computed as well."""
 
 MAX_CACHED_BYTES = 64e9
 """A cache counts if the published data would fit into this many bytes."""
@@ -202,10 +202,10 @@ class Benchmarks:
 
 
 def geometric_mean_over(workloads: Iterable[WorkloadResult]) -> dict[str, dict[str, float | None]]:
-    """Returns the geometric mean of pipetune's lead over each of `BASELINES`, and over the expert where the input alone
-    is compared; None if nothing was measured.
+    """Returns the geometric means of pipetune's ratios over `BASELINES`, and for the input alone also over the expert.
 
-    If no plan was found, the script stays unchanged, so its training step counts with a ratio of 1.
+    A mean is None if nothing was measured. If no plan was found, the script stays unchanged, so its training step
+    counts with a ratio of 1.
     """
     found = tuple(workloads)
 
