@@ -30,10 +30,8 @@ _UNLIMITED_SECONDS = 1e6  # a comparison ends at one of its looks, never because
 class Comparison:
     """The outcome of one comparison."""
 
-    unit: str  # what is compared: "input" or "training"
     outcome: Outcome
     ratios: tuple[float, ...]  # of the pairs
-    seconds: float
 
 
 def run_comparisons(count: int, *, seed: int, progress: ProgressCallback, saved: ResumableResults) -> list[Comparison]:
@@ -81,7 +79,6 @@ class _Subject:
     def compare(self, number: int) -> Comparison:
         """Compares the candidate with the original until a decision is reached."""
         unit = UNITS[number % len(UNITS)]
-        started = self._clock.now()
         meter = Meter(
             self._runner,
             self._clock,
@@ -94,7 +91,7 @@ class _Subject:
             self._steps = meter.steps
         draw = random.Random(self._seed * 1_000_003 + number)
         (trial,) = decide([self._candidate], base, meter, draw=draw, unit=unit, part=Part.SEARCH)
-        return Comparison(unit, trial.outcome, trial.ratios, round(self._clock.now() - started, 2))
+        return Comparison(trial.outcome, trial.ratios)
 
 
 def median_spread(comparisons: list[Comparison]) -> float:

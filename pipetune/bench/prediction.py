@@ -84,7 +84,6 @@ class MeasuredPlan:
     plan: str  # its key
     pipeline: Pipeline  # with the plan applied
     rates: tuple[float, ...]  # of each round, in elements of the output per second
-    cpu_seconds: tuple[float, ...]  # of the process in each round, per element of the output
 
     @property
     def rate(self) -> float:
@@ -229,7 +228,6 @@ def measure_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUNDS
         composer = Composer(candidates, conflict=lambda rewrites: find_conflict(context, rewrites))
         plans = candidate_plans(candidates, planning.baselines_of(study), composer)
         rates: dict[str, list[float]] = {plan.key: [] for plan in plans}
-        cpu: dict[str, list[float]] = {plan.key: [] for plan in plans}
         draw = random.Random(seed)
         for _ in range(rounds):
             for plan in draw.sample(plans, len(plans)):
@@ -238,9 +236,8 @@ def measure_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUNDS
                 except RunFailed:
                     continue
                 rates[plan.key].append(window.steps / window.wall_seconds)
-                cpu[plan.key].append(window.cpu_seconds / window.steps)
         measured = tuple(
-            MeasuredPlan(plan.key, study.runner.edited(plan), tuple(rates[plan.key]), tuple(cpu[plan.key]))
+            MeasuredPlan(plan.key, study.runner.edited(plan), tuple(rates[plan.key]))
             for plan in plans
             if len(rates[plan.key]) == rounds
         )

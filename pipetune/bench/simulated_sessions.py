@@ -62,7 +62,6 @@ class SessionOutcome:
     seconds: float
     likely: bool = False  # nothing was proven, but a plan was called likely
     likely_right: bool = False  # that plan has a gain
-    resumptions: int = 0  # number of sessions that continued this one
 
     @property
     def accepted(self) -> bool:
@@ -153,7 +152,6 @@ def simulate_session(
         seconds=budget.spent(),
         likely=likely,
         likely_right=likely and result.candidate is not None and _is_useful(result.candidate.plan),
-        resumptions=resumptions,
     )
 
 

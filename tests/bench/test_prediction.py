@@ -24,7 +24,7 @@ PLANS = {"written": "", "cached": "| cache cpu=0us ", "off": ""}
 def case(rates: Mapping[str, float], *, text: str = TEXT) -> prediction.Case:
     words = {name: parse(text.format(PLANS.get(name, ""))) for name in rates}
     plans = tuple(
-        prediction.MeasuredPlan(name, words[name].pipeline, (0.9 * rate, rate, 1.5 * rate), (1e-3,) * 3)
+        prediction.MeasuredPlan(name, words[name].pipeline, (0.9 * rate, rate, 1.5 * rate))
         for name, rate in rates.items()
     )
     return prediction.Case(text, words["written"].profile, 2.0, plans)
