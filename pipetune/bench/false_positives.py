@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipetune.bench import ProgressCallback
 from pipetune.bench.resumable import ResumableResults
@@ -105,7 +106,7 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: Resuma
     return FalsePositives(
         simulated=_simulate(count, seed, progress),
         simulated_long=_simulate(count, seed, progress, budget_seconds=LONG_BUDGET_SECONDS),
-        simulated_resumed=_simulate(count, seed, progress, resumptions=RESUMPTIONS),
+        simulated_resumed=_simulate(count, seed, progress, max_resumptions=RESUMPTIONS),
         likely=_measure_likely(QUICK_SESSIONS if quick else LIKELY_SESSIONS, seed, progress),
         real=_measure_real(QUICK_COMPARISONS if quick else COMPARISONS, seed, progress, saved),
         power=tuple(
@@ -122,16 +123,13 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: Resuma
     )
 
 
-def _simulate(
-    count: int, seed: int, progress: ProgressCallback, *, budget_seconds: float = BUDGET_SECONDS, resumptions: int = 0
-) -> Simulated:
-    outcomes = simulate_sessions(
-        count,
-        seed=seed,
-        budget_seconds=budget_seconds,
-        max_resumptions=resumptions,
-        progress=lambda done: progress(f"simulated A/A sessions: {done} of {count}"),
-    )
+def _simulate(count: int, seed: int, progress: ProgressCallback, **options: Any) -> Simulated:
+    """Simulates A/A sessions with these arguments of `simulate_session`."""
+
+    def report(finished: int) -> None:
+        progress(f"simulated A/A sessions: {finished} of {count}")
+
+    outcomes = simulate_sessions(count, seed=seed, progress=report, **options)
     accepted = share(sum(one.accepted for one in outcomes), count)
     return Simulated(
         sessions=count,

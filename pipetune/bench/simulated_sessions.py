@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from scipy import stats
 
@@ -163,34 +164,20 @@ def simulate_sessions(
     count: int,
     *,
     seed: int,
-    gain: float = 1.0,
-    budget_seconds: float = BUDGET_SECONDS,
-    predicts: bool = False,
-    max_resumptions: int = 0,
     progress: Callable[[int], None] = lambda done: None,
+    **options: Any,
 ) -> list[SessionOutcome]:
     """Simulates sessions in all scenes in turn. Each takes a few milliseconds.
 
     Args:
         count: number of sessions.
-        seed: each session's seed is derived from it.
-        gain: as in `simulate_session`, as the following three.
-        budget_seconds: budget of each session.
-        predicts: whether there is a cost model.
-        max_resumptions: number of sessions that may continue each one.
+        seed: the seeds of the sessions are derived from it.
         progress: called with the number of finished sessions after every 200.
+        **options: arguments of `simulate_session`.
     """
     outcomes = []
     for number in range(count):
-        outcome = simulate_session(
-            SCENES[number % len(SCENES)],
-            seed=seed * 1_000_003 + number,
-            gain=gain,
-            budget_seconds=budget_seconds,
-            predicts=predicts,
-            max_resumptions=max_resumptions,
-        )
-        outcomes.append(outcome)
+        outcomes.append(simulate_session(SCENES[number % len(SCENES)], seed=seed * 1_000_003 + number, **options))
         if len(outcomes) % 200 == 0:
             progress(len(outcomes))
     return outcomes

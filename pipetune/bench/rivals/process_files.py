@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from pipetune.bench.rivals.rounds import RateComparison
 from pipetune.core.benchmarks import CacheUse, Workload, find_workloads
 from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan
 from pipetune.core.files import write_text
 from pipetune.core.machine import Machine
 from pipetune.core.messages import Job
-from pipetune.core.results import Interval, Rate
 
 Value = TypeVar("Value")
 
@@ -28,13 +28,10 @@ def memory_file(rival: str) -> str:
 
 @dataclass(frozen=True)
 class RatesMeasurement:
-    """The rates of all rivals on one workload. Mappings are by rival, and have the meaning of `WorkloadResult`."""
+    """What was measured of one workload. Mappings are by rival, and have the meaning of `WorkloadResult`."""
 
     machine: Machine
-    rivals: Mapping[str, Rate]
-    ratio_over: Mapping[str, Interval]
-    without_cache: Mapping[str, Interval]
-    over_defaults: Mapping[str, Interval]
+    compared: RateComparison
     plans: Mapping[str, Plan]
     plan_texts: Mapping[str, str]  # what each plan sets, in words
     caches: Mapping[str, CacheUse] = field(default_factory=dict)

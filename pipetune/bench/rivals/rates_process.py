@@ -79,14 +79,10 @@ def measure_rates(workload: Workload, job: Job, progress: ProgressCallback) -> R
             progress=progress,
             expert=expert.runner if expert is not None else None,
         )
-        compared = compare_rates(windows, contenders)
         plans = {name: plan for name, plan in contenders.plans.items() if not name.endswith(UNCACHED)}
         return RatesMeasurement(
             machine=study.machine,
-            rivals=compared.rates,
-            ratio_over=compared.ratio_over,
-            without_cache=compared.without_cache,
-            over_defaults=compared.over_defaults,
+            compared=compare_rates(windows, contenders),
             plans=plans,
             plan_texts={name: describe_plan(plan, pipeline) for name, plan in plans.items()},
             caches=contenders.caches,

@@ -80,15 +80,16 @@ def run_workload(
     rates_file.unlink(missing_ok=True)
     _run_module("rates_process", workload_job, activity="measuring rates", log=log, progress=progress)
     measurement = read_value(RatesMeasurement, rates_file)
+    rates = measurement.compared.rates
     peaks = {}
-    for rival in [name for name in measurement.rivals if not quick or name in QUICK_PEAKS]:
+    for rival in [name for name in rates if not quick or name in QUICK_PEAKS]:
         rival_job = replace(workload_job, arguments=(workload.name, rival))
         try:
             _run_module("memory_process", rival_job, activity=f"peak memory of {rival}", log=log, progress=progress)
             peaks[rival] = read_value(PeakMemory, folder / memory_file(rival)).mib
         except RunFailed as failure:
             notes.append(str(failure))
-    rivals = {name: replace(rate, peak_rss_mib=peaks.get(name)) for name, rate in measurement.rivals.items()}
+    rivals = {name: replace(rate, peak_rss_mib=peaks.get(name)) for name, rate in rates.items()}
     return measurement, combine_results(workload, measurement, analysis, rivals, uncached=uncached, notes=tuple(notes))
 
 
@@ -243,14 +244,15 @@ def combine_results(
     use = measurement.caches.get(PIPETUNE)
     cache_ignored = use is not None and not use.counts
     session = uncached.session if uncached is not None and cache_ignored else analysis.session
+    compared = measurement.compared
     training, answer = session.training, summary(session)
     rules = _rules(session)
     has_training = training is not None and bool(rules) and not (cache_ignored and uncached is None)
     return WorkloadResult(
         name=workload.name,
         rivals=rivals,
-        ratio_over=measurement.ratio_over,
-        without_cache=measurement.without_cache,
+        ratio_over=compared.ratio_over,
+        without_cache=compared.without_cache,
         end_to_end=training.speedup if training and has_training else None,
         plan_seconds=round(analysis.seconds, 1),
         rewrites=rules,
@@ -258,7 +260,7 @@ def combine_results(
         equality=_equality(answer),
         title=workload.title,
         end_to_end_over_autotune=training.speedup_over_autotune if training and has_training else None,
-        over_defaults=measurement.over_defaults,
+        over_defaults=compared.over_defaults,
         caches=measurement.caches,
         plans=measurement.plan_texts,
         failed=measurement.failed,

@@ -11,6 +11,7 @@ from pipetune.bench import ProgressCallback
 from pipetune.bench.rivals import __main__ as rivals
 from pipetune.bench.rivals import workload_run
 from pipetune.bench.rivals.process_files import RatesMeasurement
+from pipetune.bench.rivals.rounds import RateComparison
 from pipetune.bench.rivals.workload_run import Analysis, combine_results
 from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload, WorkloadResult
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
@@ -32,10 +33,12 @@ from tests.core.sessions import MACHINE, session
 
 MEASURED = RatesMeasurement(
     machine=MACHINE,
-    rivals=result("a", 2.0).rivals,
-    ratio_over={"defaults": interval(2.0)},
-    without_cache={"defaults": interval(1.5)},
-    over_defaults={"off": interval(0.9)},
+    compared=RateComparison(
+        rates=result("a", 2.0).rivals,
+        ratio_over={"defaults": interval(2.0)},
+        without_cache={"defaults": interval(1.5)},
+        over_defaults={"off": interval(0.9)},
+    ),
     plans={},
     plan_texts={"off": "options"},
 )
@@ -89,13 +92,13 @@ def test_quick_run_starts_nothing_that_it_has_no_time_for(tmp_path: Path, monkey
 
 def test_results_of_all_processes_are_combined(tmp_path: Path) -> None:
     whole = session()
-    digits, rates = Workload("digits", tmp_path, title="Digits"), dict(MEASURED.rivals)
+    digits, rates = Workload("digits", tmp_path, title="Digits"), dict(MEASURED.compared.rates)
     combined = combine_results(digits, MEASURED, Analysis(whole, 61.24), rates, uncached=None, notes=("a note",))
     assert whole.training is not None and whole.plan is not None
     assert combined.end_to_end == whole.training.speedup and combined.plan_seconds == 61.2
     assert combined.rewrites == tuple(dict.fromkeys(one.rule for one in whole.plan.rewrites)) and not combined.why
     assert combined.equality is not None and combined.equality["equal"] is True
-    assert combined.ratio_over == MEASURED.ratio_over and combined.rivals[PIPETUNE].examples_per_second
+    assert combined.ratio_over == MEASURED.compared.ratio_over and combined.rivals[PIPETUNE].examples_per_second
     assert combined.verdict and combined.notes == ("a note",)
 
 
