@@ -200,14 +200,14 @@ def claims(result: FalsePositives, *, quick: bool) -> Sequence[Claim]:
 def _power_claim(power: Sequence[Power], *, predicts: bool) -> Claim:
     rows = [one for one in power if one.predicts == predicts]
     smallest = [f"{scene} {_format_gain(_smallest_gain(rows, scene))}" for scene in rows[0].by_scene]
-    subject = "smallest true gain found in 90 % of sessions" + (", without a model's word" if not predicts else "")
+    subject = "smallest true gain found in 90 % of sessions" + (", without a cost model" if not predicts else "")
     return Claim(subject, "; ".join(smallest))
 
 
 def _likely_claim(result: Likely) -> Claim:
     part = result.right / result.likely if result.likely else 1.0
     return Claim(
-        f"plans called likely in {result.sessions:,} simulated sessions that truly gain",
+        f"plans called likely that truly gain, in {result.sessions:,} simulated sessions",
         f"{result.right} of {result.likely}: {part:.0%} ({result.low:.0%} to {result.high:.0%})",
         f"at least {TARGET_LIKELY_RIGHT:.0%}",
         part >= TARGET_LIKELY_RIGHT,
@@ -225,13 +225,13 @@ def _accepted_claims(
     return (
         Claim(
             f"simulated A/A sessions of {budget_seconds:.0f} s that accepted anything"
-            + (f", with up to {RESUMPTIONS} that go on with each" if with_resumed else ""),
+            + (f", including up to {RESUMPTIONS} that continue each one" if with_resumed else ""),
             f"{simulated.accepted} of {simulated.sessions:,}: {part:.1%} ({simulated.low:.2%} to {simulated.high:.2%})",
             f"at most {TARGET_ACCEPTED:.0%}",
             met,
         ),
         Claim(
-            "most in one scene; came to a decision",
+            "most in one scene; share of sessions with a decision",
             f"{worst[1].count} of {worst[1].sessions} ({worst[0]}); {decided:.0%}",
         ),
     )
