@@ -15,12 +15,12 @@ def row(*, cpu: float, waiting: float, true_cpu: float = 1e-3, true_waiting: flo
     return Row("a case", "map", "works", true_cpu, cpu, true_waiting, waiting, None)
 
 
-def test_the_error_of_work_is_of_cpu_time_and_that_of_waiting_of_the_wait() -> None:
+def test_error_is_relative_to_cpu_time_of_work_and_to_time_of_waiting() -> None:
     assert row(cpu=1.1e-3, waiting=0.5e-3).error == pytest.approx(0.1)
     assert row(cpu=2e-4, waiting=1.5e-3, true_cpu=1e-4, true_waiting=2e-3).error == pytest.approx(0.25)
 
 
-def test_waiting_taken_for_work_is_not_recognised() -> None:
+def test_waiting_measured_as_work_is_not_recognised() -> None:
     assert row(cpu=1e-4, waiting=2e-3, true_cpu=1e-4, true_waiting=2e-3).recognised
     assert not row(cpu=2e-3, waiting=1e-4, true_cpu=1e-4, true_waiting=2e-3).recognised
     assert row(cpu=1e-3, waiting=1e-4).recognised and not row(cpu=1e-4, waiting=1e-3).recognised
@@ -34,7 +34,7 @@ def test_claims() -> None:
 
 
 @pytest.mark.exhaustive  # a figure of `pipetune bench --accuracy`; tests/measure/test_differencing.py has its code
-def test_known_operators_get_their_own_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_of_known_cost_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting taken for work, or a cost at a neighbour, is an error of a hundred percent and more."""
     monkeypatch.setattr(attribution, "_COST_SECONDS", 2.0)
     activities: list[str] = []

@@ -13,7 +13,7 @@ from pipetune.core.results import Interval
 
 
 @pytest.mark.parametrize("make", [loops.photos, loops.text])
-def test_the_loops_train(make: object) -> None:
+def test_loops_train(make: object) -> None:
     assert callable(make)
     loop = make()
     losses = [float(loop.step(*element)) for element in loop.dataset.take(2)]

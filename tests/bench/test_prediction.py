@@ -54,7 +54,7 @@ def row(plan: str, predicted: float | None, measured: float) -> prediction.PlanR
     return prediction.PlanRow("p", plan, predicted, measured, measured, measured)
 
 
-def test_the_best_must_be_among_the_first_three() -> None:
+def test_best_plan_must_be_among_the_first_three() -> None:
     rows = [row("a", 9, 1.0), row("b", 8, 1.0), row("c", 7, 1.0), row("d", 6, 1.2)]
     assert prediction.best_in_first(rows) is False
     assert prediction.best_in_first(rows[1:]) is True
@@ -62,7 +62,7 @@ def test_the_best_must_be_among_the_first_three() -> None:
     assert prediction.best_in_first([*rows[:3], row("e", None, 5.0)]) is False  # missed for want of a prediction
 
 
-def test_claims_state_what_is_missed() -> None:
+def test_claims_are_met_or_missed() -> None:
     result = prediction.summarize([case({"written": 250.0})])
     error, share = prediction.claims(result, quick=False)
     assert error.met is False and error.measured == "100.0%"

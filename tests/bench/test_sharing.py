@@ -32,7 +32,7 @@ def test_errors_are_of_the_median_rate_and_there_is_no_target() -> None:
     assert nothing.mean_abs_error is None and sharing.claims(nothing, quick=True)[0].measured == "not measured"
 
 
-def test_an_empty_epoch_is_no_endless_loop() -> None:
+def test_empty_epoch_is_an_error() -> None:
     with pytest.raises(ValueError, match="epoch 1 has no element"):
         reading_process.read([], seconds=1, warmup_seconds=0)
 
@@ -49,7 +49,7 @@ def test_process_that_cannot_start_is_reported_with_its_reason(tmp_path: Path) -
 
 
 @pytest.mark.exhaustive
-def test_real_processes_read_at_once_and_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_processes_read_at_the_same_time_and_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "WINDOW_SECONDS", 0.5)
     monkeypatch.setattr(sharing, "WARMUP_SECONDS", 0.2)
     monkeypatch.setattr(sharing, "PROCESSES", (1, 2))

@@ -36,14 +36,14 @@ def bound(count: int) -> int:
         (LONG_BUDGET_SECONDS, 0.6),
     ],
 )
-def test_ten_useless_candidates_are_rarely_accepted(budget_seconds: float, decided: float) -> None:
+def test_candidates_without_gain_are_rarely_accepted(budget_seconds: float, decided: float) -> None:
     outcomes = simulate_sessions(COUNT, seed=1, budget_seconds=budget_seconds)
     assert sum(one.accepted for one in outcomes) <= bound(COUNT)
     assert sum(one.decided for one in outcomes) >= decided * COUNT  # else nothing is tested but a budget too small
     assert all(one.seconds < 1.5 * budget_seconds for one in outcomes)
 
 
-def test_peeking_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unplanned_looks_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sessions, decided after each pair, any gain good enough: what a naive tuner does."""
     monkeypatch.setattr(race, "LOOKS", tuple(range(3, 33)))
     monkeypatch.setattr(race, "holm", lambda values, *, error: holm(values))
@@ -53,13 +53,13 @@ def test_peeking_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(one.accepted for one in outcomes) > bound(FEW)
 
 
-def test_a_session_is_the_same_for_the_same_seed_and_another_for_another() -> None:
+def test_session_is_reproducible_by_seed() -> None:
     scene = SCENES[0]
     assert simulate_session(scene, seed=3) == simulate_session(scene, seed=3)
     assert len({simulate_session(scene, seed=seed).seconds for seed in range(4)}) > 1
 
 
-def test_a_large_gain_is_found_where_nothing_else_runs() -> None:
+def test_large_gain_is_found_on_a_quiet_machine() -> None:
     quiet = Scene("input", "quiet")
     outcomes = [simulate_session(quiet, seed=seed, gain=1.5) for seed in range(12)]
     assert sum(one.found for one in outcomes) >= 10

@@ -32,7 +32,7 @@ CACHE = Rewrite(
     "cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1", {"filename": ""}),), "", predicted_bytes=100e3
 )
 FASTER = Rewrite("parallel-map", "n3", Safety.STATISTICAL, (SetArgument("n3", "num_parallel_calls", 2),), "")
-MACHINES = [rival for rival in RIVALS if rival != EXPERT]
+MACHINE_RIVALS = [rival for rival in RIVALS if rival != EXPERT]
 OUR_PLAN = Plan("dataset", (CACHE, FASTER))
 
 
@@ -45,7 +45,7 @@ def published(size: int | None) -> Workload:
     return replace(INVENTED, published_bytes=size)
 
 
-def found(workload: Workload = INVENTED) -> Contenders:
+def machine_contenders(workload: Workload = INVENTED) -> Contenders:
     known = context()
     plans = {
         "off": baselines.off_plan(known.pipeline),
@@ -55,44 +55,45 @@ def found(workload: Workload = INVENTED) -> Contenders:
     return choose_contenders(known, plans, OUR_PLAN, workload=workload)
 
 
-def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
-    all_of_them = found()
-    assert [name for name in all_of_them.plans if not name.endswith(UNCACHED)] == MACHINES
-    assert [name for name in all_of_them.plans if name.endswith(UNCACHED)] == [
+def test_every_rival_has_a_plan_and_two_if_its_cache_counts() -> None:
+    all_contenders = machine_contenders()
+    assert [name for name in all_contenders.plans if not name.endswith(UNCACHED)] == MACHINE_RIVALS
+    assert [name for name in all_contenders.plans if name.endswith(UNCACHED)] == [
         "plumber" + UNCACHED,
         PIPETUNE + UNCACHED,
     ]
-    assert all_of_them.without_cache(PIPETUNE) == PIPETUNE + UNCACHED and all_of_them.without_cache("off") == "off"
-    for name, plan in all_of_them.plans.items():
+    assert all_contenders.without_cache(PIPETUNE) == PIPETUNE + UNCACHED
+    assert all_contenders.without_cache("off") == "off"
+    for name, plan in all_contenders.plans.items():
         caches = [node for node in apply_edits(context().pipeline, plan.edits) if node.op == "cache"]
         assert len(caches) == (name in ("plumber", PIPETUNE)), name
-    bare = apply_edits(context().pipeline, all_of_them.plans[PIPETUNE + UNCACHED].edits)
+    bare = apply_edits(context().pipeline, all_contenders.plans[PIPETUNE + UNCACHED].edits)
     assert bare["n3"].argument("num_parallel_calls") == 2, "all else is kept"
 
 
-def test_a_cache_too_large_at_the_published_size_is_not_measured_at_all() -> None:
-    few = found(workload=published(10**12))
-    assert list(few.plans) == MACHINES
+def test_cache_too_large_at_published_size_is_not_measured() -> None:
+    few = machine_contenders(workload=published(10**12))
+    assert list(few.plans) == MACHINE_RIVALS
     assert not any(use.counts for use in few.caches.values())
     for name in ("plumber", PIPETUNE):
         assert "cache" not in [node.op for node in apply_edits(context().pipeline, few.plans[name].edits)]
     assert few.without_cache(PIPETUNE) == PIPETUNE
 
 
-def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> None:
+def test_uncached_contender_has_the_plan_found_without_caches() -> None:
     known = context()
     plans = {"off": Plan("off"), "defaults": Plan("defaults"), "autotune": Plan("autotune")}
     other = Plan("dataset", (FASTER, rewrite("something")))
     for size in (None, 10**12):
-        all_of_them = choose_contenders(known, plans, OUR_PLAN, workload=published(size), uncached_plan=other)
-        assert all_of_them.plans[all_of_them.without_cache(PIPETUNE)].rewrites == other.rewrites
+        all_contenders = choose_contenders(known, plans, OUR_PLAN, workload=published(size), uncached_plan=other)
+        assert all_contenders.plans[all_contenders.without_cache(PIPETUNE)].rewrites == other.rewrites
 
 
 @pytest.mark.parametrize(("size", "counts"), [(None, True), (10**12, False)])
-def test_the_expert_stands_before_pipetune_and_its_cache_must_fit_too(size: int | None, counts: bool) -> None:
+def test_expert_precedes_pipetune_and_its_cache_must_fit(size: int | None, counts: bool) -> None:
     expert = parse("range | map | cache | shuffle 9 | batch 10").pipeline
     expert = replace(expert, nodes=tuple(replace(node, element_bytes=1000.0, cardinality=100) for node in expert))
-    known = add_expert(found(), expert, workload=published(size), source_bytes=10e3)
+    known = add_expert(machine_contenders(), expert, workload=published(size), source_bytes=10e3)
     assert [name for name in known.plans if not name.endswith(UNCACHED)] == list(RIVALS)
     assert known.caches[EXPERT].counts is counts and known.caches[EXPERT].held_bytes == 100e3
     measured = {name: plan for name, plan in known.plans.items() if name.startswith(EXPERT)}
@@ -105,14 +106,14 @@ COUNTS = [(None, True), (6_400_000_000, True), (6_400_000_001, False), (10**12, 
 
 
 @pytest.mark.parametrize(("size", "counts"), COUNTS)
-def test_a_cache_counts_where_the_published_data_would_fit(size: int | None, counts: bool) -> None:
+def test_cache_counts_if_published_data_would_fit(size: int | None, counts: bool) -> None:
     use = cache_use(OUR_PLAN, context(), published(size))
     assert use is not None and use.bytes_ratio == pytest.approx(10) and use.held_bytes == 100e3
     assert use.counts is counts
     assert ("does not fit" in use.why) is not counts and "64 GB" in use.why
 
 
-def test_what_is_not_known_does_not_count() -> None:
+def test_cache_of_unknown_size_does_not_count() -> None:
     unknown = context("range | map bytes=1k | shuffle 9 | map random | batch 10")
     assert source_bytes(unknown) is None
     use = cache_use(OUR_PLAN, unknown, published(10**9))
@@ -120,7 +121,7 @@ def test_what_is_not_known_does_not_count() -> None:
     assert cache_use(Plan("dataset", (FASTER,)), context(), published(10**9)) is None
 
 
-def test_the_source_is_the_files_where_there_are_any() -> None:
+def test_source_bytes_are_those_of_files_if_there_are_any() -> None:
     known = context()
     assert source_bytes(known) == 100 * 100
     assert known.profile is not None
@@ -128,8 +129,8 @@ def test_the_source_is_the_files_where_there_are_any() -> None:
     assert source_bytes(replace(known, profile=profile)) == 777
 
 
-def test_plans_in_words() -> None:
-    plans, pipeline = found().plans, context().pipeline
+def test_plan_descriptions() -> None:
+    plans, pipeline = machine_contenders().plans, context().pipeline
     assert describe_plan(plans["defaults"], pipeline) == ""
     assert describe_plan(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
     assert describe_plan(plans["plumber"], pipeline).endswith("cache()")
@@ -140,7 +141,7 @@ def window(rate: float, *, first: float = 0.1) -> Window:
     return Window(10, 100, 100 / rate, 1e-3, first)
 
 
-def test_ratios_are_of_the_windows_of_one_round() -> None:
+def test_ratios_are_between_windows_of_the_same_round() -> None:
     windows = {
         "defaults": [window(rate) for rate in (100, 110, 90)],
         "plumber": [window(rate) for rate in (400, 440, 360)],
@@ -161,7 +162,7 @@ def test_ratios_are_of_the_windows_of_one_round() -> None:
     assert compared.ratio_over["defaults"].high == pytest.approx(8)  # drift falls on both sides of a round alike
 
 
-def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
+def test_rounds_measure_every_contender_once_and_drop_failed_ones() -> None:
     clock = FakeClock()
     plans = {
         "defaults": Plan("defaults"),
@@ -188,7 +189,7 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
     assert activities[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in activities[-1]
 
 
-def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written() -> None:
+def test_plan_without_edits_has_the_windows_of_the_original() -> None:
     clock = FakeClock()
     plans = {
         "defaults": Plan("defaults"),
@@ -206,7 +207,7 @@ def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written(
     assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["autotune"].high > 1
 
 
-def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
+def test_failure_of_the_original_is_an_error() -> None:
     clock = FakeClock()
     runner = FakeRunner(clock, fails={rewrite("breaks").key: "no such op"})
     plans = Contenders({"defaults": Plan("defaults", (rewrite("breaks"),))})
