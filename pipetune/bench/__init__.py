@@ -1,33 +1,29 @@
-"""How right pipetune is, measured: the figures of `pipetune bench --accuracy`, one file a figure.
+"""Measures pipetune itself: the figures of `pipetune bench --accuracy`, and in `rivals/` the comparison with rivals.
 
-A figure is a module of this folder called as in accuracy.json (`core.accuracy.FIGURES`). It holds
+Every figure is a module of this package with the name it has in accuracy.json (`core.accuracy.FIGURES`), and has two
+functions::
 
-    def measure(*, quick: bool, seed: int, say: Say) -> <a frozen dataclass>
+    def measure(*, quick: bool, seed: int, progress: ProgressCallback) -> <a frozen dataclass>
+    def claims(result: <that dataclass>, *, quick: bool) -> Sequence[Claim]
 
-`quick` asks for the short form (fewer cases, about half a minute) that CI can run; `seed` is the only source of
-chance; `say("a few words")` tells what is being done now and is a sign of life (at least every ten minutes). The
-dataclass has the keys of accuracy.json as its fields (fractions, `Interval`, further dataclasses), and more
-where that is useful.
+`measure` returns the values that are stored under the figure's name in accuracy.json. With `quick` it measures fewer
+cases, in about half a minute, so that CI can run it. `seed` is the only source of randomness. `progress` must be called
+at least every ten minutes: a process that is silent for longer is considered hung. If the dataclass has a field
+`notes: tuple[str, ...]`, the notes are shown below the table.
 
-    def claims(found: <that dataclass>, *, quick: bool) -> Sequence[Claim]
+`claims` puts the values in words, next to their targets, such as
+`Claim("mean error", "4.1 %", "at most 10 %", met=True)`. Each is a row of the table in the terminal and in accuracy.md.
 
-puts its numbers in words, each beside what is wanted of it: `Claim("mean error", "4.1 %", "at most 10 %",
-met=True)`. It is what the terminal and accuracy.md show, a table row each. A field `notes: tuple[str, ...]` of the
-dataclass, where there is one, goes below.
+A module that sets `RESUMABLE = True` can continue after an interruption: its `measure` also takes
+`saved: ResumableResults` (`bench.resumable`).
 
-A figure that takes long and can go on where it was interrupted says `RESUMES = True`; `measure` then also takes
-`kept: Kept` (`bench.keeping`).
-
-Each runs in a process of its own that has imported TensorFlow and nothing of the user's. Files without
-`measure` hold what figures share. How fast its plans are beside those of others is in `rivals/`.
+Each run of figures has its own process, which imports TensorFlow but no code of a user. Modules without `measure`
+contain what the figures share.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
-
-class Say(Protocol):
-    """Tells whoever watches what is being done now."""
-
-    def __call__(self, doing: str, /) -> None: ...
+ProgressCallback = Callable[[str], None]
+"""Called with a short description of what is measured now."""

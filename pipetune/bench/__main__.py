@@ -1,4 +1,4 @@
-"""`python -m pipetune.bench JOB`: measures the figures the job names, and sends each as soon as it is there."""
+"""`python -m pipetune.bench JOB`: measures the figures of a job, and sends each one when it is measured."""
 
 from __future__ import annotations
 
@@ -10,41 +10,25 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from pipetune.bench.keeping import Kept
+from pipetune.bench import ProgressCallback
+from pipetune.bench.measuring_process import PHASE, progress_callback, run_job
+from pipetune.bench.resumable import ResumableResults
 from pipetune.core.accuracy import AccuracyFigure
 from pipetune.core.codec import encode
 from pipetune.core.command import Command
-from pipetune.core.messages import (
-    AnalysisFailed,
-    FigureMeasured,
-    Job,
-    LogLine,
-    MessageWriter,
-    Progress,
-    SessionSaved,
-    WorkerFinished,
-    read_job,
-)
+from pipetune.core.messages import FigureMeasured, Job, LogLine, MessageWriter, Progress, SessionSaved
 from pipetune.core.session import Session
 from pipetune.core.version import VERSION
 
-PHASE = "bench"
-
 
 def main() -> int:
-    """Measures what the job named by the first argument asks for; 1 where a figure could not be measured."""
-    job = read_job(Path(sys.argv[1]))
-    writer = MessageWriter(job.message_descriptor)
-    code = 0
-    try:
-        _send_machine(writer)
-        for name in job.arguments:
-            code = max(code, _measure(name, job, writer))
-    except Exception as error:
-        writer.send(AnalysisFailed(f"{type(error).__name__}: {error}", traceback.format_exc()))
-        code = 1
-    writer.send(WorkerFinished(code))
-    return code
+    """Measures all figures of the job; returns 1 if one of them could not be measured."""
+    return run_job(_measure_all)
+
+
+def _measure_all(job: Job, writer: MessageWriter) -> int:
+    _send_machine(writer)
+    return max((_measure(name, job, writer) for name in job.arguments), default=0)
 
 
 def _send_machine(writer: MessageWriter) -> None:
@@ -55,31 +39,30 @@ def _send_machine(writer: MessageWriter) -> None:
 
 
 def _measure(name: str, job: Job, writer: MessageWriter) -> int:
-    """One figure; an error in it is told, and the others go on."""
+    """Measures and sends one figure. An error is reported and does not affect the other figures."""
     started = time.monotonic()
-
-    def say(doing: str) -> None:
-        writer.send(Progress(PHASE, f"{name}: {doing}", elapsed_seconds=time.monotonic() - started))
-
-    say("beginning")
+    progress = progress_callback(writer, name, started=started)
+    progress("beginning")
     try:
-        found = _found(figure_module(name), name, job, say)
+        figure = _measure_figure(figure_module(name), name, job, progress)
     except Exception as error:
         writer.send(LogLine(f"{name} could not be measured: {type(error).__name__}: {error}\n{traceback.format_exc()}"))
         return 1
-    writer.send(FigureMeasured(name, dataclasses.replace(found, seconds=round(time.monotonic() - started, 1))))
+    writer.send(FigureMeasured(name, dataclasses.replace(figure, seconds=round(time.monotonic() - started, 1))))
     return 0
 
 
 def figure_module(name: str) -> ModuleType:
+    """Imports the module that measures a figure."""
     return importlib.import_module(f"pipetune.bench.{name}")
 
 
-def _found(module: ModuleType, name: str, job: Job, say: object) -> AccuracyFigure:
+def _measure_figure(module: ModuleType, name: str, job: Job, progress: ProgressCallback) -> AccuracyFigure:
     quick, seed = job.settings.quick, job.settings.seed
-    kept = Kept(Path(job.out) / f".{name}.part.json", of=f"{VERSION}, seed {seed}, {'quick' if quick else 'whole'}")
-    more = {"kept": kept} if getattr(module, "RESUMES", False) else {}
-    result = module.measure(quick=quick, seed=seed, say=say, **more)
+    condition = f"{VERSION}, seed {seed}, {'quick' if quick else 'whole'}"
+    saved = ResumableResults(Path(job.out) / f".{name}.part.json", condition=condition)
+    options = {"saved": saved} if getattr(module, "RESUMABLE", False) else {}
+    result = module.measure(quick=quick, seed=seed, progress=progress, **options)
     values = encode(result)
     assert isinstance(values, dict)
     notes = tuple(str(note) for note in values.pop("notes", ()))
@@ -89,7 +72,7 @@ def _found(module: ModuleType, name: str, job: Job, say: object) -> AccuracyFigu
         notes=notes,
         date=time.strftime("%Y-%m-%d %H:%M"),
     )
-    kept.done()
+    saved.delete()
     return figure
 
 

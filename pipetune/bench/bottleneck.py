@@ -1,13 +1,13 @@
-"""How many injected bottlenecks are named: real pipelines through the real profile and diagnosis."""
+"""The accuracy of diagnoses: how many injected bottlenecks are named, on real pipelines with real measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetune.bench import Say
-from pipetune.bench.alone import study_of
-from pipetune.bench.injected import Injected, cases
+from pipetune.bench import ProgressCallback
+from pipetune.bench.dataset_study import create_study
+from pipetune.bench.injected import SLOW_MAP, InjectedBottleneck, injected_bottlenecks
 from pipetune.core import files
 from pipetune.core.accuracy import Claim
 from pipetune.core.pipeline import Pipeline
@@ -17,67 +17,65 @@ from pipetune.stages.planning import give_verdict
 from pipetune.stages.profiling import take_profile
 from pipetune.timing.iterators import shortened_pauses
 
-_INJECTED_MAP = "injected"  # the name of the function of the slow map, where there are several maps
-
 
 @dataclass(frozen=True)
 class Row:
-    """One pipeline of the confusion table."""
+    """One pipeline, as a row of the confusion table."""
 
     injected: str
     how: str
-    wanted: str  # cause and operator, "operator: map"
-    named: str
-    evidence: str  # the three measurements of the step, and the verdict
+    wanted: str  # expected cause and operator, such as "operator: map"
+    named: str  # those of the diagnosis
+    evidence: str  # measurements of the training step, and the verdict
 
     @property
     def right(self) -> bool:
+        """Whether the diagnosis named the injected bottleneck."""
         return self.wanted == self.named
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The confusion table."""
+    """The figure, with the confusion table."""
 
     cases: int
-    named: int  # cases in which cause and operator were both named
+    named: int  # cases with the right cause and operator
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
 
-def measure(*, quick: bool, seed: int, say: Say) -> Bottleneck:
-    """Diagnoses every injected pipeline; `quick` with the windows of `analyze --quick`."""
+def measure(*, quick: bool, seed: int, progress: ProgressCallback) -> Bottleneck:
+    """Diagnoses every pipeline; with `quick`, windows are as short as those of `analyze --quick`."""
     rows = []
     with shortened_pauses(), files.temporary_folder("bench") as folder:
-        for case in cases():
-            say(f"{case.name} ({case.how})")
+        for case in injected_bottlenecks():
+            progress(f"{case.name} ({case.how})")
             rows.append(_row(case, folder, quick=quick, seed=seed))
     note = "Real pipelines through the profile and the diagnosis of `analyze`; cause and operator must both be right."
     return Bottleneck(len(rows), sum(row.right for row in rows), tuple(rows), (note,))
 
 
-def claims(found: Bottleneck, *, quick: bool) -> Sequence[Claim]:
-    """Each kind of injection, then all of them."""
-    kinds = dict.fromkeys(row.injected for row in found.rows)
-    claimed = []
-    for kind in kinds:
-        rows = [row for row in found.rows if row.injected == kind]
+def claims(result: Bottleneck, *, quick: bool) -> Sequence[Claim]:
+    """Returns a claim for each kind of bottleneck, and one for all of them."""
+    found = []
+    for kind in dict.fromkeys(row.injected for row in result.rows):
+        rows = [row for row in result.rows if row.injected == kind]
         wrong = "; ".join(f"{row.how}: {row.named}" for row in rows if not row.right)
         measured = f"{sum(row.right for row in rows)} of {len(rows)} named" + (f" ({wrong})" if wrong else "")
-        claimed.append(Claim(kind, measured, "all", not wrong))
-    return [*claimed, Claim("all", f"{found.named} of {found.cases} named", "all", found.named == found.cases)]
+        found.append(Claim(kind, measured, "all", not wrong))
+    return [*found, Claim("all", f"{result.named} of {result.cases} named", "all", result.named == result.cases)]
 
 
-def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
+def _row(case: InjectedBottleneck, folder: str, *, quick: bool, seed: int) -> Row:
     settings = Settings(trials=False, quick=quick, steps=case.steps, seed=seed)
-    study = study_of(case.dataset(folder), consumer=case.consumer(), settings=settings)
+    study = create_study(case.dataset(folder), consumer=case.consumer(), settings=settings)
     try:
         profile = take_profile(study)
         diagnosis = give_verdict(study, profile)
     finally:
         study.runner.close()
     step = profile.consumer
-    figures = [
+    times = [
         f"{name} {1e3 * seconds:.1f} ms"
         for name, seconds in (("real", step.real_seconds), ("bound", step.bound_seconds), ("input", step.input_seconds))
         if seconds is not None
@@ -85,20 +83,21 @@ def _row(case: Injected, folder: str, *, quick: bool, seed: int) -> Row:
     return Row(
         injected=case.name,
         how=case.how,
-        wanted=_words(case.cause, case.operator),
+        wanted=_describe(case.cause, case.operator),
         named=_named(diagnosis, study.subject.source.pipeline),
-        evidence=", ".join([*figures, diagnosis.verdict.value, step.why]).rstrip(", "),
+        evidence=", ".join([*times, diagnosis.verdict.value, step.why]).rstrip(", "),
     )
 
 
 def _named(diagnosis: Diagnosis, pipeline: Pipeline) -> str:
-    """Cause and operator, a map that is not the injected one by its function too."""
+    """Returns cause and operator of a diagnosis; of a map other than the slow one also the function."""
     if diagnosis.cause_node is None:
-        return _words(diagnosis.cause, "")
+        return _describe(diagnosis.cause, "")
     node = pipeline[diagnosis.cause_node]
-    other = node.op == "map" and node.function is not None and node.function.name != _INJECTED_MAP
-    return _words(diagnosis.cause, f"{node.op} {node.function.name}" if other and node.function else node.op)
+    if node.op == "map" and node.function is not None and node.function.name != SLOW_MAP:
+        return _describe(diagnosis.cause, f"{node.op} {node.function.name}")
+    return _describe(diagnosis.cause, node.op)
 
 
-def _words(cause: Cause | None, operator: str) -> str:
+def _describe(cause: Cause | None, operator: str) -> str:
     return f"{cause.value if cause else 'nothing'}{f': {operator}' if operator else ''}"

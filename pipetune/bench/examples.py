@@ -1,4 +1,4 @@
-"""The training inputs of the examples, where the repository is there and their data was made."""
+"""The training datasets of the examples, available in a clone of the repository once their data are generated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENTRY = "training_dataset"
 
 
 def example_datasets() -> dict[str, Callable[[], Any]]:
-    """By name, what builds the dataset; those whose files are missing are left out."""
+    """Returns functions that build the datasets, by example; examples whose files are missing are left out."""
     return {
         name: lambda folder=FOLDER / name: training_dataset(folder)  # type: ignore[misc]
         for name in ("photos", "digits", "busy", "artificial")
@@ -27,43 +27,43 @@ def example_datasets() -> dict[str, Callable[[], Any]]:
 
 
 def training_dataset(folder: Path) -> Any:
-    """What the `train.py` of a folder trains on when it is run without arguments.
+    """Returns the dataset that the `train.py` of a folder trains on if it is run without arguments.
 
     Raises:
-        PipetuneError: it has no `training_dataset()` that can be called without arguments, and is none of those known.
+        PipetuneError: it has no `training_dataset()` that can be called without arguments.
     """
-    return _dataset_of(_module(folder / "train.py"), folder)
+    return _build(_module(folder / "train.py"), folder)
 
 
 def expert_dataset(folder: Path) -> Any:
-    """What the `expert.py` of a folder trains on: it imports `train` and replaces the function that builds the dataset.
+    """Returns the dataset of a folder's `expert.py`, which imports `train` and replaces the function that builds it.
 
     Returns:
-        The dataset; None where there is no such script.
+        The dataset; None if there is no such script.
 
     Raises:
-        PipetuneError: as `training_dataset`.
+        PipetuneError: as in `training_dataset`.
     """
     if not (folder / "expert.py").exists():
         return None
-    sys.modules.pop("train", None)  # that of another folder
+    sys.modules.pop("train", None)  # may be that of another folder
     _module(folder / "expert.py")
-    return _dataset_of(sys.modules["train"], folder)
+    return _build(sys.modules["train"], folder)
 
 
-def _dataset_of(module: ModuleType, folder: Path) -> Any:
+def _build(module: ModuleType, folder: Path) -> Any:
     build = getattr(module, _ENTRY, None)
-    if callable(build) and _needs_nothing(build):
+    if callable(build) and _callable_without_arguments(build):
         return build()
-    if folder.name not in _BUILT:
+    if folder.name not in _BUILDERS:
         raise PipetuneError(
             f"{folder / 'train.py'} has no {_ENTRY}() that can be called without arguments.",
             hint="Give it one that returns the dataset it trains on.",
         )
-    return _BUILT[folder.name](module)
+    return _BUILDERS[folder.name](module)
 
 
-def _needs_nothing(function: Callable[..., Any]) -> bool:
+def _callable_without_arguments(function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return all(one.default is not one.empty or one.kind in variadic for one in parameters)
@@ -73,7 +73,7 @@ def _photo_files() -> Iterator[Path]:
     return (FOLDER / "photos" / "data").glob("train-*.tfrecord")
 
 
-_BUILT: Mapping[str, Callable[[ModuleType], Any]] = {
+_BUILDERS: Mapping[str, Callable[[ModuleType], Any]] = {
     "photos": lambda module: module.training_dataset(str(FOLDER / "photos" / "data" / "train-*.tfrecord")),
     "digits": lambda module: module.make_dataset(*module.load_arrays(20)),
     "busy": lambda module: module.make_dataset(module.ROWS),
@@ -81,7 +81,7 @@ _BUILT: Mapping[str, Callable[[ModuleType], Any]] = {
     "table": lambda module: module.make_dataset(*module.load_table(100_000)),
     "series": lambda module: module.windowed_dataset(module.load_series(20_000)),
 }
-"""As `main` builds it, with the defaults of its arguments; for scripts without a function of that name."""
+"""For scripts without such a function: builds the dataset as their `main` does with default arguments."""
 
 
 def _module(path: Path) -> ModuleType:
@@ -89,7 +89,7 @@ def _module(path: Path) -> ModuleType:
     specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module  # where what it defines looks for its own module
+    sys.modules[name] = module  # its functions and classes look up their module there
     with _importing_from(path.parent):
         specification.loader.exec_module(module)
     return module

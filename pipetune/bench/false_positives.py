@@ -1,33 +1,34 @@
-"""How often pipetune accepts what is no gain, and how small a gain it still finds.
+"""How often pipetune accepts rewrites without a gain, and how small a gain it finds.
 
-Simulated: whole sessions on recorded noise (`bench.simulating`). Real: A/A comparisons on this machine
-(`bench.comparing`). Every share with its exact interval.
+Whole sessions are simulated on recorded noise (`bench.simulated_sessions`); A/A comparisons are real, on this machine
+(`bench.aa_comparisons`). Every share has its exact confidence interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pipetune.bench import Say
-from pipetune.bench.keeping import Kept
-from pipetune.bench.simulating import (
+from pipetune.bench import ProgressCallback
+from pipetune.bench.resumable import ResumableResults
+from pipetune.bench.simulated_sessions import (
     BUDGET_SECONDS,
     CANDIDATES,
     Share,
-    by_scene,
-    sessions,
     share,
+    share_by_scene,
+    simulate_sessions,
 )
 from pipetune.core.accuracy import Claim
 from pipetune.core.results import Outcome
 
-RESUMES = True
+RESUMABLE = True
 
 LONG_BUDGET_SECONDS = 300.0
 
-MOST_ACCEPTED = 0.06
-POWER = 0.9
+TARGET_ACCEPTED = 0.06  # share of A/A sessions that accept anything
+POWER = 0.9  # share of sessions that must find a gain
 
 GAINS = (1.02, 1.03, 1.05, 1.07, 1.10, 1.15, 1.20, 1.30, 1.50)
 
@@ -35,50 +36,51 @@ SESSIONS, QUICK_SESSIONS = 2000, 90
 POWER_SESSIONS, QUICK_POWER_SESSIONS = 600, 30  # per gain
 COMPARISONS, QUICK_COMPARISONS = 100, 2
 RESUMPTIONS = 3
-LIKELY_SESSIONS, LIKELY_GAINS, LIKELY_RIGHT = 12_000, (1.1, 1.2, 1.5, 2.0), 0.8
+LIKELY_SESSIONS, LIKELY_GAINS = 12_000, (1.1, 1.2, 1.5, 2.0)
+TARGET_LIKELY_RIGHT = 0.8  # share of likely plans that have a gain
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """A/A sessions of ten candidates; `accepted`: something entered the plan, or was confirmed."""
+    """A/A sessions with ten candidates; those that `accepted` one put it in the plan or confirmed it."""
 
     sessions: int
     accepted: int
-    low: float
+    low: float  # of the share that accepted, as `high`
     high: float
     confirmed: int
-    decided: int  # came to a decision by pairs
+    decided: int  # accepted or rejected a plan by its pairs
     by_scene: Mapping[str, Share]
 
 
 @dataclass(frozen=True)
 class Likely:
-    """Sessions that prove nothing and call a plan likely, of sessions half of which have one true gain to find."""
+    """Sessions that prove nothing but call a plan likely. In half of all sessions one candidate has a gain."""
 
     sessions: int
     likely: int
-    right: int  # the plan truly gains
-    low: float  # of right / likely
+    right: int  # the plan has a gain
+    low: float  # of right / likely, as `high`
     high: float
 
 
 @dataclass(frozen=True)
 class Real:
-    """A/A comparisons on the machine itself."""
+    """Real A/A comparisons."""
 
     comparisons: int
-    positives: int
-    low: float
+    positives: int  # accepted
+    low: float  # of the share of positives, as `high`
     high: float
-    spread: float  # standard deviation of the ratio of two windows, median over the comparisons
+    spread: float  # standard deviation of the ratio of two windows, median of the comparisons
 
 
 @dataclass(frozen=True)
 class Power:
-    """Of one true gain: in how many sessions it was found and confirmed."""
+    """How many sessions found and confirmed one true gain."""
 
     gain: float
-    predicts: bool  # whether the model can tell (`simulating.session`)
+    predicts: bool  # whether the sessions have a cost model (`simulate_session`)
     sessions: int
     found: int
     by_scene: Mapping[str, Share]
@@ -86,152 +88,154 @@ class Power:
 
 @dataclass(frozen=True)
 class FalsePositives:
+    """The figure."""
+
     simulated: Simulated  # with the default budget
-    simulated_long: Simulated  # with one that lets nearly every session come to its decision
-    simulated_resumed: Simulated  # each with the sessions that go on with it, `RESUMPTIONS` at most
+    simulated_long: Simulated  # with a budget in which nearly every session reaches a decision
+    simulated_resumed: Simulated  # including up to `RESUMPTIONS` sessions that continue each one
     likely: Likely
     real: Real
     power: tuple[Power, ...]
     notes: tuple[str, ...] = ()
 
 
-def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> FalsePositives:
-    """All three; the real comparisons are kept one by one, the rest takes seconds."""
+def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> FalsePositives:
+    """Runs all sessions and comparisons; only the real comparisons are saved, as simulations take seconds."""
     count = QUICK_SESSIONS if quick else SESSIONS
-    of_each = QUICK_POWER_SESSIONS if quick else POWER_SESSIONS
+    power_count = QUICK_POWER_SESSIONS if quick else POWER_SESSIONS
     return FalsePositives(
-        simulated=_simulated(count, seed, say),
-        simulated_long=_simulated(count, seed, say, budget_seconds=LONG_BUDGET_SECONDS),
-        simulated_resumed=_simulated(count, seed, say, resumes=RESUMPTIONS),
-        likely=_likely(QUICK_SESSIONS if quick else LIKELY_SESSIONS, seed, say),
-        real=_real(QUICK_COMPARISONS if quick else COMPARISONS, seed, say, kept),
+        simulated=_simulate(count, seed, progress),
+        simulated_long=_simulate(count, seed, progress, budget_seconds=LONG_BUDGET_SECONDS),
+        simulated_resumed=_simulate(count, seed, progress, max_resumptions=RESUMPTIONS),
+        likely=_measure_likely(QUICK_SESSIONS if quick else LIKELY_SESSIONS, seed, progress),
+        real=_measure_real(QUICK_COMPARISONS if quick else COMPARISONS, seed, progress, saved),
         power=tuple(
-            _power(gain, of_each, seed, say, predicts=predicts) for predicts in (True, False) for gain in GAINS
+            _measure_power(gain, power_count, seed, progress, predicts=predicts)
+            for predicts in (True, False)
+            for gain in GAINS
         ),
         notes=(
-            f"Sessions of {CANDIDATES} candidates with the default budget of {BUDGET_SECONDS:.0f} s, search and "
-            "confirmation whole, the data always found equal; their noise is replayed from windows recorded on two "
-            "cores, quiet, with a process that takes a core for a second, and with the work of others",
+            f"Sessions of {CANDIDATES} candidates with the default budget of {BUDGET_SECONDS:.0f} s, with complete "
+            "search and confirmation, and data that always compare equal; their noise is replayed from windows "
+            "recorded on two cores: quiet, with a process that takes a core for a second, and with other users' work",
             "Gains tried: " + ", ".join(f"{gain - 1:.0%}" for gain in GAINS),
         ),
     )
 
 
-def _simulated(
-    count: int, seed: int, say: Say, *, budget_seconds: float = BUDGET_SECONDS, resumes: int = 0
-) -> Simulated:
-    ended = sessions(
-        count,
-        seed=seed,
-        budget_seconds=budget_seconds,
-        resumes=resumes,
-        progress=lambda done: say(f"simulated A/A sessions: {done} of {count}"),
-    )
-    accepted = share(sum(one.accepted for one in ended), count)
+def _simulate(count: int, seed: int, progress: ProgressCallback, **options: Any) -> Simulated:
+    """Simulates A/A sessions with these arguments of `simulate_session`."""
+
+    def report(finished: int) -> None:
+        progress(f"simulated A/A sessions: {finished} of {count}")
+
+    outcomes = simulate_sessions(count, seed=seed, progress=report, **options)
+    accepted = share(sum(one.accepted for one in outcomes), count)
     return Simulated(
         sessions=count,
         accepted=accepted.count,
         low=accepted.low,
         high=accepted.high,
-        confirmed=sum(one.confirmed for one in ended),
-        decided=sum(one.decided for one in ended),
-        by_scene=by_scene(ended, lambda one: one.accepted),
+        confirmed=sum(one.confirmed for one in outcomes),
+        decided=sum(one.decided for one in outcomes),
+        by_scene=share_by_scene(outcomes, lambda one: one.accepted),
     )
 
 
-def _power(gain: float, count: int, seed: int, say: Say, *, predicts: bool) -> Power:
-    say(f"{count} simulated sessions with a true gain of {gain - 1:.0%}" + (", with a model" if predicts else ""))
-    ended = sessions(count, seed=seed, gain=gain, predicts=predicts)
-    return Power(gain, predicts, count, sum(one.found for one in ended), by_scene(ended, lambda one: one.found))
+def _measure_power(gain: float, count: int, seed: int, progress: ProgressCallback, *, predicts: bool) -> Power:
+    progress(f"{count} simulated sessions with a true gain of {gain - 1:.0%}" + (", with a model" if predicts else ""))
+    outcomes = simulate_sessions(count, seed=seed, gain=gain, predicts=predicts)
+    found = sum(one.found for one in outcomes)
+    return Power(gain, predicts, count, found, share_by_scene(outcomes, lambda one: one.found))
 
 
-def _likely(count: int, seed: int, say: Say) -> Likely:
-    say(f"{count} simulated sessions, half of them with something to find")
-    ended = [
+def _measure_likely(count: int, seed: int, progress: ProgressCallback) -> Likely:
+    progress(f"{count} simulated sessions, half of them with a true gain")
+    outcomes = [
         one
         for gain, part in ((1.0, 4), *((gain, 1) for gain in LIKELY_GAINS))
         for predicts in (True, False)
-        for one in sessions(count * part // 16, seed=seed, gain=gain, predicts=predicts)
+        for one in simulate_sessions(count * part // 16, seed=seed, gain=gain, predicts=predicts)
     ]
-    likely, right = sum(one.likely for one in ended), sum(one.likely_rightly for one in ended)
+    likely, right = sum(one.likely for one in outcomes), sum(one.likely_right for one in outcomes)
     interval = share(right, likely) if likely else Share(0, 0, 0.0, 1.0)
-    return Likely(len(ended), likely, right, interval.low, interval.high)
+    return Likely(len(outcomes), likely, right, interval.low, interval.high)
 
 
 def _smallest_gain(power: Sequence[Power], scene: str) -> float | None:
-    """The smallest gain from which on every larger one tried is found in 90 % of the sessions of a scene."""
-    found = {one.gain: one.by_scene[scene].count / one.by_scene[scene].sessions for one in power}
+    """Returns the smallest gain for which it and all larger ones are found in 90 % of a scene's sessions."""
+    shares = {one.gain: one.by_scene[scene].count / one.by_scene[scene].sessions for one in power}
     smallest = None
-    for gain in sorted(found, reverse=True):
-        if found[gain] < POWER:
+    for gain in sorted(shares, reverse=True):
+        if shares[gain] < POWER:
             break
         smallest = gain
     return smallest
 
 
-def _real(count: int, seed: int, say: Say, kept: Kept) -> Real:
-    from pipetune.bench.comparing import compare, spread
+def _measure_real(count: int, seed: int, progress: ProgressCallback, saved: ResumableResults) -> Real:
+    from pipetune.bench.aa_comparisons import median_spread, run_comparisons  # imports TensorFlow
 
-    compared = compare(count, seed=seed, say=say, kept=kept)
-    positives = share(sum(one.outcome is Outcome.ACCEPTED for one in compared), count)
-    return Real(count, positives.count, positives.low, positives.high, round(spread(compared), 4))
+    comparisons = run_comparisons(count, seed=seed, progress=progress, saved=saved)
+    positives = share(sum(one.outcome is Outcome.ACCEPTED for one in comparisons), count)
+    return Real(count, positives.count, positives.low, positives.high, round(median_spread(comparisons), 4))
 
 
-def claims(found: FalsePositives, *, quick: bool) -> Sequence[Claim]:
-    """The promise is about whole sessions; the real comparisons are stated with their interval."""
-    real = found.real
+def claims(result: FalsePositives, *, quick: bool) -> Sequence[Claim]:
+    """Returns the shares; there are targets for simulated sessions, but not for the few real comparisons."""
+    real = result.real
     return (
-        *_accepted(found.simulated, BUDGET_SECONDS, quick=quick),
-        *_accepted(found.simulated_long, LONG_BUDGET_SECONDS, quick=quick),
-        *_accepted(found.simulated_resumed, BUDGET_SECONDS, quick=quick, with_resumed=True),
-        _likely_claim(found.likely),
+        *_accepted_claims(result.simulated, BUDGET_SECONDS, quick=quick),
+        *_accepted_claims(result.simulated_long, LONG_BUDGET_SECONDS, quick=quick),
+        *_accepted_claims(result.simulated_resumed, BUDGET_SECONDS, quick=quick, with_resumed=True),
+        _likely_claim(result.likely),
         Claim(
             f"real A/A comparisons accepted, of {real.comparisons}",
             f"{real.positives / real.comparisons:.0%} ({real.low:.1%} to {real.high:.1%})",
         ),
-        *(_power_claim(found.power, predicts=predicts) for predicts in (True, False)),
+        *(_power_claim(result.power, predicts=predicts) for predicts in (True, False)),
     )
 
 
 def _power_claim(power: Sequence[Power], *, predicts: bool) -> Claim:
     rows = [one for one in power if one.predicts == predicts]
-    smallest = [f"{scene} {_gain(_smallest_gain(rows, scene))}" for scene in rows[0].by_scene]
-    subject = "smallest true gain found in 90 % of sessions" + (", without a model's word" if not predicts else "")
+    smallest = [f"{scene} {_format_gain(_smallest_gain(rows, scene))}" for scene in rows[0].by_scene]
+    subject = "smallest true gain found in 90 % of sessions" + (", without a cost model" if not predicts else "")
     return Claim(subject, "; ".join(smallest))
 
 
-def _likely_claim(found: Likely) -> Claim:
-    part = found.right / found.likely if found.likely else 1.0
+def _likely_claim(result: Likely) -> Claim:
+    part = result.right / result.likely if result.likely else 1.0
     return Claim(
-        f"plans called likely in {found.sessions:,} simulated sessions that truly gain",
-        f"{found.right} of {found.likely}: {part:.0%} ({found.low:.0%} to {found.high:.0%})",
-        f"at least {LIKELY_RIGHT:.0%}",
-        part >= LIKELY_RIGHT,
+        f"plans called likely that truly gain, in {result.sessions:,} simulated sessions",
+        f"{result.right} of {result.likely}: {part:.0%} ({result.low:.0%} to {result.high:.0%})",
+        f"at least {TARGET_LIKELY_RIGHT:.0%}",
+        part >= TARGET_LIKELY_RIGHT,
     )
 
 
-def _accepted(
+def _accepted_claims(
     simulated: Simulated, budget_seconds: float, *, quick: bool, with_resumed: bool = False
 ) -> Sequence[Claim]:
     part = simulated.accepted / simulated.sessions
-    # In the short form chance alone may put a good procedure above the line: only what is surely above it is missed.
-    met = simulated.low <= MOST_ACCEPTED if quick else part <= MOST_ACCEPTED
+    # In a quick run the share may exceed the target by chance: it is missed only if the whole interval is above it.
+    met = simulated.low <= TARGET_ACCEPTED if quick else part <= TARGET_ACCEPTED
     worst = max(simulated.by_scene.items(), key=lambda item: item[1].count / item[1].sessions)
     decided = simulated.decided / simulated.sessions
     return (
         Claim(
             f"simulated A/A sessions of {budget_seconds:.0f} s that accepted anything"
-            + (f", with up to {RESUMPTIONS} that go on with each" if with_resumed else ""),
+            + (f", including up to {RESUMPTIONS} that continue each one" if with_resumed else ""),
             f"{simulated.accepted} of {simulated.sessions:,}: {part:.1%} ({simulated.low:.2%} to {simulated.high:.2%})",
-            f"at most {MOST_ACCEPTED:.0%}",
+            f"at most {TARGET_ACCEPTED:.0%}",
             met,
         ),
         Claim(
-            "most in one scene; came to a decision",
+            "most in one scene; share of sessions with a decision",
             f"{worst[1].count} of {worst[1].sessions} ({worst[0]}); {decided:.0%}",
         ),
     )
 
 
-def _gain(gain: float | None) -> str:
+def _format_gain(gain: float | None) -> str:
     return f"+{gain - 1:.0%}" if gain else f"above +{GAINS[-1] - 1:.0%}"

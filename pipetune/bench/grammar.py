@@ -1,4 +1,4 @@
-"""Pipelines from a grammar: random in structure, known in cost, to check the predictions of the cost model.
+"""Pipelines from a grammar, with random structure and known costs, to check the predictions of the cost model.
 
 A sentence consists of stages joined by `|`; a stage is an operator, a bare number (or AUTOTUNE) and `name=value`
 words::
@@ -97,10 +97,10 @@ def _parsed(words: list[str]) -> GrammarStage:
 
 
 def _scaled(text: str) -> float:
-    found = re.fullmatch(r"([\d.]+)([a-zA-Z]*)", text)
-    if found is None or found[2] not in _UNITS:
+    parts = re.fullmatch(r"([\d.]+)([a-zA-Z]*)", text)
+    if parts is None or parts[2] not in _UNITS:
         raise ValueError(f"not a number with a unit of {sorted(_UNITS)}: {text!r}")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(parts[1]) * _UNITS[parts[2]]
 
 
 def _format_word(name: str, value: float) -> str:

@@ -1,8 +1,8 @@
-"""Pipelines with a known bottleneck: what a diagnosis must name, for the confusion table.
+"""Pipelines with an injected bottleneck, which a diagnosis must name.
 
-Every injection stands far above what a busy machine adds: it takes at least five times as long as the step that
-waits for it, or the step far longer than the input. Waiting ones sleep in the runtime (`SleepDataset`), so that other
-work on the machine does not change them; working ones compute for a time calibrated here.
+Every bottleneck is much larger than the noise of a busy machine: the operator takes at least five times as long as the
+step that waits for it, or the step takes much longer than the input. Operators that wait sleep in the runtime
+(`SleepDataset`), which is independent of other work on the machine. Those that work compute for a calibrated time.
 """
 
 from __future__ import annotations
@@ -23,53 +23,58 @@ from pipetune.core.profile import Cause
 
 Dataset = tf.data.Dataset
 
+SLOW_MAP = "injected"
+"""Name of the function of the slow map, in pipelines with several maps."""
+
 _STEP_SECONDS = 0.001
-_SLOW_SECONDS = 0.0015  # per example, where eight make a batch
+_SLOW_SECONDS = 0.0015  # per example; a batch has eight
 _BATCH = 8
 _RECORDS = 32
-_BURST_SECONDS, _BURST_STEP_SECONDS = 0.05, 0.008  # a burst every eight elements
+_BURST_SECONDS, _BURST_STEP_SECONDS = 0.05, 0.008  # pause after every eight elements; length of a step
 
 
 @dataclass(frozen=True)
-class Injected:
-    """One pipeline, how it is consumed, and what a diagnosis must say of it."""
+class InjectedBottleneck:
+    """A pipeline, how it is consumed, and the expected diagnosis."""
 
     name: str  # "slow read", "slow map", "slow batch", "small prefetch", "slow consumer", "Python function"
     how: str
     cause: Cause
-    operator: str  # of the node to name; "" where no operator is at fault
-    dataset: Callable[[str], Any]  # given a folder to write files to
+    operator: str  # expected in the diagnosis; "" if no operator is the cause
+    dataset: Callable[[str], Any]  # builds the dataset, given a folder for files
     consumer: Callable[[], consumption.Consumer] = lambda: loop_consumer.EmulatedConsumer(_STEP_SECONDS)
-    steps: int | None = None  # per window
+    steps: int | None = None  # per window; None: chosen as in an analysis
 
 
-def cases() -> tuple[Injected, ...]:
-    """Every injection, each in the ways it comes."""
+def injected_bottlenecks() -> tuple[InjectedBottleneck, ...]:
+    """Returns all cases: each kind of bottleneck with several causes."""
     slow_step = functools.partial(loop_consumer.EmulatedConsumer, 0.03)
     bursty_step = functools.partial(loop_consumer.EmulatedConsumer, _BURST_STEP_SECONDS)
     operator = Cause.OPERATOR
     return (
-        Injected("slow read", "storage waits", operator, "interleave", _waiting_read),
-        Injected("slow read", "decompression works", operator, "TFRecordDataset", _working_read),
-        Injected("slow map", "works, TensorFlow runs it in parallel", operator, "map", _working_map),
-        Injected("slow map", "works, draws random numbers", operator, "map", _random_map),
-        Injected("slow map", "waits", operator, "map", _waiting_map),
-        Injected("slow map", "works, under fit", operator, "map", _random_map_pairs, lambda: _fit(8)),
-        Injected("slow batch", "copies", operator, "batch", _slow_batch),
-        Injected("small prefetch", "bursts", Cause.BUFFER, "prefetch", lambda _: _bursts(1), bursty_step, 16),
-        Injected("slow consumer", "waits", Cause.CONSUMER, "", _light, slow_step),
-        Injected("slow consumer", "bursts, prefetched", Cause.CONSUMER, "", lambda _: _bursts(16), bursty_step, 16),
-        Injected("slow consumer", "fit computes", Cause.CONSUMER, "", _light_pairs, lambda: _fit(3072)),
-        Injected("Python function", "in a map", Cause.PYTHON, "map", _python_map),
-        Injected("Python function", "a generator", Cause.PYTHON, "from_generator", _python_generator),
+        InjectedBottleneck("slow read", "storage waits", operator, "interleave", _waiting_read),
+        InjectedBottleneck("slow read", "decompression works", operator, "TFRecordDataset", _working_read),
+        InjectedBottleneck("slow map", "works, TensorFlow runs it in parallel", operator, "map", _working_map),
+        InjectedBottleneck("slow map", "works, draws random numbers", operator, "map", _random_map),
+        InjectedBottleneck("slow map", "waits", operator, "map", _waiting_map),
+        InjectedBottleneck("slow map", "works, under fit", operator, "map", _random_map_pairs, lambda: _fit(8)),
+        InjectedBottleneck("slow batch", "copies", operator, "batch", _slow_batch),
+        InjectedBottleneck("small prefetch", "bursts", Cause.BUFFER, "prefetch", lambda _: _bursts(1), bursty_step, 16),
+        InjectedBottleneck("slow consumer", "waits", Cause.CONSUMER, "", _light, slow_step),
+        InjectedBottleneck(
+            "slow consumer", "bursts, prefetched", Cause.CONSUMER, "", lambda _: _bursts(16), bursty_step, 16
+        ),
+        InjectedBottleneck("slow consumer", "fit computes", Cause.CONSUMER, "", _light_pairs, lambda: _fit(3072)),
+        InjectedBottleneck("Python function", "in a map", Cause.PYTHON, "map", _python_map),
+        InjectedBottleneck("Python function", "a generator", Cause.PYTHON, "from_generator", _python_generator),
     )
 
 
-# -- what is injected
+# -- slow operators
 
 
-def waiting(dataset: Any, seconds: float) -> Any:
-    """The dataset, each element of it delayed inside the runtime; no processor time is spent."""
+def delay_elements(dataset: Any, seconds: float) -> Any:
+    """Returns the dataset with each element delayed inside the runtime, without using CPU time."""
     spec = dataset.element_spec
     variant = tf.raw_ops.SleepDataset(
         input_dataset=tf.data.experimental.to_variant(dataset),
@@ -81,7 +86,7 @@ def waiting(dataset: Any, seconds: float) -> Any:
 
 
 def _working(seconds: float) -> Callable[[Any], Any]:
-    """A function of an int64 that computes for `seconds` and returns what it got."""
+    """Returns an identity function of an int64 that computes for `seconds`."""
     rounds = max(1, round(seconds / _round_seconds()))
 
     def injected(value: Any) -> Any:
@@ -101,32 +106,32 @@ def _compute(value: Any, rounds: int) -> Any:
 
 @functools.cache
 def _round_seconds() -> float:
-    """Processor seconds of one round of `_compute`."""
+    """Returns the CPU seconds of one round of `_compute`, measured on this machine."""
     run = tf.function(_compute)
     rounds = tf.constant(300)
     run(tf.constant(1, tf.int64), rounds)
-    taken = []
+    measured = []
     for _ in range(3):
         started = time.process_time()
         run(tf.constant(1, tf.int64), rounds)
-        taken.append(time.process_time() - started)
-    return max(1e-7, min(taken) / 300)
+        measured.append(time.process_time() - started)
+    return max(1e-7, min(measured) / 300)
 
 
-def _in_python(seconds: float) -> None:
+def _spin(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
 
 
-# -- the pipelines; each has light operators beside the slow one, so that the wrong one can be named. Of several maps
-# the slow one has a function of the name `injected`.
+# -- the pipelines. Each has fast operators as well, which a wrong diagnosis could name. If there are several maps, the
+# function of the slow one is called `injected` (SLOW_MAP).
 
 
 def _waiting_read(folder: str) -> Any:
     files = [_records(folder, f"part-{number}", count=_RECORDS, size=100) for number in range(2)]
     read = Dataset.from_tensor_slices(files).interleave(
-        lambda file: waiting(tf.data.TFRecordDataset(file), _SLOW_SECONDS), cycle_length=1
+        lambda file: delay_elements(tf.data.TFRecordDataset(file), _SLOW_SECONDS), cycle_length=1
     )
     return read.map(tf.strings.length).batch(_BATCH)
 
@@ -168,7 +173,7 @@ def _random_map_pairs(folder: str) -> Any:
 
 def _waiting_map(_folder: str) -> Any:
     def injected(value: Any) -> Any:
-        return tf.data.experimental.get_single_element(waiting(Dataset.from_tensors(value), _SLOW_SECONDS))
+        return tf.data.experimental.get_single_element(delay_elements(Dataset.from_tensors(value), _SLOW_SECONDS))
 
     return Dataset.range(512).map(lambda value: value + 1).map(injected, num_parallel_calls=1).batch(_BATCH)
 
@@ -184,15 +189,15 @@ def _slow_batch(_folder: str) -> Any:
 
 def _bursts(buffer: int) -> Any:
     def burst(value: Any) -> Any:
-        half = _BURST_SECONDS / 2  # it sleeps again before it says that there is no second element
-        return waiting(Dataset.from_tensors(value), half).flat_map(lambda _: Dataset.range(_BATCH))
+        half = _BURST_SECONDS / 2  # it sleeps twice: before the element, and before the end of the dataset
+        return delay_elements(Dataset.from_tensors(value), half).flat_map(lambda _: Dataset.range(_BATCH))
 
     return Dataset.range(512).flat_map(burst).prefetch(buffer)
 
 
 def _python_map(_folder: str) -> Any:
     def work(value: Any) -> Any:
-        _in_python(_SLOW_SECONDS)
+        _spin(_SLOW_SECONDS)
         return value
 
     def injected(value: Any) -> Any:
@@ -204,7 +209,7 @@ def _python_map(_folder: str) -> Any:
 def _python_generator(_folder: str) -> Any:
     def generate() -> Any:
         for value in range(512):
-            _in_python(_SLOW_SECONDS)
+            _spin(_SLOW_SECONDS)
             yield value
 
     read = Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64))
@@ -212,7 +217,7 @@ def _python_generator(_folder: str) -> Any:
 
 
 def _records(folder: str, name: str, *, count: int, size: int, compression: str = "") -> str:
-    """A file of records of letters drawn from sixteen, so that they compress and still take time to unpack."""
+    """Writes records of 16 random letters, which compress well but take time to decompress; returns the path."""
     path = os.path.join(folder, f"{name}.tfrecord")
     draw = np.random.default_rng(0)
     options = tf.io.TFRecordOptions(compression_type=compression, compression_level=1) if compression else None
@@ -223,7 +228,7 @@ def _records(folder: str, name: str, *, count: int, size: int, compression: str 
 
 
 def _fit(width: int) -> consumption.Consumer:
-    """Keras's own fit on a model of two layers of `width` units."""
+    """Returns a consumer that calls Keras's `fit` on a model with two layers of `width` units."""
     import keras
 
     model = keras.Sequential([keras.layers.Dense(width, "relu"), keras.layers.Dense(width), keras.layers.Dense(1)])

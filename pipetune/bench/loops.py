@@ -1,4 +1,4 @@
-"""Two training loops that need no files: photos (a JPEG decoded for each example) and text (tiny elements)."""
+"""Two training loops that need no files: photos (decodes a JPEG per example) and text (very small elements)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLASSES = 10
 
 @dataclass(frozen=True)
 class Loop:
-    """A dataset without end, and the step that trains on its elements: `step(examples, labels)`."""
+    """An infinite dataset, and the step that trains on its elements: `step(examples, labels)`."""
 
     dataset: Any
     step: Callable[[Any, Any], Any]
@@ -30,7 +30,7 @@ class Loop:
 
 
 def photos(*, seed: int = 0) -> Loop:
-    """JPEG images decoded, cropped, resized, flipped and normalised one by one; a small convolutional network."""
+    """Returns a loop that decodes and augments JPEG images, and trains a small convolutional network."""
     generator = tf.random.Generator.from_seed(seed)
     coarse = generator.uniform([JPEGS, 20, 20, 3], 0.0, 255.0)
     smooth = tf.cast(tf.image.resize(coarse, [PHOTO_PIXELS, PHOTO_PIXELS], "bicubic"), tf.int32)
@@ -68,7 +68,7 @@ def _photo_step(seed: int) -> Callable[[Any, Any], Any]:
 
 
 def text(*, seed: int = 0) -> Loop:
-    """Rows of word numbers held in memory, batched: an element costs some 30 us; averaged embeddings."""
+    """Returns a loop over batches of word ids in memory, about 30 us each, that trains on averaged embeddings."""
     generator = tf.random.Generator.from_seed(seed)
     lines = generator.uniform([LINES, LINE_WORDS], 0, VOCABULARY, tf.int32)
     labels = generator.uniform([LINES], 0, _CLASSES, tf.int64)

@@ -1,8 +1,8 @@
-"""How well the cost model predicts rates: the plans rules and composer would try, predicted and then measured.
+"""The accuracy of predicted rates: the plans that a search would try are predicted by the cost model, and measured.
 
-On the examples, and on pipelines of a grammar (`bench/grammar.py`), the same for the same seed. Every plan is
-measured by windows interleaved with the others', after the profile and independent of it: nothing measured under a
-plan is used to predict it.
+The pipelines are those of the examples, and random ones from a grammar (`bench/grammar.py`) that depend on the seed
+alone. The windows of all plans are interleaved, and are measured after the profile: no measurement of a plan is used to
+predict it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipetune.bench import Say, grammar
-from pipetune.bench.alone import facts_of, study_of
+from pipetune.bench import ProgressCallback, grammar
+from pipetune.bench.dataset_study import create_study, measure_facts
 from pipetune.bench.examples import example_datasets
-from pipetune.bench.keeping import Kept
+from pipetune.bench.resumable import ResumableResults
 from pipetune.core import files
 from pipetune.core.accuracy import Claim
 from pipetune.core.codec import decode, encode
@@ -32,77 +32,77 @@ from pipetune.rewrites.conflicts import find_conflict
 from pipetune.search.composing import Composer, structural
 from pipetune.stages import planning
 
-RESUMES = True
+RESUMABLE = True
 PIPELINES, QUICK_PIPELINES = 12, 2
-MOST_PLANS = 10
+MAX_PLANS = 10
 ROUNDS, QUICK_ROUNDS = 3, 1
 WINDOW_SECONDS, WARMUP_SECONDS = 0.5, 0.25
-WANTED_ERROR, WANTED_SHARE = 0.10, 0.9
+TARGET_ERROR, TARGET_SHARE = 0.10, 0.9
 
-ALIKE = 0.97
-"""Rates that differ by less are taken as the same: pipetune accepts no gain below 3 %."""
+EQUAL_ABOVE = 0.97
+"""Rates above this fraction of the best one count as equal to it: pipetune accepts no gain below 3 %."""
 
 FIRST = 3
-"""Places in the model's order that the best plan must be in."""
+"""The best plan must be among this many plans with the highest predicted rates."""
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One plan of one pipeline; rates in elements of the output per second, the input alone."""
+    """One plan of one pipeline. Rates are those of the input alone, in elements of the output per second."""
 
-    pipeline: str  # the sentence
+    pipeline: str  # name of the example, or sentence of the grammar
     plan: str  # its key
     predicted: float | None
-    measured: float
-    low: float  # the slowest and the fastest round
-    high: float
-    why: str = ""  # why nothing was predicted
+    measured: float  # median of the rounds
+    low: float  # slowest round
+    high: float  # fastest round
+    why: str = ""  # why there is no prediction
 
     @property
     def error(self) -> float | None:
-        """predicted / measured - 1."""
+        """The relative error, predicted / measured - 1; None without a prediction."""
         return None if self.predicted is None else self.predicted / self.measured - 1
 
 
 @dataclass(frozen=True)
 class PredictionAccuracy:
-    """The figure."""
+    """The figure. Errors are relative: 0.1 is 10 %; None if nothing was predicted."""
 
     plans: int  # predicted and measured
     mean_abs_error: float | None
     best_in_first_three: float | None  # share of the pipelines
     pipelines: int = 0
-    not_predicted: int = 0  # plans of which the model said that it cannot tell
+    not_predicted: int = 0  # plans without a prediction
     rows: tuple[PlanRow, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One plan of a case: the pipeline it makes, and the rate of each round in elements of the output per second."""
+class MeasuredPlan:
+    """One plan of a case, as measured."""
 
-    plan: str
-    pipeline: Pipeline
-    rates: tuple[float, ...]
-    cpu_seconds: tuple[float, ...]  # of the process, per element of the output
+    plan: str  # its key
+    pipeline: Pipeline  # with the plan applied
+    rates: tuple[float, ...]  # of each round, in elements of the output per second
 
     @property
     def rate(self) -> float:
+        """The median rate."""
         return statistics.median(self.rates)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One pipeline: its profile, and every plan as measured."""
+    """One pipeline: its profile, and all measured plans."""
 
     name: str
     profile: Profile
     cores: float
-    plans: tuple[Measured, ...]
+    plans: tuple[MeasuredPlan, ...]
 
 
-def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> PredictionAccuracy:
-    """Predicts and measures; what was measured before an interruption is taken up."""
+def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> PredictionAccuracy:
+    """Measures all pipelines that are not saved yet, and compares them with the predictions."""
     cases: list[Case] = []
     failed: list[str] = []
     with files.temporary_folder("grammar") as folder:
@@ -110,48 +110,50 @@ def measure(*, quick: bool, seed: int, say: Say, kept: Kept) -> PredictionAccura
         for text in grammar.sentences(QUICK_PIPELINES if quick else PIPELINES, seed):
             datasets[text] = partial(grammar.build, text, Path(folder))
         for number, (name, build) in enumerate(datasets.items(), 1):
-            say(f"pipeline {number} of {len(datasets)}")
-            if name not in kept:
+            progress(f"pipeline {number} of {len(datasets)}")
+            if name not in saved:
                 try:
                     rounds = QUICK_ROUNDS if quick else ROUNDS
-                    kept[name] = encode(measured_case(name, build(), seed=seed, rounds=rounds))
+                    saved[name] = encode(measure_case(name, build(), seed=seed, rounds=rounds))
                 except RunFailed as failure:
                     failed.append(f"{name}: {failure}")
                     continue
-            cases.append(decode(Case, kept[name]))
-    notes = [f"Rates within {1 - ALIKE:.0%} of the best count as the best.", *failed]
-    return judge(cases, notes=tuple(notes))
+            cases.append(decode(Case, saved[name]))
+    notes = [f"Rates within {1 - EQUAL_ABOVE:.0%} of the best count as the best.", *failed]
+    return summarize(cases, notes=tuple(notes))
 
 
-def claims(found: PredictionAccuracy, *, quick: bool) -> Sequence[Claim]:
-    error, share = found.mean_abs_error, found.best_in_first_three
-    over = f"{found.plans} plans of {found.pipelines} pipelines"
+def claims(result: PredictionAccuracy, *, quick: bool) -> Sequence[Claim]:
+    """Returns the mean error and how often the best plan is among the first; quick runs have no targets."""
+    error, share = result.mean_abs_error, result.best_in_first_three
+    plans = f"{result.plans} plans of {result.pipelines} pipelines"
     return (
         Claim(
-            f"mean error of predicted rates, {over}",
+            f"mean error of predicted rates, {plans}",
             "not measured" if error is None else f"{error:.1%}",
-            f"at most {WANTED_ERROR:.0%}",
-            None if error is None or quick else error <= WANTED_ERROR,
+            f"at most {TARGET_ERROR:.0%}",
+            None if error is None or quick else error <= TARGET_ERROR,
         ),
         Claim(
             f"the best plan among the model's first {FIRST}",
-            "not measured" if share is None else f"{share:.0%} of {_ranked(found)}",
-            f"at least {WANTED_SHARE:.0%}",
-            None if share is None or quick else share >= WANTED_SHARE,
+            "not measured" if share is None else f"{share:.0%} of {_ranked_pipelines(result)}",
+            f"at least {TARGET_SHARE:.0%}",
+            None if share is None or quick else share >= TARGET_SHARE,
         ),
     )
 
 
-def _ranked(found: PredictionAccuracy) -> int:
-    """Pipelines with a plan of which something was predicted."""
-    return len({row.pipeline for row in found.rows if row.predicted is not None})
+def _ranked_pipelines(result: PredictionAccuracy) -> int:
+    """Returns the number of pipelines with at least one predicted plan."""
+    return len({row.pipeline for row in result.rows if row.predicted is not None})
 
 
-def judge(cases: Sequence[Case], *, notes: tuple[str, ...] = ()) -> PredictionAccuracy:
-    """Predicted beside measured, and how often the best plan was among the first the model would try."""
-    rows = [row for case in cases for row in rows_of(case)]
+def summarize(cases: Sequence[Case], *, notes: tuple[str, ...] = ()) -> PredictionAccuracy:
+    """Predicts all measured plans, and returns the errors and how often the best plan is among the first."""
+    by_case = [predict_rows(case) for case in cases]
+    rows = [row for case_rows in by_case for row in case_rows]
     errors = [abs(row.error) for row in rows if row.error is not None]
-    ranked = [found for case in cases if (found := best_in_first(rows_of(case))) is not None]
+    ranked = [best for case_rows in by_case if (best := best_in_first(case_rows)) is not None]
     return PredictionAccuracy(
         plans=len(errors),
         mean_abs_error=statistics.fmean(errors) if errors else None,
@@ -163,14 +165,14 @@ def judge(cases: Sequence[Case], *, notes: tuple[str, ...] = ()) -> PredictionAc
     )
 
 
-def rows_of(case: Case) -> tuple[PlanRow, ...]:
-    """Every plan of a case predicted from its profile, which was taken before and apart."""
-    found = []
+def predict_rows(case: Case) -> tuple[PlanRow, ...]:
+    """Predicts every plan of a case from its profile."""
+    rows = []
     for plan in case.plans:
         predicted = predict_examples(plan.pipeline, case.profile, case.cores)
         rate = predicted.examples_per_second
         per_element = case.profile.examples_per_element
-        found.append(
+        rows.append(
             PlanRow(
                 pipeline=case.name,
                 plan=plan.plan,
@@ -181,44 +183,51 @@ def rows_of(case: Case) -> tuple[PlanRow, ...]:
                 why=predicted.why,
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 def best_in_first(rows: Sequence[PlanRow]) -> bool | None:
-    """Whether the first plans in the model's order hold one that measures as the best; None without predictions."""
+    """Whether one of the `FIRST` plans by predicted rate is as fast as the best one; None without predictions."""
     predicted = [row for row in rows if row.predicted is not None]
     if not predicted:
         return None
     first = sorted(predicted, key=lambda row: -(row.predicted or 0.0))[:FIRST]
     best = max(row.measured for row in rows)
-    return any(row.measured >= ALIKE * best for row in first)
+    return any(row.measured >= EQUAL_ABOVE * best for row in first)
 
 
-def tried_plans(candidates: Sequence[Rewrite], baselines: Mapping[str, Plan], composer: Composer) -> tuple[Plan, ...]:
-    """The baselines, each rewrite alone, all that go together, and numbers in AUTOTUNE's place; ten at most."""
+def candidate_plans(
+    candidates: Sequence[Rewrite], baselines: Mapping[str, Plan], composer: Composer
+) -> tuple[Plan, ...]:
+    """Returns up to `MAX_PLANS` plans: baselines, each structural rewrite alone, all of them, then other rewrites."""
     order = structural(candidates)
     plans = [*baselines.values(), *(composer.plan([rewrite]) for rewrite in order), composer.everything(order)]
     plans += [composer.plan([rewrite]) for rewrite in candidates if rewrite not in order]
     allowed = {plan.key: plan for plan in plans if not composer.conflict(plan)}
-    return tuple(allowed.values())[:MOST_PLANS]
+    return tuple(allowed.values())[:MAX_PLANS]
 
 
-def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUNDS) -> Case:
-    """Profiles the pipeline and measures every plan, its windows interleaved with the others', after the profile.
+def measure_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUNDS) -> Case:
+    """Profiles a pipeline, and then measures its plans in rounds of interleaved windows.
 
-    A plan that cannot be run is left out.
+    Plans that cannot be run are left out.
+
+    Args:
+        name: name of the case.
+        dataset: the pipeline.
+        seed: seed of the order in each round.
+        rounds: number of windows per plan.
 
     Raises:
-        RunFailed: the pipeline itself cannot be run.
+        RunFailed: the original pipeline cannot be run.
     """
-    study = study_of(dataset)
+    study = create_study(dataset)
     try:
-        context = facts_of(study)
+        context = measure_facts(study)
         candidates, _ = propose_all(context)
         composer = Composer(candidates, conflict=lambda rewrites: find_conflict(context, rewrites))
-        plans = tried_plans(candidates, planning.baselines_of(study), composer)
+        plans = candidate_plans(candidates, planning.baselines_of(study), composer)
         rates: dict[str, list[float]] = {plan.key: [] for plan in plans}
-        cpu: dict[str, list[float]] = {plan.key: [] for plan in plans}
         draw = random.Random(seed)
         for _ in range(rounds):
             for plan in draw.sample(plans, len(plans)):
@@ -227,9 +236,8 @@ def measured_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUND
                 except RunFailed:
                     continue
                 rates[plan.key].append(window.steps / window.wall_seconds)
-                cpu[plan.key].append(window.cpu_seconds / window.steps)
         measured = tuple(
-            Measured(plan.key, study.runner.edited(plan), tuple(rates[plan.key]), tuple(cpu[plan.key]))
+            MeasuredPlan(plan.key, study.runner.edited(plan), tuple(rates[plan.key]))
             for plan in plans
             if len(rates[plan.key]) == rounds
         )

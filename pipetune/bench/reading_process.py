@@ -1,7 +1,8 @@
-"""`python -m pipetune.bench.reading_process FOLDER`: reads the training input of an example whenever it is told to.
+"""`python -m pipetune.bench.reading_process FOLDER`: reads the training dataset of an example on request.
 
-It says "ready" once, then answers each line "WARMUP SECONDS" on standard input with the elements it took in so many
-seconds, as JSON. It ends with its input.
+The process prints "ready" after building the dataset. Each line "WARMUP SECONDS" on standard input then requests a
+measurement, whose result it prints as JSON: how many elements it read, and in how many seconds. It exits at the end of
+its input.
 """
 
 from __future__ import annotations
@@ -17,19 +18,27 @@ from pipetune.bench.examples import training_dataset
 
 
 def main() -> int:
-    """Serves until nothing more is asked."""
+    """Answers requests until the end of standard input."""
     dataset = training_dataset(Path(sys.argv[1]))
     print("ready", flush=True)
     for line in sys.stdin:
         warmup, seconds = map(float, line.split())
-        elements, taken = read(dataset, seconds=seconds, warmup_seconds=warmup)
-        print(json.dumps({"elements": elements, "seconds": taken}), flush=True)
-        gc.collect()  # no iterator goes on filling its buffers
+        elements, elapsed = read(dataset, seconds=seconds, warmup_seconds=warmup)
+        print(json.dumps({"elements": elements, "seconds": elapsed}), flush=True)
+        gc.collect()  # deletes the iterators, which would keep filling their buffers
     return 0
 
 
 def read(dataset: Any, *, seconds: float, warmup_seconds: float) -> tuple[int, float]:
-    """Elements taken after the warm-up, epoch after epoch, and the seconds that took, `seconds` or a little more.
+    """Reads epoch after epoch for a given time.
+
+    Args:
+        dataset: what is read.
+        seconds: how long to count elements.
+        warmup_seconds: how long to read before that.
+
+    Returns:
+        The number of elements after the warm-up, and the time they took, which is at least `seconds`.
 
     Raises:
         ValueError: an epoch has no element.
@@ -39,16 +48,16 @@ def read(dataset: Any, *, seconds: float, warmup_seconds: float) -> tuple[int, f
     counted_from = None
     while True:
         epoch += 1
-        found = False
+        empty = True
         for _ in dataset:
-            found, now = True, time.perf_counter()
+            empty, now = False, time.perf_counter()
             if counted_from is None:
                 counted_from = now if now >= begin else None
                 continue
             elements += 1
             if now - counted_from >= seconds:
                 return elements, now - counted_from
-        if not found:
+        if empty:
             raise ValueError(f"epoch {epoch} has no element")
 
 

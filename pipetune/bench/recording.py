@@ -1,7 +1,7 @@
-"""`python -m pipetune.bench.recording CONDITION SECONDS`: records real windows into the file tests replay.
+"""`python -m pipetune.bench.recording CONDITION SECONDS`: records real windows for simulations and tests.
 
-Only for a new recording: the file is part of the package. "quiet" and "neighbour" want the machine to themselves,
-"shared" wants others at work on it.
+The recording is part of the package (`testing.recorded`), so this is needed only to replace it. "quiet" and "neighbour"
+need an otherwise idle machine, "shared" one that other users work on.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from pipetune.timing.iterators import shortened_pauses
 
 SLICES = 3
 SLICE_SECONDS = 0.1
-WARMUP_SECONDS, SETTLE_SECONDS = 0.15, 0.3  # those of the default budget
-WARMUP_STEPS = 2  # as TensorFlowRunner asks of a training window
+WARMUP_SECONDS, SETTLE_SECONDS = 0.15, 0.3  # as with the default budget
+WARMUP_STEPS = 2  # as in a training window of TensorFlowRunner
 
-_Slices = list[tuple[float, float, float]]  # seconds and CPU seconds per step; the cores that others used
+_Slices = list[tuple[float, float, float]]  # seconds and CPU seconds per step; cores used by other processes
+_Measured = list[tuple[float, _Slices, bool]]  # overhead in seconds, slices, and whether the window converged
 
 
 def main(condition: str, seconds: float) -> None:
-    """Adds or replaces the series of `condition`, half the time for each unit."""
+    """Adds or replaces the series of a condition: the input alone for half of `seconds`, then training."""
     loop = loops.photos()
     with shortened_pauses(), neighbours([0] if condition == "neighbour" else []):
-        taken = {"input": _input_windows(loop, seconds / 2), "training": _training_windows(loop, seconds / 2)}
-    known = recorded.load().series if recorded.FILE.exists() else {}
-    found = machine.read_machine()
-    about = f"{found.cores_granted:g} cores of {found.processor}, TensorFlow {found.tensorflow}"
-    made = {f"{unit}, {condition}": series for unit, series in taken.items()}
-    recorded.save(Recording(about, {**known, **made}))
-    for name, series in made.items():
+        measured = {"input": _input_windows(loop, seconds / 2), "training": _training_windows(loop, seconds / 2)}
+    existing = recorded.load().series if recorded.FILE.exists() else {}
+    here = machine.read_machine()
+    about = f"{here.cores_granted:g} cores of {here.processor}, TensorFlow {here.tensorflow}"
+    new = {f"{unit}, {condition}": series for unit, series in measured.items()}
+    recorded.save(Recording(about, {**existing, **new}))
+    for name, series in new.items():
         print(name, len(series.windows), "windows,", f"{series.step_seconds * 1e3:.2f} ms a step")
 
 
 def _input_windows(loop: loops.Loop, seconds: float) -> Series:
-    """Windows as `TensorFlowRunner.input_window` takes them; the slices come behind it, on the same iterator."""
-    taken: list[tuple[float, _Slices, bool]] = []
+    """Measures windows like `TensorFlowRunner.input_window`, and after each of them slices of the same iterator."""
+    measured: _Measured = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         slices: _Slices = []
         started = time.perf_counter()
 
-        def go_on(iterator: Any, slices: _Slices = slices) -> None:
+        def measure_slices(iterator: Any, slices: _Slices = slices) -> None:
             slices += (_time_slice(iterator) for _ in range(SLICES))
 
         first: Window = windows.input_window(
@@ -62,16 +63,16 @@ def _input_windows(loop: loops.Loop, seconds: float) -> Series:
             seconds=SLICE_SECONDS,
             warmup_seconds=WARMUP_SECONDS,
             settle_seconds=SETTLE_SECONDS,
-            on_end=go_on,
+            on_end=measure_slices,
         )
-        measured = first.wall_seconds + SLICES * SLICE_SECONDS
-        overhead = time.perf_counter() - started - WARMUP_SECONDS - measured
-        taken.append((overhead, slices, first.converged))
-    return _series(taken, slice_steps=0)
+        window_seconds = first.wall_seconds + SLICES * SLICE_SECONDS
+        overhead = time.perf_counter() - started - WARMUP_SECONDS - window_seconds
+        measured.append((overhead, slices, first.converged))
+    return _series(measured, slice_steps=0)
 
 
 def _clocks() -> tuple[float, float, float]:
-    """Seconds, CPU seconds of this process, and seconds that the cores ran anything."""
+    """Returns the time, the CPU time of this process, and that of all processes, in seconds."""
     used = core_seconds(available_cores())
     return time.perf_counter(), time.process_time(), sum(used) if used is not None else math.nan
 
@@ -93,37 +94,37 @@ def _time_slice(iterator: Any) -> tuple[float, float, float]:
 
 
 def _training_windows(loop: loops.Loop, seconds: float) -> Series:
-    """Windows of a step function, cut into slices of equally many steps by the clocks at each step's end."""
-    taken_steps = 0
+    """Measures windows of a step function, divided into slices of the same number of steps."""
+    step_count = 0
     slice_steps = 1
-    edges: list[tuple[float, float, float]] = []  # the clocks at the end of the warm-up, then of each slice
+    edges: list[tuple[float, float, float]] = []  # clocks at the end of the warm-up and of each slice
 
     def step(examples: Any, labels: Any) -> None:
-        nonlocal taken_steps
+        nonlocal step_count
         float(loop.step(examples, labels))
-        taken_steps += 1
-        if taken_steps >= WARMUP_STEPS and (taken_steps - WARMUP_STEPS) % slice_steps == 0:
+        step_count += 1
+        if step_count >= WARMUP_STEPS and (step_count - WARMUP_STEPS) % slice_steps == 0:
             edges.append(_clocks())
 
     consumer = loop_consumer.StepConsumer(step)
     first = consumer.window(loop.dataset, steps=20, warmup=WARMUP_STEPS)
     slice_steps = max(2, round(SLICE_SECONDS / first.step_seconds))
-    taken: list[tuple[float, _Slices, bool]] = []
+    measured: _Measured = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        taken_steps = 0
+        step_count = 0
         edges.clear()
         started = time.perf_counter()
         window = consumer.window(loop.dataset, steps=SLICES * slice_steps, warmup=WARMUP_STEPS)
         overhead = time.perf_counter() - started - window.wall_seconds
         slices = [_slice(before, after, slice_steps) for before, after in itertools.pairwise(edges)]
-        taken.append((overhead, slices, True))
-    return _series(taken, slice_steps=slice_steps)
+        measured.append((overhead, slices, True))
+    return _series(measured, slice_steps=slice_steps)
 
 
-def _series(taken: list[tuple[float, _Slices, bool]], *, slice_steps: int) -> Series:
-    wall = statistics.median(one[0] for _, slices, _ in taken for one in slices)
-    cpu = statistics.median(one[1] for _, slices, _ in taken for one in slices)
+def _series(measured: _Measured, *, slice_steps: int) -> Series:
+    wall = statistics.median(one[0] for _, slices, _ in measured for one in slices)
+    cpu = statistics.median(one[1] for _, slices, _ in measured for one in slices)
     return Series(
         step_seconds=round(wall, 6),
         cpu_step_seconds=round(cpu, 6),
@@ -137,7 +138,7 @@ def _series(taken: list[tuple[float, _Slices, bool]], *, slice_steps: int) -> Se
                 converged=converged,
                 others=tuple(max(0, round(SCALE * one[2])) for one in slices),
             )
-            for overhead, slices, converged in taken
+            for overhead, slices, converged in measured
         ),
     )
 

@@ -90,7 +90,7 @@ class _SimulatedSegment:
 
 @dataclass
 class _Call:
-    """One element in a stage."""
+    """The processing of one element in a segment."""
 
     stage: int
     work: float
@@ -143,11 +143,11 @@ class _Process:
         """Moves finished elements to the next buffer with room, last stages first; returns how many left the last."""
         left = 0
         for call in sorted((call for call in self.calls if call.done), key=lambda call: -call.stage):
-            behind = call.stage + 1
-            if behind == len(self.stages):
+            following = call.stage + 1
+            if following == len(self.stages):
                 left += 1
-            elif self.ready[behind] < BUFFER_ELEMENTS + self.stages[behind].parallel_calls - 1:
-                self.ready[behind] += 1
+            elif self.ready[following] < BUFFER_ELEMENTS + self.stages[following].parallel_calls - 1:
+                self.ready[following] += 1
             else:
                 continue
             self.calls.remove(call)

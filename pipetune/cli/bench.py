@@ -1,4 +1,4 @@
-"""`pipetune bench`: measure the plans against those of rivals, and pipetune's accuracy, on this machine."""
+"""`pipetune bench`: compares plans with those of rivals, measures pipetune's accuracy, and judges its decisions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from pipetune.cli.answer import Answer, Failure
 from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.errors import PipetuneError
+
+if TYPE_CHECKING:
+    from pipetune.supervisor.benching import AccuracyRequest, RivalsRequest
+
+_Request = TypeVar("_Request", "AccuracyRequest", "RivalsRequest")
 
 _DESCRIPTION = """\
 Compares the plans of `pipetune analyze` with rivals on the workloads in the
@@ -70,7 +76,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 
 def _decisions(arguments: argparse.Namespace) -> Answer:
-    """Starts the program that judges; it is part of the repository, not of the package."""
+    """Runs `benchmarks.decisions`, which is part of the repository, not of the package."""
     from pipetune.core.benchmarks import FOLDER
 
     clone = FOLDER.parent
@@ -92,25 +98,29 @@ def _decisions(arguments: argparse.Namespace) -> Answer:
     return Answer(json.loads(done.stdout), paths=paths, exit_code=done.returncode)
 
 
-def _rivals(arguments: argparse.Namespace) -> Answer:
-    from pipetune.core.benchmarks import WorkloadResult, benchmarks_data
-    from pipetune.report.benchmarks import print_benchmarks, print_workload
-    from pipetune.report.progress import Progress
-    from pipetune.supervisor.benching import BenchmarkRequest, bench_rivals
-
-    def show_workload(result: WorkloadResult) -> None:
-        if not arguments.json:
-            print_workload(result)
-
-    request = BenchmarkRequest(
+def _request(kind: type[_Request], arguments: argparse.Namespace) -> _Request:
+    return kind(
         tuple(dict.fromkeys(arguments.names)),
         Path(arguments.out).absolute(),
         quick=arguments.quick,
         seed=arguments.seed,
         again=arguments.again,
     )
+
+
+def _rivals(arguments: argparse.Namespace) -> Answer:
+    from pipetune.core.benchmarks import WorkloadResult, benchmarks_data
+    from pipetune.report.benchmarks import print_benchmarks, print_workload
+    from pipetune.report.progress import Progress
+    from pipetune.supervisor.benching import RivalsRequest, compare_with_rivals
+
+    def show_workload(result: WorkloadResult) -> None:
+        if not arguments.json:
+            print_workload(result)
+
+    request = _request(RivalsRequest, arguments)
     with Progress() as screen:
-        known, status = bench_rivals(request, screen=screen, show=show_workload)
+        known, status = compare_with_rivals(request, screen=screen, show=show_workload)
 
     def show() -> None:
         if known.workloads:
@@ -124,21 +134,15 @@ def _accuracy(arguments: argparse.Namespace) -> Answer:
     from pipetune.core.accuracy import AccuracyFigure, accuracy_data
     from pipetune.report.accuracy import print_figure
     from pipetune.report.progress import Progress
-    from pipetune.supervisor.benching import AccuracyRequest, bench
+    from pipetune.supervisor.benching import AccuracyRequest, measure_accuracy
 
     def show_figure(name: str, figure: AccuracyFigure) -> None:
         if not arguments.json:
             print_figure(name, figure)
 
-    request = AccuracyRequest(
-        tuple(dict.fromkeys(arguments.names)),
-        Path(arguments.out).absolute(),
-        quick=arguments.quick,
-        seed=arguments.seed,
-        again=arguments.again,
-    )
+    request = _request(AccuracyRequest, arguments)
     with Progress() as screen:
-        known, status = bench(request, screen=screen, show=show_figure)
+        known, status = measure_accuracy(request, screen=screen, show=show_figure)
 
     def show() -> None:
         print(f"The figures: {request.file}", file=sys.stderr)

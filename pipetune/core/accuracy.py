@@ -51,7 +51,7 @@ class Accuracy:
     version: str
     machine: Machine | None = None
     date: str = ""
-    quick: bool = False  # the short run: fewer cases, wider intervals
+    quick: bool = False  # a quick run: fewer cases, wider intervals
     seed: int = 0
     figures: Mapping[str, AccuracyFigure] = field(default_factory=dict)
 

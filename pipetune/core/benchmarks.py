@@ -19,7 +19,7 @@ from pipetune.core.results import Interval, Rate
 FOLDER = Path(__file__).resolve().parents[2] / "examples"  # in a clone of the repository; not part of the package
 
 QUICK = ("table", "series", "artificial")
-"""The workloads of the short run: they need no generated data, and their plan is found quickly."""
+"""The workloads of a quick run: they need no generated data, and their plan is found quickly."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def find_workloads(folder: Path = FOLDER) -> dict[str, Workload]:
     Raises:
         PipetuneError: there is no folder of examples, or a workload.toml is invalid.
     """
-    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/workload.toml"))}
-    if not found:
+    folders = {path.parent.name: path.parent for path in sorted(folder.glob("*/workload.toml"))}
+    if not folders:
         raise PipetuneError(
             f"There are no workloads: {folder} contains no examples.",
             hint=(
@@ -62,11 +62,11 @@ def find_workloads(folder: Path = FOLDER) -> dict[str, Workload]:
                 "-e .)."
             ),
         )
-    return {name: _read(name, place) for name, place in found.items()}
+    return {name: _read(name, place) for name, place in folders.items()}
 
 
 def choose_workloads(names: Sequence[str], *, quick: bool = False, folder: Path = FOLDER) -> dict[str, Workload]:
-    """Returns the workloads with these names; if no names are given, all, or with `quick` those of the short run.
+    """Returns the workloads with these names; if no names are given, all, or with `quick` those of a quick run.
 
     Raises:
         PipetuneError: a name is unknown, or as in `find_workloads`.
@@ -118,7 +118,7 @@ RIVALS = ("off", "defaults", "autotune", "stage_based", "plumber", EXPERT, PIPET
 """All measured variants, by their names in benchmarks.json and in its order. The expert is a person: `expert.py`."""
 
 BASELINES = ("defaults", "autotune")
-"""The rivals for which a geometric mean of the training step is computed, too."""
+"""The rivals for which a geometric mean of the training step is computed as well."""
 
 MAX_CACHED_BYTES = 64e9
 """A cache counts if the published data would fit into this many bytes."""
@@ -174,7 +174,7 @@ class Benchmarks:
     version: str
     machine: Machine | None = None
     date: str = ""
-    quick: bool = False  # the short run: few workloads, short windows, a small budget
+    quick: bool = False  # a quick run: few workloads, short windows, a small budget
     seed: int = 0
     workloads: tuple[WorkloadResult, ...] = ()
     suite: tuple[str, ...] = ()  # names of all workloads to measure; empty: exactly `workloads`
@@ -202,22 +202,22 @@ class Benchmarks:
 
 
 def geometric_mean_over(workloads: Iterable[WorkloadResult]) -> dict[str, dict[str, float | None]]:
-    """Returns the geometric mean of pipetune's lead over each of `BASELINES`, and over the expert where the input alone
-    is compared; None if nothing was measured.
+    """Returns the geometric means of pipetune's ratios over `BASELINES`, and for the input alone also over the expert.
 
-    If no plan was found, the script stays unchanged, so its training step counts with a ratio of 1.
+    A mean is None if nothing was measured. If no plan was found, the script stays unchanged, so its training step
+    counts with a ratio of 1.
     """
-    found = tuple(workloads)
+    results = tuple(workloads)
 
     def of_ratios(ratios: Callable[[WorkloadResult], Mapping[str, Interval]]) -> dict[str, float | None]:
-        return {name: _mean(ratios(one).get(name) for one in found) for name in (*BASELINES, EXPERT)}
+        return {name: _mean(ratios(one).get(name) for one in results) for name in (*BASELINES, EXPERT)}
 
     return {
         "all": of_ratios(lambda one: one.ratio_over),
         "without_cache": of_ratios(lambda one: one.without_cache),
         "end_to_end": {
-            "defaults": _mean(one.end_to_end or (None if one.rewrites else _UNCHANGED) for one in found),
-            "autotune": _mean(one.end_to_end_over_autotune for one in found),
+            "defaults": _mean(one.end_to_end or (None if one.rewrites else _UNCHANGED) for one in results),
+            "autotune": _mean(one.end_to_end_over_autotune for one in results),
         },
     }
 
@@ -284,35 +284,29 @@ def claims(benchmarks: Benchmarks) -> tuple[Claim, ...]:
 
     If workloads have not been measured yet, the first claim lists them.
     """
-    workloads = benchmarks.workloads
-    machine = benchmarks.machine
-    missing = benchmarks.missing
-    held = not (benchmarks.quick or missing) and machine is not None and round(machine.cores_granted) == TARGET_CORES
+    workloads, machine, missing = benchmarks.workloads, benchmarks.machine, benchmarks.missing
     means = geometric_mean_over(workloads)
-    found = [
-        _minimum_claim(f"geometric mean over {name}, {words}", means[part][name], least, held=held)
-        for part, words, least in (
+    result = [
+        _minimum_claim(f"geometric mean over {name}, {condition}", means[part][name], target)
+        for part, condition, target in (
             ("without_cache", "no caches", TARGET_WITHOUT_CACHE),
             ("all", "with caches", TARGET_WITH_CACHE),
         )
         for name in BASELINES
     ]
     if missing:
-        words = f"{len(workloads)} of {len(workloads) + len(missing)} (missing: {', '.join(missing)})"
-        found.insert(0, Claim("workloads measured", words, "all", None))
+        measured = f"{len(workloads)} of {len(workloads) + len(missing)} (missing: {', '.join(missing)})"
+        result.insert(0, Claim("workloads measured", measured, "all"))
     for name in BASELINES:
         mean = means["end_to_end"][name]
         if mean is not None:
-            found.append(
-                Claim(
-                    f"geometric mean over {name}, training step{_coverage_note(name, workloads)}",
-                    _ratio(mean),
-                )
-            )
-    found.append(_expert_claim(workloads, held=held))
-    found.append(_faster_rivals_claim(workloads, held=held))
-    found.append(_plan_seconds(workloads, held=held))
-    return tuple(found)
+            what = f"geometric mean over {name}, training step{_coverage_note(name, workloads)}"
+            result.append(Claim(what, _ratio(mean)))
+    result += [_expert_claim(workloads), _faster_rivals_claim(workloads), _plan_seconds_claim(workloads)]
+    complete = not (benchmarks.quick or missing)
+    if complete and machine is not None and round(machine.cores_granted) == TARGET_CORES:
+        return tuple(result)
+    return tuple(replace(claim, met=None) for claim in result)
 
 
 def _coverage_note(name: str, workloads: Sequence[WorkloadResult]) -> str:
@@ -321,60 +315,56 @@ def _coverage_note(name: str, workloads: Sequence[WorkloadResult]) -> str:
     return f", the {measured} with a plan" if name == "autotune" and measured < len(workloads) else ""
 
 
+def _minimum_claim(what: str, mean: float | None, target: float) -> Claim:
+    measured = "not measured" if mean is None else _ratio(mean)
+    return Claim(what, measured, f"at least {target:g}x", None if mean is None else mean >= target)
+
+
+def _faster_rivals_claim(workloads: Sequence[WorkloadResult]) -> Claim:
+    names = [one.name for one in workloads if faster_rivals(one)]
+    measured = f"{len(names)} of {len(workloads)}" + (f" ({', '.join(names)})" if names else "")
+    what = f"workloads with a certainly faster rival (ratio below {RIVAL_AHEAD_BELOW:g})"
+    return Claim(what, measured, "none", not names if workloads else None)
+
+
+def _expert_claim(workloads: Sequence[WorkloadResult]) -> Claim:
+    what = f"workloads at {EXPERT_REACHED:g} of the expert's script or better"
+    compared = [one for one in workloads if EXPERT in one.ratio_over]
+    if not compared:
+        return Claim(what, "not measured", "all")
+    slower = [one.name for one in compared if one.ratio_over[EXPERT].median < EXPERT_REACHED]
+    measured = f"{len(compared) - len(slower)} of {len(compared)}" + (f" (not: {', '.join(slower)})" if slower else "")
+    return Claim(what, measured, "all", not slower)
+
+
+def _plan_seconds_claim(workloads: Sequence[WorkloadResult]) -> Claim:
+    what, target = "mean time to a plan", f"at most {TARGET_PLAN_SECONDS:.0f} s"
+    known = [one.plan_seconds for one in workloads if one.plan_seconds is not None]
+    if not known:
+        return Claim(what, "not measured", target)
+    mean = statistics.fmean(known)
+    return Claim(what, f"{mean:.0f} s", target, mean <= TARGET_PLAN_SECONDS)
+
+
 def shortfall_reasons(benchmarks: Benchmarks) -> tuple[str, ...]:
     """Returns one sentence for each workload that has no plan or is slower than a rival."""
-    found = []
+    reasons = []
     for one in benchmarks.workloads:
         if one.why:
-            found.append(f"{one.name}: {one.why}")
+            reasons.append(f"{one.name}: {one.why}")
         ahead = min(faster_rivals(one), key=lambda name: one.ratio_over[name].median, default=None)
         if ahead is not None:
             ratio, sets = one.ratio_over[ahead], one.plans.get(ahead, "")
-            found.append(
+            reasons.append(
                 f"{one.name}: {ahead} is faster, pipetune's ratio over it is {_ratio(ratio.median)} ("
                 f"{_ratio(ratio.low)} to {_ratio(ratio.high)})" + (f"; it sets {sets}" if sets else "")
             )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def faster_rivals(workload: WorkloadResult) -> tuple[str, ...]:
     """Returns the rivals that are certainly faster (the whole interval is below `RIVAL_AHEAD_BELOW`)."""
     return tuple(name for name, ratio in workload.ratio_over.items() if ratio.high < RIVAL_AHEAD_BELOW)
-
-
-def _minimum_claim(what: str, mean: float | None, least: float, *, held: bool) -> Claim:
-    measured = "not measured" if mean is None else _ratio(mean)
-    return Claim(what, measured, f"at least {least:g}x", None if mean is None or not held else mean >= least)
-
-
-def _faster_rivals_claim(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
-    names = [one.name for one in workloads if faster_rivals(one)]
-    measured = f"{len(names)} of {len(workloads)}" + (f" ({', '.join(names)})" if names else "")
-    return Claim(f"workloads with a certainly faster rival (ratio below {RIVAL_AHEAD_BELOW:g})", measured, "none",
-                 not names if held and workloads else None)  # fmt: skip
-
-
-def _expert_claim(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
-    compared = [one for one in workloads if EXPERT in one.ratio_over]
-    behind = [one.name for one in compared if one.ratio_over[EXPERT].median < EXPERT_REACHED]
-    measured = f"{len(compared) - len(behind)} of {len(compared)}" + (f" (not: {', '.join(behind)})" if behind else "")
-    return Claim(
-        f"workloads at {EXPERT_REACHED:g} of the expert's script or better",
-        measured if compared else "not measured",
-        "all",
-        not behind if held and compared else None,
-    )
-
-
-def _plan_seconds(workloads: Sequence[WorkloadResult], *, held: bool) -> Claim:
-    known = [one.plan_seconds for one in workloads if one.plan_seconds is not None]
-    mean = statistics.fmean(known) if known else None
-    return Claim(
-        "mean time to a plan",
-        "not measured" if mean is None else f"{mean:.0f} s",
-        f"at most {TARGET_PLAN_SECONDS:.0f} s",
-        None if mean is None or not held else mean <= TARGET_PLAN_SECONDS,
-    )
 
 
 def _ratio(value: float) -> str:

@@ -1,4 +1,4 @@
-"""How right pipetune is: the figures of `pipetune bench --accuracy` for the terminal and as Markdown."""
+"""The accuracy figures of `pipetune bench --accuracy`, for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLE = {"met": "green", "missed": "bold red", "": ""}
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
-    """A row for each claim: what, measured, wanted, whether it was met."""
+    """Returns a table with a row for each claim: what was measured, its value, the target and whether it was met."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(ratio=5)
     table.add_column(ratio=5)
@@ -47,11 +47,11 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 
 def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None) -> None:
-    """Print one figure, a line for each of its claims."""
-    print_parts(_parts(name, figure), stream)
+    """Prints one figure: its claims and notes."""
+    print_parts(_figure_parts(name, figure), stream)
 
 
-def _parts(name: str, figure: AccuracyFigure) -> Iterator[RenderableType]:
+def _figure_parts(name: str, figure: AccuracyFigure) -> Iterator[RenderableType]:
     yield unit_text(f"{TITLES.get(name, name)}  {_when(figure)}", style="bold")
     yield indented(claims_table(figure.claims))
     for note in figure.notes:
@@ -65,14 +65,14 @@ def _when(figure: AccuracyFigure) -> str:
 
 
 def claims_markdown(claims: Sequence[Claim]) -> list[str]:
-    """The same as a Markdown table."""
+    """Returns the lines of a Markdown table with a row for each claim, as `claims_table`."""
     rows = [(claim.what, claim.measured, claim.wanted, _MET[claim.met]) for claim in claims]
     cells = ([escape(words.clean(text)) for text in row] for row in rows)
     return table(("what", "measured", "wanted", ""), cells)
 
 
 def machine_line(machine: Machine) -> str:
-    """The machine in one sentence of Markdown."""
+    """Returns one line of Markdown about a machine."""
     return (
         f"{machine.cores_granted:g} of {machine.cores_host} cores, {words.byte_size(machine.memory_limit_bytes)}, "
         f"{words.clean(machine.processor)}, TensorFlow {words.clean(machine.tensorflow)}."
@@ -80,8 +80,8 @@ def machine_line(machine: Machine) -> str:
 
 
 def markdown_text(accuracy: Accuracy) -> str:
-    """All of it as Markdown, the figures that are missing said to be."""
-    lines = ["# How right pipetune is", ""]
+    """Returns all figures as Markdown, including those that were not measured."""
+    lines = ["# Accuracy of pipetune", ""]
     lines += [f"`pipetune bench --accuracy{' --quick' if accuracy.quick else ''}`, pipetune {accuracy.version}."]
     if accuracy.machine is not None:
         lines.append(machine_line(accuracy.machine))

@@ -1,4 +1,4 @@
-"""pipetune and its rivals: the workloads of `pipetune bench` for the terminal and as Markdown."""
+"""The comparison with rivals by `pipetune bench`, for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from pipetune.report.accuracy import claims_markdown, claims_table, machine_line
 from pipetune.report.console import indented, print_parts, unit_text
 from pipetune.report.markdown_text import escape, table
 
-MISSING = "-"
+_MISSING = "-"
 
-EXPLAINED = (
-    "Rates are of the input alone, consumed as fast as it delivers; medians of windows taken in turn in one process. "
-    "A ratio is pipetune's rate over the rival's, window by window, with its 95 % interval. Caches are filled before "
-    "they are measured, and count where the published data would fit in 64 GB. CPU time is that of the "
-    "process, per example; memory the peak of a fresh process, above what it held before the first element."
+_EXPLANATION = (
+    "Rates are those of the input alone, read as fast as possible: medians of windows that are measured in turn in one "
+    "process. A ratio is pipetune's rate over the rival's, from pairs of windows, with its 95 % interval. Caches are "
+    "filled before they are measured, and count if the published data would fit in 64 GB. CPU time is that of the "
+    "process, per example. Memory is the peak of a new process, in addition to that before the first element."
 )
-QUICK_EXPLAINED = (
-    "This is the short form: few workloads, short windows, a small budget for each plan, peak memory of two only. "
-    "Its numbers are a first look."
+_QUICK_EXPLANATION = (
+    "This was a quick run: few workloads, short windows, a small budget for each plan, peak memory of two pipelines "
+    "only. Its numbers are a first impression."
 )
 
 _HEAD = ("", "examples/s", "CPU", "first batch", "memory", "pipetune over it")
 _SUMMARY_HEAD = ("workload", "examples/s", "defaults", "autotune", "best rival", "training", "plan")
-_SUMMARY_SAYS = (
-    "How many times as fast pipetune's plan is as the current script, AUTOTUNE everywhere and its best rival, the "
-    "input alone; the same of the script's training step over the current one; how long `pipetune analyze` took."
+_SUMMARY_EXPLANATION = (
+    "How many times as fast the input alone is with pipetune's plan as in the current script, with AUTOTUNE everywhere "
+    "and with the best rival; how many times as fast the training step is; how long `pipetune analyze` took."
 )
 
 
 def print_workload(result: WorkloadResult, *, stream: TextIO | None = None) -> None:
-    """Print one workload: a line for each rival, then what there is to say."""
+    """Prints one workload: a line for each rival, then remarks."""
     print_parts(_workload_parts(result), stream)
 
 
@@ -52,30 +52,30 @@ def _workload_parts(result: WorkloadResult) -> Iterator[RenderableType]:
 
 
 def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None) -> None:
-    """Print all of them: a line for each workload, the targets, and why one was missed."""
-    print_parts(_parts(benchmarks), stream)
+    """Prints a line for each workload, the targets, and why targets were missed."""
+    print_parts(_summary_parts(benchmarks), stream)
 
 
-def _parts(benchmarks: Benchmarks) -> Iterator[RenderableType]:
-    yield unit_text(_SUMMARY_SAYS)
+def _summary_parts(benchmarks: Benchmarks) -> Iterator[RenderableType]:
+    yield unit_text(_SUMMARY_EXPLANATION)
     yield _grid(_SUMMARY_HEAD, _summary_rows(benchmarks.workloads))
     yield Text()
     yield claims_table(claims(benchmarks))
     for line in shortfall_reasons(benchmarks):
         yield unit_text(words.sentence(words.clean(line)))
     if benchmarks.quick:
-        yield unit_text(QUICK_EXPLAINED)
+        yield unit_text(_QUICK_EXPLANATION)
 
 
 def markdown_text(benchmarks: Benchmarks) -> str:
-    """All of it as Markdown."""
+    """Returns summary and all workloads as Markdown."""
     option = " --quick" if benchmarks.quick else ""
     lines = ["# pipetune and its rivals", "", f"`pipetune bench{option}`, pipetune {benchmarks.version}."]
     if benchmarks.machine is not None:
         lines.append(machine_line(benchmarks.machine))
-    took = f" Measured in {words.seconds(benchmarks.seconds)}, {words.clean(benchmarks.date)}."
-    lines += ["", EXPLAINED + (f" {QUICK_EXPLAINED}" if benchmarks.quick else "") + took, ""]
-    lines += [_SUMMARY_SAYS, ""]
+    duration = f" Measured in {words.seconds(benchmarks.seconds)}, {words.clean(benchmarks.date)}."
+    lines += ["", _EXPLANATION + (f" {_QUICK_EXPLANATION}" if benchmarks.quick else "") + duration, ""]
+    lines += [_SUMMARY_EXPLANATION, ""]
     lines += table(_SUMMARY_HEAD, _escaped(_summary_rows(benchmarks.workloads)))
     lines += ["", *claims_markdown(claims(benchmarks)), ""]
     lines += [f"- {escape(words.sentence(words.clean(line)))}" for line in shortfall_reasons(benchmarks)]
@@ -114,10 +114,10 @@ def _rival_rows(result: WorkloadResult) -> list[tuple[str, ...]]:
         rows.append(
             (
                 name,
-                _shown(rate.examples_per_second, words.significant),
-                _shown(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
-                _shown(rate.first_batch_seconds, words.seconds),
-                _shown(rate.peak_rss_mib, words.mebibytes),
+                _format(rate.examples_per_second, words.significant),
+                _format(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
+                _format(rate.first_batch_seconds, words.seconds),
+                _format(rate.peak_rss_mib, words.mebibytes),
                 "" if name == PIPETUNE else _interval(ratio),
             )
         )
@@ -127,24 +127,24 @@ def _rival_rows(result: WorkloadResult) -> list[tuple[str, ...]]:
 def _summary_rows(workloads: Sequence[WorkloadResult]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for one in workloads:
-        ours = one.rivals.get(PIPETUNE)
+        rate = one.rivals.get(PIPETUNE)
         best = one.best_rival
         rows.append(
             (
                 words.clean(one.name),
-                _shown(ours.examples_per_second if ours else None, words.significant),
-                _short(one.ratio_over.get("defaults")),
-                _short(one.ratio_over.get("autotune")),
-                f"{_short(one.ratio_over[best])} {best}" if best else MISSING,
-                _short(one.end_to_end),
-                _shown(one.plan_seconds, lambda value: f"{value:.0f} s"),
+                _format(rate.examples_per_second if rate else None, words.significant),
+                _median(one.ratio_over.get("defaults")),
+                _median(one.ratio_over.get("autotune")),
+                f"{_median(one.ratio_over[best])} {best}" if best else _MISSING,
+                _median(one.end_to_end),
+                _format(one.plan_seconds, lambda value: f"{value:.0f} s"),
             )
         )
     return rows
 
 
 def _remarks(result: WorkloadResult) -> list[str]:
-    """What the plan does, what is left of it without a cache, what went wrong."""
+    """Returns sentences about the plan, its caches, the training step, and failures."""
     remarks = []
     if result.rewrites:
         equal = result.equality or {}
@@ -155,25 +155,25 @@ def _remarks(result: WorkloadResult) -> list[str]:
     if result.why:
         remarks.append(words.sentence(result.why))
     for name, use in result.caches.items():
-        bare = result.without_cache.get("defaults") if name == PIPETUNE else None
-        left = f" Without it {_interval(bare)} over defaults." if bare is not None and use.counts else ""
-        kept = "" if use.counts else " It was measured without it."
-        remarks.append(f"The cache of {name}: {use.why}{kept}{left}")
+        uncached = result.without_cache.get("defaults") if name == PIPETUNE else None
+        ratio = f" Without it {_interval(uncached)} over defaults." if uncached is not None and use.counts else ""
+        ignored = "" if use.counts else f" {name} was measured without it."
+        remarks.append(f"The cache of {name}: {use.why}{ignored}{ratio}")
     if result.end_to_end is not None:
         remarks.append(f"Training step: {_interval(result.end_to_end)} over the current script.")
     remarks += [f"{name} could not be run: {words.sentence(why)}" for name, why in result.failed.items()]
     return [*remarks, *result.notes]
 
 
-def _shown(value: float | None, in_words: Callable[[float], str]) -> str:
-    return MISSING if value is None else in_words(value)
+def _format(value: float | None, in_words: Callable[[float], str]) -> str:
+    return _MISSING if value is None else in_words(value)
 
 
 def _interval(ratio: Interval | None) -> str:
     if ratio is None:
-        return MISSING
+        return _MISSING
     return f"{words.ratio(ratio.median)} ({words.ratio(ratio.low)} to {words.ratio(ratio.high)})"
 
 
-def _short(ratio: Interval | None) -> str:
-    return MISSING if ratio is None else words.ratio(ratio.median)
+def _median(ratio: Interval | None) -> str:
+    return _MISSING if ratio is None else words.ratio(ratio.median)

@@ -1,4 +1,4 @@
-"""A job of `pipetune bench`, done in this process: what it tells whoever started it."""
+"""Runs a job of `pipetune bench` in this process and collects its messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipetune.core.messages import Job, Message, Mode, from_line, write_job
 def messages_of(
     main: Callable[[], int], folder: Path, monkeypatch: pytest.MonkeyPatch, **job: Any
 ) -> tuple[list[Message], int]:
-    """The messages that `main` sends, and its exit code."""
+    """Returns the messages that `main` sends, and its exit code."""
     read_end, write_end = os.pipe()
     write_job(Job(Mode.BENCH, write_end, out=str(folder), **job), folder / "job.json")
     monkeypatch.setattr(sys, "argv", ["bench", str(folder / "job.json")])

@@ -14,12 +14,12 @@ pytestmark = [
 ]
 
 from pipetune.bench.bottleneck import claims, measure
-from pipetune.bench.injected import cases
+from pipetune.bench.injected import injected_bottlenecks
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the table stands for two cores, and takes a while")
 def test_every_injected_bottleneck_is_named() -> None:
-    found = measure(quick=True, seed=0, say=lambda _: None)
-    assert found.cases == len(cases())
-    assert found.named == found.cases, [row for row in found.rows if not row.right]
-    assert all(claim.met for claim in claims(found, quick=True))
+    result = measure(quick=True, seed=0, progress=lambda _: None)
+    assert result.cases == len(injected_bottlenecks())
+    assert result.named == result.cases, [row for row in result.rows if not row.right]
+    assert all(claim.met for claim in claims(result, quick=True))

@@ -1,4 +1,4 @@
-"""The figures: of one form, resumable, and a failing one spoils no other."""
+"""The figures: their interface, saved results, and errors that do not affect other figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from pipetune.bench import __main__ as bench
 from pipetune.bench.__main__ import figure_module
-from pipetune.bench.keeping import Kept
+from pipetune.bench.resumable import ResumableResults
 from pipetune.core.accuracy import FIGURES, Claim
 from pipetune.core.messages import (
     FigureMeasured,
@@ -33,9 +33,9 @@ from tests.bench.jobs import messages_of
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_has_the_documented_form(name: str) -> None:
+def test_every_figure_has_the_documented_interface(name: str) -> None:
     module = figure_module(name)
-    wanted = {"quick", "seed", "say"} | ({"kept"} if getattr(module, "RESUMES", False) else set())
+    wanted = {"quick", "seed", "progress"} | ({"saved"} if getattr(module, "RESUMABLE", False) else set())
     assert set(inspect.signature(module.measure).parameters) == wanted
     assert list(inspect.signature(module.claims).parameters)[1:] == ["quick"]
 
@@ -46,15 +46,15 @@ class Invented:
     notes: tuple[str, ...] = ("a note",)
 
 
-def measure(*, quick: bool, seed: int, say: object, kept: Kept) -> Invented:
+def measure(*, quick: bool, seed: int, progress: object, saved: ResumableResults) -> Invented:
     assert quick and seed == 7
-    assert callable(say)
-    say("half way")
-    kept["half"] = 1
+    assert callable(progress)
+    progress("half way")
+    saved["half"] = 1
     return Invented(Interval(0.01, 0.0, 0.02, 4))
 
 
-def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
+def test_figure_is_sent_with_its_claims_and_failure_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(**_arguments: object) -> None:
@@ -63,7 +63,7 @@ def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
     claims = lambda found, *, quick: [Claim("images", f"{found.images.median:.0%}")]  # noqa: E731
     figures: dict[str, object] = {
         "attribution": SimpleNamespace(measure=fail, claims=claims),
-        "overhead": SimpleNamespace(measure=measure, claims=claims, RESUMES=True),
+        "overhead": SimpleNamespace(measure=measure, claims=claims, RESUMABLE=True),
     }
     monkeypatch.setattr(bench, "_send_machine", lambda writer: None)
     monkeypatch.setattr(bench, "figure_module", figures.__getitem__)
@@ -79,21 +79,21 @@ def test_a_figure_is_sent_with_its_claims_and_a_failing_one_is_told(
     assert list(tmp_path.glob(".*.part.json")) == []  # the figure is whole
 
 
-def test_what_was_kept_is_taken_up_by_the_same_run_only(tmp_path: Path) -> None:
+def test_saved_results_are_used_only_under_the_same_condition(tmp_path: Path) -> None:
     path = tmp_path / ".part.json"
-    kept = Kept(path, of="seed 1")
-    kept["one"] = {"a": [1, 2]}
-    assert Kept(path, of="seed 1")["one"] == {"a": [1, 2]}
-    assert "one" not in Kept(path, of="seed 2")
+    saved = ResumableResults(path, condition="seed 1")
+    saved["one"] = {"a": [1, 2]}
+    assert ResumableResults(path, condition="seed 1")["one"] == {"a": [1, 2]}
+    assert "one" not in ResumableResults(path, condition="seed 2")
     path.write_text("{")
-    assert "one" not in Kept(path, of="seed 1")
-    kept.done()
+    assert "one" not in ResumableResults(path, condition="seed 1")
+    saved.delete()
     assert not path.exists()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.tensorflow
-def test_the_process_itself_tells_the_machine(tmp_path: Path) -> None:
+def test_process_reports_the_machine(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     read_end, write_end = os.pipe()
     write_job(Job(Mode.BENCH, write_end, out=str(tmp_path)), tmp_path / "job.json")

@@ -1,4 +1,4 @@
-"""The overhead of the hooks: what is measured, and when its limit counts as met. The figure is `bench --accuracy`'s."""
+"""The overhead of the hooks: what is measured, and when its target is met."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench import loops
-from pipetune.bench.overhead import Overhead, claims, cost
+from pipetune.bench.overhead import Overhead, claims, measure_cost
 from pipetune.core.results import Interval
 
 
 @pytest.mark.parametrize("make", [loops.photos, loops.text])
-def test_the_loops_train(make: object) -> None:
+def test_loops_train(make: object) -> None:
     assert callable(make)
     loop = make()
     losses = [float(loop.step(*element)) for element in loop.dataset.take(2)]
     assert all(loss > 0 for loss in losses)
-    assert cost(loop, steps=3, hooked=True, warmup=2).steps == 3
+    assert measure_cost(loop, steps=3, hooked=True, warmup=2).steps == 3
     assert type(iter(loop.dataset)).__name__ == "OwnedIterator"
 
 
-def test_a_limit_is_met_missed_or_not_to_be_told_in_the_short_form() -> None:
+def test_target_is_met_missed_or_undecided_in_a_quick_run() -> None:
     def met(low: float, high: float, *, quick: bool) -> bool | None:
         middle = Interval((low + high) / 2, low, high, 8)
         return claims(Overhead(*[middle] * 5, 1.0, 1.0, 1.0), quick=quick)[0].met

@@ -1,4 +1,4 @@
-"""How the accuracy of predictions is judged: from invented rates, and which plans are tried."""
+"""How the accuracy of predictions is computed, from invented rates, and which plans are measured."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ PLANS = {"written": "", "cached": "| cache cpu=0us ", "off": ""}
 def case(rates: Mapping[str, float], *, text: str = TEXT) -> prediction.Case:
     words = {name: parse(text.format(PLANS.get(name, ""))) for name in rates}
     plans = tuple(
-        prediction.Measured(name, words[name].pipeline, (0.9 * rate, rate, 1.5 * rate), (1e-3,) * 3)
+        prediction.MeasuredPlan(name, words[name].pipeline, (0.9 * rate, rate, 1.5 * rate))
         for name, rate in rates.items()
     )
     return prediction.Case(text, words["written"].profile, 2.0, plans)
 
 
 def test_errors_are_of_the_median_rate() -> None:
-    found = prediction.judge([case({"written": 400.0, "off": 1000.0})])
+    result = prediction.summarize([case({"written": 400.0, "off": 1000.0})])
     truth = [abs(500 / rate - 1) for rate in (400, 1000)]
-    assert found.plans == 2
-    assert found.mean_abs_error == pytest.approx(sum(truth) / 2, rel=0.01)
-    assert found.rows[0].low == 360 and found.rows[0].high == 600
+    assert result.plans == 2
+    assert result.mean_abs_error == pytest.approx(sum(truth) / 2, rel=0.01)
+    assert result.rows[0].low == 360 and result.rows[0].high == 600
     words = parse(TEXT.format(""))
-    assert found.rows[0].predicted == pytest.approx(predict(words.pipeline, words.profile, 2).rate)
+    assert result.rows[0].predicted == pytest.approx(predict(words.pipeline, words.profile, 2).rate)
 
 
-def test_what_is_not_predicted_is_counted_apart() -> None:
+def test_plans_without_prediction_are_counted_separately() -> None:
     python = case({"written": 400.0, "off": 500.0}, text="range cpu=0us | map python {}| batch 2")
-    found = prediction.judge([python, case({"written": 500.0})])
-    assert (found.plans, found.not_predicted) == (1, 2)
-    assert "runs Python code" in found.rows[0].why and found.rows[0].predicted is None
-    assert found.best_in_first_three == 1.0  # of those where there is an order
-    nothing = prediction.judge([python])
+    result = prediction.summarize([python, case({"written": 500.0})])
+    assert (result.plans, result.not_predicted) == (1, 2)
+    assert "runs Python code" in result.rows[0].why and result.rows[0].predicted is None
+    assert result.best_in_first_three == 1.0  # of those where there is an order
+    nothing = prediction.summarize([python])
     assert nothing.mean_abs_error is None and nothing.best_in_first_three is None
 
 
@@ -54,7 +54,7 @@ def row(plan: str, predicted: float | None, measured: float) -> prediction.PlanR
     return prediction.PlanRow("p", plan, predicted, measured, measured, measured)
 
 
-def test_the_best_must_be_among_the_first_three() -> None:
+def test_best_plan_must_be_among_the_first_three() -> None:
     rows = [row("a", 9, 1.0), row("b", 8, 1.0), row("c", 7, 1.0), row("d", 6, 1.2)]
     assert prediction.best_in_first(rows) is False
     assert prediction.best_in_first(rows[1:]) is True
@@ -62,20 +62,20 @@ def test_the_best_must_be_among_the_first_three() -> None:
     assert prediction.best_in_first([*rows[:3], row("e", None, 5.0)]) is False  # missed for want of a prediction
 
 
-def test_claims_state_what_is_missed() -> None:
-    found = prediction.judge([case({"written": 250.0})])
-    error, share = prediction.claims(found, quick=False)
+def test_claims_are_met_or_missed() -> None:
+    result = prediction.summarize([case({"written": 250.0})])
+    error, share = prediction.claims(result, quick=False)
     assert error.met is False and error.measured == "100.0%"
     assert share.met is True
-    assert prediction.claims(found, quick=True)[0].met is None
+    assert prediction.claims(result, quick=True)[0].met is None
 
 
-def test_ten_plans_at_most_and_none_that_must_not_stand_together() -> None:
+def test_at_most_ten_plans_and_none_with_conflicts() -> None:
     candidates = [rewrite(f"r{number}") for number in range(12)]
     composer = Composer(candidates, conflict=lambda rewrites: "no" if len(rewrites) > 3 else "")
     baselines = {name: Plan(name) for name in ("off", "defaults", "autotune")}
-    plans = prediction.tried_plans(candidates, baselines, composer)
+    plans = prediction.candidate_plans(candidates, baselines, composer)
     assert [plan.key for plan in plans[:4]] == ["off", "defaults", "autotune", "r0@n1"]
-    assert len(plans) == prediction.MOST_PLANS
-    few = prediction.tried_plans(candidates[:4], baselines, composer)
+    assert len(plans) == prediction.MAX_PLANS
+    few = prediction.candidate_plans(candidates[:4], baselines, composer)
     assert [len(plan.rewrites) for plan in few] == [0, 0, 0, 1, 1, 1, 1, 3]

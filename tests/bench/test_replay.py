@@ -1,4 +1,4 @@
-"""Recorded windows and the runner that replays them: lengths, speeds, and what noise is in them."""
+"""Recorded windows and the runner that replays them: lengths, speeds and noise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def runner(*walls: int, gain: float = 1.0) -> ReplayRunner:
 
 
 @pytest.mark.parametrize("seconds", [0.15, 1.2])
-def test_an_input_window_is_as_long_as_asked_and_costs_what_it_took(seconds: float) -> None:
+def test_input_window_has_requested_length_and_recorded_cost(seconds: float) -> None:
     made = runner(1000)
     before = made.clock.now()
     window = made.input_window(BASE, seconds=seconds, warmup_seconds=0.2)
@@ -41,14 +41,14 @@ def test_an_input_window_is_as_long_as_asked_and_costs_what_it_took(seconds: flo
     assert made.clock.now() - before == pytest.approx(0.05 + 0.2 + window.wall_seconds)
 
 
-def test_a_training_window_has_the_steps_asked_for() -> None:
+def test_training_window_has_requested_steps() -> None:
     window = runner(2000).training_window(BASE, steps=25)
     assert (window.steps, window.step_seconds) == (25, pytest.approx(0.02))
     assert window.cpu_seconds / window.steps == pytest.approx(0.015)
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_gain_is_a_gain(unit: str) -> None:
+def test_gain_changes_the_rate(unit: str) -> None:
     made = runner(1000, gain=1.25)
 
     def seconds(plan: Plan) -> float:
@@ -59,14 +59,14 @@ def test_a_gain_is_a_gain(unit: str) -> None:
     assert seconds(BASE) / seconds(FASTER) == pytest.approx(1.25)
 
 
-def test_windows_come_in_the_order_recorded() -> None:
+def test_windows_are_replayed_in_recorded_order() -> None:
     made = runner(*range(1000, 1100))
     slowness = [round(made.input_window(BASE, seconds=0.3, warmup_seconds=0.1).step_seconds * 1e5) for _ in range(60)]
     following = [one + 1 == other for one, other in itertools.pairwise(slowness)]
     assert statistics.fmean(following) > 0.9  # but for the ends of the blocks
 
 
-def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_recording_round_trips(tmp_path: Path) -> None:
     made = Recording("somewhere", {"input, quiet": series(900, 1100), "training, quiet": series(1, slice_steps=4)})
     recorded.save(made, tmp_path / "one.json")
     assert recorded.load(tmp_path / "one.json") == made
@@ -74,7 +74,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_the_recording_of_the_package_holds_real_noise(unit: str, condition: str) -> None:
+def test_recording_of_the_package_contains_real_noise(unit: str, condition: str) -> None:
     found = recorded.load().series_for(unit, condition)
     assert len(found.windows) >= 100
     slowness = [statistics.fmean(window.wall) / SCALE for window in found.windows]

@@ -1,4 +1,4 @@
-"""Several processes at once: how the figure is judged, and that real processes run, answer and end."""
+"""Several processes at once: how errors are computed, and that real processes start, answer and exit."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def training_dataset():
 """
 
 
-def test_errors_are_of_the_median_rate_and_nothing_is_promised() -> None:
+def test_errors_are_of_the_median_rate_and_there_is_no_target() -> None:
     rows = [SharingRow("csv", 1, 110.0, 100.0, 90.0, 120.0), SharingRow("csv", 2, 150.0, 200.0, 190.0, 210.0)]
-    found = sharing.judge(rows)
-    assert (found.runs, found.mean_abs_error, found.max_abs_error) == (2, pytest.approx(0.175), pytest.approx(0.25))
-    first, *each = sharing.claims(found, quick=False)
+    result = sharing.summarize(rows)
+    assert (result.runs, result.mean_abs_error, result.max_abs_error) == (2, pytest.approx(0.175), pytest.approx(0.25))
+    first, *each = sharing.claims(result, quick=False)
     assert first.measured == "17.5%, at most 25.0%" and all(one.met is None for one in (first, *each))
     assert each[1].what == "csv, 2 processes at once"
-    nothing = sharing.judge([], notes=("csv was removed",))
+    nothing = sharing.summarize([], notes=("csv was removed",))
     assert nothing.mean_abs_error is None and sharing.claims(nothing, quick=True)[0].measured == "not measured"
 
 
-def test_an_empty_epoch_is_no_endless_loop() -> None:
+def test_empty_epoch_is_an_error() -> None:
     with pytest.raises(ValueError, match="epoch 1 has no element"):
         reading_process.read([], seconds=1, warmup_seconds=0)
 
@@ -42,25 +42,25 @@ def test_epochs_are_read_one_after_another() -> None:
     assert elements > 3 and seconds >= 0.01
 
 
-def test_a_process_that_cannot_start_is_said_with_its_reason(tmp_path: Path) -> None:
+def test_process_that_cannot_start_is_reported_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise RuntimeError('no data here')\n")
-    with pytest.raises(RunFailed, match="no data here"), sharing.readers(tmp_path, 1):
+    with pytest.raises(RunFailed, match="no data here"), sharing.start_readers(tmp_path, 1):
         pass
 
 
 @pytest.mark.exhaustive
-def test_real_processes_read_at_once_and_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_processes_read_at_the_same_time_and_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "WINDOW_SECONDS", 0.5)
     monkeypatch.setattr(sharing, "WARMUP_SECONDS", 0.2)
     monkeypatch.setattr(sharing, "PROCESSES", (1, 2))
-    monkeypatch.setattr(sharing, "predictions", lambda folder: {1: 100.0, 2: 200.0})  # a profile takes half a minute
+    monkeypatch.setattr(sharing, "predict_rates", lambda folder: {1: 100.0, 2: 200.0})  # a profile takes half a minute
     (tmp_path / "train.py").write_text(TRAIN)
-    one, two = sharing.rows_of(tmp_path, rounds=1, seed=0, say=lambda doing: None)
+    one, two = sharing.measure_example(tmp_path, rounds=1, seed=0, progress=lambda activity: None)
     assert [(row.example, row.processes, row.predicted) for row in (one, two)] == [
         (tmp_path.name, 1, 100.0),
         (tmp_path.name, 2, 200.0),
     ]
     assert one.low == one.measured == one.high > 0 and two.measured > 0
-    with sharing.readers(tmp_path, 2) as running:
+    with sharing.start_readers(tmp_path, 2) as running:
         assert all(process.poll() is None for process in running)
     assert all(process.poll() is not None for process in running)

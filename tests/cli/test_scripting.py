@@ -67,7 +67,7 @@ def folder(patched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("pipetune.supervisor.single_worker.read_machine", lambda device: session_file.load(SESSION))
     monkeypatch.setattr("pipetune.supervisor.single_worker.run_with_plan", lambda *_, **_options: 0)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
-    for name, known in (("bench_rivals", benchmarks()), ("bench", measured("overhead"))):
+    for name, known in (("compare_with_rivals", benchmarks()), ("measure_accuracy", measured("overhead"))):
         monkeypatch.setattr(f"pipetune.supervisor.benching.{name}", lambda *_, known=known, **_options: (known, 0))
     decisions = json.dumps(decisions_data(Decisions("0.1.0"))).encode()
     done = subprocess.CompletedProcess([], 0, decisions)

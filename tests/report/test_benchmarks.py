@@ -1,4 +1,4 @@
-"""The table of rivals: 80 columns, every required number, nothing foreign obeyed; the picture is the same each time."""
+"""The comparison with rivals: 80 columns, all numbers, no control characters; the plot is reproducible."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ def printed(quick: bool = False) -> str:
     return stream.getvalue()
 
 
-def test_the_table_fits_80_columns_and_obeys_nothing_foreign() -> None:
+def test_table_fits_80_columns_without_control_characters() -> None:
     text = printed()
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
 
 
-def test_every_number_is_there() -> None:
+def test_all_numbers_are_printed() -> None:
     text = " ".join(printed().split())
     for wanted in ("1,000", "12.5 us", "250 ms", "100 MiB", "12.0x (11.4x to 12.6x)", "plumber", "cache, prefetch",
                    "data equal", "50 s", "0.80x (0.76x to 0.84x)", "the model takes all", "could not be run",
                    "geometric mean over defaults", "missed"):  # fmt: skip
         assert wanted in text, wanted
     assert "Without it 3.00x" in text
-    assert "short form" not in text and "short form" in printed(quick=True)
+    assert "quick run" not in text and "quick run" in printed(quick=True)
 
 
-def test_the_markdown_says_the_same() -> None:
+def test_markdown_has_the_same_contents() -> None:
     text = markdown_text(ALL)
     for wanted in ("| digits |", "12.0x", "## digits", "An Invented Processor", "0.80x (0.76x to 0.84x)", "6 min 00 s"):
         assert wanted in text, wanted
     assert "\x1b" not in text
-    assert "short form" in markdown_text(replace(ALL, quick=True))
+    assert "quick run" in markdown_text(replace(ALL, quick=True))
 
 
-def test_the_picture_is_the_same_each_time(tmp_path: Path) -> None:
+def test_plot_is_reproducible(tmp_path: Path) -> None:
     write_figure(ALL, tmp_path / "one.svg")
     write_figure(ALL, tmp_path / "two.svg")
     text = (tmp_path / "one.svg").read_text()

@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.bench.injected import waiting
+from pipetune.bench.injected import delay_elements
 from pipetune.capture.loop_consumer import StepConsumer
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import Drift, Interval, RunDynamics, RunFailed
@@ -47,7 +47,7 @@ def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) 
 
 def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch() -> None:
     """Behind a full buffer 16 ms a batch are less than a step; filling it takes 0.8 s of an epoch of 2.8 s."""
-    slow = waiting(Dataset.range(400), 0.004).shuffle(200).batch(4).prefetch(2)
+    slow = delay_elements(Dataset.range(400), 0.004).shuffle(200).batch(4).prefetch(2)
     consumer = take_profile(untried(slow, consumer=StepConsumer(lambda _: time.sleep(0.02)))).consumer
     assert consumer.real_seconds and consumer.wait_share is not None
     assert consumer.wait_share.median > 0.15
@@ -55,7 +55,7 @@ def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch() -> None:
 
 
 def test_emptying_of_shuffle_buffer_is_not_drift(monkeypatch: pytest.MonkeyPatch) -> None:
-    endless = waiting(Dataset.range(260), 0.003).shuffle(100).batch(4).repeat()
+    endless = delay_elements(Dataset.range(260), 0.003).shuffle(100).batch(4).repeat()
     found, _ = course_of(endless, monkeypatch, seconds=2.2)  # a run takes 40 % of it: one epoch of 0.8 s
     assert found.drift is None or not found.drift.significant
     assert not any("Drift was not measured" in note for note in found.notes)
@@ -94,20 +94,20 @@ def test_shuffle_buffers_are_counted_in_output_elements() -> None:
 
 
 def test_cache_makes_later_epochs_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = waiting(Dataset.range(80), 0.002).cache().map(lambda x: x)
+    cached = delay_elements(Dataset.range(80), 0.002).cache().map(lambda x: x)
     found, _ = course_of(cached, monkeypatch, seconds=1.5)  # although the earlier profile has filled the cache
     assert found.later is not None and found.later.low > 3
     assert found.epochs > 1 and found.epoch_elements == 80
 
 
 def test_epochs_of_endless_dataset_are_those_of_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = waiting(Dataset.range(60), 0.001).cache().map(lambda x: x).batch(4, drop_remainder=True).repeat()
+    slow = delay_elements(Dataset.range(60), 0.001).cache().map(lambda x: x).batch(4, drop_remainder=True).repeat()
     found, _ = course_of(slow, monkeypatch, seconds=0.6)
     assert found.epoch_elements == 15 and found.borders > 0
 
 
 def test_steady_input_has_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, session = course_of(waiting(Dataset.range(10_000), 0.001), monkeypatch, seconds=1.5)
+    found, session = course_of(delay_elements(Dataset.range(10_000), 0.001), monkeypatch, seconds=1.5)
     assert found.drift is not None and not found.drift.significant
     assert session.findings == ()
     assert found.fill_seconds is None and found.epochs == 0 and found.notes

@@ -13,7 +13,7 @@ from pipetune.core.accuracy import AccuracyFigure, Claim
 from pipetune.core.errors import PipetuneError
 from pipetune.report.accuracy import print_figure
 from pipetune.report.progress import Progress
-from pipetune.supervisor.benching import AccuracyRequest, bench
+from pipetune.supervisor.benching import AccuracyRequest, measure_accuracy
 from tests.core.test_accuracy import CLAIM, VALUES
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def fake(tmp_path: Path) -> tuple[str, ...]:
 def run(command: tuple[str, ...], request: AccuracyRequest) -> tuple[list[str], int]:
     shown: list[str] = []
     with Progress(io.StringIO()) as screen:
-        _, status = bench(request, screen=screen, show=lambda name, _figure: shown.append(name), bench_command=command)
+        _, status = measure_accuracy(request, screen=screen, show=lambda name, _: shown.append(name), command=command)
     return shown, status
 
 

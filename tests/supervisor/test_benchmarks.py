@@ -12,7 +12,7 @@ import pytest
 from pipetune.cli.main import main
 from pipetune.core.errors import PipetuneError
 from pipetune.report.progress import Progress
-from pipetune.supervisor.benching import BenchmarkRequest, bench_rivals
+from pipetune.supervisor.benching import RivalsRequest, compare_with_rivals
 
 pytestmark = pytest.mark.slow
 
@@ -55,9 +55,11 @@ def run(
     command: tuple[str, ...], tmp_path: Path, *names: str, quick: bool = False, seed: int = 0, again: bool = False
 ) -> tuple[list[str], int]:
     shown: list[str] = []
-    request = BenchmarkRequest(names, tmp_path, quick=quick, seed=seed, again=again, examples=tmp_path / "examples")
+    request = RivalsRequest(names, tmp_path, quick=quick, seed=seed, again=again, examples=tmp_path / "examples")
     with Progress(io.StringIO()) as screen:
-        _, status = bench_rivals(request, screen=screen, show=lambda result: shown.append(result.name), command=command)
+        _, status = compare_with_rivals(
+            request, screen=screen, show=lambda result: shown.append(result.name), command=command
+        )
     return shown, status
 
 

@@ -1,8 +1,8 @@
-"""What each rival makes of a pipeline, and whether its cache counts.
+"""The plan of each rival on a pipeline, and whether its caches count.
 
-Plans are replayed by the same runner as pipetune's own. The expert's pipeline is a dataset of its own, written by hand
-in the `expert.py` beside a `train.py`. A cache counts where what it holds would still fit at the published size of the
-data.
+Plans are replayed by the runner that also replays pipetune's. The expert's pipeline is a different dataset, written by
+hand in the `expert.py` next to a `train.py`. A cache counts if it would still fit in memory at the published size of
+the data.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ from pipetune.rewrites.baselines import baseline_plan
 from pipetune.rewrites.rule import RuleContext
 
 UNCACHED = " without its cache"
-"""Behind the name of a contender: the same plan, its cache taken out."""
+"""Suffix of a contender's name: the plan of the rival without its cache."""
 
 
 @dataclass(frozen=True)
 class Contenders:
-    """Plans by contender: one for each rival, and one more for each whose cache counts."""
+    """Plans by contender: one for each rival, and a second one for each rival whose cache counts."""
 
     plans: Mapping[str, Plan]
     caches: Mapping[str, CacheUse] = field(default_factory=dict)  # by rival
 
     def without_cache(self, rival: str) -> str:
-        """The contender that stands for a rival where no caches are compared."""
+        """Returns the contender that represents a rival in the comparison without caches."""
         return rival + UNCACHED if rival + UNCACHED in self.plans else rival
 
 
-def contenders(
+def choose_contenders(
     context: RuleContext,
     baselines: Mapping[str, Plan],
-    ours: Plan,
+    pipetune_plan: Plan,
     *,
     workload: Workload,
-    bare: Plan | None = None,
+    uncached_plan: Plan | None = None,
 ) -> Contenders:
-    """All of them, the rivals in the order of benchmarks.json, pipetune last.
+    """Returns all contenders except the expert, in the order of benchmarks.json with pipetune last.
 
     Args:
-        baselines: "off", "defaults" and "autotune".
-        ours: the plan of `pipetune analyze`, without edits where it found none.
-        bare: what it finds where it leaves caches out; None: `ours` with its caches taken out.
+        context: the measured facts about the pipeline.
+        baselines: the plans "off", "defaults" and "autotune".
+        pipetune_plan: the plan of `pipetune analyze`; has no edits if it did not find one.
+        workload: has the published size of the data.
+        uncached_plan: the plan of `pipetune analyze` without caches; None: `pipetune_plan` with its caches removed.
     """
     pipeline = context.pipeline
     rivals = {
         **baselines,
         "stage_based": stage_based_plan(baselines["autotune"], pipeline),
         "plumber": _plan("plumber", pipeline, plumber_edits(context)),
-        PIPETUNE: Plan(PIPETUNE, ours.rewrites),
+        PIPETUNE: Plan(PIPETUNE, pipetune_plan.rewrites),
     }
     plans: dict[str, Plan] = {}
     caches: dict[str, CacheUse] = {}
@@ -64,125 +66,126 @@ def contenders(
             plans[name] = plan
             continue
         caches[name] = use
-        without = _uncached(plan, context, bare)
-        plans |= {name: plan, name + UNCACHED: without} if use.counts else {name: without}
+        uncached = _uncached_plan(plan, context, uncached_plan)
+        plans |= {name: plan, name + UNCACHED: uncached} if use.counts else {name: uncached}
     return Contenders(plans, caches)
 
 
-def _uncached(plan: Plan, context: RuleContext, bare: Plan | None) -> Plan:
-    """What takes the place of a plan with a cache where it must not have one: chosen anew, as far as that is known."""
+def _uncached_plan(plan: Plan, context: RuleContext, uncached_plan: Plan | None) -> Plan:
+    """Returns the plan of a rival without caches: chosen again for that case, if that is possible."""
     if plan.name != PIPETUNE:
         return _plan(plan.name, context.pipeline, plumber_edits(context, cached=False))
-    return without_caches(plan) if bare is None else Plan(PIPETUNE, bare.rewrites)
+    return remove_inserted_caches(plan) if uncached_plan is None else Plan(PIPETUNE, uncached_plan.rewrites)
 
 
 def stage_based_plan(autotune: Plan, pipeline: Pipeline) -> Plan:
-    """AUTOTUNE everywhere, its numbers found by the stage-based algorithm."""
+    """Returns the plan with AUTOTUNE everywhere, whose values are chosen by TensorFlow's stage-based algorithm."""
     edits = (*autotune.edits, SetOption("autotune.autotune_algorithm", "STAGE_BASED"))
     return _plan("stage_based", pipeline, edits)
 
 
-def words_of(plan: Plan, pipeline: Pipeline) -> str:
-    """What a plan sets, short: "map num_parallel_calls=2, prefetch(buffer_size=4)"; the rules where it has any."""
+def describe_plan(plan: Plan, pipeline: Pipeline) -> str:
+    """Returns what a plan sets ("map num_parallel_calls=2, prefetch(buffer_size=4)"); of pipetune's, the rules."""
     if plan.name == PIPETUNE:
         return ", ".join(dict.fromkeys(rewrite.rule for rewrite in plan.rewrites))
     if plan.name == EXPERT:
         return "expert.py without its cache" if plan.edits else "expert.py"
-    return ", ".join(filter(None, (_words(edit, pipeline) for edit in plan.edits)))
+    return ", ".join(filter(None, (_describe_edit(edit, pipeline) for edit in plan.edits)))
 
 
 def _plan(name: str, pipeline: Pipeline, edits: tuple[Edit, ...]) -> Plan:
     return baseline_plan(name, pipeline, edits, f"What {name} sets.")
 
 
-def _words(edit: Edit, pipeline: Pipeline) -> str:
+def _describe_edit(edit: Edit, pipeline: Pipeline) -> str:
     match edit:
         case SetArgument(node=node, name=name, value=value):
             title = pipeline[node].title if node in pipeline else node
-            return f"{title} {name}={_value(value)}"
+            return f"{title} {name}={_format_value(value)}"
         case Insert(op=op, arguments=arguments):
-            given = ", ".join(f"{name}={_value(value)}" for name, value in arguments.items() if value != "")
+            given = ", ".join(f"{name}={_format_value(value)}" for name, value in arguments.items() if value != "")
             return f"{op}({given})"
         case SetOption(name=name, value=value):
-            return f"options.{name}={_value(value)}"
+            return f"options.{name}={_format_value(value)}"
         case Remove(node=node):
             return f"without {node.partition('@')[0]}"
     return type(edit).__name__
 
 
-def _value(value: Value) -> str:
+def _format_value(value: Value) -> str:
     return "AUTOTUNE" if value == AUTOTUNE and value is not True else str(value)
 
 
 # -- the expert
 
 
-def _caches_of(pipeline: Pipeline) -> list[Node]:
-    """Returns the operators of a pipeline that keep elements of a whole epoch in memory."""
+def add_expert(
+    contenders: Contenders, expert: Pipeline, *, workload: Workload, source_bytes: float | None
+) -> Contenders:
+    """Returns the contenders with the expert before pipetune, also without its cache if it has one that counts.
+
+    Args:
+        contenders: all others.
+        expert: the expert's pipeline. The expert's plans apply to it, and change nothing but the cache.
+        workload: has the published size of the data.
+        source_bytes: bytes that the pipeline reads; None if unknown.
+    """
+    plans, caches = {EXPERT: Plan(EXPERT)}, dict(contenders.caches)
+    if removals := tuple(Remove(node.id) for node in _cache_nodes(expert)):
+        uncached = Plan(EXPERT, (_cache_removal(removals),))
+        use = caches[EXPERT] = _expert_cache_use(expert, workload, source_bytes)
+        plans = {EXPERT: plans[EXPERT], EXPERT + UNCACHED: uncached} if use.counts else {EXPERT: uncached}
+    pipetune = {name: plan for name, plan in contenders.plans.items() if name.startswith(PIPETUNE)}
+    others = {name: plan for name, plan in contenders.plans.items() if name not in pipetune}
+    return Contenders({**others, **plans, **pipetune}, caches)
+
+
+def _cache_nodes(pipeline: Pipeline) -> list[Node]:
     return [node for node in pipeline if node.op == "cache"]
 
 
-def with_expert(found: Contenders, expert: Pipeline, *, workload: Workload, source_bytes: float | None) -> Contenders:
-    """Returns the contenders with the expert in front of pipetune; without its cache, too, if it has one that counts.
-
-    Args:
-        found: the other contenders.
-        expert: the expert's pipeline; its plans are applied to it, and change nothing but the cache.
-        workload: says how large the published data is.
-        source_bytes: what the pipeline reads; None if unknown.
-    """
-    plans, caches = {EXPERT: Plan(EXPERT)}, dict(found.caches)
-    if removals := tuple(Remove(node.id) for node in _caches_of(expert)):
-        bare = Plan(EXPERT, (_no_cache(removals),))
-        use = caches[EXPERT] = _cache_use(expert, workload, source_bytes)
-        plans = {EXPERT: plans[EXPERT], EXPERT + UNCACHED: bare} if use.counts else {EXPERT: bare}
-    ours = {name: plan for name, plan in found.plans.items() if name.startswith(PIPETUNE)}
-    others = {name: plan for name, plan in found.plans.items() if name not in ours}
-    return Contenders({**others, **plans, **ours}, caches)
-
-
-def _cache_use(expert: Pipeline, workload: Workload, source_bytes: float | None) -> CacheUse:
+def _expert_cache_use(expert: Pipeline, workload: Workload, source_bytes: float | None) -> CacheUse:
     sizes = [
         node.element_bytes * node.cardinality if node.element_bytes is not None and node.cardinality >= 0 else None
-        for node in _caches_of(expert)
+        for node in _cache_nodes(expert)
     ]
-    return _use_of(_total(sizes), source_bytes, workload)
+    return _cache_use(_total(sizes), source_bytes, workload)
 
 
-# -- caches: what they hold, and whether they count
+# -- caches: how much they hold, and whether they count
 
-_HOLDING = frozenset({"cache", "snapshot"})
-
-
-def added_caches(plan: Plan) -> tuple[Insert, ...]:
-    """The operators a plan adds that keep elements of a whole epoch."""
-    return tuple(edit for edit in plan.edits if isinstance(edit, Insert) and edit.op in _HOLDING)
+_CACHE_OPS = frozenset({"cache", "snapshot"})
 
 
-def without_caches(plan: Plan) -> Plan:
-    """The plan with every other edit of it, its caches taken out again; itself where it adds none."""
-    removals = tuple(Remove(cache.id) for cache in added_caches(plan))
+def inserted_caches(plan: Plan) -> tuple[Insert, ...]:
+    """Returns the operators inserted by a plan that store the elements of an epoch."""
+    return tuple(edit for edit in plan.edits if isinstance(edit, Insert) and edit.op in _CACHE_OPS)
+
+
+def remove_inserted_caches(plan: Plan) -> Plan:
+    """Returns the plan without the caches that it inserts, but with all of its other edits."""
+    removals = tuple(Remove(cache.id) for cache in inserted_caches(plan))
     if not removals:
         return plan
-    return Plan(plan.name, (*plan.rewrites, _no_cache(removals)))
+    return Plan(plan.name, (*plan.rewrites, _cache_removal(removals)))
 
 
-def _no_cache(removals: tuple[Remove, ...]) -> Rewrite:
+def _cache_removal(removals: tuple[Remove, ...]) -> Rewrite:
     return Rewrite("no-cache", removals[0].node, Safety.EXACT, removals, "Leave the cache out.")
 
 
 def cache_use(plan: Plan, context: RuleContext, workload: Workload) -> CacheUse | None:
-    """What the caches of a plan hold, here and at the published size; None where it adds none."""
-    if not added_caches(plan):
+    """Returns how much the caches of a plan hold, here and at the published size; None if it inserts none."""
+    if not inserted_caches(plan):
         return None
-    return _use_of(_held_bytes(plan, context), source_bytes(context), workload)
+    return _cache_use(_inserted_bytes(plan, context), source_bytes(context), workload)
 
 
-def _use_of(held: float | None, source: float | None, workload: Workload) -> CacheUse:
-    """What caches that hold so many bytes would hold at the published size.
+def _cache_use(held: float | None, source: float | None, workload: Workload) -> CacheUse:
+    """Returns how much caches hold, and whether they would fit at the published size.
 
-    The published bytes times the ratio of what is held to the bytes of the source must fit into `MAX_CACHED_BYTES`. A
-    workload that stands for nothing published is taken as it is.
+    The size there is assumed to be the published bytes times the ratio of `held` to `source`. A workload without a
+    published size represents only itself.
 
     Args:
         held: bytes in the caches; None if unknown.
@@ -192,27 +195,27 @@ def _use_of(held: float | None, source: float | None, workload: Workload) -> Cac
     ratio = held / source if held is not None and source else None
     published = workload.published_bytes
     if published is None:
-        would = held
-        of = "here"
+        estimate = held
+        data = "here"
     else:
-        would = None if ratio is None else published * ratio
-        of = f"of the published {_decimal(published)}"
-    if would is None:
+        estimate = None if ratio is None else published * ratio
+        data = f"of the published {_format_bytes(published)}"
+    if estimate is None:
         return CacheUse(held or 0.0, ratio, published, False, "It is not known what it would hold.")
-    counts = would <= MAX_CACHED_BYTES
+    counts = estimate <= MAX_CACHED_BYTES
     verb = "fits" if counts else "does not fit"
-    why = f"It would hold {_decimal(would)} {of}: that {verb} in {_decimal(MAX_CACHED_BYTES)}."
+    why = f"It would hold {_format_bytes(estimate)} {data}: that {verb} in {_format_bytes(MAX_CACHED_BYTES)}."
     return CacheUse(held or 0.0, ratio, published, counts, why)
 
 
-def _decimal(size: float) -> str:
-    """A number of bytes as published sizes are given: "148 GB"."""
+def _format_bytes(size: float) -> str:
+    """Returns a number of bytes in decimal units, like published sizes: "148 GB"."""
     unit, scale = next(((name, one) for name, one in (("GB", 1e9), ("MB", 1e6)) if size >= one), ("kB", 1e3))
     return f"{size / scale:,.3g} {unit}"
 
 
 def source_bytes(context: RuleContext) -> float | None:
-    """Bytes of the data that the pipeline reads: of its files, else of what its sources hold; None if not known."""
+    """Returns the bytes that the pipeline reads: the size of its files, or else of its sources; None if unknown."""
     files = context.profile.files if context.profile is not None else None
     if files is not None and files.bytes_total:
         return float(files.bytes_total)
@@ -220,22 +223,19 @@ def source_bytes(context: RuleContext) -> float | None:
     return _total(sizes) if sizes else None
 
 
-def _held_bytes(plan: Plan, context: RuleContext) -> float | None:
-    """Bytes in the plan's caches: by the rule that proposed them, else by the operator they stand behind."""
-    predicted = sum(rewrite.predicted_bytes for rewrite in plan.rewrites if added_caches(Plan("", (rewrite,))))
+def _inserted_bytes(plan: Plan, context: RuleContext) -> float | None:
+    """Returns the bytes in a plan's caches: as predicted by their rules, or else by the operators before them."""
+    predicted = sum(rewrite.predicted_bytes for rewrite in plan.rewrites if inserted_caches(Plan("", (rewrite,))))
     if predicted:
         return predicted
     sizes = [
-        cached_bytes(context, cache.after) if cache.after in context.pipeline else None for cache in added_caches(plan)
+        cached_bytes(context, cache.after) if cache.after in context.pipeline else None
+        for cache in inserted_caches(plan)
     ]
     return _total(sizes)
 
 
 def _total(sizes: Iterable[float | None]) -> float | None:
-    """The sum; None where one is not known."""
-    total = 0.0
-    for size in sizes:
-        if size is None:
-            return None
-        total += size
-    return total
+    """Returns the sum; None if one of the sizes is unknown."""
+    known = list(sizes)
+    return None if None in known else float(sum(size for size in known if size is not None))

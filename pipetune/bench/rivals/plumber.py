@@ -1,10 +1,11 @@
-"""What Plumber would do with a pipeline, re-implemented from its paper.
+"""The plan that Plumber would choose for a pipeline, re-implemented from its paper.
 
-Kuchnik et al., MLSys 2022, section 4, and `plumber_analysis`: the rate per core of every operator, cores divided so
-that the slowest rate is highest, a prefetch at the end for what must be in flight, a cache as near the end as memory
-allows. Two faults that later work found are put right: the bandwidth of storage stays in the sum, and a parallel
-operator never gets fewer than two calls. Its cache stands only where every epoch is the same, order included (of a
-shuffle its own code leaves that open): otherwise it would be measured on other data.
+Kuchnik et al., MLSys 2022, section 4, and its code in `plumber_analysis`: measure the rate per core of every operator;
+divide the cores so that the lowest rate is as high as possible; add a prefetch at the end for the elements in flight;
+and insert a cache as near to the end as memory allows. Two faults that later work found are corrected here: storage
+bandwidth limits the rate, and a parallel operator gets at least two calls. A cache is inserted only where every epoch
+is the same, including its order (the original code leaves this open for a shuffle); otherwise Plumber would be measured
+on different data.
 """
 
 from __future__ import annotations
@@ -24,44 +25,45 @@ from pipetune.rewrites.rule import RuleContext
 FEWEST_CALLS = 2
 FEWEST_AHEAD = 2
 CACHEABLE_SHARE = 0.9
-"""Of the memory a cache may take (`FRACTION_CACHEABLE_MEMORY`)."""
+"""Share of the memory limit that a cache may use (`FRACTION_CACHEABLE_MEMORY` in the original code)."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Cores by operator; the rate is in elements of the output per second."""
+    """How cores are divided over operators."""
 
-    rate: float
-    cores: Mapping[str, float]  # of every operator with a cost; they add up to at most all of them
-    calls: Mapping[str, int]  # of those that take parallel calls
+    rate: float  # elements of the output per second
+    cores: Mapping[str, float]  # by operator with a known cost; their sum is at most the number of cores
+    calls: Mapping[str, int]  # parallel calls, by operator that can have them
 
     @property
     def in_flight(self) -> float:
-        """Elements of the output under way at this rate: rate times latency (Little's law)."""
+        """Elements of the output in flight at this rate: rate times latency (Little's law)."""
         return sum(self.cores.values())
 
 
-def allocate(context: RuleContext, *, resting: frozenset[str] = frozenset()) -> Allocation:
-    """Maximises the rate of the slowest operator over the cores: every operator gets just what the rate needs.
+def allocate(context: RuleContext, *, idle: frozenset[str] = frozenset()) -> Allocation:
+    """Divides the cores so that the rate of the slowest operator is as high as possible.
 
-    An operator that runs one call at a time takes one core at most. Storage bounds the rate where its speed is known.
+    An operator that runs one call at a time uses at most one core. Storage limits the rate if its speed is known.
 
     Args:
-        resting: operators above a cache, which do nothing once it is filled.
+        context: the measured costs.
+        idle: operators upstream of a cache, which do nothing once it is filled.
     """
     costs = {
         node.id: cost
         for node in context.pipeline
-        if node.id not in resting and (cost := seconds_per_output(context, node.id))
+        if node.id not in idle and (cost := seconds_per_output(context, node.id))
     }
     bounds = [context.cores / sum(costs.values())] if costs else []
     bounds += [1 / cost for name, cost in costs.items() if not accepts_parallel_calls(context.pipeline[name])]
-    if not resting:
-        bounds += _storage(context)
+    if not idle:
+        bounds += _storage_bound(context)
     rate = min(bounds, default=0.0)
     cores = {name: rate * cost for name, cost in costs.items()}
     calls = {
-        node.id: max(FEWEST_CALLS, _whole(cores.get(node.id, 0.0)))
+        node.id: max(FEWEST_CALLS, _round_up(cores.get(node.id, 0.0)))
         for node in context.pipeline
         if accepts_parallel_calls(node)
     }
@@ -69,54 +71,54 @@ def allocate(context: RuleContext, *, resting: frozenset[str] = frozenset()) -> 
 
 
 def cache_place(context: RuleContext) -> Node | None:
-    """The operator nearest the end behind which all elements of an epoch are the same and fit."""
-    found = None
-    room = CACHEABLE_SHARE * context.memory_limit_bytes
+    """Returns the last operator after which a cache fits in memory, saves work and leaves every epoch the same."""
+    place = None
+    available = CACHEABLE_SHARE * context.memory_limit_bytes
     for node in context.pipeline:
         size = cached_bytes(context, node.id)
-        if size is None or size > room or not _saves_work(context, node):
+        if size is None or size > available or not _saves_work(context, node):
             continue
         if constancy_after(context, node.id).constancy is Constancy.SAME:
-            found = node
-    return found
+            place = node
+    return place
 
 
 def cached_bytes(context: RuleContext, node_id: str) -> float | None:
-    """Bytes of all elements of an epoch behind an operator; None where that is not known, or has no end."""
+    """Returns the size of an epoch after an operator in bytes; None if it is unknown or infinite."""
     elements, size = element_count(context, node_id), bytes_per_element(context, node_id)
     return None if elements is None or elements == INFINITE or size is None else elements * size
 
 
 def plumber_edits(context: RuleContext, *, cached: bool = True) -> tuple[Edit, ...]:
-    """Calls, prefetch, and with `cached` the cache."""
+    """Returns the edits for parallel calls and prefetch, and unless `cached` is false for a cache."""
     place = cache_place(context) if cached else None
-    resting: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
     if place is not None:
-        resting = frozenset((place.id, *(node.id for node in context.pipeline.upstream(place.id))))
-    allocation = allocate(context, resting=resting)
-    ahead = max(FEWEST_AHEAD, _whole(allocation.in_flight))
+        idle = frozenset((place.id, *(node.id for node in context.pipeline.upstream(place.id))))
+    allocation = allocate(context, idle=idle)
+    ahead = max(FEWEST_AHEAD, _round_up(allocation.in_flight))
     edits = parallelism_edits(context, lambda node: allocation.calls[node.id], prefetch=ahead)
     if place is None:
         return edits
-    # Last, so that it stands above a prefetch put behind the same operator.
+    # The last edit, so that the cache precedes a prefetch after the same operator.
     return (*edits, Insert(place.id, "cache", f"cache@{place.id}", {"filename": ""}))
 
 
-def _whole(number: float) -> int:
-    """The next whole number; a rounding error above one is none."""
+def _round_up(number: float) -> int:
+    """Rounds up, but ignores rounding errors."""
     return math.ceil(number - 1e-9)
 
 
 def _saves_work(context: RuleContext, node: Node) -> bool:
-    """Whether something above a cache here computes or reads, and the script has none of its own below or above."""
-    around = (*context.pipeline.upstream(node.id), node, *context.pipeline.downstream(node.id))
-    if any(other.op in ("cache", "snapshot") for other in around):
+    """Whether a cache after this operator saves computing or reading, and the script has no cache of its own."""
+    saved = (*context.pipeline.upstream(node.id), node)
+    if any(other.op in ("cache", "snapshot") for other in (*saved, *context.pipeline.downstream(node.id))):
         return False
-    works = (*context.pipeline.upstream(node.id), node)
-    return any(operator_facts(work.op).takes_function or operator_facts(work.op).reads_files for work in works)
+    return any(operator_facts(other.op).takes_function or operator_facts(other.op).reads_files for other in saved)
 
 
-def _storage(context: RuleContext) -> list[float]:
+def _storage_bound(context: RuleContext) -> list[float]:
+    """Returns the elements per second that storage can deliver; empty if unknown."""
     files = context.profile.files if context.profile is not None else None
     if files is None or not files.storage_bytes_per_second or not files.bytes_per_element:
         return []

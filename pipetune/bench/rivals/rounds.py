@@ -1,4 +1,4 @@
-"""Rounds of windows, every contender once in an order drawn anew, in one process; and what the windows say."""
+"""Rounds of windows in one process: each round has a window of every contender, in random order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipetune.bench import Say
+from pipetune.bench import ProgressCallback
 from pipetune.bench.rivals.contenders import UNCACHED, Contenders
 from pipetune.core.benchmarks import EXPERT, PIPETUNE
 from pipetune.core.results import Interval, Rate, RunFailed, Window
@@ -16,7 +16,7 @@ from pipetune.search.race import Arm, race, with_meter
 from pipetune.search.runner import DEFAULTS, Runner
 from pipetune.search.statistics import ratio_interval
 
-_ENDLESS_SECONDS = 1e6  # the rounds end the measuring, never a budget
+_UNLIMITED_SECONDS = 1e6  # the number of rounds ends the measurement, not a budget
 
 
 @dataclass(frozen=True)
@@ -31,87 +31,98 @@ WHOLE = Length(rounds=10, window_seconds=0.8)
 QUICK = Length(rounds=4, window_seconds=0.3)
 
 
-def take_windows(
-    found: Contenders,
+def measure_windows(
+    contenders: Contenders,
     runner: Runner,
     clock: Clock,
     *,
     length: Length,
     seed: int,
-    say: Say,
+    progress: ProgressCallback,
     expert: Runner | None = None,
 ) -> tuple[dict[str, list[Window]], dict[str, str]]:
-    """Windows by contender, one of each round; who fails leaves, with the reason.
+    """Measures windows of all contenders in rounds.
 
-    A plan that changes nothing is the pipeline as written, and has its windows: noise must not look like a gain. The
-    plans of the expert are measured by the runner `expert`.
+    A plan that changes nothing is not measured: it gets the windows of the original pipeline, so that noise cannot look
+    like a gain.
+
+    Args:
+        contenders: the plans.
+        runner: measures them.
+        clock: the time.
+        length: number of rounds, and length of a window.
+        seed: seed of the order in each round.
+        progress: called before each round.
+        expert: measures the plans of the expert.
+
+    Returns:
+        The windows by contender, one for each round; and for each contender that failed, the reason. It has no windows.
 
     Raises:
-        RunFailed: the pipeline as written failed.
+        RunFailed: the original pipeline failed.
     """
 
-    def taking(measuring: Runner) -> Callable[[Arm], Window]:
-        budget = TimePlan(_ENDLESS_SECONDS, clock)
-        return with_meter(Meter(measuring, clock, budget=budget, window_seconds=length.window_seconds), Part.SEARCH)
+    def meter(arm_runner: Runner) -> Callable[[Arm], Window]:
+        budget = TimePlan(_UNLIMITED_SECONDS, clock)
+        return with_meter(Meter(arm_runner, clock, budget=budget, window_seconds=length.window_seconds), Part.SEARCH)
 
-    ours, experts = taking(runner), taking(expert or runner)
-    arms = {name: Arm(plan, "input") for name, plan in found.plans.items() if plan.edits or name in (DEFAULTS, EXPERT)}
+    measure, measure_expert = meter(runner), meter(expert or runner)
+    arms = {
+        name: Arm(plan, "input") for name, plan in contenders.plans.items() if plan.edits or name in (DEFAULTS, EXPERT)
+    }
 
-    def take(arm: Arm) -> Window:
-        return experts(arm) if arm.plan.name == EXPERT else ours(arm)
+    def measure_arm(arm: Arm) -> Window:
+        return measure_expert(arm) if arm.plan.name == EXPERT else measure(arm)
 
-    def next_round(rounds: int) -> bool:
+    def after_round(rounds: int) -> bool:
         if rounds < length.rounds:
-            say(f"round {rounds + 1} of {length.rounds}, {sum(arm.running for arm in arms.values())} pipelines in turn")
+            running = sum(arm.running for arm in arms.values())
+            progress(f"round {rounds + 1} of {length.rounds}, {running} pipelines in turn")
         return bool(arms[DEFAULTS].failure)
 
-    next_round(0)
-    race(list(arms.values()), None, next_round, take=take, draw=random.Random(seed), rounds=length.rounds)
+    after_round(0)
+    race(list(arms.values()), None, after_round, take=measure_arm, draw=random.Random(seed), rounds=length.rounds)
     failed = {name: arm.failure for name, arm in arms.items() if arm.failure}
     if DEFAULTS in failed:
         raise RunFailed(f"The current pipeline could not be measured: {failed[DEFAULTS]}")
-    return {name: arms.get(name, arms[DEFAULTS]).windows for name in found.plans if name not in failed}, failed
+    return {name: arms.get(name, arms[DEFAULTS]).windows for name in contenders.plans if name not in failed}, failed
 
 
 Windows = Mapping[str, Sequence[Window]]
-"""By contender the window of each round; a contender that failed is absent."""
+"""The windows of a contender, one for each round; contenders that failed are absent."""
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What the windows of one workload say; ratios of rates, window by window of a round."""
+class RateComparison:
+    """Rates, and their ratios: intervals of the ratios between the two windows of each round."""
 
     rates: Mapping[str, Rate]  # by rival
-    ratio_over: Mapping[str, Interval]  # pipetune over each other
-    without_cache: Mapping[str, Interval]
-    over_defaults: Mapping[str, Interval]  # each over `defaults`
+    ratio_over: Mapping[str, Interval]  # pipetune over each other rival
+    without_cache: Mapping[str, Interval]  # the same without caches
+    over_defaults: Mapping[str, Interval]  # each rival over `defaults`
 
 
-def judge(windows: Windows, contenders: Contenders) -> Judged:
-    """Rates, and ratios with their intervals: t on the logarithms of the ratios of each round."""
+def compare_rates(windows: Windows, contenders: Contenders) -> RateComparison:
+    """Returns rates and ratios; the intervals are t intervals of the logarithms of each round's ratio."""
     rivals = [name for name in contenders.plans if not name.endswith(UNCACHED)]
-    bare = {name: contenders.without_cache(name) for name in rivals}
-    return Judged(
+    others = [name for name in rivals if name != PIPETUNE]
+    return RateComparison(
         rates={name: rate_from(windows[name]) for name in rivals if windows.get(name)},
-        ratio_over=_ratios(windows, PIPETUNE, {name: name for name in rivals if name != PIPETUNE}),
+        ratio_over=_ratios(windows, {name: (PIPETUNE, name) for name in others}),
         without_cache=_ratios(
-            windows, contenders.without_cache(PIPETUNE), {name: bare[name] for name in rivals if name != PIPETUNE}
+            windows,
+            {name: (contenders.without_cache(PIPETUNE), contenders.without_cache(name)) for name in others},
         ),
-        over_defaults={
-            name: ratio
-            for name in rivals
-            if name != DEFAULTS and (ratio := _ratio(windows, name, DEFAULTS)) is not None
-        },
+        over_defaults=_ratios(windows, {name: (name, DEFAULTS) for name in rivals if name != DEFAULTS}),
     )
 
 
-def _ratios(windows: Windows, ours: str, others: Mapping[str, str]) -> dict[str, Interval]:
-    found = {name: _ratio(windows, ours, other) for name, other in others.items()}
-    return {name: ratio for name, ratio in found.items() if ratio is not None}
-
-
-def _ratio(windows: Windows, one: str, other: str) -> Interval | None:
-    """The rate of one contender over that of another, round by round; None with fewer than two rounds of both."""
-    pairs = zip(windows.get(one, ()), windows.get(other, ()), strict=False)
-    ratios = [above.examples_per_second / below.examples_per_second for above, below in pairs]
-    return ratio_interval(ratios) if len(ratios) >= 2 else None
+def _ratios(windows: Windows, pairs: Mapping[str, tuple[str, str]]) -> dict[str, Interval]:
+    """Returns by name the rate of the first contender over that of the second, unless they share less than 2 rounds."""
+    intervals = {}
+    for name, (first, second) in pairs.items():
+        rounds = zip(windows.get(first, ()), windows.get(second, ()), strict=False)
+        ratios = [above.examples_per_second / below.examples_per_second for above, below in rounds]
+        if len(ratios) >= 2:
+            intervals[name] = ratio_interval(ratios)
+    return intervals

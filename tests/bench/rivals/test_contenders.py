@@ -1,4 +1,4 @@
-"""Who is measured: every rival's plan, caches that count and those that do not, and what the windows say."""
+"""The contenders: the plan of each rival, which caches count, and the rates and ratios of the windows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from pipetune.bench.rivals.contenders import (
     UNCACHED,
     Contenders,
+    add_expert,
     cache_use,
-    contenders,
+    choose_contenders,
+    describe_plan,
     source_bytes,
-    with_expert,
-    words_of,
 )
-from pipetune.bench.rivals.rounds import Length, judge, take_windows
+from pipetune.bench.rivals.rounds import Length, compare_rates, measure_windows
 from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
@@ -32,7 +32,7 @@ CACHE = Rewrite(
     "cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1", {"filename": ""}),), "", predicted_bytes=100e3
 )
 FASTER = Rewrite("parallel-map", "n3", Safety.STATISTICAL, (SetArgument("n3", "num_parallel_calls", 2),), "")
-MACHINES = [rival for rival in RIVALS if rival != EXPERT]
+MACHINE_RIVALS = [rival for rival in RIVALS if rival != EXPERT]
 OUR_PLAN = Plan("dataset", (CACHE, FASTER))
 
 
@@ -45,54 +45,55 @@ def published(size: int | None) -> Workload:
     return replace(INVENTED, published_bytes=size)
 
 
-def found(workload: Workload = INVENTED) -> Contenders:
+def machine_contenders(workload: Workload = INVENTED) -> Contenders:
     known = context()
     plans = {
         "off": baselines.off_plan(known.pipeline),
         "defaults": baselines.defaults_plan(known.pipeline),
         "autotune": baselines.autotune_plan(known.pipeline, 2),
     }
-    return contenders(known, plans, OUR_PLAN, workload=workload)
+    return choose_contenders(known, plans, OUR_PLAN, workload=workload)
 
 
-def test_every_rival_has_a_plan_and_those_with_a_cache_that_counts_have_two() -> None:
-    all_of_them = found()
-    assert [name for name in all_of_them.plans if not name.endswith(UNCACHED)] == MACHINES
-    assert [name for name in all_of_them.plans if name.endswith(UNCACHED)] == [
+def test_every_rival_has_a_plan_and_two_if_its_cache_counts() -> None:
+    all_contenders = machine_contenders()
+    assert [name for name in all_contenders.plans if not name.endswith(UNCACHED)] == MACHINE_RIVALS
+    assert [name for name in all_contenders.plans if name.endswith(UNCACHED)] == [
         "plumber" + UNCACHED,
         PIPETUNE + UNCACHED,
     ]
-    assert all_of_them.without_cache(PIPETUNE) == PIPETUNE + UNCACHED and all_of_them.without_cache("off") == "off"
-    for name, plan in all_of_them.plans.items():
+    assert all_contenders.without_cache(PIPETUNE) == PIPETUNE + UNCACHED
+    assert all_contenders.without_cache("off") == "off"
+    for name, plan in all_contenders.plans.items():
         caches = [node for node in apply_edits(context().pipeline, plan.edits) if node.op == "cache"]
         assert len(caches) == (name in ("plumber", PIPETUNE)), name
-    bare = apply_edits(context().pipeline, all_of_them.plans[PIPETUNE + UNCACHED].edits)
+    bare = apply_edits(context().pipeline, all_contenders.plans[PIPETUNE + UNCACHED].edits)
     assert bare["n3"].argument("num_parallel_calls") == 2, "all else is kept"
 
 
-def test_a_cache_too_large_at_the_published_size_is_not_measured_at_all() -> None:
-    few = found(workload=published(10**12))
-    assert list(few.plans) == MACHINES
+def test_cache_too_large_at_published_size_is_not_measured() -> None:
+    few = machine_contenders(workload=published(10**12))
+    assert list(few.plans) == MACHINE_RIVALS
     assert not any(use.counts for use in few.caches.values())
     for name in ("plumber", PIPETUNE):
         assert "cache" not in [node.op for node in apply_edits(context().pipeline, few.plans[name].edits)]
     assert few.without_cache(PIPETUNE) == PIPETUNE
 
 
-def test_where_caches_are_left_out_the_plan_found_without_them_is_measured() -> None:
+def test_uncached_contender_has_the_plan_found_without_caches() -> None:
     known = context()
     plans = {"off": Plan("off"), "defaults": Plan("defaults"), "autotune": Plan("autotune")}
     other = Plan("dataset", (FASTER, rewrite("something")))
     for size in (None, 10**12):
-        all_of_them = contenders(known, plans, OUR_PLAN, workload=published(size), bare=other)
-        assert all_of_them.plans[all_of_them.without_cache(PIPETUNE)].rewrites == other.rewrites
+        all_contenders = choose_contenders(known, plans, OUR_PLAN, workload=published(size), uncached_plan=other)
+        assert all_contenders.plans[all_contenders.without_cache(PIPETUNE)].rewrites == other.rewrites
 
 
 @pytest.mark.parametrize(("size", "counts"), [(None, True), (10**12, False)])
-def test_the_expert_stands_before_pipetune_and_its_cache_must_fit_too(size: int | None, counts: bool) -> None:
+def test_expert_precedes_pipetune_and_its_cache_must_fit(size: int | None, counts: bool) -> None:
     expert = parse("range | map | cache | shuffle 9 | batch 10").pipeline
     expert = replace(expert, nodes=tuple(replace(node, element_bytes=1000.0, cardinality=100) for node in expert))
-    known = with_expert(found(), expert, workload=published(size), source_bytes=10e3)
+    known = add_expert(machine_contenders(), expert, workload=published(size), source_bytes=10e3)
     assert [name for name in known.plans if not name.endswith(UNCACHED)] == list(RIVALS)
     assert known.caches[EXPERT].counts is counts and known.caches[EXPERT].held_bytes == 100e3
     measured = {name: plan for name, plan in known.plans.items() if name.startswith(EXPERT)}
@@ -105,14 +106,14 @@ COUNTS = [(None, True), (6_400_000_000, True), (6_400_000_001, False), (10**12, 
 
 
 @pytest.mark.parametrize(("size", "counts"), COUNTS)
-def test_a_cache_counts_where_the_published_data_would_fit(size: int | None, counts: bool) -> None:
+def test_cache_counts_if_published_data_would_fit(size: int | None, counts: bool) -> None:
     use = cache_use(OUR_PLAN, context(), published(size))
     assert use is not None and use.bytes_ratio == pytest.approx(10) and use.held_bytes == 100e3
     assert use.counts is counts
     assert ("does not fit" in use.why) is not counts and "64 GB" in use.why
 
 
-def test_what_is_not_known_does_not_count() -> None:
+def test_cache_of_unknown_size_does_not_count() -> None:
     unknown = context("range | map bytes=1k | shuffle 9 | map random | batch 10")
     assert source_bytes(unknown) is None
     use = cache_use(OUR_PLAN, unknown, published(10**9))
@@ -120,7 +121,7 @@ def test_what_is_not_known_does_not_count() -> None:
     assert cache_use(Plan("dataset", (FASTER,)), context(), published(10**9)) is None
 
 
-def test_the_source_is_the_files_where_there_are_any() -> None:
+def test_source_bytes_are_those_of_files_if_there_are_any() -> None:
     known = context()
     assert source_bytes(known) == 100 * 100
     assert known.profile is not None
@@ -128,19 +129,19 @@ def test_the_source_is_the_files_where_there_are_any() -> None:
     assert source_bytes(replace(known, profile=profile)) == 777
 
 
-def test_plans_in_words() -> None:
-    plans, pipeline = found().plans, context().pipeline
-    assert words_of(plans["defaults"], pipeline) == ""
-    assert words_of(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
-    assert words_of(plans["plumber"], pipeline).endswith("cache()")
-    assert words_of(plans[PIPETUNE], pipeline) == "cache, parallel-map"
+def test_plan_descriptions() -> None:
+    plans, pipeline = machine_contenders().plans, context().pipeline
+    assert describe_plan(plans["defaults"], pipeline) == ""
+    assert describe_plan(plans["stage_based"], pipeline).endswith("options.autotune.autotune_algorithm=STAGE_BASED")
+    assert describe_plan(plans["plumber"], pipeline).endswith("cache()")
+    assert describe_plan(plans[PIPETUNE], pipeline) == "cache, parallel-map"
 
 
 def window(rate: float, *, first: float = 0.1) -> Window:
     return Window(10, 100, 100 / rate, 1e-3, first)
 
 
-def test_ratios_are_of_the_windows_of_one_round() -> None:
+def test_ratios_are_between_windows_of_the_same_round() -> None:
     windows = {
         "defaults": [window(rate) for rate in (100, 110, 90)],
         "plumber": [window(rate) for rate in (400, 440, 360)],
@@ -148,20 +149,20 @@ def test_ratios_are_of_the_windows_of_one_round() -> None:
         PIPETUNE: [window(rate) for rate in (800, 880, 720)],
         PIPETUNE + UNCACHED: [window(rate) for rate in (300, 330, 270)],
     }
-    judged = judge(windows, Contenders(dict.fromkeys(windows, Plan(""))))
-    assert set(judged.rates) == {"defaults", "plumber", PIPETUNE}
-    assert judged.rates["defaults"].examples_per_second == pytest.approx(100)
-    assert {name: round(ratio.median, 6) for name, ratio in judged.ratio_over.items()} == {
+    compared = compare_rates(windows, Contenders(dict.fromkeys(windows, Plan(""))))
+    assert set(compared.rates) == {"defaults", "plumber", PIPETUNE}
+    assert compared.rates["defaults"].examples_per_second == pytest.approx(100)
+    assert {name: round(ratio.median, 6) for name, ratio in compared.ratio_over.items()} == {
         "defaults": 8.0, "plumber": 2.0,
     }  # fmt: skip
-    assert {name: round(ratio.median, 6) for name, ratio in judged.without_cache.items()} == {
+    assert {name: round(ratio.median, 6) for name, ratio in compared.without_cache.items()} == {
         "defaults": 3.0, "plumber": 3.0,
     }  # fmt: skip
-    assert judged.over_defaults["plumber"].median == pytest.approx(4)
-    assert judged.ratio_over["defaults"].high == pytest.approx(8)  # drift falls on both sides of a round alike
+    assert compared.over_defaults["plumber"].median == pytest.approx(4)
+    assert compared.ratio_over["defaults"].high == pytest.approx(8)  # drift falls on both sides of a round alike
 
 
-def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
+def test_rounds_measure_every_contender_once_and_drop_failed_ones() -> None:
     clock = FakeClock()
     plans = {
         "defaults": Plan("defaults"),
@@ -175,18 +176,20 @@ def test_rounds_take_every_contender_once_and_a_failing_one_leaves() -> None:
         fails={rewrite("breaks").key: "no such op"},
     )
     length = Length(rounds=12, window_seconds=0.5)
-    said: list[str] = []
-    windows, failed = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=said.append)
+    activities: list[str] = []
+    windows, failed = measure_windows(
+        Contenders(plans), runner, clock, length=length, seed=3, progress=activities.append
+    )
     assert failed == {"plumber": "no such op"}
     assert {name: len(taken) for name, taken in windows.items()} == {"defaults": 12, PIPETUNE: 12}
     orders = {tuple(key for _, key in runner.windows[start : start + 2]) for start in range(3, 25, 2)}
     assert len(orders) == 2  # now one first, now the other
-    ratio = judge(windows, Contenders(plans)).ratio_over["defaults"]
+    ratio = compare_rates(windows, Contenders(plans)).ratio_over["defaults"]
     assert ratio.low < 2 < ratio.high and ratio.high / ratio.low < 1.2
-    assert said[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in said[-1]
+    assert activities[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in activities[-1]
 
 
-def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written() -> None:
+def test_plan_without_edits_has_the_windows_of_the_original() -> None:
     clock = FakeClock()
     plans = {
         "defaults": Plan("defaults"),
@@ -195,17 +198,19 @@ def test_a_plan_that_changes_nothing_has_the_windows_of_the_pipeline_as_written(
     }
     runner = FakeRunner(clock, noise=Noise(spread=0.3))
     length = Length(rounds=5, window_seconds=0.5)
-    windows, _ = take_windows(Contenders(plans), runner, clock, length=length, seed=3, say=lambda doing: None)
+    windows, _ = measure_windows(
+        Contenders(plans), runner, clock, length=length, seed=3, progress=lambda activity: None
+    )
     assert len(runner.windows) == 10 and windows[PIPETUNE] == windows["defaults"]
-    found = judge(windows, Contenders(plans))
+    found = compare_rates(windows, Contenders(plans))
     over = found.ratio_over["defaults"]
     assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["autotune"].high > 1
 
 
-def test_nothing_can_be_said_where_the_pipeline_as_written_fails() -> None:
+def test_failure_of_the_original_is_an_error() -> None:
     clock = FakeClock()
     runner = FakeRunner(clock, fails={rewrite("breaks").key: "no such op"})
     plans = Contenders({"defaults": Plan("defaults", (rewrite("breaks"),))})
     length = Length(rounds=1, window_seconds=0.5)
     with pytest.raises(RunFailed, match="current pipeline could not be measured: no such op"):
-        take_windows(plans, runner, clock, length=length, seed=0, say=lambda doing: None)
+        measure_windows(plans, runner, clock, length=length, seed=0, progress=lambda activity: None)

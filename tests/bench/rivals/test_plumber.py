@@ -1,4 +1,4 @@
-"""Plumber's allocation on pipelines from words, against answers worked out by hand."""
+"""Plumber's plans, compared with results computed by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def context(text: str, *, cores: int = 4, memory: float = 1e9) -> RuleContext:
 TWO_MAPS = "range elements=100 cpu=0us | map cpu=3ms | map cpu=1ms | batch 10 cpu=0us"
 
 
-def test_cores_go_where_the_work_is() -> None:
+def test_cores_are_divided_by_work() -> None:
     found = allocate(context(TWO_MAPS))
     assert found.rate == pytest.approx(100)  # batches: 40 ms of work each, four cores
     assert found.cores == {"n1": pytest.approx(3), "n2": pytest.approx(1)}
@@ -29,13 +29,13 @@ def test_cores_go_where_the_work_is() -> None:
     assert found.in_flight == pytest.approx(4)
 
 
-def test_what_runs_in_one_thread_bounds_the_rate_and_the_others_get_no_more_than_that() -> None:
+def test_single_threaded_operator_bounds_the_rate() -> None:
     found = allocate(context("range cpu=0us | map cpu=4ms | shuffle 9 cpu=2ms | batch 1 cpu=0us", cores=16))
     assert found.rate == pytest.approx(500)
     assert found.calls == {"n1": 2} and found.cores["n2"] == pytest.approx(1)
 
 
-def test_storage_stays_in_the_sum() -> None:
+def test_storage_bounds_the_rate() -> None:
     sweep = Sweep(SweepReader.FILES, (), ceiling=5e7)
     known = context(TWO_MAPS)
     assert known.profile is not None
@@ -63,23 +63,23 @@ NO_PLACE = [
 
 
 @pytest.mark.parametrize(("text", "place"), PLACES)
-def test_a_cache_stands_as_near_the_end_as_it_may(text: str, place: str) -> None:
+def test_cache_is_as_near_the_end_as_allowed(text: str, place: str) -> None:
     found = cache_place(context(text, memory=200e3))
     assert found is not None and found.id == place
 
 
 @pytest.mark.parametrize("text", NO_PLACE)
-def test_no_cache_where_epochs_differ_or_it_does_not_fit_or_saves_nothing(text: str) -> None:
+def test_no_cache_if_epochs_differ_or_it_does_not_fit_or_saves_nothing(text: str) -> None:
     assert cache_place(context(text, memory=200e3)) is None
 
 
-def test_a_tenth_of_the_memory_stays_free() -> None:
+def test_tenth_of_the_memory_stays_free() -> None:
     text = "range elements=100 | map bytes=1k"
     assert cache_place(context(text, memory=110e3)) is None
     assert cache_place(context(text, memory=112e3)) is not None
 
 
-def test_behind_a_cache_all_cores_are_for_the_rest() -> None:
+def test_operators_after_a_cache_get_all_cores() -> None:
     known = context("range elements=100 cpu=0us | map cpu=9ms bytes=1k | map random cpu=1ms | batch 1 cpu=0us")
     edited = apply_edits(known.pipeline, plumber_edits(known))
     assert [node.op for node in edited] == ["range", "map", "cache", "map", "batch", "prefetch"]
@@ -89,7 +89,7 @@ def test_behind_a_cache_all_cores_are_for_the_rest() -> None:
     assert [node.argument("num_parallel_calls") for node in bare if node.op == "map"] == [4, 2]
 
 
-def test_a_prefetch_stands_below_a_cache_at_the_end() -> None:
+def test_prefetch_follows_a_cache_at_the_end() -> None:
     known = context("range elements=100 | map bytes=1k")
     assert [node.op for node in apply_edits(known.pipeline, plumber_edits(known))] == [
         "range", "map", "cache", "prefetch",

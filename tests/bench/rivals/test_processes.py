@@ -1,4 +1,4 @@
-"""One small workload beside all its rivals, for real; the processes around it with commands that do nothing."""
+"""One small workload with all rivals, for real; and running processes, with commands that do nothing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 import tensorflow as tf
 
 from pipetune.bench.examples import training_dataset
-from pipetune.bench.rivals import measuring, peaks
-from pipetune.bench.rivals.exchange import Measured, hand_over, take
-from pipetune.bench.rivals.one_workload import run
+from pipetune.bench.rivals import memory_process, rates_process
+from pipetune.bench.rivals.process_files import RatesMeasurement, read_value, write_value
 from pipetune.bench.rivals.rounds import Length
+from pipetune.bench.rivals.workload_run import run_process
 from pipetune.core.benchmarks import EXPERT, FOLDER, PIPETUNE, RIVALS, Workload, find_workloads
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetOption, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
@@ -76,42 +76,42 @@ def job_for(tmp_path: Path, plan: Plan) -> Job:
 
 @pytest.mark.exhaustive
 def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "QUICK", Length(2, 0.05))
+    monkeypatch.setattr(rates_process, "QUICK", Length(2, 0.05))
     small = workload(tmp_path)
-    said: list[str] = []
+    activities: list[str] = []
     ahead = Rewrite("prefetch", "n3", Safety.EXACT, (Insert("n3", "prefetch", "ahead", {"buffer_size": 2}),), "")
-    bare = job_for(tmp_path, Plan("dataset", (ahead,))).plan
-    Path(bare).rename(tmp_path / "bare.json")
+    uncached = job_for(tmp_path, Plan("dataset", (ahead,))).plan
+    Path(uncached).rename(tmp_path / "uncached.json")
     job = replace(
         job_for(tmp_path, Plan("dataset", (CACHE,))),
-        workload=WorkloadJob(plan_without_cache=str(tmp_path / "bare.json")),
+        workload=WorkloadJob(plan_without_cache=str(tmp_path / "uncached.json")),
     )
-    found = measuring.measure_workload(small, job, said.append)
-    assert found.failed == {}
-    assert list(found.rivals) == list(RIVALS)
-    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in found.rivals.values())
-    assert set(found.ratio_over) == set(RIVALS) - {PIPETUNE} == set(found.without_cache)
-    assert found.caches[PIPETUNE].counts and found.caches[PIPETUNE].bytes_ratio == pytest.approx(
+    result = rates_process.measure_rates(small, job, activities.append)
+    assert result.failed == {}
+    assert list(result.compared.rates) == list(RIVALS)
+    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in result.compared.rates.values())
+    assert set(result.compared.ratio_over) == set(RIVALS) - {PIPETUNE} == set(result.compared.without_cache)
+    assert result.caches[PIPETUNE].counts and result.caches[PIPETUNE].bytes_ratio == pytest.approx(
         8192 / (32 * 64 * 64 * 4)
     )
-    assert "cache()" in found.sets["plumber"] and found.sets[PIPETUNE] == "cache"
-    assert found.caches[EXPERT].counts and found.caches[EXPERT].held_bytes == 32 * 64 * 4
-    assert found.sets[EXPERT] == "expert.py"
-    assert found.rivals[EXPERT].examples_per_second != found.rivals["defaults"].examples_per_second
-    assert said[-1] == "round 2 of 2, 10 pipelines in turn"
-    hand_over(found, tmp_path / "measured.json")
-    assert take(Measured, tmp_path / "measured.json").plans == found.plans
+    assert "cache()" in result.plan_texts["plumber"] and result.plan_texts[PIPETUNE] == "cache"
+    assert result.caches[EXPERT].counts and result.caches[EXPERT].held_bytes == 32 * 64 * 4
+    assert result.plan_texts[EXPERT] == "expert.py"
+    assert result.compared.rates[EXPERT].examples_per_second != result.compared.rates["defaults"].examples_per_second
+    assert activities[-1] == "round 2 of 2, 10 pipelines in turn"
+    write_value(result, tmp_path / "measured.json")
+    assert read_value(RatesMeasurement, tmp_path / "measured.json").plans == result.plans
 
 
-def test_a_plan_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+def test_plan_of_another_pipeline_is_rejected(tmp_path: Path) -> None:
     small = workload(tmp_path)
     job = job_for(tmp_path, Plan("dataset"))
     (small.folder / "train.py").write_text(SCRIPT.replace(".batch(4)", ".batch(2)"))
     with pytest.raises(PlanMismatch, match="batch"):
-        measuring.measure_workload(small, job, lambda doing: None)
+        rates_process.measure_rates(small, job, lambda activity: None)
 
 
-def test_a_script_must_say_what_it_trains_on(tmp_path: Path) -> None:
+def test_script_must_have_a_training_dataset(tmp_path: Path) -> None:
     small = workload(tmp_path)
     (small.folder / "train.py").write_text(SCRIPT.replace("rows=32", "rows"))
     with pytest.raises(PipetuneError, match=r"no training_dataset\(\) that can be called"):
@@ -119,33 +119,35 @@ def test_a_script_must_say_what_it_trains_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["table", "series", "artificial"])
-def test_the_examples_say_what_they_train_on(name: str) -> None:
+def test_examples_have_a_training_dataset(name: str) -> None:
     dataset = training_dataset(FOLDER / name)
     assert isinstance(dataset, tf.data.Dataset)
     assert next(iter(dataset)) is not None
 
 
-def test_a_peak_is_that_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "WINDOW_SECONDS", 0.05)
-    monkeypatch.setattr(peaks, "WARMUP_SECONDS", 0.02)
+def test_peak_memory_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_process, "WINDOW_SECONDS", 0.05)
+    monkeypatch.setattr(memory_process, "WARMUP_SECONDS", 0.02)
     small = workload(tmp_path)
-    peak = peaks.peak_of(training_dataset(small.folder), Plan("dataset", (CACHE,)))
+    peak = memory_process.peak_memory(training_dataset(small.folder), Plan("dataset", (CACHE,)))
     assert peak is not None and 0 <= peak < 4096
 
 
-def test_an_option_may_be_named() -> None:
+def test_option_can_be_set_by_name() -> None:
     source = live.read(tf.data.Dataset.range(4))
     edited = apply_edits(source.pipeline, [SetOption("autotune.autotune_algorithm", "STAGE_BASED")])
     options = replay.replay(source, edited).options()
     assert options.autotune.autotune_algorithm is tf.data.experimental.AutotuneAlgorithm.STAGE_BASED
 
 
-def test_a_process_is_heard_and_its_failure_told(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_output_of_a_process_is_logged_and_its_failure_reported(tmp_path: Path) -> None:
+    activities: list[str] = []
     log = tmp_path / "log"
     log.write_text("of an earlier one\n")
-    seconds = run((sys.executable, "-c", "print('done')"), doing="counting", log=log, say=said.append)
-    assert seconds > 0 and said == ["counting"] and log.read_text().endswith("done\n")
-    with pytest.raises(RunFailed, match=r"counting ended with 3: one / two"):
+    seconds = run_process(
+        (sys.executable, "-c", "print('done')"), activity="counting", log=log, progress=activities.append
+    )
+    assert seconds > 0 and activities == ["counting"] and log.read_text().endswith("done\n")
+    with pytest.raises(RunFailed, match=r"counting failed with exit status 3: one / two"):
         failing = "import sys; print('one'); print('two'); sys.exit(3)"
-        run((sys.executable, "-c", failing), doing="counting", log=log, say=said.append)
+        run_process((sys.executable, "-c", failing), activity="counting", log=log, progress=activities.append)

@@ -1,4 +1,4 @@
-"""A study of a live dataset without a script: nobody listens, and usually nothing trains on it."""
+"""Studies a live dataset without a script: there is no listener, and usually no training."""
 
 from __future__ import annotations
 
@@ -20,11 +20,19 @@ from pipetune.stages.files import measure_files
 from pipetune.stages.profiling import refine_costs, take_profile
 from pipetune.stages.study import Study, Subject, rule_context
 
-ALONE = consumption.NoConsumer("The input is measured alone.")
+NO_CONSUMER = consumption.NoConsumer("The input is measured alone.")
 
 
-def study_of(dataset: Any, *, consumer: consumption.Consumer = ALONE, settings: Settings | None = None) -> Study:
-    """The study; without `settings` its trials are forced: no training step can say whether they are worth it."""
+def create_study(
+    dataset: Any, *, consumer: consumption.Consumer = NO_CONSUMER, settings: Settings | None = None
+) -> Study:
+    """Returns the study of a dataset.
+
+    Args:
+        dataset: a `tf.data.Dataset`.
+        consumer: what takes its elements.
+        settings: default: trials are forced, since without a training step it is unknown whether they are worthwhile.
+    """
     here, settings = machine.read_machine(), settings or Settings(force=True)
     use = consumption.Consumption(dataset, "dataset", "training", "a benchmark")
     subject = Subject(live.read(dataset), consumer, use)
@@ -32,8 +40,14 @@ def study_of(dataset: Any, *, consumer: consumption.Consumer = ALONE, settings: 
     return Study(subject, settings, here, Journal(session, TimePlan.of(settings), Listener()))
 
 
-def facts_of(study: Study, *, refined: bool = True, files: bool = False) -> RuleContext:
-    """What rules go by, measured as an analysis measures it: costs (`refined` by prefixes), bytes, counts, `files`."""
+def measure_facts(study: Study, *, refined: bool = True, files: bool = False) -> RuleContext:
+    """Measures what rules need to know in the same way as an analysis.
+
+    Args:
+        study: the dataset.
+        refined: whether to measure costs by prefix differencing.
+        files: whether to measure the files that the pipeline reads.
+    """
     profile = take_profile(study)
     diagnosis = diagnose(study.subject.source.pipeline, profile, study.machine, study.settings)
     if refined:

@@ -1,0 +1,145 @@
+"""Measuring workloads: each is sent when it is measured, errors do not affect others, and quick runs end in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipetune.bench import ProgressCallback
+from pipetune.bench.rivals import __main__ as rivals
+from pipetune.bench.rivals import workload_run
+from pipetune.bench.rivals.process_files import RatesMeasurement
+from pipetune.bench.rivals.rounds import RateComparison
+from pipetune.bench.rivals.workload_run import Analysis, combine_results
+from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload, WorkloadResult
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.messages import (
+    Job,
+    LogLine,
+    Message,
+    Mode,
+    Progress,
+    WorkerFinished,
+    WorkloadJob,
+    WorkloadMeasured,
+)
+from pipetune.core.results import RunFailed
+from pipetune.core.settings import Settings
+from tests.bench.jobs import messages_of
+from tests.core.invented_benchmarks import interval, result
+from tests.core.sessions import MACHINE, session
+
+MEASURED = RatesMeasurement(
+    machine=MACHINE,
+    compared=RateComparison(
+        rates=result("a", 2.0).rivals,
+        ratio_over={"defaults": interval(2.0)},
+        without_cache={"defaults": interval(1.5)},
+        over_defaults={"off": interval(0.9)},
+    ),
+    plans={},
+    plan_texts={"off": "options"},
+)
+
+
+def messages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bool = False) -> list[Message]:
+    """The messages of the process that measures these workloads, run in this process."""
+    for name in names:
+        (tmp_path / "examples" / name).mkdir(parents=True)
+        (tmp_path / "examples" / name / "workload.toml").write_text("")
+    workload = WorkloadJob(examples=str(tmp_path / "examples"))
+    messages, code = messages_of(
+        rivals.main, tmp_path, monkeypatch, settings=Settings(quick=quick), arguments=names, workload=workload
+    )
+    assert messages[-1] == WorkerFinished(code)
+    return messages
+
+
+def measures(
+    workload: Workload, folder: Path, job: Job, progress: ProgressCallback
+) -> tuple[RatesMeasurement, WorkloadResult]:
+    progress("measuring")
+    if workload.name == "broken":
+        raise RunFailed("no such op")
+    return MEASURED, result(workload.name, 2.0)
+
+
+def test_each_workload_is_sent_and_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals, "run_workload", measures)
+    messages = messages_for(tmp_path, monkeypatch, "table", "broken", "digits")
+    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table", "digits"]
+    (log,) = [one.text for one in messages if isinstance(one, LogLine)]
+    assert "broken could not be measured: no such op" in log and "bench.log" in log
+    assert messages[-1] == WorkerFinished(1)
+    activities = [one.activity for one in messages if isinstance(one, Progress)]
+    assert activities == [
+        "table (1 of 3): measuring", "broken (2 of 3): measuring", "digits (3 of 3): measuring",
+    ]  # fmt: skip
+
+
+def test_quick_run_starts_nothing_that_it_has_no_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**6, 60))  # each look at it takes a minute
+    monkeypatch.setattr(rivals, "run_workload", measures)
+    monkeypatch.setattr(rivals.time, "monotonic", lambda: float(next(clock)))
+    messages = messages_for(tmp_path, monkeypatch, "table", "series", "digits", quick=True)
+    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table"]
+    (log,) = [one.text for one in messages if isinstance(one, LogLine)]
+    assert "series, digits" in log
+    assert messages[-1] == WorkerFinished(0)
+
+
+def test_results_of_all_processes_are_combined(tmp_path: Path) -> None:
+    whole = session()
+    digits, rates = Workload("digits", tmp_path, title="Digits"), dict(MEASURED.compared.rates)
+    combined = combine_results(digits, MEASURED, Analysis(whole, 61.24), rates, uncached=None, notes=("a note",))
+    assert whole.training is not None and whole.plan is not None
+    assert combined.end_to_end == whole.training.speedup and combined.plan_seconds == 61.2
+    assert combined.rewrites == tuple(dict.fromkeys(one.rule for one in whole.plan.rewrites)) and not combined.why
+    assert combined.equality is not None and combined.equality["equal"] is True
+    assert combined.ratio_over == MEASURED.compared.ratio_over and combined.rivals[PIPETUNE].examples_per_second
+    assert combined.verdict and combined.notes == ("a note",)
+
+
+def analysis_with(*rewrites: Rewrite) -> Analysis:
+    whole = session()
+    dataset = replace(whole.datasets[0], plan=Plan("dataset", rewrites))
+    return Analysis(replace(whole, datasets=(dataset, *whole.datasets[1:])), 60.0)
+
+
+@pytest.mark.parametrize(
+    ("quick", "cached", "again"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_plan_with_a_cache_is_followed_by_an_analysis_without_caches(
+    quick: bool, cached: bool, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[object] = []
+
+    def analyze(workload: Workload, out: Path, **options: object) -> Analysis:
+        requests.append((out, options["without"]))
+        return analysis_with()
+
+    monkeypatch.setattr(workload_run, "analyze", analyze)
+    cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
+    prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
+    first = analysis_with(cache, prefetch) if cached else analysis_with(prefetch)
+    job = Job(Mode.BENCH, -1, Settings(quick=quick))
+    small = Workload("a", tmp_path)
+    uncached, notes = workload_run._analyze_without_caches(small, first, tmp_path / "bare", job, lambda activity: None)
+    assert (uncached is not None) is again and notes == []
+    assert requests == ([(tmp_path / "bare", ["cache"])] if again else [])
+
+
+@pytest.mark.parametrize(("counts", "second"), [(True, True), (False, True), (False, False)])
+def test_result_is_the_plan_without_cache_if_the_cache_does_not_count(
+    counts: bool, second: bool, tmp_path: Path
+) -> None:
+    cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
+    prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
+    first, bare = analysis_with(cache), analysis_with(prefetch) if second else None
+    measured = replace(MEASURED, caches={PIPETUNE: CacheUse(1.0, 1.0, 1e12, counts, "")})
+    combined = combine_results(Workload("a", tmp_path), measured, first, {}, uncached=bare, notes=())
+    assert combined.rewrites == (("cache",) if counts or not second else ("prefetch",))
+    assert (combined.end_to_end is None) is (not counts and not second)
+    assert combined.rewrites_without_cache == (("prefetch",) if second else ())
