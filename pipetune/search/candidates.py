@@ -31,7 +31,7 @@ LIKELY_ENOUGH = 0.3
 
 
 def not_run(state: SearchState) -> dict[str, str]:
-    """Returns why the model's word is enough not to run a rewrite, by key.
+    """Returns why the model's prediction is reason enough not to run a rewrite, by key.
 
     It loses beyond doubt, alone and beside all others; or another of its group that runs is faster, alone and beside
     all others: what is slower alone may leave room for them. What needs a consent of its own beats none: what a file

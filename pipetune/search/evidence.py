@@ -61,7 +61,7 @@ _MIDDLE = 0.8  # of the distribution: the range that is shown
 
 @dataclass(frozen=True)
 class Prior:
-    """The model's word on a log ratio.
+    """The model's prediction of a log ratio, with its error.
 
     Args:
         mean: of the log ratio.
@@ -173,7 +173,7 @@ def evidence(
     """Returns what the model and windows together say of a gain.
 
     Args:
-        prior: the model's word.
+        prior: the model's prediction.
         ratios: of pairs of windows.
         spread: deviation of the log ratio of a pair in this session, as far as known.
         most_gain: above which no gain is possible (training cannot be faster than without any wait, nor use more than
@@ -287,7 +287,7 @@ class Gains:
         return self._predictions[plan.key]
 
     def prior(self, plan: Plan, over: Plan, *, cpu: bool = False) -> Prior:
-        """Returns the model's word on the rate of a plan over that of another, or on their CPU seconds per example."""
+        """Returns the model's prediction of the rate of a plan over that of another, or on their CPU seconds per example."""
         ours, theirs = self.prediction(plan), self.prediction(over)
         if cpu:
             return Prior.of(_ratio(theirs.cpu_seconds_per_example, ours.cpu_seconds_per_example))
@@ -369,7 +369,7 @@ class Gains:
         return abs(math.log(window.rate) - prior.mean) > SURPRISE * math.hypot(prior.deviation, self.spread)
 
     def _corrected(self, plan: Plan, over: Plan, *, cpu: bool) -> Prior:
-        """The model's word, less what it was wrong by on what `plan` has another answer in place of."""
+        """Returns the model's prediction, less what it was wrong by on what `plan` has another answer in place of."""
         prior, more = self.prior(plan, over, cpu=cpu), _more(plan, over)
         if len(more) > 1:
             alone = (self.prior(plan, self.composer.without(plan, [one]), cpu=cpu).predicted for one in more)

@@ -1,4 +1,4 @@
-"""The model's word in the search: what is skipped, what never is, and what is told of it."""
+"""The model's predictions in the search: what is skipped, what never is, and what is shown of them."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def test_shuffle_buffers_are_counted_in_output_elements() -> None:
 
 
 def test_cache_makes_later_epochs_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = delay_elements(Dataset.range(80), 0.002).cache().map(lambda x: x)
-    found, _ = course_of(cached, monkeypatch, seconds=1.5)  # although the earlier profile has filled the cache
+    cached = delay_elements(Dataset.range(80), 0.005).cache().map(lambda x: x)
+    found, _ = course_of(cached, monkeypatch, seconds=3.0)  # although the earlier profile has filled the cache
     assert found.later is not None and found.later.low > 3
     assert found.epochs > 1 and found.epoch_elements == 80
 
