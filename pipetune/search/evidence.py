@@ -77,7 +77,7 @@ class Prior:
 
     @classmethod
     def of(cls, ratio: float | None, *, guess: float | None = None) -> Prior:
-        """Returns the word on a ratio, with the error that the model is known to make."""
+        """Returns the prediction of a ratio, with the error that the model is known to make."""
         if ratio is not None:
             return cls(math.log(ratio), error_of(math.log(ratio)), math.log(ratio))
         return cls(math.log(guess) if guess else 0.0, UNKNOWN_ERROR, None)
@@ -287,7 +287,7 @@ class Gains:
         return self._predictions[plan.key]
 
     def prior(self, plan: Plan, over: Plan, *, cpu: bool = False) -> Prior:
-        """Returns the model's prediction of the rate of a plan over that of another, or on their CPU seconds per example."""
+        """Returns what the model predicts of the rate of a plan over that of another, or of their CPU seconds."""
         ours, theirs = self.prediction(plan), self.prediction(over)
         if cpu:
             return Prior.of(_ratio(theirs.cpu_seconds_per_example, ours.cpu_seconds_per_example))
