@@ -126,10 +126,6 @@ def passes_components(node: Node) -> bool:
     )
 
 
-_NO_OP_OPTION = "experimental_optimization.noop_elimination"
-_DEFAULT_OPTIMIZATIONS_OPTION = "experimental_optimization.apply_default_optimizations"
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """Operators in topological order, sources first; the last one is what the consumer iterates."""
@@ -195,12 +191,6 @@ class Pipeline:
     def has_no_effect(self, node: Node) -> bool:
         """Whether an operator's output equals its input: elements, order, count, structure and static shapes."""
         return passes_components(node) and (node.op in _NEUTRAL or node.spec == self[node.inputs[0]].spec)
-
-    @property
-    def removes_no_ops(self) -> bool:
-        """Whether TensorFlow's own pass (`noop_elimination`) removes no-ops from the graph that it runs."""
-        own, all_passes = (self.options.get(name) for name in (_NO_OP_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION))
-        return (all_passes if own is None else own) is not False
 
     def source_of(self, node_id: str) -> Node:
         """Returns the first source upstream of `node_id`, or the node itself if it has no inputs."""

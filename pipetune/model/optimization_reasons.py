@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from pipetune.core.functions import FunctionFacts
+from pipetune.core.graph_passes import DEFAULT_PASSES, OPTION
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import PassReason
-
-OPTION = "experimental_optimization."
-"""Prefix of the options that enable or disable a pass."""
 
 NEED_AUTOTUNE = frozenset(
     {"batch_parallelization", "filter_parallelization", "inject_prefetch", "map_fusion", "map_parallelization"}
@@ -70,26 +68,6 @@ def _disabled_reason(name: str, pipeline: Pipeline) -> str:
     if default is False and name in DEFAULT_PASSES:
         return f"the script switches the default passes off (options.{OPTION}apply_default_optimizations = False)"
     return ""
-
-
-DEFAULT_PASSES = frozenset(
-    {"map_and_batch_fusion", "map_parallelization", "noop_elimination", "parallel_batch", "shuffle_and_repeat_fusion"}
-    | {"inject_prefetch"}
-)
-"""Passes that are on by default (`DefaultOptimizationGraphRewrites` in dataset_utils.cc)."""
-
-
-def passes_in_force(options: Mapping[str, object], known: Collection[str]) -> tuple[str, ...]:
-    """Returns the passes of `known` that TensorFlow runs under these options, in the order of `known`."""
-    defaults = options.get(OPTION + "apply_default_optimizations") is not False
-    forced = {"make_sloppy"} if options.get("deterministic") is False else set()
-    return tuple(
-        name
-        for name in known
-        if name in forced
-        or options.get(OPTION + name) is True
-        or (options.get(OPTION + name) is None and defaults and name in DEFAULT_PASSES)
-    )
 
 
 def statefulness_reason(function: FunctionFacts | None, stateful: Collection[str]) -> str:

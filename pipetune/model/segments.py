@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pipetune.core.element_counts import element_bytes
+from pipetune.core.graph_passes import runs_pass
 from pipetune.core.machine import IDEAL, Overheads
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, passes_components
@@ -162,7 +163,7 @@ def split_into_segments(
         if node.id in outside:
             threads[node.id] = _Thread()
             continue
-        if on and pipeline.removes_no_ops and passes_components(node):
+        if on and runs_pass(pipeline.options, "noop_elimination") and passes_components(node):
             threads[node.id] = above
             continue
         parts = (

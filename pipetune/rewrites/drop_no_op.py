@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import NoProposal, Remove, Rewrite, Safety
+from pipetune.core.graph_passes import runs_pass
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rewrites.legality import describe_operator, runs_ahead
 from pipetune.rewrites.prefetch import read_ahead_obstacle
@@ -30,7 +31,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
                 shuffle = describe_operator(reshuffle)
                 why = f"the orders of {shuffle} upstream depend on how often its iteration is restarted"
                 yield NoProposal(NAME, node.id, f"{describe_operator(node)} stays: {why}.")
-            elif context.pipeline.removes_no_ops:
+            elif runs_pass(context.pipeline.options, "noop_elimination"):
                 yield NoProposal(NAME, node.id, f"TensorFlow removes {describe_operator(node)} itself.")
             else:
                 yield from _removal(node, context, summary=f"Remove {describe_operator(node)}, which has no effect.")

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from pipetune.model.optimization_reasons import DEFAULT_PASSES, passes_in_force, unchanged_reasons
+from pipetune.core.graph_passes import DEFAULT_PASSES, passes_in_force
+from pipetune.model.optimization_reasons import unchanged_reasons
 from pipetune.testing.words import pipeline
 
 OFF = {"experimental_optimization.apply_default_optimizations": False}
