@@ -11,6 +11,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import TAKES_FUNCTION, method_arguments, receiver_of
 from pipetune.source.chain import chain_root, last_chain_call, upstream_calls
 from pipetune.source.draft import Draft
+from pipetune.source.map_functions import plain_parameters
 from pipetune.source.side_effects import contains_call, names_read_by_functions, only_binds_or_reports
 from pipetune.source.statements import (
     Statement,
@@ -188,9 +189,8 @@ def _is_closed(value: cst.BaseExpression) -> bool:
     """Whether an argument is a lambda that calls nothing and reads its parameters alone: traced alike anywhere."""
     if not isinstance(value, cst.Lambda) or contains_call(value.body):
         return False
-    parameters = value.params.params
-    read = set(variable_names(value.body)) - {one.name.value for one in parameters}
-    return not read and all(one.default is None for one in parameters)
+    parameters = plain_parameters(value)
+    return parameters is not None and set(variable_names(value.body)) <= set(parameters)
 
 
 def refuse_unsafe(
