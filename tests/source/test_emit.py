@@ -411,6 +411,8 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
      "size = 1\nds = tf.data.Dataset.range(3).map(abs)\nsize = 9\nds = ds.shuffle(size)"),
     ("a function past a statement it may depend on", "may depend", [Move("map", "range")],
      "ds = tf.data.Dataset.range(3).batch(2)\nvalidate(abs)\nds = ds.map(lambda x: abs(x))"),
+    ("a lambda with a default that is computed", "may depend", [Move("map", "range")],
+     "ds = tf.data.Dataset.range(3).batch(2)\nvalidate(abs)\nds = ds.map(lambda x, *, k=abs(1): x)"),
     ("a function that reads what changes", "may depend", [Move("map", "range")],
      "k = [1]\nds = tf.data.Dataset.range(3).batch(2)\nk.append(2)\nds = ds.map(lambda x: k)"),
     ("an argument that is computed", "may depend", [UP],
