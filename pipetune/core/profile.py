@@ -291,7 +291,7 @@ class Cause(enum.StrEnum):
 
     CONSUMER = "consumer"  # none: the model itself takes the time
     OPERATOR = "operator"  # the bottleneck operator, whether it works or waits
-    PYTHON = "python"  # the bottleneck operator runs Python: one call at a time, regardless of its parallelism
+    PYTHON = "python"  # the bottleneck operator runs Python: calls take turns wherever they hold the GIL
     BUFFER = "buffer"  # fast enough on average, but the final prefetch is too small for its bursts
     NO_PREFETCH = "turns"  # nothing is prefetched: input and model alternate
     START = "start"  # the start of an epoch, while nothing is delivered: a shuffle buffer is filled, files are opened

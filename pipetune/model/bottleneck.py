@@ -59,8 +59,11 @@ def explain(pipeline: Pipeline, profile: Profile, bottleneck: str | None, cores:
         return None
     node = pipeline[bottleneck]
     if runs_python(node, profile):
-        return Explanation(Cause.PYTHON, node.id, "It runs Python code: one call at a time, whatever the parallelism.")
+        return Explanation(Cause.PYTHON, node.id, _PYTHON)
     return Explanation(Cause.OPERATOR, node.id)
+
+
+_PYTHON = "It runs Python code, whose calls take turns wherever they hold the GIL."
 
 
 def runs_python(node: Node, profile: Profile) -> bool:

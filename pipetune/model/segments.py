@@ -175,7 +175,8 @@ def split_into_segments(
         each = work.seconds / count if count else 0.0
         beyond, busy = overheads.extra_call_seconds(each, fused=fuses)
         calls = _runtime(count * beyond, count * busy) if node.op != "interleave" else ()
-        parallelism = _parallelism(node, cores, on)
+        automatic = on and runs_pass(pipeline.options, "map_parallelization")
+        parallelism = _parallelism(node, cores, automatic)
         fused = _fused_with(node, segments, pipeline) if on else None
         if fused is not None:
             into = segments[fused]
@@ -330,13 +331,18 @@ def _work(node: Node, measured: OperatorProfile | None, count: float, spin_secon
     return Work(node.id, count * measured.wall_seconds, count * cpu_seconds)
 
 
-def _parallelism(node: Node, cores: float, defaults_on: bool) -> float | None:
-    """Threads of a parallel operator; None for one that runs in the thread of its consumer."""
+def _parallelism(node: Node, cores: float, automatic: bool) -> float | None:
+    """Threads of a parallel operator; None for one that runs in the thread of its consumer.
+
+    Args:
+        automatic: whether TensorFlow makes stateless maps parallel by itself.
+    """
     argument = operator_facts(node.op).parallel_argument
     value = node.argument(argument) if argument else None
     if value is None:
-        automatic = defaults_on and node.op == "map" and node.function is not None and node.function.stateless
-        return max(1.0, cores) if automatic else None
+        stateless_map = node.op == "map" and node.function is not None and node.function.stateless
+        may_run_in_parallel = stateless_map and node.argument("synchronous") is not True
+        return max(1.0, cores) if automatic and may_run_in_parallel else None
     limit = float("inf")
     cycle = node.argument("cycle_length")
     if node.op == "interleave" and isinstance(cycle, int) and cycle > 0:

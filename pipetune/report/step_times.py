@@ -91,7 +91,7 @@ def step_times(session: Session) -> StepTimes:
         wait=wait,
         not_overlapped=scale * (consumer.overlap_lost_seconds or 0.0),
         start=scale * (consumer.start_wait_seconds or 0.0),
-        why=words.clean(training.why or consumer.why) or "it was not measured",
+        why=words.clean(consumer.why or training.why) or "it was not measured",
         whose=whose,
     )
 

@@ -36,9 +36,9 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         if why:
             yield NoProposal(NAME, node.id, f"Not run in parallel: {why}.")
             continue
-        if _is_bound_by_python(node, context):
+        if node.argument("num_parallel_calls") is not None and _is_bound_by_python(node, context):
             why = f"{_describe_throughput(node, context)} {_PYTHON_ALTERNATIVES}"
-            yield NoProposal(NAME, node.id, f"Not run in parallel: {why}")
+            yield NoProposal(NAME, node.id, f"No other number of calls: {why}")
             continue
         for number in candidate_calls(context.cores):
             if number == node.argument("num_parallel_calls"):
@@ -51,7 +51,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
     """Whether TensorFlow's default optimizations turn this serial map into an autotuned parallel one."""
-    if node.argument("num_parallel_calls") is not None:
+    if node.argument("num_parallel_calls") is not None or node.argument("synchronous") is True:
         return False
     if node.id in context.observed_kernels:
         kernel = context.observed_kernels[node.id]
@@ -83,7 +83,7 @@ def _rewrite(node: Node, context: RuleContext, number: int) -> Rewrite:
     if draws_random_numbers(node):
         notes.append("Parallel calls draw random numbers in the order in which they happen to run.")
     if python:
-        notes.append("Its function runs Python: calls take turns under the GIL, and the function must be thread-safe.")
+        notes.append("Its function runs Python: it must be thread-safe, and gains only where it releases the GIL.")
     if not keeps_order(node, context):
         notes.append("`deterministic=False` is set: elements may overtake each other.")
     calls = "as many calls as AUTOTUNE finds useful" if number == AUTOTUNE else f"{number} calls"
@@ -108,9 +108,9 @@ RULE = Rule(
         "Allowed if the function depends on its element alone, or draws random numbers. Never if it reads or "
         "writes a variable, uses a mutable table, prints, writes a file or has another side effect, if nothing "
         "is known about it, or if the script sets `synchronous=True`. A function that runs Python "
-        "(py_function, numpy_function) needs --allow python-parallel, and is left alone if it is measured to "
-        "work more than it waits: its calls take turns under the GIL, and its maximum throughput is reported. "
-        "AUTOTUNE is not proposed if TensorFlow's defaults already apply it."
+        "(py_function, numpy_function) needs --allow python-parallel; once its calls run in parallel, their number "
+        "is left alone if they are measured to work more than they wait. AUTOTUNE is not proposed if TensorFlow's "
+        "defaults already apply it."
     ),
     safety=(
         "EXACT for a function without randomness: elements keep their order. STATISTICAL for a random or "
@@ -126,7 +126,7 @@ _MAX_BLOCKED_SHARE = 0.5
 """Maximum blocked share of time of Python code that counts as working: while blocked, others can hold the GIL."""
 
 _MIN_INPUT_SHARE = 0.1
-"""Minimum share of the input's time for a generator to be worth rewriting: the same as for Keras layers in maps."""
+"""Minimum share of the input's time for Python code to be worth rewriting: the same as for Keras layers in maps."""
 
 _PYTHON_ALTERNATIVES = (
     "What can help: implement it with TensorFlow ops (tf.io.read_file, tf.io.decode_*, tf.image), or use "
@@ -142,19 +142,23 @@ _GENERATOR_ALTERNATIVES = (
 )
 
 
-def suggest_generator_alternatives(context: RuleContext) -> Iterator[Finding]:
-    """Yields advice on generators that take a large share of the input's time. It makes no edit.
+def suggest_python_alternatives(context: RuleContext) -> Iterator[Finding]:
+    """Yields advice on generators and maps whose Python code takes a large share of the input's time.
 
-    The behavior of a Python generator cannot be proven, so pipetune never rewrites one.
+    It makes no edit: what Python code does cannot be proven, so pipetune never rewrites it.
     """
     seconds = context.profile.input_wall_seconds if context.profile is not None else None
     for node in context.pipeline:
         measured = context.measured(node.id)
-        if node.op != "from_generator" or measured is None or not measured.wall_seconds or not measured.visits:
+        if measured is None or not measured.wall_seconds or not measured.visits:
             continue
         if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
             continue
-        yield finding_at("python-generator", node, _describe_throughput(node, context), hint=_GENERATOR_ALTERNATIVES)
+        if node.op == "from_generator":
+            why = _describe_throughput(node, context)
+            yield finding_at("python-generator", node, why, hint=_GENERATOR_ALTERNATIVES)
+        elif node.op == "map" and _is_bound_by_python(node, context):
+            yield finding_at("python-map", node, _describe_throughput(node, context), hint=_PYTHON_ALTERNATIVES)
 
 
 def _is_bound_by_python(node: Node, context: RuleContext) -> bool:
@@ -167,7 +171,7 @@ def _is_bound_by_python(node: Node, context: RuleContext) -> bool:
 
 def _describe_throughput(node: Node, context: RuleContext) -> str:
     """Returns the maximum throughput of the Python code, compared with a training step, in words."""
-    held = f"{describe_operator(node)} runs Python, whose calls take turns under the GIL."
+    held = f"{describe_operator(node)} runs Python, whose calls take turns wherever they hold the GIL."
     return " ".join([held, *_figures(node, context)])
 
 
@@ -177,7 +181,8 @@ def _figures(node: Node, context: RuleContext) -> list[str]:
         return []
     seconds = measured.wall_seconds
     sentences = [
-        f"It produces at most {1 / seconds:,.0f} elements/s ({format_seconds(seconds)} each{_waiting(measured)})."
+        f"One after another, they give at most {1 / seconds:,.0f} elements/s ({format_seconds(seconds)} each"
+        f"{_waiting(measured)})."
     ]
     step = context.profile.consumer.bound_seconds if context.profile is not None else None
     if measured.visits is not None and step:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Rewrite
+from pipetune.core.edits import Consent
 from pipetune.core.profile import ConsumerProfile, Finding, PaddingShares
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.jpeg import suggest_smaller_decoding
-from pipetune.rewrites.parallel_map import suggest_generator_alternatives
+from pipetune.rewrites.parallel_map import suggest_python_alternatives
 from pipetune.testing.rules import context
 from tests.rewrites.tables import rows
 
@@ -104,7 +104,7 @@ def test_suggestion_names_saving_call_and_difference(words: str) -> None:
     assert [len(_smaller(words, share)) for share in (None, 0.89, 0.94, 1.02)] == [0, 1, 0, 0]
 
 
-def _generators(words: str, *, input_wall_seconds: float | None = 0.1, **consumer: Any) -> list[Finding]:
+def _python(words: str, *, input_wall_seconds: float | None = 0.1, **consumer: Any) -> list[Finding]:
     described = context(words)
     assert described.profile is not None
     profile = replace(
@@ -112,42 +112,51 @@ def _generators(words: str, *, input_wall_seconds: float | None = 0.1, **consume
         consumer=ConsumerProfile(kind="keras-fit", **consumer),
         input_wall_seconds=input_wall_seconds,
     )
-    return list(suggest_generator_alternatives(replace(described, profile=profile)))
+    return list(suggest_python_alternatives(replace(described, profile=profile)))
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "range 9 | map python cpu=2ms waits=0us | batch 32",
+        "range 9 | map! | map python cpu=100us waits=0us | batch 32",
+        "range 9 | map python cpu=1ms waits=3ms | batch 32",  # others hold the GIL while it waits
         "list_files | map! reads_file | batch 32",
         "range 2 | flat_map! inner=GeneratorDataset python | batch 32",
         "from_generator cpu=100us waits=0us | map! | batch 32",  # 3 ms of the 100 ms per batch
     ],
 )
-def test_no_generator_alternative_is_suggested(words: str) -> None:
-    assert _generators(words) == []
+def test_no_alternative_to_python_is_suggested(words: str) -> None:
+    assert _python(words) == []
 
 
 def test_generator_limit_and_alternative_are_suggested() -> None:
-    (found,) = _generators("from_generator cpu=2ms waits=0us | batch 32", bound_seconds=0.02)
+    (found,) = _python("from_generator cpu=2ms waits=0us | batch 32", bound_seconds=0.02)
     assert (found.code, found.file, found.line) == ("python-generator", "train.py", 1)
-    assert "at most 500 elements/s (2.0 ms each)" in found.message and "under the GIL" in found.message
+    assert "at most 500 elements/s (2.0 ms each)" in found.message and "hold the GIL" in found.message
     assert "Per training step, that is 64 ms, 3.2 times what the model needs." in found.message
     assert "from_tensor_slices((paths, labels)).map(load" in found.hint and "TFRecords" in found.hint
-    (found,) = _generators("from_generator cpu=1ms waits=3ms | batch 32", bound_seconds=0.32)
+    (found,) = _python("from_generator cpu=1ms waits=3ms | batch 32", bound_seconds=0.32)
     assert "at most 250 elements/s (4.0 ms each, 75% of that waiting)" in found.message
     assert "40% of what the model needs" in found.message
-    (found,) = _generators("from_generator cpu=2ms | batch 32")
+    (found,) = _python("from_generator cpu=2ms | batch 32")
     assert "training step" not in found.message  # no step was measured
 
 
+@pytest.mark.parametrize("calls", ["", "4", "AUTOTUNE"])
+def test_limit_and_alternative_of_a_map_that_runs_python_are_suggested(calls: str) -> None:
+    (found,) = _python(f"range 9 | map {calls} python cpu=2ms waits=0us | batch 32", bound_seconds=0.02)
+    assert (found.code, found.file, found.line) == ("python-map", "train.py", 2)
+    assert "at most 500 elements/s (2.0 ms each)" in found.message and "tf.io.read_file" in found.hint
+
+
 def test_no_suggestion_without_a_profile() -> None:
-    assert list(suggest_generator_alternatives(context("from_generator", profiled=False))) == []
-    assert _generators("from_generator cpu=2ms | batch 32", input_wall_seconds=None) == []
+    assert list(suggest_python_alternatives(context("from_generator", profiled=False))) == []
+    assert _python("from_generator cpu=2ms | batch 32", input_wall_seconds=None) == []
 
 
-def test_no_rule_rewrites_a_generator_or_parallelizes_busy_python() -> None:
-    found, silences = propose_all(context("from_generator cpu=2ms waits=0us | map python cpu=2ms waits=0us"))
-    assert not [one for one in found if isinstance(one, Rewrite) and "num_parallel_calls" in repr(one.edits)]
+def test_no_rule_rewrites_a_generator_and_python_runs_in_parallel_only_with_consent() -> None:
+    found, _ = propose_all(context("from_generator cpu=2ms waits=0us | map python cpu=2ms waits=0us"))
     assert not [one for one in found if one.node == "n0"]
-    assert {silence.rule for silence in silences if "under the GIL" in silence.why} == {"parallel-map"}
+    parallel = [one for one in found if "num_parallel_calls" in repr(one.edits)]
+    assert {one.rule for one in parallel} == {"parallel-map"}
+    assert all(one.needs == {Consent.PYTHON_PARALLEL} for one in parallel)
