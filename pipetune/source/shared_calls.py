@@ -299,7 +299,7 @@ class SharingRules(SharedCalls):
             if node.id in exclusive:
                 continue
             count, names = self.count_datasets(node)
-            with_names = f" ({', '.join(names)} too)" if names else ""
+            with_names = f" ({', '.join(dict.fromkeys(names))} too)" if names else ""
             if not self._keeps_elements(edit, rewrite) and not self.allow_all:
                 self._refuse_shared(node, count, with_names)
             elif count > 1:

@@ -90,11 +90,19 @@ def test_waiting_uses_threads_but_no_cores() -> None:
     assert found.bound is Bound.PARALLEL
 
 
-@pytest.mark.parametrize(("word", "milliseconds"), [("", 2), ("random", 8), ("python", 8), ("table", 8)])
+@pytest.mark.parametrize(
+    ("word", "milliseconds"), [("", 2), ("random", 8), ("python", 8), ("table", 8), ("synchronous=True", 8)]
+)
 def test_default_passes_parallelize_stateless_maps_alone(word: str, milliseconds: float) -> None:
     text = f"from_tensors cpu=0us | map {word} cpu=8ms"
     assert 1000 * prediction(text, cores=4, defaults_on=True).seconds == pytest.approx(milliseconds)
     assert 1000 * prediction(text, cores=4).seconds == pytest.approx(8)
+
+
+def test_maps_stay_serial_where_the_pass_that_parallelizes_them_is_off() -> None:
+    options: dict[str, Value] = {"experimental_optimization.map_parallelization": False}
+    words = parse("from_tensors cpu=0us | map cpu=8ms", options=options)
+    assert 1000 * predict(words.pipeline, words.profile, 4).seconds == pytest.approx(8)
 
 
 def test_default_passes_fuse_map_and_batch() -> None:
