@@ -54,7 +54,7 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     if twice is not None:
         return f"{twice} would be inserted twice"
     safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
-    clash = _frozen_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen) or _source_replaced(chosen, edited)
+    clash = _set_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen) or _source_replaced(chosen, edited)
     if clash:
         return clash
     return (
@@ -139,14 +139,17 @@ def _is_multithreaded(batch: Node, pipeline: Pipeline) -> bool:
     return batch.argument("num_parallel_calls") is not None or pipeline[batch.inputs[0]].op == "map"
 
 
-def _frozen_twice(chosen: tuple[Rewrite, ...]) -> str:
-    """Returns a reason if one rewrite freezes a value chosen by AUTOTUNE and another sets the same argument."""
-    frozen = [{(edit.node, edit.name) for edit in rewrite.edits if isinstance(edit, SetArgument)} for rewrite in chosen]
+def _set_twice(chosen: tuple[Rewrite, ...]) -> str:
+    """Returns a reason if one rewrite freezes a value chosen by AUTOTUNE, or removes one, and another sets it."""
+    values = [
+        {(edit.node, edit.name): edit.value for edit in rewrite.edits if isinstance(edit, SetArgument)}
+        for rewrite in chosen
+    ]
     for position, rewrite in enumerate(chosen):
-        others = [frozen[other] for other in range(len(chosen)) if other != position]
-        both = next((place for place in sorted(frozen[position]) if any(place in one for one in others)), None)
-        if rewrite.equal_is_enough and both is not None:
-            return f"{both[1]} of {both[0]} is set twice"
+        others = [values[other] for other in range(len(chosen)) if other != position]
+        for place, value in sorted(values[position].items(), key=lambda item: item[0]):
+            if (rewrite.equal_is_enough or value is None) and any(place in one for one in others):
+                return f"{place[1]} of {place[0]} is set twice"
     return ""
 
 

@@ -47,6 +47,14 @@ def test_cache_after_a_map_conflicts_with_moving_that_map() -> None:
     assert _pick(words, ("prefetch", "n3"), vectorized) == ""
 
 
+def test_parallel_calls_that_one_rewrite_removes_and_another_sets_conflict() -> None:
+    words = "range 9 | map 4 | shuffle 5 | map 4 | batch 2"
+    serial, parallel = ("serial-map", "n4"), ("parallel-map", "n1")
+    assert "num_parallel_calls of n1 is set twice" in _pick(words, serial, parallel)
+    assert "num_parallel_calls of n1 is set twice" in _pick(words, parallel, serial)
+    assert _pick(words, serial, ("prefetch", "n4")) == ""
+
+
 def test_unrelated_rewrites_do_not_conflict() -> None:
     assert _pick(_PHOTOS, ("prefetch", "n5"), ("parallel-map", "n2"), ("parallel-interleave", "n1")) == ""
     assert find_conflict(context(_PHOTOS), []) == ""

@@ -13,7 +13,8 @@ SILENT: list[Row] = [
     ("range 9 | map [cpu=31us or cpu=2ms] | batch 2", "in parallel, which suits calls of"),
     ("range 9 | map cpu=3us | map! | batch 2", "in parallel, which suits calls of 10 ms"),
     # TensorFlow leaves them as they are.
-    ("range 9 | map [1 or 4 or AUTOTUNE or synchronous=True]", None),
+    ("range 9 | map [1 or synchronous=True]", None),
+    ("range 9 | map 4 [cpu=31us or random or python or deterministic=False or deterministic=True]", None),
     ("range 9 | map [variable=w or writes or table or print or file or random or unknown or python]", None),
     ("range 9 | map", {"options": {_OPTION: False}}, None),
     ("range 9 | map", {"options": {"autotune.enabled": False}}, None),
@@ -25,6 +26,11 @@ SILENT: list[Row] = [
 FIRES: list[Row] = [
     ("range 9 | map [cpu=3us or cpu=30us] [ or | batch 2]", [f"EXACT options.{_OPTION}=False"]),
     ("range 9 | map cpu=3us | map! random | map! 4 | batch 2", [f"EXACT options.{_OPTION}=False"]),
+    ("range 9 | map AUTOTUNE | batch 2", [f"EXACT n1.num_parallel_calls=None options.{_OPTION}=False"]),
+    (
+        "range 9 | map | map 4 | map! 4 | batch 2",
+        [f"EXACT options.{_OPTION}=False", f"EXACT n2.num_parallel_calls=None options.{_OPTION}=False"],
+    ),
     ("a = range 9; b = range 9; c = random | batch 2 | map cpu=3us; choose c a b", [f"EXACT options.{_OPTION}=False"]),
 ]
 

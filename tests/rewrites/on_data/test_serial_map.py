@@ -21,7 +21,7 @@ from tests.rewrites.on_data.patching import check_patch, proposed, script
 SCRIPT = """
 import tensorflow as tf
 
-few = tf.data.Dataset.range(5).repeat()
+few = tf.data.Dataset.range(5).map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE).repeat()
 many = tf.data.Dataset.range(100, 200).shuffle(100).repeat()
 ds = tf.data.Dataset.sample_from_datasets([few, many], weights=[0.5, 0.5])
 ds = ds.batch(8).take(5)
@@ -33,14 +33,17 @@ def _state(dataset: Any) -> PassState:
     return next(one.state for one in found if one.name == "map_parallelization")
 
 
-def test_map_of_sample_from_datasets_runs_in_one_thread(tmp_path: Path) -> None:
+def test_maps_run_in_one_thread(tmp_path: Path) -> None:
     sample = script(tmp_path, SCRIPT)
     source = live.read(sample.run().ds)
     costs = tuple(
         OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=3e-6) for node in source.pipeline if node.op == "map"
     )
-    source, (rewrite,) = proposed(serial_map.propose, source, profile=Profile(costs, ConsumerProfile("none")))
+    source, (alone, both) = proposed(serial_map.propose, source, profile=Profile(costs, ConsumerProfile("none")))
     expected = "options.experimental_optimization.map_parallelization = False\nds = ds.with_options(options)\n"
-    check_patch(sample, source, rewrite, expected=expected, elements=40)
+    check_patch(sample, source, alone, expected=expected, elements=40)
+    sample.file.write_text(SCRIPT.lstrip("\n"))
+    text = check_patch(sample, source, both, expected=expected, elements=40)
+    assert "few = tf.data.Dataset.range(5).map(lambda x: x + 1).repeat()" in text
     assert _state(source.dataset) is PassState.FIRED
-    assert _state(replay(source, apply_edits(source.pipeline, rewrite.edits))) is not PassState.FIRED
+    assert _state(replay(source, apply_edits(source.pipeline, alone.edits))) is not PassState.FIRED
