@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -29,7 +31,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function, tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
 from tensorflow.python.lib.io import _pywrap_file_io
-from tensorflow.python.ops import resource_variable_ops, script_ops
+from tensorflow.python.ops import random_ops, resource_variable_ops, script_ops
 from tensorflow.python.ops.parallel_for import pfor
 
 DatasetV2 = dataset_ops.DatasetV2
@@ -214,6 +216,33 @@ def fixed_seeds(seed: Any, seed2: Any) -> Iterator[None]:
         yield
     finally:
         random_seed.get_seed = original
+
+
+@contextmanager
+def seeded_eager_draws(seed: int, *, until: Callable[[], bool]) -> Iterator[None]:
+    """Context manager: while open, eager random ops without any seed draw the same numbers in every process.
+
+    Each gets the next seed of a sequence, as after `tf.random.set_seed`, but no global seed is set: datasets and
+    functions draw as before.
+
+    Args:
+        seed: of the sequence.
+        until: says whether to end it: a seeded draw creates a kernel, which takes some hundred microseconds.
+    """
+    original, count = random_ops.random_seed, itertools.count(1)
+
+    def get_seed(op_seed: int | None) -> tuple[Any, Any]:
+        seeds = original.get_seed(op_seed)
+        unseeded = seeds == (None, None) and tf.executing_eagerly() and not until()
+        return (seed, next(count)) if unseeded else seeds
+
+    seeded = types.ModuleType(original.__name__)
+    seeded.__dict__.update(original.__dict__, get_seed=get_seed)
+    random_ops.random_seed = seeded
+    try:
+        yield
+    finally:
+        random_ops.random_seed = original
 
 
 def without_autograph(function: Any) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
+from pipetune import tensorflow_private
 from pipetune.capture import (
     consumption,
     file_protection,
@@ -119,11 +120,12 @@ class ObservedRun:
         try:
             self._loop_extender.install()
             script.seed_python()
-            script.run(
-                self._job,
-                range_loops.compile_with_extended_loops,
-                compiles_module=lambda path: not call_sites.is_library(path),
-            )
+            with tensorflow_private.seeded_eager_draws(1, until=lambda: self._hooks.training_begun):
+                script.run(
+                    self._job,
+                    range_loops.compile_with_extended_loops,
+                    compiles_module=lambda path: not call_sites.is_library(path),
+                )
         except consumption.ScriptStopped:
             return ""
         except SystemExit as leaving:

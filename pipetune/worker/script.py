@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
+import itertools
 import linecache
 import os
 import random
@@ -46,6 +48,13 @@ def seed_python() -> None:
     """
     random.seed(_SEED)
     np.random.seed(_SEED)
+    original, draws = np.random.default_rng, itertools.count()
+
+    @functools.wraps(original)
+    def seeded(seed: Any = None) -> Any:
+        return original([_SEED, next(draws)] if seed is None else seed)
+
+    np.random.default_rng = seeded
 
 
 def run(

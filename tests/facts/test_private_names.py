@@ -46,6 +46,32 @@ def test_function_marked_without_autograph_is_not_converted() -> None:
         tf.function(lambda value: branch(value))(tf.constant(3))
 
 
+def test_eager_draws_without_seeds_are_the_same_in_every_process_until_training_begins() -> None:
+    training: list[bool] = []
+
+    def draw() -> list[Any]:
+        drawn = (tf.random.shuffle(tf.range(1000)), tf.random.uniform([9]), tf.random.normal([9], seed=3))
+        return [one.numpy().tolist() for one in drawn]
+
+    @tf.function
+    def drawn_in_a_function() -> Any:
+        return tf.random.uniform([9])
+
+    with tensorflow_private.seeded_eager_draws(1, until=lambda: bool(training)):
+        dataset = RANGE(9).shuffle(9)
+        first, second, of_function = draw(), draw(), drawn_in_a_function().numpy().tolist()
+        training.append(True)
+        unseeded = draw()
+    training.clear()
+    tf.random.set_seed(None)  # forgets the kernels of these seeds, as in a new process
+    with tensorflow_private.seeded_eager_draws(1, until=lambda: bool(training)):
+        assert (draw(), draw()) == (first, second)
+        assert drawn_in_a_function().numpy().tolist() != of_function
+    assert first[:2] != second[:2] and unseeded[:2] != first[:2] != draw()[:2]
+    assert dataset._seed.numpy() == dataset._seed2.numpy() == 0  # as without: a new order in each process
+    assert tensorflow_private.global_seed() is None
+
+
 def test_every_dataset_is_created_through_one_init(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     original = tensorflow_private.DatasetV2.__init__

@@ -157,10 +157,14 @@ def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
     assert helper.read_text() == "value = 'file'\n"
 
 
-def test_a_script_without_seeds_draws_the_same_in_every_process() -> None:
-    draws = []
+def test_a_script_without_seeds_draws_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, draws = np.random.default_rng, []
     for _ in range(2):
         random.random(), np.random.random()
+        monkeypatch.setattr(np.random, "default_rng", original)  # as in a new process
         script.seed_python()
-        draws.append((random.random(), np.random.randint(1_000_000)))
-    assert draws[0] == draws[1]
+        drawn = [np.random.default_rng().integers(1_000_000) for _ in range(2)]
+        draws.append((random.random(), np.random.randint(1_000_000), *drawn))
+    assert draws[0] == draws[1] and drawn[0] != drawn[1]
+    seeded = np.random.default_rng(5), np.random.default_rng(seed=5), original(5)
+    assert len({generator.integers(1_000_000) for generator in seeded}) == 1
