@@ -36,6 +36,11 @@ from pipetune.timing.iterators import shortened_pauses
 from pipetune.worker import lockstep, observation
 from pipetune.worker.study import open_study
 
+_OTHER_ELEMENTS = (
+    "The patched source yields different elements than the plan. If the script draws or reads other data in each run, fix "
+    "its seed first: no patch of it can be verified otherwise."
+)
+
 _MEMORY_WINDOW_SECONDS = 0.5  # window in which the memory of the input alone is measured, by judgement: more delays
 _BEGIN_TIMEOUT_SECONDS = 3600.0  # limit for the order to begin: another script may run to its first step before
 
@@ -135,7 +140,7 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         digests = expected_digests(cut.source.dataset, seed=study.settings.seed)
         count = min(len(digests), len(patch.expected))
         if count == 0 or digests[:count] != patch.expected[:count]:
-            return StepReply("The patched source yields different elements than the plan.")
+            return StepReply(_OTHER_ELEMENTS)
         elements = f"{count} elements equal"
     ids = _ids_in(found, expected)
     fill_caches(cut.source.datasets[ids[node]] for node in added_caches(expected, dataset.pipeline))
