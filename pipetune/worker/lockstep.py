@@ -153,7 +153,7 @@ def run_server_task(job: Job, writer: MessageWriter) -> int:
         journal.confirm_training(journal.begin_generation())
     protection.disable_saving(lambda _name: None)
     try:
-        script.seed_python()
+        script.make_repeatable()
         script.run(job)
     except SystemExit as leaving:
         exited = script.failed_exit(leaving)

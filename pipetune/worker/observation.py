@@ -119,7 +119,7 @@ class ObservedRun:
         """Runs the script; returns '' if it reached its end or was stopped, else "exit" or "error"."""
         try:
             self._loop_extender.install()
-            script.seed_python()
+            script.make_repeatable()
             with tensorflow_private.seeded_eager_draws(1, until=lambda: self._hooks.training_begun):
                 script.run(
                     self._job,

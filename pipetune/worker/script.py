@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from pipetune.capture.hooks import Patches
 from pipetune.capture.substitution import substitute
@@ -40,21 +41,27 @@ def compile_unchanged(source: str | bytes, path: str) -> types.CodeType:
 _SEED = 0
 
 
-def seed_python() -> None:
-    """Seeds the generators of Python and NumPy, which a script without seeds leaves to chance.
+def make_repeatable() -> None:
+    """Makes what a script leaves to chance the same in every process: draws of Python and NumPy, and lists of files.
 
     A script that shuffles its files in Python would else build other data in each process, and the patched script could
     not be compared with the plan. TensorFlow is not seeded: a global seed would decide which rewrites are legal.
     """
     random.seed(_SEED)
     np.random.seed(_SEED)
-    original, draws = np.random.default_rng, itertools.count()
+    new_generator, generators = np.random.default_rng, itertools.count()
 
-    @functools.wraps(original)
+    @functools.wraps(new_generator)
     def seeded(seed: Any = None) -> Any:
-        return original([_SEED, next(draws)] if seed is None else seed)
+        return new_generator([_SEED, next(generators)] if seed is None else seed)
 
-    np.random.default_rng = seeded
+    glob = tf.io.gfile.glob
+
+    @functools.wraps(glob)
+    def in_order(pattern: Any) -> list[str]:
+        return sorted(glob(pattern))  # several threads search the folders of a pattern, in another order each time
+
+    np.random.default_rng, tf.io.gfile.glob = seeded, in_order
 
 
 def run(

@@ -37,8 +37,8 @@ from pipetune.worker import lockstep, observation
 from pipetune.worker.study import open_study
 
 _OTHER_ELEMENTS = (
-    "The patched source yields different elements than the plan. If the script draws or reads other data in each run, fix "
-    "its seed first: no patch of it can be verified otherwise."
+    "The patched source yields different elements than the plan. If the script draws or reads other data in each run, "
+    "fix its seed first: no patch of it can be verified otherwise."
 )
 
 _MEMORY_WINDOW_SECONDS = 0.5  # window in which the memory of the input alone is measured, by judgement: more delays

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, Mode
@@ -158,13 +159,21 @@ def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
 
 
 def test_a_script_without_seeds_draws_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, draws = np.random.default_rng, []
+    original, glob, draws = np.random.default_rng, tf.io.gfile.glob, []
     for _ in range(2):
         random.random(), np.random.random()
         monkeypatch.setattr(np.random, "default_rng", original)  # as in a new process
-        script.seed_python()
+        monkeypatch.setattr(tf.io.gfile, "glob", glob)
+        script.make_repeatable()
         drawn = [np.random.default_rng().integers(1_000_000) for _ in range(2)]
         draws.append((random.random(), np.random.randint(1_000_000), *drawn))
     assert draws[0] == draws[1] and drawn[0] != drawn[1]
     seeded = np.random.default_rng(5), np.random.default_rng(seed=5), original(5)
     assert len({generator.integers(1_000_000) for generator in seeded}) == 1
+
+
+def test_lists_of_files_are_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np.random, "default_rng", np.random.default_rng)
+    monkeypatch.setattr(tf.io.gfile, "glob", lambda pattern: ["b/2", "a/1", pattern])
+    script.make_repeatable()
+    assert tf.io.gfile.glob("a/*") == ["a/*", "a/1", "b/2"]
