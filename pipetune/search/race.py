@@ -23,7 +23,9 @@ from pipetune.search.statistics import (
     FEWEST_PAIRS,
     FIRST_RACE,
     LOOKS,
+    SMALL_GAIN,
     TOTAL_ERROR,
+    USUAL_PAIRS,
     holm,
     p_value,
     ratio_interval,
@@ -148,6 +150,7 @@ def decide(
     error: float = TOTAL_ERROR,
     earlier: Sequence[float] = (),
     expects_large_gain: bool = False,
+    yields: Callable[[], bool] = lambda: False,
 ) -> tuple[Trial, ...]:
     """Measures `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
 
@@ -167,6 +170,7 @@ def decide(
         error: chance that any of these plans is accepted wrongly.
         earlier: ratios of a race that this one goes on with, of one plan; looks are taken after as many new pairs.
         expects_large_gain: whether `LARGE_GAIN` is expected of one of them: the first look is then taken earlier.
+        yields: whether something else is to be measured now, unless one of them seems to gain more than `SMALL_GAIN`.
 
     Returns:
         What became of each plan, in the order given.
@@ -175,19 +179,20 @@ def decide(
         RunFailed: the base cannot be measured.
     """
     arms, as_before = [Arm(plan, unit, earlier=tuple(earlier)) for plan in plans], Arm(base, unit)
-    spent, looks = 0.0, (FEWEST_PAIRS if expects_large_gain else LOOKS[0], *LOOKS[1:])
+    spent, yielded, looks = 0.0, False, (FEWEST_PAIRS if expects_large_gain else LOOKS[0], *LOOKS[1:])
 
     def proven() -> bool:
         return any(arm.outcome is Outcome.ACCEPTED for arm in arms)
 
     def is_over(rounds: int) -> bool:
-        nonlocal spent
-        _notify_leading(arms, as_before, meter)
+        nonlocal spent, yielded
+        leading = _notify_leading(arms, as_before, meter)
         if rounds in looks:
             share = error * rounds / LOOKS[-1] - spent
             spent += share
             _look(arms, as_before, error=share)
-        return proven()
+        yielded = rounds >= USUAL_PAIRS and leading < SMALL_GAIN and yields()
+        return proven() or yielded
 
     take = with_meter(meter, part)
     time_is_up = race(arms, as_before, is_over, take=take, draw=draw, rounds=LOOKS[-1])
@@ -198,7 +203,8 @@ def decide(
         sample = arm.ratios(as_before)
         if arm.running:
             pairs = f"{len(sample)} pairs" if len(sample) != 1 else "1 pair"
-            why = "another plan was proven first" if proven() else f"the time was up after {pairs}"
+            ended = f"after {pairs}, what needs approval was measured" if yielded else f"the time was up after {pairs}"
+            why = "another plan was proven first" if proven() else ended
             arm.end(Outcome.UNDECIDED, why, ratio_interval(sample) if len(sample) >= FEWEST_PAIRS else None)
         assert arm.outcome is not None
         cores = usable_cores(arm.windows), usable_cores(as_before.windows)
@@ -208,12 +214,14 @@ def decide(
     return tuple(trials)
 
 
-def _notify_leading(arms: Sequence[Arm], base: Arm, meter: Meter) -> None:
-    """Tells the listener how the leading plan stands."""
+def _notify_leading(arms: Sequence[Arm], base: Arm, meter: Meter) -> float:
+    """Tells the listener how the leading plan stands, and returns its median ratio; 1 where nothing was measured."""
     measured = [(arm.plan, ratios) for arm in arms if arm.running and (ratios := arm.ratios(base))]
-    if measured:
-        plan, ratios = max(measured, key=lambda one: statistics.median(one[1]))
-        meter.notify("pair", plan=plan, pairs=len(ratios), ratio=statistics.median(ratios))
+    if not measured:
+        return 1.0
+    plan, ratios = max(measured, key=lambda one: statistics.median(one[1]))
+    meter.notify("pair", plan=plan, pairs=len(ratios), ratio=statistics.median(ratios))
+    return statistics.median(ratios)
 
 
 def _look(arms: Sequence[Arm], base: Arm, *, error: float) -> None:

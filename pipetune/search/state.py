@@ -18,7 +18,14 @@ from pipetune.search.evidence import WORTH, Expected, Gains, MostGain
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.race import decide
 from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
-from pipetune.search.statistics import ACCEPT_ABOVE, FIRST_RACE, LARGE_GAIN, TOTAL_ERROR, USUAL_PAIRS
+from pipetune.search.statistics import (
+    ACCEPT_ABOVE,
+    FIRST_RACE,
+    GAIN_WITH_CONSENT,
+    LARGE_GAIN,
+    TOTAL_ERROR,
+    USUAL_PAIRS,
+)
 
 HEADROOM = 1.5
 """How many times as fast as the step the input must be where another processor takes the step; by judgement: while the
@@ -184,6 +191,7 @@ class SearchState:
             error=share,
             earlier=earlier,
             expects_large_gain=any(self.expected(plan) >= math.log(LARGE_GAIN) for plan in plans),
+            yields=self._is_time_for_offers,
         )
         self.note(*trials)
         for trial in trials:
@@ -192,6 +200,13 @@ class SearchState:
             if trial.outcome in (Outcome.FAILED, Outcome.REFUSED) and len(trial.plan.rewrites) == 1:
                 self.left_out[trial.plan.rewrites[0].key] = REASONS[trial.outcome], trial.why
         return trials
+
+    def _is_time_for_offers(self) -> bool:
+        """Whether the search's own time is over, nothing is proven, and what needs consent is expected to gain more."""
+        if self.chosen is not None or self.budget.left(Part.SEARCH):
+            return False
+        asked = (self.composer.added(self.before, one) for one in structural(self.asking))
+        return any(self.expected(plan) >= math.log(GAIN_WITH_CONSENT) for plan in asked)
 
     def expected(self, plan: Plan) -> float:
         """Returns the log of what a plan gains over the best so far, if anything."""

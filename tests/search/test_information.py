@@ -9,9 +9,10 @@ import pytest
 from pipetune.core.edits import Rewrite, Safety, SetArgument
 from pipetune.core.results import Comparison, EqualityCheck, Outcome
 from pipetune.search.information import FEWEST_EQUAL_PAIRS, affordable_pairs, unmeasured
+from pipetune.search.result import SearchResult
 from pipetune.search.state import SearchState
 from pipetune.search.statistics import NOT_SLOWER
-from pipetune.testing.runner import rewrite
+from pipetune.testing.runner import Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, reasons, runner, whys
 
 
@@ -32,6 +33,26 @@ def test_beside_a_plan_nothing_is_measured_that_would_delay_its_patch() -> None:
     assert names(found.chosen) == ["a"]
     (offer,) = found.offers
     assert offer.gain is None and "4.00x as fast" in offer.why
+
+
+def test_a_race_for_a_few_percent_leaves_time_for_what_needs_consent_and_gains_far_more() -> None:
+    gains = {"a@n1": 1.03, "cache@n1": 6.0}
+
+    def searched(candidates: list[Rewrite], **small: float) -> SearchResult:
+        noise = Noise(spread=0.2, seed=3)
+        made, expected = runner({**gains, **small}, noise=noise), expecting({**gains, "a@n1": 1.2})
+        return Scene(candidates, made, expected=expected, budget_seconds=60.0).run()
+
+    alone, cache = [rewrite("a")], rewrite("cache", safety=Safety.REORDERS)
+    (longest,) = (one for one in searched(alone).trials if one.kind == "search")
+    found = searched([*alone, cache])
+    raced, _ = (one for one in found.trials if one.kind == "search")
+    assert len(raced.ratios) < len(longest.ratios) and raced.why.endswith("pairs, what needs approval was measured")
+    (offer,) = found.offers
+    assert offer.gain is not None and offer.gain.low > 2
+    # What may gain more goes on.
+    (raced, *_) = (one for one in searched([*alone, cache], **{"a@n1": 1.25}).trials if one.kind == "search")
+    assert "approval" not in raced.why
 
 
 def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
