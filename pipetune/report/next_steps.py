@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from posixpath import join
 
-from pipetune.core.session import Session, SessionOutcome, outcome_of
+from pipetune.core.session import OptionalRewrite, Session, SessionOutcome, outcome_of
 from pipetune.report import words
 from pipetune.report.places import analyze_words, results_folder, script_words, shell
-from pipetune.report.values import Fact
+from pipetune.report.values import Fact, interval
 
 
 def next_steps(session: Session) -> tuple[Fact, ...]:
@@ -40,7 +40,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
         allowed = shell(*analyze_words(session), *consent.split(), *script)
-        rules = dict.fromkeys(offer.rewrite.rule for offer in offered if offer.consent == consent)
+        rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
         steps.append(Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}"))
     if session.status == "failed":
         typed = analyze_words(session)
@@ -50,6 +50,12 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if session.status == "interrupted" and script:
         steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))
     return tuple(steps)
+
+
+def _with_gain(offer: OptionalRewrite) -> str:
+    """The rule of what needs approval, and what it gained where that was measured: "cache (6.0x)"."""
+    rule = offer.rewrite.rule
+    return rule if offer.gain is None else f"{rule} ({interval(offer.gain, words.ratio).short})"
 
 
 def report_step(session: Session) -> Fact | None:
