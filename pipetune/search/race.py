@@ -23,7 +23,6 @@ from pipetune.search.statistics import (
     FEWEST_PAIRS,
     FIRST_RACE,
     LOOKS,
-    SMALL_GAIN,
     TOTAL_ERROR,
     USUAL_PAIRS,
     holm,
@@ -150,7 +149,7 @@ def decide(
     error: float = TOTAL_ERROR,
     earlier: Sequence[float] = (),
     expects_large_gain: bool = False,
-    yields: Callable[[], bool] = lambda: False,
+    yields: Callable[[float], bool] = lambda ratio: False,
 ) -> tuple[Trial, ...]:
     """Measures `plans` against `base` until a look proves one faster or gives all up, or the time of `part` is up.
 
@@ -170,7 +169,7 @@ def decide(
         error: chance that any of these plans is accepted wrongly.
         earlier: ratios of a race that this one goes on with, of one plan; looks are taken after as many new pairs.
         expects_large_gain: whether `LARGE_GAIN` is expected of one of them: the first look is then taken earlier.
-        yields: whether something else is to be measured now, unless one of them seems to gain more than `SMALL_GAIN`.
+        yields: whether something else is to be measured now, where the median ratio of the best of them is this.
 
     Returns:
         What became of each plan, in the order given.
@@ -191,7 +190,7 @@ def decide(
             share = error * rounds / LOOKS[-1] - spent
             spent += share
             _look(arms, as_before, error=share)
-        yielded = rounds >= USUAL_PAIRS and leading < SMALL_GAIN and yields()
+        yielded = rounds >= USUAL_PAIRS and yields(leading)
         return proven() or yielded
 
     take = with_meter(meter, part)

@@ -20,6 +20,7 @@ from pipetune.search.race import decide
 from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
+    FAR_LESS,
     FIRST_RACE,
     GAIN_WITH_CONSENT,
     LARGE_GAIN,
@@ -201,12 +202,13 @@ class SearchState:
                 self.left_out[trial.plan.rewrites[0].key] = REASONS[trial.outcome], trial.why
         return trials
 
-    def _is_time_for_offers(self) -> bool:
-        """Whether the search's own time is over, nothing is proven, and what needs consent is expected to gain more."""
+    def _is_time_for_offers(self, ratio: float) -> bool:
+        """Whether the search's own time is over, and far more than `ratio` is expected of what needs consent."""
         if self.chosen is not None or self.budget.left(Part.SEARCH):
             return False
-        asked = (self.composer.added(self.before, one) for one in structural(self.asking))
-        return any(self.expected(plan) >= math.log(GAIN_WITH_CONSENT) for plan in asked)
+        asked = (self.expected(self.composer.added(self.before, one)) for one in structural(self.asking))
+        most = max(asked, default=0.0)
+        return most >= math.log(GAIN_WITH_CONSENT) and math.log(ratio) < FAR_LESS * most
 
     def expected(self, plan: Plan) -> float:
         """Returns the log of what a plan gains over the best so far, if anything."""

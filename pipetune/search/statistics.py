@@ -40,10 +40,11 @@ then and a deviation of 0.1 a pair, three pairs prove 2.0x and four 1.4x; four a
 LARGE_GAIN = 2.5
 """Expected of a plan: three pairs prove it even with a deviation of 0.13 a pair."""
 
-SMALL_GAIN, GAIN_WITH_CONSENT = 1.1, 1.5
-"""Where what needs consent is expected to gain the second, a race of what seems to gain less than the first takes no
-more than the search's own time. By judgement: a proof of a few percent is worth less to a user than to know of the
-other."""
+GAIN_WITH_CONSENT = 1.5
+FAR_LESS = 1 / 3
+"""Where the first is expected of what needs consent, a race of what seems to gain less than this share of it on the log
+scale takes no more than the search's own time. By judgement: to know of 5x is worth more than a proof of 1.2x.
+"""
 
 USUAL_PAIRS = 8
 """Pairs that a race is planned with: windows are made so short that these fit."""

@@ -51,7 +51,7 @@ def test_a_race_for_a_few_percent_leaves_time_for_what_needs_consent_and_gains_f
     (offer,) = found.offers
     assert offer.gain is not None and offer.gain.low > 2
     # What may gain more goes on.
-    (raced, *_) = (one for one in searched([*alone, cache], **{"a@n1": 1.25}).trials if one.kind == "search")
+    (raced, *_) = (one for one in searched([*alone, cache], **{"a@n1": 2.0}).trials if one.kind == "search")
     assert "approval" not in raced.why
 
 
