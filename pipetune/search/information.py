@@ -63,22 +63,25 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
     """Returns the rewrites not in the plan that may be worth an offer, each measured beside the plan (or the base).
 
     Those that the cost model expects most of come first, in pairs fixed beforehand. What changes the data is not
-    offered: the gate blames it.
+    offered: the gate blames it. What needs consent is measured before any of it is compared, which may take longer than
+    all of its windows; what no time was left to compare is offered with these words.
     """
     state.notify("stage", name="offers")
     have = {one.key for one in state.before.rewrites}
     as_fast = [one for one in state.granted if one.equal_is_enough and one.key not in have]
-    wanted = [*structural(state.asking), *as_fast]
-    wanted = [one for one in wanted if not (one.equal_is_enough and _overlaps(one, state.before))]
-    expected = {one.key: _expected(one, state) for one in wanted}
-    wanted.sort(key=lambda one: (one.equal_is_enough, -(expected[one.key] or 1.0)))
-    offers = []
-    for position, rewrite in enumerate(wanted):
-        waiting = len(wanted) - position
-        if rewrite.equal_is_enough:
-            offer = _offer_as_fast(rewrite, state, waiting=waiting)
-        else:
-            offer = _offer_with_consent(rewrite, state, waiting=waiting, expected=expected[rewrite.key])
+    as_fast = [one for one in as_fast if not _overlaps(one, state.before)]
+    asking = structural(state.asking)
+    expected = {one.key: _expected(one, state) for one in asking}
+    asking.sort(key=lambda one: -(expected[one.key] or 1.0))
+    waiting = len(asking) + len(as_fast)
+    measured = []
+    for position, rewrite in enumerate(asking):
+        offer = _offer_with_consent(rewrite, state, waiting=waiting - position, expected=expected[rewrite.key])
+        if offer is not None:
+            measured.append(offer)
+    offers = [offer for one in measured if (offer := _compared(one, state)) is not None]
+    for position, rewrite in enumerate(as_fast):
+        offer = _offer_as_fast(rewrite, state, waiting=len(as_fast) - position)
         if offer is not None:
             offers.append(offer)
     return offers
@@ -89,26 +92,42 @@ def _offer_with_consent(
 ) -> OptionalRewrite | None:
     """With what it gains; where no time is left with what the model expects, if that is a gain."""
     consent, began = missing_consent(rewrite, state.settings), state.meter.clock.now()
-    tried = state.composer.added(state.before, rewrite)
     pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_PAIRS, most=MOST_PAIRS)
-    if not pairs or _has_no_time_to_compare(tried, state):
+    if not pairs:
         gains = expected is None or expected >= 1 + _SAME
         return OptionalRewrite(rewrite, None, consent, unmeasured(expected)) if gains else None
-    trial = _measure(rewrite, tried, state, pairs=pairs, fewest=FEWEST_PAIRS)
-    if trial is None:
-        return None
+    trial = _measure(state.composer.added(state.before, rewrite), state, pairs=pairs, fewest=FEWEST_PAIRS)
     why = f"needs {consent}; {trial.why}" if trial.why else f"needs {consent}"
     state.note(replace(trial, outcome=Outcome.REFUSED, why=why, seconds=state.meter.clock.now() - began))
     return OptionalRewrite(rewrite, trial.gain, consent, trial.why)
+
+
+def _compared(offer: OptionalRewrite, state: SearchState) -> OptionalRewrite | None:
+    """Returns the offer if its data keeps what it promises, with a word where there was no time to tell; else None."""
+    if offer.gain is None:
+        return offer
+    tried = state.composer.added(state.before, offer.rewrite)
+    if not _is_late(tried, state):
+        if state.gate.equal(tried):
+            return offer
+        comparison = state.gate.comparison(tried)
+        if comparison is None or not comparison.undecided:
+            state.gate.blame(offer.rewrite, tried)
+            return None
+        state.gate.forget(tried)
+    return replace(offer, why="no time was left to compare its data")
 
 
 def _offer_as_fast(rewrite: Rewrite, state: SearchState, *, waiting: int) -> OptionalRewrite | None:
     """Where it is shown to lose less than `NOT_SLOWER` allows: it need not be faster."""
     began, tried = state.meter.clock.now(), state.composer.added(state.before, rewrite)
     pairs = affordable_pairs(state, waiting=waiting, fewest=FEWEST_EQUAL_PAIRS, most=MOST_EQUAL_PAIRS)
-    trial = _measure(rewrite, tried, state, pairs=pairs, fewest=FEWEST_EQUAL_PAIRS) if pairs else None
-    if trial is None:
+    if not pairs or _is_late(tried, state):
         return None
+    if not state.gate.equal(tried):
+        state.gate.blame(rewrite, tried)
+        return None
+    trial = _measure(tried, state, pairs=pairs, fewest=FEWEST_EQUAL_PAIRS)
     why, gain = trial.why or _judged(trial.gain), trial.gain
     state.note(replace(trial, outcome=Outcome.REJECTED, why=why, seconds=state.meter.clock.now() - began))
     return OptionalRewrite(rewrite, gain, "", why) if gain is not None and gain.low > NOT_SLOWER else None
@@ -120,18 +139,14 @@ def affordable_pairs(state: SearchState, *, waiting: int, fewest: int, most: int
     return max(fewest, min(most, int(left / waiting / each))) if left >= fewest * each else 0
 
 
-def _measure(rewrite: Rewrite, tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> Trial | None:
-    """A trial with the ratios of `tried`, and why there are none or too few; None where `rewrite` changes the data."""
+def _measure(tried: Plan, state: SearchState, *, pairs: int, fewest: int) -> Trial:
+    """A trial with the ratios of `tried`, and why there are none or too few."""
     arm, base, why = Arm(tried, state.unit), Arm(state.before, state.unit), ""
     try:
         state.meter.check(tried)
-        late = _is_late(tried, state)
-        if not late and not state.gate.equal(tried):
-            state.gate.blame(rewrite, tried)
-            return None
         take = with_meter(state.meter, Part.INFORMATION)
-        if late or race([arm], base, take=take, draw=state.draw, rounds=pairs):
-            why = "" if arm.rounds >= fewest else "the time ended before it was measured"
+        if race([arm], base, take=take, draw=state.draw, rounds=pairs) and arm.rounds < fewest:
+            why = "the time ended before it was measured"
     except RunFailed as problem:
         why = str(problem)
     ratios, why = arm.ratios(base), why or arm.failure
@@ -144,23 +159,6 @@ def _is_late(tried: Plan, state: SearchState) -> bool:
     usual = state.budget.usual_seconds(COMPARISON)
     longest = min(usual, _LONGER * state.gate.cost(usual))
     return state.gate.comparison(tried) is None and not state.budget.affords(Part.INFORMATION, longest)
-
-
-def _has_no_time_to_compare(tried: Plan, state: SearchState) -> bool:
-    """Whether the comparison of a plan ends before it can tell; the plan is then no trial, as it was not tried."""
-    try:
-        state.meter.check(tried)
-    except RunFailed:
-        return False
-    if _is_late(tried, state):
-        return True
-    if state.gate.equal(tried):
-        return False
-    comparison = state.gate.comparison(tried)
-    if comparison is None or not comparison.undecided:
-        return False
-    state.gate.forget(tried)
-    return True
 
 
 def _judged(gain: Interval | None) -> str:
