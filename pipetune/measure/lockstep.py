@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, raised_within_step
+from pipetune.capture.lockstep_consumer import LocalConsumer, LockstepConsumer, raised_within_step
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import (

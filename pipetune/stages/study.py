@@ -10,7 +10,7 @@ from typing import Any
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import Consumer, NoConsumer
-from pipetune.capture.loop_consumer import LockstepConsumer
+from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine

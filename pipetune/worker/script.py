@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipetune.capture.hooks import Patches
+from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import substitute
 from pipetune.core.errors import PipetuneError, PlanMismatch, invalid_source
 from pipetune.core.messages import Job, LogLine, MessageWriter, ScriptExited, ScriptFailed
