@@ -15,7 +15,6 @@ from typing import Any, cast
 from IPython.core.displaypub import DisplayPublisher
 
 from pipetune import workflow
-from pipetune.api import finished, new_study
 from pipetune.capture import step_state
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
 from pipetune.capture.observed_script import ObservedScript
@@ -29,8 +28,8 @@ from pipetune.live_progress import showing_progress
 from pipetune.notebook.observed_cell import ObservedCell
 from pipetune.pipelines import call_sites, replay, resume_points
 from pipetune.source.cells import Cells
-from pipetune.stages.study import Subject, other_pipelines
-from pipetune.tuned_session import TunedSession
+from pipetune.stages.study import Subject, new_study, other_pipelines
+from pipetune.tuned_session import TunedSession, finished
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
