@@ -180,7 +180,6 @@ def _record_fit(script: ObservedScript, model: Any, dataset: Any, given: dict[st
     caller, called = call_sites.user_frame(sys._getframe())
     if caller is not None and called == "around_fit":  # called by the script, not by a library
         use.epochs_certain = is_called_once(caller, "fit", data=use.variable)
-    use.extra = {"callbacks": given.get("callbacks"), "validation_steps": given.get("validation_steps")}
     return use
 
 
