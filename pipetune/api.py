@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.core import session_file
-from pipetune.core.command import Command
 from pipetune.core.plan_file import PlanFile, load_plan
-from pipetune.core.session import Session
 from pipetune.core.settings import Settings, consents_of
-from pipetune.core.time_plan import TimePlan
-from pipetune.core.version import VERSION
-from pipetune.journal import Journal, Listener
-from pipetune.tuned_session import TunedSession
+from pipetune.journal import Listener
+from pipetune.tuned_session import TunedSession, finished
 
 if TYPE_CHECKING:
-    from pipetune.stages.study import Study, Subject
+    from pipetune.stages.study import Study
 
 
 def tune(
@@ -163,31 +157,13 @@ def _analyze(
         return finished(workflow.analyze(study))
 
 
-def finished(session: Session) -> TunedSession:
-    """Returns a session that was measured in this process; in a notebook, its places are those of cells."""
-    from pipetune.source.cells import Cells
-
-    return TunedSession(Cells().finish(session))
-
-
-def new_study(subject: Subject, settings: Settings, listener: Listener, *, notes: tuple[str, ...] = ()) -> Study:
-    """Returns the study of a pipeline in this process, before anything is measured; `notes` are for its session."""
-    from pipetune.measure.machine import detect_resources, read_machine
-    from pipetune.stages.study import Study
-
-    here = replace(read_machine(), believed=detect_resources())
-    command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
-    session = Session(VERSION, command=command, machine=here, notes=notes)
-    return Study(subject, settings, here, Journal(session, TimePlan.of(settings), listener))
-
-
 def _study(
     dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
 ) -> Study:
     from pipetune.capture import consumption, loop_consumer
     from pipetune.capture.step_state import unrestorable_state
     from pipetune.pipelines import live, resume_points
-    from pipetune.stages.study import Subject
+    from pipetune.stages.study import Subject, new_study
 
     live.require_dataset(dataset, caller=caller)
     if step is not None and not callable(step):

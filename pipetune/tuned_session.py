@@ -169,3 +169,10 @@ class TunedSession:
             f'<iframe srcdoc="{page}" title="pipetune report" sandbox="allow-scripts allow-popups allow-downloads" '
             f'width="100%" height="{_HEIGHT_PIXELS}" style="border: 0"></iframe>'
         )
+
+
+def finished(session: Session) -> TunedSession:
+    """Returns a session that was measured in this process; in a notebook, its places are those of cells."""
+    from pipetune.source.cells import Cells
+
+    return TunedSession(Cells().finish(session))

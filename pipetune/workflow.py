@@ -11,7 +11,7 @@ from pipetune.core.time_plan import AFTER_NO_SECONDS, TimePlan
 from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
 from pipetune.stages.dataset_costs import measure_dataset_costs
-from pipetune.stages.emission import write_distributed_form
+from pipetune.stages.distributed_form import write_distributed_form
 from pipetune.stages.epochs import measure_epochs
 from pipetune.stages.files import measure_files, sweep_reads
 from pipetune.stages.planning import find_plan, give_verdict, note_tfds_reads, predict_what_if, should_run_trials

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipetune.bench import ProgressCallback
 from pipetune.bench.resumable import ResumableResults
 from pipetune.bench.simulated_sessions import (
+    AA_DESIGN,
     BUDGET_SECONDS,
     CANDIDATES,
+    SessionDesign,
     Share,
     share,
     share_by_scene,
@@ -104,9 +105,9 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: Resuma
     count = QUICK_SESSIONS if quick else SESSIONS
     power_count = QUICK_POWER_SESSIONS if quick else POWER_SESSIONS
     return FalsePositives(
-        simulated=_simulate(count, seed, progress),
-        simulated_long=_simulate(count, seed, progress, budget_seconds=LONG_BUDGET_SECONDS),
-        simulated_resumed=_simulate(count, seed, progress, max_resumptions=RESUMPTIONS),
+        simulated=_simulate(count, AA_DESIGN, seed, progress),
+        simulated_long=_simulate(count, SessionDesign(budget_seconds=LONG_BUDGET_SECONDS), seed, progress),
+        simulated_resumed=_simulate(count, SessionDesign(max_resumptions=RESUMPTIONS), seed, progress),
         likely=_measure_likely(QUICK_SESSIONS if quick else LIKELY_SESSIONS, seed, progress),
         real=_measure_real(QUICK_COMPARISONS if quick else COMPARISONS, seed, progress, saved),
         power=tuple(
@@ -123,13 +124,13 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: Resuma
     )
 
 
-def _simulate(count: int, seed: int, progress: ProgressCallback, **options: Any) -> Simulated:
-    """Simulates A/A sessions with these arguments of `simulate_session`."""
+def _simulate(count: int, design: SessionDesign, seed: int, progress: ProgressCallback) -> Simulated:
+    """Simulates A/A sessions."""
 
     def report(finished: int) -> None:
         progress(f"simulated A/A sessions: {finished} of {count}")
 
-    outcomes = simulate_sessions(count, seed=seed, progress=report, **options)
+    outcomes = simulate_sessions(count, design, seed=seed, progress=report)
     accepted = share(sum(one.accepted for one in outcomes), count)
     return Simulated(
         sessions=count,
@@ -144,7 +145,7 @@ def _simulate(count: int, seed: int, progress: ProgressCallback, **options: Any)
 
 def _measure_power(gain: float, count: int, seed: int, progress: ProgressCallback, *, predicts: bool) -> Power:
     progress(f"{count} simulated sessions with a true gain of {gain - 1:.0%}" + (", with a model" if predicts else ""))
-    outcomes = simulate_sessions(count, seed=seed, gain=gain, predicts=predicts)
+    outcomes = simulate_sessions(count, SessionDesign(gain, predicts=predicts), seed=seed)
     found = sum(one.found for one in outcomes)
     return Power(gain, predicts, count, found, share_by_scene(outcomes, lambda one: one.found))
 
@@ -155,7 +156,7 @@ def _measure_likely(count: int, seed: int, progress: ProgressCallback) -> Likely
         one
         for gain, part in ((1.0, 4), *((gain, 1) for gain in LIKELY_GAINS))
         for predicts in (True, False)
-        for one in simulate_sessions(count * part // 16, seed=seed, gain=gain, predicts=predicts)
+        for one in simulate_sessions(count * part // 16, SessionDesign(gain, predicts=predicts), seed=seed)
     ]
     likely, right = sum(one.likely for one in outcomes), sum(one.likely_right for one in outcomes)
     interval = share(right, likely) if likely else Share(0, 0, 0.0, 1.0)

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.capture import consumption, loop_consumer
-from pipetune.capture.keras import FitConsumer
+from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core.profile import Cause
 
 Dataset = tf.data.Dataset

@@ -24,6 +24,7 @@ from pipetune.bench.loops import Loop
 from pipetune.bench.resumable import ResumableResults
 from pipetune.capture import consumption, hooks
 from pipetune.capture.consumption import Consumer
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.core.accuracy import Claim
 from pipetune.core.codec import decode, encode
 from pipetune.core.results import Interval
@@ -169,7 +170,7 @@ def measure_cost(loop: Loop, *, steps: int, hooked: bool, warmup: int = 20, trai
     with contextlib.ExitStack() as stack:
         if hooked:
             stack.enter_context(call_sites.Recorder())
-            stack.enter_context(hooks.Hooks(_unexpected, target_dataset=_NO_DATASET))
+            stack.enter_context(hooks.installed(ObservedScript(_unexpected, target_dataset=_NO_DATASET)))
         return _run_loop(loop.dataset, loop.step if train else _skip, steps=steps, warmup=warmup)
 
 

@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from scipy import stats
 
@@ -48,6 +47,19 @@ class Scene:
         return f"{self.unit}, {self.condition}"
 
 
+@dataclass(frozen=True)
+class SessionDesign:
+    """How sessions are simulated."""
+
+    gain: float = 1.0  # ratio of rates for the useful candidate; with 1.0 there is no useful candidate
+    budget_seconds: float = BUDGET_SECONDS  # of each session
+    predicts: bool = False  # there is a cost model; its errors are as large as those of the real one (`error_of`)
+    max_resumptions: int = 0  # number of sessions that may continue one
+
+
+AA_DESIGN = SessionDesign()
+"""Sessions without a gain and without a cost model, with the default budget."""
+
 SCENES = tuple(Scene(unit, condition) for unit in UNITS for condition in CONDITIONS)
 
 
@@ -70,25 +82,15 @@ class SessionOutcome:
         return self.chosen or self.confirmed
 
 
-def simulate_session(
-    scene: Scene,
-    *,
-    seed: int,
-    gain: float = 1.0,
-    budget_seconds: float = BUDGET_SECONDS,
-    predicts: bool = False,
-    max_resumptions: int = 0,
-) -> SessionOutcome:
+def simulate_session(scene: Scene, design: SessionDesign = AA_DESIGN, *, seed: int) -> SessionOutcome:
     """Simulates one session, and the ones that continue it while it proves nothing but leaves a candidate.
 
     Args:
         scene: what is measured, and under what noise.
+        design: the gain of the useful candidate, and what a session may use.
         seed: seed of the noise, of the position of the useful candidate, and of the model's errors.
-        gain: ratio of rates for the useful candidate; with 1.0 there is no useful candidate.
-        budget_seconds: budget of each session.
-        predicts: whether there is a cost model; its errors are as large as those of the real one (`evidence.error_of`).
-        max_resumptions: number of sessions that may continue it.
     """
+    gain = design.gain
     series = recorded.load()
     clock = FakeClock()
     place = seed % CANDIDATES
@@ -108,8 +110,8 @@ def simulate_session(
         return Prediction(1000 * math.exp(sum(predicted_logs[one.rule] for one in plan.rewrites)), 1e-3)
 
     def run_search(earlier: EarlierRace | None, number: int) -> tuple[SearchResult, TimePlan]:
-        settings = Settings(budget_seconds=budget_seconds, seed=seed + number)
-        budget = TimePlan(budget_seconds, clock)
+        settings = Settings(budget_seconds=design.budget_seconds, seed=seed + number)
+        budget = TimePlan(design.budget_seconds, clock)
         clock.advance(budget.ends(Part.PREPARATION))  # verdict and preparation used up their parts
         state = SearchState(
             [rewrite(name) for name in names],
@@ -119,14 +121,14 @@ def simulate_session(
             randomness_fixed=False,
             clock=clock,
             budget=budget,
-            expected=expected if predicts else None,
+            expected=expected if design.predicts else None,
         )
         return search(state, earlier=earlier), budget
 
-    settings = Settings(budget_seconds=budget_seconds, seed=seed)
+    settings = Settings(budget_seconds=design.budget_seconds, seed=seed)
     result, budget = run_search(None, 0)
     resumptions = 0
-    while result.chosen is None and result.candidate is not None and resumptions < max_resumptions:
+    while result.chosen is None and result.candidate is not None and resumptions < design.max_resumptions:
         earlier = earlier_race(result.candidate, result.trials, resumptions=resumptions)
         resumptions += 1
         result, budget = run_search(earlier, resumptions)
@@ -162,22 +164,22 @@ def _is_useful(plan: Plan | None) -> bool:
 
 def simulate_sessions(
     count: int,
+    design: SessionDesign = AA_DESIGN,
     *,
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
-    **options: Any,
 ) -> list[SessionOutcome]:
     """Simulates sessions in all scenes in turn. Each takes a few milliseconds.
 
     Args:
         count: number of sessions.
+        design: as for `simulate_session`.
         seed: the seeds of the sessions are derived from it.
         progress: called with the number of finished sessions after every 200.
-        **options: arguments of `simulate_session`.
     """
     outcomes = []
     for number in range(count):
-        outcomes.append(simulate_session(SCENES[number % len(SCENES)], seed=seed * 1_000_003 + number, **options))
+        outcomes.append(simulate_session(SCENES[number % len(SCENES)], design, seed=seed * 1_000_003 + number))
         if len(outcomes) % 200 == 0:
             progress(len(outcomes))
     return outcomes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
@@ -39,7 +39,6 @@ class Consumption:
     training_sign: str = ""  # what shows that it is trained on: "it changes trainable variables"; "" if nothing does
     signs: TrainingSigns | None = None  # of a Python loop over it
     loop: int | None = None  # the last loop over it, counted among the script's loops over datasets from 0
-    extra: dict[str, Any] = field(default_factory=dict)
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work

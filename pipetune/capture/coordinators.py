@@ -1,41 +1,31 @@
-"""Parameter-server training: hooks its ClusterCoordinator, and what its functions capture from the script."""
+"""Observes a coordinator of parameter servers, and what the functions that it sends capture from the script."""
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import dis
 import functools
 import inspect
-import logging
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, job_processes, protection, worker_dataset
+from pipetune.capture import consumption, job_processes, worker_dataset
+from pipetune.capture.consumption import Consumption
+from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
 from pipetune.capture.distributed_input import DistributedInput
-from pipetune.capture.worker_dataset import WorkerDataset
-from pipetune.core.cluster import task_from_environment
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.core.distribution import COORDINATOR, FIT, CapturedKind, CapturedObject
 from pipetune.core.errors import PipetuneError
-from pipetune.core.results import RunFailed, StepSeries, Window
+from pipetune.core.results import RunFailed
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow
-from pipetune.pipelines.errors import first_line
-from pipetune.timing import windows
-from pipetune.timing.iterators import free_iterators
-
-if TYPE_CHECKING:
-    from pipetune.capture.consumption import Consumption
-    from pipetune.capture.hooks import Hooks
-
 
 _LOAD_OUTSIDE = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"})
 _LOAD_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
@@ -230,33 +220,33 @@ PARAMETER_SERVER_HINT = (
 )
 """Hint for a script with parameter servers that is run with `--workers` alone."""
 
-_PerWorkerUse = tuple["Consumption", worker_dataset.WorkerDataset]
+_PerWorkerUse = tuple[Consumption, worker_dataset.WorkerDataset]
 
 
-def watch(hooks: Hooks) -> None:
+def watch(script: ObservedScript) -> None:
     """Hooks every coordinator until the patches are undone."""
     owner = tf.distribute.coordinator.ClusterCoordinator
-    hooks.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around_creation, hooks))
-    hooks.patches.wrap(owner, "schedule", functools.partial(_around_schedule, hooks))
-    hooks.patches.wrap(tensorflow_private.PerWorkerDataset, "__iter__", _around_iter)
-    if hooks.lockstep and job_processes.own_index(os.environ) == 0:
-        hooks.patches.wrap(tf.distribute.Server, "join", _refuse_serving)
+    script.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around_creation, script))
+    script.patches.wrap(owner, "schedule", functools.partial(_around_schedule, script))
+    script.patches.wrap(tensorflow_private.PerWorkerDataset, "__iter__", _around_iter)
+    if script.lockstep and job_processes.own_index(os.environ) == 0:
+        script.patches.wrap(tf.distribute.Server, "join", _refuse_serving)
 
 
 def _refuse_serving(original: Any, server: Any) -> None:
     raise PipetuneError("The script calls tf.distribute.Server.join instead of training.", hint=PARAMETER_SERVER_HINT)
 
 
-def _around_creation(hooks: Hooks, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
+def _around_creation(script: ObservedScript, original: Any, coordinator: Any, dataset_fn: Any) -> Any:
     """Notes the dataset that each worker will build: the script may train on it."""
-    if hooks.role() or hooks.training_begun:
+    if script.role() or script.training_begun:
         return original(coordinator, dataset_fn)
-    with hooks.as_role("a look"):
+    with script.as_role("a look"):
         found = worker_dataset.worker_dataset_of(coordinator, dataset_fn)
     with call_sites.restoring_records():
         made = original(coordinator, dataset_fn)
     if found is not None:
-        use = hooks.record_use(found.dataset, "preview", f"ClusterCoordinator.{COORDINATOR}")
+        use = script.record_use(found.dataset, "preview", f"ClusterCoordinator.{COORDINATOR}")
         use.distributed_input = DistributedInput(coordinator.strategy, found.dataset, None, COORDINATOR)
         use.captured = find(made, dataset_fn, file=use.file, line=use.line)
         setattr(made, _USE, (use, found))
@@ -272,17 +262,17 @@ def _around_iter(original: Any, dataset: Any) -> Any:
 
 
 def _around_schedule(
-    hooks: Hooks, original: Any, coordinator: Any, fn: Any, args: Any = None, kwargs: Any = None
+    script: ObservedScript, original: Any, coordinator: Any, fn: Any, args: Any = None, kwargs: Any = None
 ) -> Any:
     """Begins training at the first call that is given an iterator of a per-worker dataset."""
-    if hooks.training_begun and not inside_workflow():
-        hooks.stop()
+    if script.training_begun and not inside_workflow():
+        script.stop()
     found = [value for value in tf.nest.flatten((args, kwargs)) if hasattr(value, _USE)]
-    if hooks.role() or hooks.training_begun or not found:
+    if script.role() or script.training_begun or not found:
         return original(coordinator, fn, args, kwargs)
     iterator = found[0]
     use, described = getattr(iterator, _USE)
-    if hooks.target_dataset is not None and use.name != hooks.target_dataset:
+    if script.target_dataset is not None and use.name != script.target_dataset:
         return original(coordinator, fn, args, kwargs)
     by_fit = called_by_library()
     use.role, use.consumer_call = "training", FIT if by_fit else "ClusterCoordinator.schedule"
@@ -291,228 +281,11 @@ def _around_schedule(
     schedule = functools.partial(original, coordinator)
     scheduled = ScheduledCall(fn, args, kwargs, iterator, schedule, file=file, line=line, by_fit=by_fit)
     consumer = CoordinatorConsumer(scheduled, described, workers=use.distributed_input.handover().workers)
-    with hooks.as_role("a look"):
+    with script.as_role("a look"):
         try:
             consumer.prepare()
         except RunFailed as failure:
-            hooks.begin_training(use, consumption.NoConsumer(f"{_NOT_SWITCHED} {failure}"))
-            hooks.stop()
-    hooks.begin_training(use, consumer)
-    hooks.stop()
-
-
-_MOST_ELEMENTS = 128  # elements that one call may take from its iterator
-_RECOVERY_SECONDS = 60.0  # longest wait for a lost worker to come back
-_POLL_SECONDS = 0.5  # between two checks whether it has come back
-
-
-@dataclass(frozen=True, eq=False)
-class ScheduledCall:
-    """One call of `schedule` as the script makes it."""
-
-    function: Any
-    args: Any
-    kwargs: Any
-    iterator: Any  # the per-worker iterator among the arguments
-    schedule: Any  # the coordinator's own method
-    file: str = ""
-    line: int = 0
-    by_fit: bool = False  # Keras makes the call
-
-    def with_iterator(self, iterator: Any) -> tuple[Any, Any]:
-        """Returns the positional and keyword arguments with `iterator` in place of the script's."""
-        given = (self.args or (), self.kwargs or {})
-        args, kwargs = tf.nest.map_structure(lambda value: iterator if value is self.iterator else value, given)
-        return args, kwargs
-
-    def multi_step_function(self, number: int) -> Any:
-        """Returns a `tf.function` that runs the scheduled function `number` times."""
-        step = self.function
-
-        def many(*args: Any, **kwargs: Any) -> Any:
-            def one(done: Any) -> Any:
-                step(*args, **kwargs)
-                return done + 1
-
-            tf.while_loop(lambda done: done < number - 1, one, [tf.constant(0)])
-            return step(*args, **kwargs)
-
-        return tf.function(many, autograph=False)
-
-
-class CoordinatorConsumer:
-    """Repeats the script's `schedule` call as often as a window needs, and joins.
-
-    A step of a window is one step per worker: as many calls as there are workers, whichever of them executes each call.
-    """
-
-    kind = "coordinator"
-
-    def __init__(self, scheduled: ScheduledCall, per_worker: WorkerDataset, *, workers: int) -> None:
-        """Stores the scheduled call; `prepare` checks whether it can run on another dataset."""
-        self.scheduled = scheduled
-        self.workers = workers
-        among = f"{workers} workers" if workers > 1 else "one worker"
-        self.description = f"{'Model.fit' if scheduled.by_fit else 'ClusterCoordinator.schedule'}, on {among}"
-        self._per_worker, self._coordinator = per_worker, per_worker.coordinator
-        self._workers_local = task_from_environment(os.environ) is None  # CPU time on other machines is unknown
-        self._elements_per_call = 1  # elements that one call takes from its iterator
-        self._steps_per_call, self._function = 1, scheduled.function
-        self._known_losses = tensorflow_private.worker_failures()  # when all workers were last available
-        self._multi_step_functions: dict[int, Any] = {}  # functions of several steps, cached: each is traced once
-
-    def prepare(self) -> None:
-        """Runs steps on every worker with the script's dataset, sent like any other, and counts elements per call.
-
-        Restores the script's variables. Frees its own iterators, which would keep filling their buffers.
-
-        Raises:
-            RunFailed: no other dataset can be served; the message is the reason.
-        """
-        kept = protection.snapshot()
-        try:
-            with _quiet():
-                self._elements_per_call = self._elements_of_a_call()
-        finally:
-            kept.restore()
-        tensorflow_private.free_on_workers(self.scheduled.iterator)
-
-    def _elements_of_a_call(self) -> int:
-        most = 1
-        while not self._suffices(most):
-            most *= 2
-            if most > _MOST_ELEMENTS:
-                raise RunFailed(f"One scheduled call takes more than {_MOST_ELEMENTS} elements.")
-        if self._suffices(most, calls=2):
-            raise RunFailed(
-                "The scheduled function reads its iterator to the end, so a measuring window would never finish."
-            )
-        too_few = most // 2
-        while most - too_few > 1:
-            middle = (most + too_few) // 2
-            most, too_few = (middle, too_few) if self._suffices(middle) else (most, middle)
-        return most
-
-    def _suffices(self, elements: int, *, calls: int = 1) -> bool:
-        """Whether `elements` elements suffice for `calls` calls on each worker."""
-        try:
-            iterator = self._per_worker.finite_iterator(elements, self.scheduled.iterator)
-            for _ in range(calls):
-                self._step_on_workers(iterator)
-        except tf.errors.OutOfRangeError:
-            return False
-        except RunFailed:
-            raise
-        except Exception as error:  # whatever the user's own step, or building the dataset on a worker, raises
-            raise _failed(error) from error
-        return True
-
-    def _step_on_workers(self, iterator: Any) -> None:
-        args, kwargs = self.scheduled.with_iterator(iterator)
-        tensorflow_private.run_step_on_workers(self._coordinator, self._function, args, kwargs)
-
-    @property
-    def accepts_multi_step_calls(self) -> bool:
-        """Whether several steps can be put into one call: not if the script already does so."""
-        return self._elements_per_call == 1 and self._steps_per_call == 1
-
-    @contextlib.contextmanager
-    def multi_step_calls(self, number: int) -> Iterator[None]:
-        """Context manager: every call that a window schedules takes `number` steps while it is open."""
-        if number not in self._multi_step_functions:
-            self._multi_step_functions[number] = self.scheduled.multi_step_function(number)
-        self._steps_per_call, self._function = number, self._multi_step_functions[number]
-        try:
-            yield
-        finally:
-            self._steps_per_call, self._function = 1, self.scheduled.function
-
-    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """Returns a window in which no worker was lost; if one was, the window is repeated once after it is back.
-
-        The coordinator reassigns the steps of a lost worker and raises no error: the time would be that of fewer
-        workers, or would include waiting for the lost one.
-
-        Raises:
-            RunFailed: a step failed, a worker did not come back, or a worker was lost again.
-        """
-        for _ in range(2):
-            self._wait_for_lost_workers()
-            try:
-                taken = self._window(dataset, steps=steps, warmup=warmup)
-            except RunFailed:
-                if tensorflow_private.worker_failures() == self._known_losses:
-                    raise
-            else:
-                if tensorflow_private.worker_failures() == self._known_losses:
-                    return taken
-        raise RunFailed("A worker was lost during a measuring window, and again when the window was repeated.")
-
-    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
-        """Records nothing.
-
-        Raises:
-            RunFailed: always: the coordinator does not show when a worker begins a step.
-        """
-        raise RunFailed("The coordinator's workers take steps at the same time, and do not show when each begins.")
-
-    def _wait_for_lost_workers(self) -> None:
-        end = time.monotonic() + _RECOVERY_SECONDS
-        while self._known_losses != tensorflow_private.worker_failures():
-            lost = tensorflow_private.worker_failures()
-            if tensorflow_private.workers_available(self._coordinator) and lost == tensorflow_private.worker_failures():
-                self._known_losses = lost
-            elif time.monotonic() > end:
-                raise RunFailed(f"A worker was lost, and did not come back within {_RECOVERY_SECONDS:.0f} s.")
-            else:
-                time.sleep(_POLL_SECONDS)
-
-    def _window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        each = self._steps_per_call * self._elements_per_call  # elements that one call takes
-        calls = -(-steps // each)  # per worker
-        free_iterators()
-        started = time.perf_counter()
-        try:
-            iterator = self._per_worker.iterator(dataset, self.scheduled.iterator)
-            self._step_on_workers(iterator)  # tracing happens here
-            first = time.perf_counter()
-            for _ in range(1, -(-warmup // each)):
-                self._step_on_workers(iterator)
-            timer = windows.WindowTimer()
-            args, kwargs = self.scheduled.with_iterator(iterator)
-            for _ in range(calls * self.workers):
-                self.scheduled.schedule(self._function, args=args, kwargs=kwargs)
-            self._coordinator.join()
-            timer.stop()
-        except RunFailed:
-            raise
-        except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
-            raise _failed(error) from error
-        finally:
-            iterator = args = kwargs = None
-            free_iterators()
-        return Window(
-            steps=calls * each,
-            examples=calls * each,
-            wall_seconds=timer.wall_seconds,
-            cpu_seconds=timer.cpu_seconds if self._workers_local else 0.0,
-            first_seconds=first - started,
-            compile_seconds=timer.compile_seconds([timer.wall_seconds], new_shapes=False),
-        )
-
-
-def _failed(error: BaseException) -> RunFailed:
-    raised = tensorflow_private.unwrap_worker_error(error)
-    return RunFailed(f"On a worker, {type(raised).__name__} was raised: {first_line(raised)}")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Context manager: keeps TensorFlow from logging the end of the data as a worker error."""
-    logger = tf.get_logger()
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+            script.begin_training(use, consumption.NoConsumer(f"{_NOT_SWITCHED} {failure}"))
+            script.stop()
+    script.begin_training(use, consumer)
+    script.stop()

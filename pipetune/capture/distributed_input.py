@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.distribution import COORDINATOR, FUNCTION, InputDistribution
+from pipetune.core.distribution import COORDINATOR, FIT, FUNCTION, InputDistribution
 from pipetune.pipelines import functions, live
 from pipetune.timing import windows
 
@@ -100,6 +100,18 @@ def endless(dataset: Any, handed: DistributedInput | None) -> Any:
     """Returns the dataset repeated indefinitely, and distributed as the script's was if `handed` is given."""
     repeated = windows.repeat_forever(dataset)
     return repeated if handed is None else handed.distribute(repeated)
+
+
+def distribute_like_fit(strategy: Any, dataset: Any) -> DistributedInput | None:
+    """Returns `dataset` distributed as by Keras under `strategy`; None if that is None or distributes nothing."""
+    if strategy is None or tensorflow_private.is_default_strategy(strategy):
+        return None
+    made = strategy.experimental_distribute_dataset(dataset)
+    return (
+        DistributedInput(strategy, dataset, made, FIT)
+        if isinstance(made, tensorflow_private.DistributedDataset)
+        else None
+    )
 
 
 def workers_of(strategy: Any) -> int:

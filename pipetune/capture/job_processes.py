@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.capture.consumption import Consumption
+from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core import cluster
 from pipetune.core.cluster import LOCAL_SIZE_VARIABLE, SIZE_VARIABLE, horovod_rank, mpi_rank
 from pipetune.core.distribution import PIPELINE_PER_PROCESS, InputDistribution
@@ -61,6 +62,28 @@ def handover_of(use: Consumption) -> InputDistribution | None:
     return InputDistribution(
         "Horovod", count, PIPELINE_PER_PROCESS, count, tensorflow_private.inferred_batch_size(use.dataset)
     )
+
+
+def switching_obstacle(handed: DistributedInput | None, *, in_step: bool = False) -> str:
+    """Returns why no other dataset can be distributed in the same way; '' if one can.
+
+    Args:
+        handed: how a strategy distributed the script's dataset; None if none did.
+        in_step: whether the other processes that train with this one take the same steps on request.
+    """
+    if handed is None:
+        ranks = 1 if in_step else horovod_ranks()
+        return _lockstep_message(ranks, "Horovod") if ranks > 1 else ""
+    facts = handed.handover()
+    if facts.workers > 1 and not in_step:
+        return _lockstep_message(facts.workers, facts.strategy)
+    if len(tensorflow_private.host_pipelines(handed.distributed)) > 1:
+        return "The script's dataset function is called once per replica: one dataset cannot replace several."
+    return ""
+
+
+def _lockstep_message(count: int, strategy: str) -> str:
+    return f"{count} processes train in lockstep under {strategy}: one process alone cannot switch to another input."
 
 
 def horovod_ranks() -> int:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.capture.consumption import Consumption, Stopwatch
+from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import inside_workflow, running_workflow
 from pipetune.timing.iterators import release
-
-if TYPE_CHECKING:
-    from pipetune.capture.distributed_input import DistributedInput
-    from pipetune.capture.hooks import Hooks
-
 
 _executing_eagerly = tf.executing_eagerly
 
@@ -24,7 +22,7 @@ _executing_eagerly = tf.executing_eagerly
 class ObservedIterator(tensorflow_private.OwnedIterator):
     """Iterator of a dataset."""
 
-    _pipetune_hooks: Hooks
+    _pipetune_script: ObservedScript
     _pipetune_use: Consumption
     _pipetune_dataset: Any
     _pipetune_distributed_input: DistributedInput | None  # how a strategy distributed the dataset
@@ -35,34 +33,34 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
     # Existing iterators get this class through `__class__`: no other base is allowed (CPython compares layouts).
 
     def __next__(self) -> Any:  # runs before every training step: kept minimal
-        hooks = self._pipetune_hooks
-        if hooks.training_begun or not _executing_eagerly():
-            return self._next_special(hooks)
+        script = self._pipetune_script
+        if script.training_begun or not _executing_eagerly():
+            return self._next_special(script)
         use = self._pipetune_use
         if use.elements < FIRST_ELEMENTS:
             if use.elements == 0:
-                hooks.on_iteration(use.dataset)
+                script.on_iteration(use.dataset)
             with Stopwatch(use):
                 element = self._take()
         else:
             element = self._take()
         use.elements += 1
         if use.elements >= self._pipetune_trains_after:
-            self._pipetune_trains_after = hooks.on_loop_elements(use, self._pipetune_distributed_input)
+            self._pipetune_trains_after = script.on_loop_elements(use, self._pipetune_distributed_input)
         return element
 
-    def _next_special(self, hooks: Hooks) -> Any:
+    def _next_special(self, script: ObservedScript) -> Any:
         """Handles `next` while a function is traced, or once training has begun."""
         if not tf.executing_eagerly():
-            hooks.on_function_use(self._pipetune_dataset, self._pipetune_distributed_input)
+            script.on_function_use(self._pipetune_dataset, self._pipetune_distributed_input)
             return self._base.__next__(self)
         if not inside_workflow():
-            if hooks.loop is not None and _same_source(hooks, self._pipetune_use):
+            if script.loop is not None and _same_source(script, self._pipetune_use):
                 release(self)  # it would keep filling buffers during trials
                 with running_workflow():  # the window's own iterator is not the script's
-                    return hooks.loop.next_element()
-            if hooks.loop is None:
-                hooks.stop()
+                    return script.loop.next_element()
+            if script.loop is None:
+                script.stop()
         element = self._take()
         self._pipetune_use.elements += 1
         return element
@@ -97,7 +95,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
 class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
     """Iterator of a dataset that a strategy distributed: each element holds one part per replica."""
 
-    _pipetune_hooks: Hooks
+    _pipetune_script: ObservedScript
     _pipetune_use: Consumption
     _pipetune_dataset: Any
     _pipetune_distributed_input: DistributedInput | None
@@ -135,8 +133,38 @@ class ConsumableTypes(dict[type, bool]):
         return self[kind]
 
 
-def _same_source(hooks: Hooks, use: Consumption) -> bool:
-    training = next((seen for seen in hooks.uses if seen.role == "training"), None)
+def observe(
+    script: ObservedScript,
+    dataset: Any,
+    iterator: Any,
+    making: Stopwatch,
+    kind: type[Any],
+    handed: DistributedInput | None = None,
+) -> Any:
+    """Returns the iterator, made one of class `kind`; unchanged if the script does not consume it itself.
+
+    Args:
+        dataset: the dataset that is iterated.
+        iterator: its new iterator.
+        making: stopwatch that measured the creation of the iterator.
+        kind: `ObservedIterator` or `ObservedDistributedIterator`.
+        handed: how a strategy distributed the dataset; None if none did.
+    """
+    if script.role() or inside_workflow():
+        return iterator
+    use = script.record_use(dataset, "preview", "iter")
+    making.charge(use)
+    use.loop = next(script.loop_numbers)
+    iterator.__class__ = kind
+    script.iterators.add(iterator)
+    iterator._pipetune_script, iterator._pipetune_use, iterator._pipetune_dataset = script, use, dataset
+    iterator._pipetune_distributed_input = handed
+    iterator._pipetune_trains_after = FIRST_ELEMENTS if script.target_dataset in (None, use.name) else math.inf
+    return iterator
+
+
+def _same_source(script: ObservedScript, use: Consumption) -> bool:
+    training = next((seen for seen in script.uses if seen.role == "training"), None)
     return training is use or (
         training is not None
         and call_sites.location(training.dataset) is not None

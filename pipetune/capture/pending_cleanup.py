@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from pipetune.capture.hooks import Patches
+from pipetune.capture.patches import Patches
 from pipetune.pipelines import call_sites
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)

@@ -8,47 +8,45 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites
-
-if TYPE_CHECKING:
-    from pipetune.capture.hooks import Hooks
 
 _CHECKPOINT = ("__init__", "save", "write", "read", "restore")
 _ITERATOR = ("save", "restore")
 
 
-def watch(hooks: Hooks) -> None:
+def watch(script: ObservedScript) -> None:
     """Records checkpoints that hold an iterator, and saved or restored iterators, until the patches are undone."""
     for name in _CHECKPOINT:
-        hooks.patches.wrap(tf.train.Checkpoint, name, functools.partial(_around_checkpoint, hooks))
+        script.patches.wrap(tf.train.Checkpoint, name, functools.partial(_around_checkpoint, script))
     for name in _ITERATOR:
-        hooks.patches.wrap(tensorflow_private.NumpyIterator, name, functools.partial(_around_iterator, hooks, name))
+        script.patches.wrap(tensorflow_private.NumpyIterator, name, functools.partial(_around_iterator, script, name))
 
 
-def _around_checkpoint(hooks: Hooks, original: Any, checkpoint: Any, *args: Any, **kwargs: Any) -> Any:
+def _around_checkpoint(script: ObservedScript, original: Any, checkpoint: Any, *args: Any, **kwargs: Any) -> Any:
     result = original(checkpoint, *args, **kwargs)
     for name, value in _saved_objects(checkpoint):
         if isinstance(value, _ITERATORS):
-            _record(hooks, f"tf.train.Checkpoint({name}=...)")
+            _record(script, f"tf.train.Checkpoint({name}=...)")
     return result
 
 
-def _around_iterator(hooks: Hooks, name: str, original: Any, iterator: Any, *args: Any, **kwargs: Any) -> Any:
+def _around_iterator(script: ObservedScript, name: str, original: Any, iterator: Any, *args: Any, **kwargs: Any) -> Any:
     result = original(iterator, *args, **kwargs)
-    _record(hooks, f"iterator.{name}()")
+    _record(script, f"iterator.{name}()")
     return result
 
 
-def _record(hooks: Hooks, what: str) -> None:
+def _record(script: ObservedScript, what: str) -> None:
     frame, _ = call_sites.user_frame(sys._getframe(1))
     file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-    hooks.record_resuming(ResumePoint(ResumeMethod.ITERATOR_STATE, what, file, line))
+    script.record_resuming(ResumePoint(ResumeMethod.ITERATOR_STATE, what, file, line))
 
 
 _ITERATORS = (tf.data.Iterator, tensorflow_private.NumpyIterator, tf.distribute.DistributedIterator)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.capture import worker_dataset
-from pipetune.capture.hooks import Patches
+from pipetune.capture.patches import Patches
 from pipetune.core.distribution import COORDINATOR, DATASET, FUNCTION
 
 ChooseSubstitute = Callable[[Any], Any]

@@ -21,7 +21,7 @@ from pipetune.distributed.emit.kind import Kind, Known, Standalone
 from pipetune.distributed.emit.remote import refuse_all, refuse_tfds
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import batch_checks, coverage, index_coverage, service_coverage
-from pipetune.distributed.verify.coverage import Counted
+from pipetune.distributed.verify.counting import Counted
 from pipetune.model.service import recommendation
 from pipetune.pipelines.live import LivePipeline
 

@@ -8,89 +8,19 @@ generated; real records are modified instead: a feature is missing, empty or lon
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.functions import FunctionVariant
-from pipetune.core.operators import operator_facts
-from pipetune.core.pipeline import Node, Pipeline
 from pipetune.equality.recordings import RecordedElements
-from pipetune.equality.sharing import ComparedPipeline, gathered_arrays, operator_identity, shared_operators
+from pipetune.equality.sharing import ChangedRegion
 
 MIN_ELEMENTS = 41
 """Elements to generate unless batches need more: each kind occurs, at several positions of a SIMD packet."""
 
 _MAX_BYTES = 32e6  # of all generated elements, by judgement: fewer test fewer batch positions, more take longer
-
-
-@dataclass(frozen=True)
-class ChangedRegion:
-    """The part in which two pipelines differ: from a shared operator to the position where they are equal again."""
-
-    start: str  # id of the operator whose elements are replaced by generated ones
-    sides: tuple[ComparedPipeline, ComparedPipeline]  # each ends where the pipelines are equal again
-
-    @property
-    def functions(self) -> list[tuple[Node, Any]]:
-        """The original's consecutive maps from the start, each with its traced function."""
-        original = self.sides[0]
-        found = []
-        for node in original.pipeline.downstream(self.start):
-            if node.op == "map":
-                found.append((node, original.live.datasets[node.id]._map_func))
-            elif not operator_facts(node.op).same_elements:
-                break
-        return found
-
-    @property
-    def stateless(self) -> bool:
-        """Whether its functions may be called outside the pipeline."""
-        return all(node.function is not None and node.function.stateless for node, _ in self.functions)
-
-
-def changed_region(original: ComparedPipeline, candidate: ComparedPipeline) -> ChangedRegion | None:
-    """Returns the region in which functions are called in another variant, on other elements or at another position.
-
-    None if there is none, or if it does not have exactly one start: several datasets join in it, or the pipelines
-    share no operator.
-    """
-    if not any(_is_changed(node, original.pipeline) for node in candidate.pipeline):
-        return None
-    a, b = original.pipeline.output, candidate.pipeline.output
-    while a.id == b.id and operator_identity(a)[2:] == operator_identity(b)[2:] and a.op == b.op and len(a.inputs) == 1:
-        if a.id not in original.live.datasets:
-            break
-        a, b = original.pipeline[a.inputs[0]], candidate.pipeline[b.inputs[0]]
-    sides = (
-        replace(original, pipeline=_upstream_part(original.pipeline, a.id)),
-        replace(candidate, pipeline=_upstream_part(candidate.pipeline, b.id)),
-    )
-    common = shared_operators(*sides) | gathered_arrays(*sides).keys()
-    starts = {
-        name
-        for side in sides
-        for node in side.pipeline
-        for name in node.inputs
-        if node.id not in common and name in common
-    }
-    return ChangedRegion(starts.pop(), sides) if len(starts) == 1 else None
-
-
-def _is_changed(node: Node, original: Pipeline) -> bool:
-    if node.gathers_rows:
-        return True
-    function = node.function
-    if function is None:
-        return False
-    return function.form is not FunctionVariant.AS_TRACED or bool(function.part_of or function.first)
-
-
-def _upstream_part(pipeline: Pipeline, node_id: str) -> Pipeline:
-    kept = {node_id, *(node.id for node in pipeline.upstream(node_id))}
-    return replace(pipeline, nodes=tuple(node for node in pipeline.nodes if node.id in kept), options={})
 
 
 def generate(

@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.edits import Safety
+from pipetune.core.edits import Edit, Insert, Remove, Safety, apply_edits
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.equality import elements, recordings, sample, sharing
 from pipetune.equality.elements import DrawnElements
-from pipetune.equality.generated_inputs import ChangedRegion
 from pipetune.equality.pinning import PinnedDataset, PinningOptions, pin_dataset
-from pipetune.equality.sharing import ComparedPipeline
+from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
 from pipetune.pipelines import call_sites, gathering, live
+from pipetune.pipelines.replay import replay
 
 _EXPANDING_ELEMENTS = 4  # source elements taken if each one becomes many downstream (file names)
 _MIN_COPIES = 48  # source elements in the randomness check, at least
@@ -369,7 +369,10 @@ class PairedRuns:
         cuts = {} if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings, cut)
         numbers, rows = self._gathered_rows(copies=copies)
         try:
-            return self.sides[0].build(given, cuts), self.sides[1].build({**given_other, **numbers}, cuts, rows)
+            return (
+                _built(self.sides[0], given, cuts),
+                _built(self.sides[1], {**given_other, **numbers}, cuts, rows),
+            )
         except CannotReplay as error:
             if copies:
                 raise CannotCompare(f"an operator cannot be rebuilt on another source: {error.message}") from error
@@ -429,6 +432,36 @@ class PairedRuns:
         if self.whole_epochs and sharing.expands_downstream(self.sides[0].pipeline, name):
             return True
         return any(sharing.expands_after_cache(side.pipeline, name) for side in self.sides)
+
+
+def _built(
+    side: ComparedPipeline,
+    replacements: Mapping[str, Any],
+    cuts: Mapping[str, int],
+    rows: Mapping[str, Any] | None = None,
+) -> Any:
+    """Returns the dataset of a side, with recorded elements in place of some operators and `take` after others.
+
+    Cardinality assertions that both sides have are removed in that case, because they would raise on a sample.
+
+    Args:
+        side: the pipeline to build.
+        replacements: operator id -> dataset to use in its place.
+        cuts: operator id -> number of elements to take after it.
+        rows: source id -> dataset of arrays to gather rows from, in place of that source.
+
+    Raises:
+        CannotReplay: an operator downstream of a change cannot be rebuilt.
+    """
+    edits: list[Edit] = [
+        Insert(after=name, op="take", id=f"cut@{name}", arguments={"count": count})
+        for name, count in cuts.items()
+        if name not in replacements
+    ]
+    if replacements or cuts:
+        edits += [Remove(name) for name in side.shared_assertions - replacements.keys() - cuts.keys()]
+    source = replace(side.live, datasets={**side.live.datasets, **(rows or {})})
+    return replay(source, apply_edits(side.pipeline, edits), replacements=replacements)
 
 
 def _raises(dataset: Any, *, deadline: float) -> bool:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipetune.core.edits import Safety
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.results import EqualityCheck
-from pipetune.equality import generated_inputs
+from pipetune.equality import generated_inputs, sharing
 from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, is_error, randomness_check
 from pipetune.equality.paired_runs import CannotCompare, PairedRuns, SerializedPipeline
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions
@@ -232,7 +232,7 @@ class EqualityProof:
 
     def _generated_inputs(self) -> list[EqualityCheck]:
         """Compares the part in which the pipelines differ on generated elements, in addition to the sample."""
-        region = generated_inputs.changed_region(*self._runs.sides)
+        region = sharing.changed_region(*self._runs.sides)
         if region is None:
             return []
         runs = self._runs.for_region(region)

@@ -1,20 +1,18 @@
-"""Finds what two pipelines share, where their common elements can be recorded, and where their data can be cut."""
+"""Finds what two pipelines share and what they do not, where elements can be recorded, and where data can be cut."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.edits import Edit, Insert, Remove, apply_edits
 from pipetune.core.functions import FunctionVariant, RowWindows
 from pipetune.core.operators import EpochEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import live
-from pipetune.pipelines.replay import replay
 
 EXPANDING_OPERATORS = frozenset({"interleave", "flat_map", "unbatch", "rebatch", "opaque", "TFRecordDataset",
                        "TextLineDataset", "FixedLengthRecordDataset"})  # fmt: skip
@@ -31,31 +29,6 @@ class ComparedPipeline:
     live: live.LivePipeline
     pipeline: Pipeline
     shared_assertions: frozenset[str] = frozenset()  # ids of `assert_cardinality` operators that both sides have
-
-    def build(
-        self, replacements: Mapping[str, Any], cuts: Mapping[str, int], rows: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Returns the dataset, with recorded elements in place of some operators and `take` after others.
-
-        Cardinality assertions that both sides have are removed in that case, because they would raise on a sample.
-
-        Args:
-            replacements: operator id -> dataset to use in its place.
-            cuts: operator id -> number of elements to take after it.
-            rows: source id -> dataset of arrays to gather rows from, in place of that source.
-
-        Raises:
-            CannotReplay: an operator downstream of a change cannot be rebuilt.
-        """
-        edits: list[Edit] = [
-            Insert(after=name, op="take", id=f"cut@{name}", arguments={"count": count})
-            for name, count in cuts.items()
-            if name not in replacements
-        ]
-        if replacements or cuts:
-            edits += [Remove(name) for name in self.shared_assertions - replacements.keys() - cuts.keys()]
-        source = replace(self.live, datasets={**self.live.datasets, **(rows or {})})
-        return replay(source, apply_edits(self.pipeline, edits), replacements=replacements)
 
 
 def compared_pipelines(original: live.LivePipeline, candidate: Any) -> tuple[ComparedPipeline, ComparedPipeline]:
@@ -117,6 +90,73 @@ def gathered_arrays(original: ComparedPipeline, candidate: ComparedPipeline) -> 
         and node.gathering is not None
         and (source := candidate.pipeline.source_of(node.id)).id in original.live.datasets
     }
+
+
+@dataclass(frozen=True)
+class ChangedRegion:
+    """The part in which two pipelines differ: from a shared operator to the position where they are equal again."""
+
+    start: str  # id of the operator whose elements are replaced by generated ones
+    sides: tuple[ComparedPipeline, ComparedPipeline]  # each ends where the pipelines are equal again
+
+    @property
+    def functions(self) -> list[tuple[Node, Any]]:
+        """The original's consecutive maps from the start, each with its traced function."""
+        original = self.sides[0]
+        found = []
+        for node in original.pipeline.downstream(self.start):
+            if node.op == "map":
+                found.append((node, original.live.datasets[node.id]._map_func))
+            elif not operator_facts(node.op).same_elements:
+                break
+        return found
+
+    @property
+    def stateless(self) -> bool:
+        """Whether its functions may be called outside the pipeline."""
+        return all(node.function is not None and node.function.stateless for node, _ in self.functions)
+
+
+def changed_region(original: ComparedPipeline, candidate: ComparedPipeline) -> ChangedRegion | None:
+    """Returns the region in which functions are called in another variant, on other elements or at another position.
+
+    None if there is none, or if it does not have exactly one start: several datasets join in it, or the pipelines
+    share no operator.
+    """
+    if not any(_is_changed(node, original.pipeline) for node in candidate.pipeline):
+        return None
+    a, b = original.pipeline.output, candidate.pipeline.output
+    while a.id == b.id and operator_identity(a)[2:] == operator_identity(b)[2:] and a.op == b.op and len(a.inputs) == 1:
+        if a.id not in original.live.datasets:
+            break
+        a, b = original.pipeline[a.inputs[0]], candidate.pipeline[b.inputs[0]]
+    sides = (
+        replace(original, pipeline=_upstream_part(original.pipeline, a.id)),
+        replace(candidate, pipeline=_upstream_part(candidate.pipeline, b.id)),
+    )
+    common = shared_operators(*sides) | gathered_arrays(*sides).keys()
+    starts = {
+        name
+        for side in sides
+        for node in side.pipeline
+        for name in node.inputs
+        if node.id not in common and name in common
+    }
+    return ChangedRegion(starts.pop(), sides) if len(starts) == 1 else None
+
+
+def _is_changed(node: Node, original: Pipeline) -> bool:
+    if node.gathers_rows:
+        return True
+    function = node.function
+    if function is None:
+        return False
+    return function.form is not FunctionVariant.AS_TRACED or bool(function.part_of or function.first)
+
+
+def _upstream_part(pipeline: Pipeline, node_id: str) -> Pipeline:
+    kept = {node_id, *(node.id for node in pipeline.upstream(node_id))}
+    return replace(pipeline, nodes=tuple(node for node in pipeline.nodes if node.id in kept), options={})
 
 
 def frontier(original: ComparedPipeline, candidate: ComparedPipeline) -> dict[str, int]:

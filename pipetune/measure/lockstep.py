@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, raised_within_step
+from pipetune.capture.lockstep_consumer import LocalConsumer, raised_within_step
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import (
     ConnectionLost,
     Inform,
-    LockstepTeam,
     MeasureInput,
     MeasurePass,
     MeasureTraining,
@@ -30,42 +29,9 @@ from pipetune.core.results import RunFailed, Window
 from pipetune.core.session import PatchResult, Session
 from pipetune.measure.epochs import pass_seconds
 from pipetune.measure.runner import TensorFlowRunner
-from pipetune.pipelines.live import LivePipeline
 
 _AS_WRITTEN = Plan("defaults")
 _ORDER_SECONDS = 7200.0  # between two requests, while the chief works alone; its exit is noticed at once
-
-
-class LockstepRunner(TensorFlowRunner):
-    """The chief's runner: before a training window, every worker builds the pipeline to be measured."""
-
-    def __init__(self, source: LivePipeline, consumer: LockstepConsumer, *, team: LockstepTeam, **others: Any) -> None:
-        """Takes the arguments of `TensorFlowRunner`, and the team of workers."""
-        super().__init__(source, consumer, **others)
-        self._team = team
-
-    def training_window(self, plan: Plan, *, steps: int) -> Window:
-        """Returns a window of training steps of all workers on the pipeline with `plan` applied.
-
-        Raises:
-            RunFailed: a worker cannot build or run the pipeline.
-        """
-        self.training_dataset(plan)  # if this raises, the other workers need not build it
-        self._team.prepare(plan)
-        return super().training_window(plan, steps=steps)
-
-    def bound_window(self, *, steps: int) -> Window:
-        """Returns a window of training steps of all workers on one cached batch.
-
-        Raises:
-            RunFailed: a worker cannot build or run the pipeline.
-        """
-        self._team.prepare(None)
-        return super().bound_window(steps=steps)
-
-    def _with_load(self, window: Window) -> Window:
-        """As in the base class; what others used is unknown: on this machine, the other workers may be among them."""
-        return replace(super()._with_load(window), others_seconds=None)
 
 
 class LockstepWorker:

@@ -14,8 +14,10 @@ import tensorflow as tf
 
 from pipetune.capture import consumption, loop_consumer, protection
 from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.core.edits import Plan, Remove, apply_edits
 from pipetune.core.errors import CannotReplay, StepFailed
+from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
@@ -365,3 +367,37 @@ def fill_caches(caches: Iterable[Any]) -> None:
         except tf.errors.OpError as error:
             raise RunFailed(f"The pipeline raised while the cache was filled: {error.message[:200]}") from error
     free_iterators()
+
+
+class LockstepRunner(TensorFlowRunner):
+    """The chief's runner: before a training window, every worker builds the pipeline to be measured."""
+
+    def __init__(
+        self, source: live.LivePipeline, consumer: LockstepConsumer, *, team: LockstepTeam, **others: Any
+    ) -> None:
+        """Takes the arguments of `TensorFlowRunner`, and the team of workers."""
+        super().__init__(source, consumer, **others)
+        self._team = team
+
+    def training_window(self, plan: Plan, *, steps: int) -> Window:
+        """Returns a window of training steps of all workers on the pipeline with `plan` applied.
+
+        Raises:
+            RunFailed: a worker cannot build or run the pipeline.
+        """
+        self.training_dataset(plan)  # if this raises, the other workers need not build it
+        self._team.prepare(plan)
+        return super().training_window(plan, steps=steps)
+
+    def bound_window(self, *, steps: int) -> Window:
+        """Returns a window of training steps of all workers on one cached batch.
+
+        Raises:
+            RunFailed: a worker cannot build or run the pipeline.
+        """
+        self._team.prepare(None)
+        return super().bound_window(steps=steps)
+
+    def _with_load(self, window: Window) -> Window:
+        """As in the base class; what others used is unknown: on this machine, the other workers may be among them."""
+        return replace(super()._with_load(window), others_seconds=None)

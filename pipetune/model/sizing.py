@@ -41,7 +41,7 @@ _ALL_BUSY = 0.95
 class _Variant:
     """One variant of the pipeline with its measurements."""
 
-    variant: str
+    name: str  # as `InputRequirements.variant`
     pipeline: Pipeline
     profile: Profile
     rate: Rate | None
@@ -72,7 +72,7 @@ def _feed(variant: _Variant, job: TrainingJob, *, unexplained: float) -> InputRe
     most, node = (None, None) if here is None else _highest_rate(variant, here)
     read = _read_bytes(variant)
     return InputRequirements(
-        variant=variant.variant,
+        variant=variant.name,
         cpu_seconds=cpu,
         cores=_cores(variant, job, cpu, here),
         host_rate=rate,
@@ -99,63 +99,63 @@ def _limit(there: ThroughputPrediction | None) -> ScalingLimit:
     return ScalingLimit.CORES if there.rate >= _ALL_BUSY * there.cores_rate else ScalingLimit.THREADS
 
 
-def _cpu_seconds(form: _Variant, why: str) -> QuantityRange | None:
+def _cpu_seconds(variant: _Variant, why: str) -> QuantityRange | None:
     """CPU seconds per example: of the process in measuring windows, and the sum of the profile.
 
     For the original pipeline both were measured, with full parallelism and with none; for a plan the sum is predicted.
     """
     found = []
-    window = form.rate.cpu_us_per_example if form.rate is not None else None
+    window = variant.rate.cpu_us_per_example if variant.rate is not None else None
     if window:
         found.append(window * 1e-6)
-    whole = form.profile.input_cpu_seconds
-    if form.variant == "current" and whole:
-        found.append(whole / form.examples_per_element)
+    whole = variant.profile.input_cpu_seconds
+    if variant.name == "current" and whole:
+        found.append(whole / variant.examples_per_element)
     elif not why:
-        found.append(form.predict_on(1).cpu_seconds / form.examples_per_element)
+        found.append(variant.predict_on(1).cpu_seconds / variant.examples_per_element)
     if not found or max(found) <= 0:
         return None
-    measured = bool(window) or form.variant == "current"
+    measured = bool(window) or variant.name == "current"
     note = "the process with its threads busy, and one after another" if len(found) == 2 and measured else ""
     return QuantityRange(min(found), max(found), Origin.MEASURED if measured else Origin.PREDICTED, note)
 
 
-def _rate(form: _Variant, here: ThroughputPrediction | None, cores: float) -> QuantityRange | None:
+def _rate(variant: _Variant, here: ThroughputPrediction | None, cores: float) -> QuantityRange | None:
     """Examples per second on `cores` cores: measured if the measured machine has as many. Else the range from the
     prediction to the prediction corrected by its error on the measured machine.
     """
-    if cores == form.cores and form.measured_rate:
-        return _exactly(form.measured_rate)
+    if cores == variant.cores and variant.measured_rate:
+        return _exactly(variant.measured_rate)
     if here is None:
         return None
-    predicted = form.predict_on(cores).rate
-    return None if predicted == math.inf else _with_error(predicted, form, here)
+    predicted = variant.predict_on(cores).rate
+    return None if predicted == math.inf else _with_error(predicted, variant, here)
 
 
-def _with_error(predicted: float, form: _Variant, here: ThroughputPrediction) -> QuantityRange:
+def _with_error(predicted: float, variant: _Variant, here: ThroughputPrediction) -> QuantityRange:
     """A predicted rate in elements, as the range of examples that the error on the measured machine leaves open."""
-    rate, rate_here = predicted * form.examples_per_element, here.rate * form.examples_per_element
-    off = form.measured_rate / rate_here if form.measured_rate and 0 < rate_here < math.inf else 1.0
+    rate, rate_here = predicted * variant.examples_per_element, here.rate * variant.examples_per_element
+    off = variant.measured_rate / rate_here if variant.measured_rate and 0 < rate_here < math.inf else 1.0
     return QuantityRange(rate * min(1.0, off), rate * max(1.0, off), Origin.PREDICTED)
 
 
-def _highest_rate(form: _Variant, here: ThroughputPrediction) -> tuple[QuantityRange | None, str | None]:
+def _highest_rate(variant: _Variant, here: ThroughputPrediction) -> tuple[QuantityRange | None, str | None]:
     """The highest rate with any number of cores, and the operator that limits it; None if more cores always help."""
-    many = form.predict_on(_MANY_CORES)
-    if many.rate == math.inf or form.predict_on(_MANY_CORES / 4).rate < 0.9 * many.rate:
+    many = variant.predict_on(_MANY_CORES)
+    if many.rate == math.inf or variant.predict_on(_MANY_CORES / 4).rate < 0.9 * many.rate:
         return None, None
-    return _with_error(many.rate, form, here), many.bottleneck
+    return _with_error(many.rate, variant, here), many.bottleneck
 
 
 def _cores(
-    form: _Variant, job: TrainingJob, cpu: QuantityRange | None, here: ThroughputPrediction | None
+    variant: _Variant, job: TrainingJob, cpu: QuantityRange | None, here: ThroughputPrediction | None
 ) -> QuantityRange | None:
     """Cores needed on one host: at least those that are fully busy, at most as many as at the utilization measured."""
     if cpu is None:
         return None
     low, high = job.host_rate * cpu.low, job.host_rate * cpu.high
-    if form.measured_rate and _limit(here) is ScalingLimit.CORES:
-        high = max(high, job.host_rate * form.cores / form.measured_rate)
+    if variant.measured_rate and _limit(here) is ScalingLimit.CORES:
+        high = max(high, job.host_rate * variant.cores / variant.measured_rate)
     return QuantityRange(low, high, cpu.basis)
 
 
@@ -166,15 +166,15 @@ def _workers(rate: QuantityRange | None, job: TrainingJob) -> QuantityRange | No
     return QuantityRange(math.ceil(job.rate / rate.high), math.ceil(job.rate / rate.low), rate.basis)
 
 
-def _read_bytes(form: _Variant) -> float | None:
+def _read_bytes(variant: _Variant) -> float | None:
     """Bytes read from files per example once in-memory caches are filled; None if unknown."""
-    if _has_cache_file(form.pipeline):
+    if _has_cache_file(variant.pipeline):
         return None
-    still = upstream_of_cache(form.pipeline) | form.pipeline.row_index_operators
-    if not any(node.id not in still and reads_files(node) for node in form.pipeline):
+    still = upstream_of_cache(variant.pipeline) | variant.pipeline.row_index_operators
+    if not any(node.id not in still and reads_files(node) for node in variant.pipeline):
         return 0.0
-    use = form.profile.files
-    return None if use is None or use.bytes_per_element is None else use.bytes_per_element / form.examples_per_element
+    read = variant.profile.files.bytes_per_element if variant.profile.files is not None else None
+    return None if read is None else read / variant.examples_per_element
 
 
 def _has_cache_file(pipeline: Pipeline) -> bool:
@@ -188,26 +188,26 @@ def unexplained_bytes(pipeline: Pipeline, profile: Profile, *, cores: float) -> 
     return max(0.0, profile.peak_rss_mib * 2**20 - predicted_peak_bytes(pipeline, profile, cores=cores))
 
 
-def _memory(form: _Variant, job: TrainingJob, unexplained: float, *, rebatched: bool) -> QuantityRange | None:
+def _memory(variant: _Variant, job: TrainingJob, unexplained: float, *, rebatched: bool) -> QuantityRange | None:
     """Bytes above the process's baseline on a host that builds a batch per replica; None if element sizes are unknown.
 
     The range goes from the bytes of the buffers to these plus `unexplained` bytes. An in-memory cache holds at least
     the host's share of the files, and at most everything.
 
     Args:
-        form: the variant of the pipeline.
+        variant: the variant of the pipeline.
         job: the training job.
         unexplained: bytes of the measured peak beyond the buffers.
         rebatched: every host builds and splits global batches instead; None also for a pipeline without a batch.
     """
-    pipeline, growing = form.pipeline, _batch_dependent(form.pipeline)
-    if form.profile.element_bytes is None or (rebatched and not growing):
+    pipeline, growing = variant.pipeline, _batch_dependent(variant.pipeline)
+    if variant.profile.element_bytes is None or (rebatched and not growing):
         return None
-    grown = job.batch_examples * (job.replicas if rebatched else 1) / form.examples_per_element
-    buffered = by_operator(pipeline, form.profile, cores=job.host_cores)
+    grown = job.batch_examples * (job.replicas if rebatched else 1) / variant.examples_per_element
+    buffered = by_operator(pipeline, variant.profile, cores=job.host_cores)
     held = {name: size * grown if name in growing else size for name, size in buffered.items()}
     prefetched = (2 if rebatched else 1) * job.replicas_on_full_host
-    ahead = prefetched * form.profile.element_bytes * job.batch_examples / form.examples_per_element
+    ahead = prefetched * variant.profile.element_bytes * job.batch_examples / variant.examples_per_element
     cached = sum(held[node.id] for node in pipeline if node.op == "cache")
     most = sum(held.values()) + ahead
     return QuantityRange(most - cached * (1 - 1 / job.hosts), most + unexplained, Origin.PREDICTED)
@@ -322,15 +322,15 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
     profile = result.profile
     if profile is None:
         raise ValueError("a dataset without a profile")
-    forms = [_Variant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
+    variants = [_Variant("current", result.pipeline, profile, result.rates.get("defaults"), machine.cores_granted)]
     if result.plan is not None and result.tuned is not None:
-        forms.append(_Variant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
+        variants.append(_Variant("tuned", result.tuned, profile, result.rates.get("tuned"), machine.cores_granted))
     unexplained = unexplained_bytes(result.pipeline, profile, cores=machine.cores_granted)
-    feeds = tuple(_feed(form, job, unexplained=unexplained) for form in forms)
+    feeds = tuple(_feed(variant, job, unexplained=unexplained) for variant in variants)
     last = feeds[-1]
-    files = _files(forms[-1], job)
+    files = _files(variants[-1], job)
     epoch = epoch_examples(result.pipeline, profile)
-    service = _element_bytes(forms[-1], job)
+    service = _element_bytes(variants[-1], job)
     loop = _loop_cores(profile, machine, job)
     read = None if last.storage_bytes_per_second is None else last.storage_bytes_per_second.times(1 / job.rate)
     limits = _ceilings(job, last, files=files, epoch_examples=epoch, read_bytes=read)
@@ -345,17 +345,17 @@ def compute_sizing(result: DatasetResult, machine: Machine, job: TrainingJob) ->
         epoch_examples=epoch,
         ceilings=limits,
         rungs=_jobs_at_scales(job, limits, host_rate_known=last.host_rate is not None),
-        missing=_missing(forms[-1], last, job, service=service, files=files, loop=loop),
+        missing=_missing(variants[-1], last, job, service=service, files=files, loop=loop),
         processor=machine.processor,
         measured_cores=machine.cores_granted,
     )
 
 
-def _element_bytes(form: _Variant, job: TrainingJob) -> QuantityRange | None:
+def _element_bytes(variant: _Variant, job: TrainingJob) -> QuantityRange | None:
     """Bytes per second of the uncompressed elements that the replicas of one host take; None if unknown."""
-    if form.profile.element_bytes is None:
+    if variant.profile.element_bytes is None:
         return None
-    return _exactly(job.host_rate * form.profile.element_bytes / form.examples_per_element)
+    return _exactly(job.host_rate * variant.profile.element_bytes / variant.examples_per_element)
 
 
 def _compressed(elements: QuantityRange | None, job: TrainingJob) -> QuantityRange | None:
@@ -372,18 +372,18 @@ def _loop_cores(profile: Profile, machine: Machine, job: TrainingJob) -> Quantit
     return _exactly(job.replicas_on_full_host * spent / job.step_seconds)
 
 
-def _files(form: _Variant, job: TrainingJob) -> FilesNeeded:
-    use = form.profile.files
+def _files(variant: _Variant, job: TrainingJob) -> FilesNeeded:
+    use = variant.profile.files
     named = use.files + use.remote_files if use is not None else 0
     known = named if use is not None and use.complete and (named or not use.opened) else None
-    cycles = [node.argument("cycle_length") for node in form.pipeline if node.op == "interleave"]
+    cycles = [node.argument("cycle_length") for node in variant.pipeline if node.op == "interleave"]
     cycle = max((one for one in cycles if isinstance(one, int) and one > 0), default=None)
     share = known / (job.hosts * math.ceil(known / job.hosts)) if known else None
     return FilesNeeded(known, job.hosts, None if cycle is None else cycle * job.hosts, share)
 
 
 def _missing(
-    form: _Variant,
+    variant: _Variant,
     feed: InputRequirements,
     job: TrainingJob,
     *,
@@ -399,12 +399,12 @@ def _missing(
     if loop is None:
         found.append(MissingFigure("cores for the training loop itself", "not measured on an accelerator"))
     if feed.host_rate is None:
-        why = f"{feed.why}, and it was measured on {form.cores:g} cores" if feed.why else "its rate was not measured"
+        why = f"{feed.why}, and it was measured on {variant.cores:g} cores" if feed.why else "its rate was not measured"
         found.append(
-            MissingFigure("what a host delivers", why, f"--cores {form.cores:g} gives the figure for that many")
+            MissingFigure("what a host delivers", why, f"--cores {variant.cores:g} gives the figure for that many")
         )
     if feed.storage_bytes_per_second is None:
-        kept = _has_cache_file(form.pipeline)
+        kept = _has_cache_file(variant.pipeline)
         why = "the bytes read from its cache file were not measured" if kept else "bytes read were not counted"
         found.append(MissingFigure("storage", why))
     elif feed.storage_bytes_per_second.high > 0 and job.storage_bytes_per_second is None:

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pipetune.capture import native_writers, protection
+from pipetune.capture import hooks, native_writers, protection
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
 from pipetune.capture.file_protection import TOO_LARGE, FileProtection
-from pipetune.capture.hooks import PREVIEW_ELEMENTS, Hooks
 from pipetune.capture.loop_consumer import LoopConsumer
+from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
 from pipetune.capture.range_loops import LoopExtender
 from pipetune.core import file_events, restoration, undo
 from pipetune.core.files import writable_descriptors, writable_mappings
@@ -30,7 +30,7 @@ from pipetune.notebook.namespace import NamespaceCopy
 from pipetune.pipelines import call_sites, files
 from pipetune.timing.iterators import free_iterators, shortened_pauses
 
-Work = Callable[[Consumption, Consumer, Hooks], None]
+Work = Callable[[Consumption, Consumer, ObservedScript], None]
 """Works on the training pipeline of the cell."""
 
 _MOST_STATES = 16  # taken of the process: each scans all live objects, and a cell may begin thousands of loops
@@ -74,7 +74,7 @@ class ObservedCell:
             undo_folder, ignored_files=[*opened_before, *writable_mappings()], ends_process=False
         )
         self._files = FileProtection(self._journal)
-        self.hooks = Hooks(self._on_training, on_iteration=self._on_loop)
+        self.script = ObservedScript(self._on_training, on_iteration=self._on_loop)
         self._created = protection.CreatedVariables()
         self._extender = LoopExtender(self._elements_taken)
         self._states: deque[_State] = deque(maxlen=_KEPT_STATES)
@@ -103,8 +103,8 @@ class ObservedCell:
             BaseException: whatever the cell raised before training or in a measured step, or the work raised.
         """
         try:
-            with self._measuring, call_sites.Recorder(), self.hooks, self._created:
-                native_writers.watch(self.hooks.patches)
+            with self._measuring, call_sites.Recorder(), hooks.installed(self.script), self._created:
+                native_writers.watch(self.script.patches)
                 self._listen_to_interrupts()
                 if extends_loops:
                     self._extender.install()
@@ -143,10 +143,10 @@ class ObservedCell:
 
     def _leave_loop(self) -> None:
         """Waits for the end of the work on a loop that the cell has left."""
-        if self._thread is None or self.hooks.loop is None:
+        if self._thread is None or self.script.loop is None:
             return
-        taken = f"{self.hooks.loop.elements_taken:,} elements"
-        self.hooks.loop.abandon(f"The loop of the cell ended after {taken}. The measurement needs more.")
+        taken = f"{self.script.loop.elements_taken:,} elements"
+        self.script.loop.abandon(f"The loop of the cell ended after {taken}. The measurement needs more.")
         while self._thread.is_alive():
             try:
                 self._thread.join()
@@ -178,9 +178,9 @@ class ObservedCell:
 
         Of a dataset that the cell has only glanced at since the last state, the present one counts.
         """
-        if self.hooks.training_begun or os.getpid() != self._process or self._states_taken >= _MOST_STATES:
+        if self.script.training_begun or os.getpid() != self._process or self._states_taken >= _MOST_STATES:
             return
-        taken = next((use.elements for use in self.hooks.uses if use.dataset is dataset), 0)
+        taken = next((use.elements for use in self.script.uses if use.dataset is dataset), 0)
         known = self._state_of(dataset)
         if known is not None and not 0 < taken - known.taken <= PREVIEW_ELEMENTS:
             return
@@ -226,19 +226,19 @@ class ObservedCell:
     def _run_work(self, use: Consumption, consumer: Consumer) -> None:
         try:
             with call_sites.running_workflow(), files.private_files(), shortened_pauses():
-                self._work(use, consumer, self.hooks)
+                self._work(use, consumer, self.script)
         except BaseException as error:
             if self._failure is None:
                 self._failure = error
         self._finished = True
 
     def _elements_taken(self) -> int:
-        loop = self.hooks.loop
+        loop = self.script.loop
         return loop.elements_taken if loop is not None and loop.thread == threading.get_ident() else 0
 
     def _on_too_large(self, path: str) -> NoReturn:
         """Called before the loop would change more than can be copied: the change is refused, and the loop left."""
-        why, loop = TOO_LARGE.format(path), self.hooks.loop
+        why, loop = TOO_LARGE.format(path), self.script.loop
         if loop is not None:
             loop.abandon(why)
             if loop.thread == threading.get_ident():

@@ -15,10 +15,9 @@ from typing import Any, cast
 from IPython.core.displaypub import DisplayPublisher
 
 from pipetune import workflow
-from pipetune.api import finished, new_study
 from pipetune.capture import step_state
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
-from pipetune.capture.hooks import Hooks
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.range_loops import extend_loops
 from pipetune.core import restoration
 from pipetune.core.errors import PipetuneError
@@ -29,8 +28,8 @@ from pipetune.live_progress import showing_progress
 from pipetune.notebook.observed_cell import ObservedCell
 from pipetune.pipelines import call_sites, replay, resume_points
 from pipetune.source.cells import Cells
-from pipetune.stages.study import Subject, other_pipelines
-from pipetune.tuned_session import TunedSession
+from pipetune.stages.study import Subject, new_study, other_pipelines
+from pipetune.tuned_session import TunedSession, finished
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -63,7 +62,7 @@ class CellTuning:
     @property
     def other_uses(self) -> str:
         """What the cell that was run did with data in place of training on a dataset; "" if nothing was seen."""
-        return Cells().named(self._observed.hooks.describe_other_uses())
+        return Cells().named(self._observed.script.describe_other_uses())
 
     @property
     def files(self) -> Restoration:
@@ -99,7 +98,7 @@ class CellTuning:
     def _run_cell(self) -> None:
         exec(self._code, self._shell.user_global_ns, self._shell.user_ns)
 
-    def _work(self, use: Consumption, consumer: Consumer, hooks: Hooks) -> None:
+    def _work(self, use: Consumption, consumer: Consumer, script: ObservedScript) -> None:
         place = f", {use.file}:{use.line}" if use.file else ""
         self.training = Cells().named(f"{use.consumer_call} over {use.name}{place}")
         source = replay.read(use.dataset, name=use.name)
@@ -107,8 +106,8 @@ class CellTuning:
             raise PipetuneError("No operator of the dataset can be read.")
         if consumer.kind == "loop":
             self.kept = step_state.unrestorable_names(self._code, self._shell.user_ns)
-        resuming = (*hooks.resuming, *resume_points.find(source))
-        subject = Subject(source, consumer, use, other_pipelines(hooks.uses, use), resuming)
+        resuming = (*script.resuming, *resume_points.find(source))
+        subject = Subject(source, consumer, use, other_pipelines(script.uses, use), resuming)
         listener = cast(Listener, _Stoppable(self._listener, self._observed))
         study = new_study(subject, self._settings, listener)
         self._journal = study.journal

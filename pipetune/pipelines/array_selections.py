@@ -18,10 +18,8 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import ArraySelection
 from pipetune.pipelines.call_sites import is_library
-from pipetune.pipelines.function_splitting import rebuild_function
-from pipetune.pipelines.graph_edits import TracedOps, replacement_node
-from pipetune.pipelines.lifting import ELEMENTWISE
-from pipetune.pipelines.normal_forms import IDENTITIES, REDUCTIONS
+from pipetune.pipelines.graph_edits import TracedOps, rebuild_function, replacement_node
+from pipetune.pipelines.op_types import ELEMENTWISE, IDENTITIES, REDUCTIONS
 
 _LARGE_ARRAY = 16_384
 """Numbers in an array, from which on choosing it by a single condition is told. By judgement: with TensorFlow 2.21, one

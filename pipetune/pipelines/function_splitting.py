@@ -12,72 +12,9 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.pipelines.call_sites import syntax_tree
+from pipetune.pipelines.graph_edits import function_body, rebuild_function
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
 from pipetune.pipelines.terms import CannotProve
-
-
-def rebuild_function(
-    graph: Any,
-    graph_def: Any,
-    outputs: Sequence[Any],
-    *,
-    arguments: Sequence[Any] | None = None,
-    leading_axes: tuple[int | None, ...] = (),
-) -> Any:
-    """Returns a concrete function built from `graph_def`, with the captures of `graph`.
-
-    Args:
-        graph: the graph of the original function.
-        graph_def: some ops of `graph`, or replacements for them.
-        outputs: tensors of `graph`; the tensors of the same names are returned, with the same static shapes.
-        arguments: tensors of `graph` that become the arguments; None for the arguments of `graph`.
-        leading_axes: sizes of additional leading axes of all arguments and results: (32,) or (None,) for batches.
-    """
-    if arguments is None:
-        arguments = graph.inputs[: len(graph.inputs) - len(graph.captures)]
-    specs = [
-        tf.TensorSpec([*leading_axes, *tensor.shape] if leading_axes else tensor.shape, tensor.dtype)
-        for tensor in arguments
-    ]
-    return tensorflow_private.data_function(
-        function_body(graph, graph_def, outputs, argument_tensors=arguments, leading_axes=leading_axes), specs
-    )
-
-
-def function_body(
-    graph: Any,
-    graph_def: Any,
-    outputs: Sequence[Any],
-    *,
-    argument_tensors: Sequence[Any],
-    leading_axes: tuple[int | None, ...] = (),
-) -> Callable[..., list[Any]]:
-    """Returns the Python function that `rebuild_function` traces; it imports the ops into the graph that calls it.
-
-    Args: as for `rebuild_function`, with `argument_tensors` in place of `arguments`.
-    """
-    captured = [(inner.name, outer) for outer, inner in graph.captures]
-    arguments = tuple(argument_tensors)
-
-    def body(*values: Any) -> list[Any]:
-        here = tf.compat.v1.get_default_graph()
-        feeds = {tensor.name: value for tensor, value in zip(arguments, values, strict=True)}
-        feeds |= {name: here.capture(outer) for name, outer in captured}
-        present = {node.name for node in graph_def.node} | _input_names(graph_def)
-        read = {name: value for name, value in feeds.items() if name.partition(":")[0] in present}
-        names = [tensor.name for tensor in outputs if tensor.name not in feeds]
-        made = tf.graph_util.import_graph_def(graph_def, input_map=read, return_elements=names, name="edited")
-        feeds |= dict(zip(names, made, strict=True))
-        results = [feeds[tensor.name] for tensor in outputs]
-        for result, original in zip(results, outputs, strict=True):
-            result.set_shape([*leading_axes, *original.shape] if leading_axes else original.shape)
-        return results
-
-    return body
-
-
-def _input_names(graph_def: Any) -> set[str]:
-    return {name.lstrip("^").partition(":")[0] for node in graph_def.node for name in node.input}
 
 
 def statement_indices(function: Any, ops: Sequence[Any]) -> list[int] | None:

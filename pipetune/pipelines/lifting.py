@@ -19,7 +19,8 @@ import numpy as np
 
 from pipetune import tensorflow_private
 from pipetune.pipelines import value_ranges
-from pipetune.pipelines.normal_forms import IDENTITIES, REDUCTIONS, UNKNOWN_ROWS, normalize, stack_rows, unwrap_rows
+from pipetune.pipelines.normal_forms import UNKNOWN_ROWS, normalize, stack_rows, unwrap_rows
+from pipetune.pipelines.op_types import ELEMENTWISE, ELEMENTWISE_EXACT, ELEMENTWISE_INEXACT, IDENTITIES, REDUCTIONS
 from pipetune.pipelines.terms import ROWS, Call, CannotProve, Shape, Term, constant, input_terms, terms_of
 
 PART = "Part"
@@ -337,24 +338,6 @@ def _ragged_features(parsed: Term) -> int:
 
 # -- the ops
 
-_ELEMENTWISE_EXACT = frozenset(
-    {"Abs", "Add", "AddV2", "AsString", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bucketize", "Cast", "Ceil",
-     "ClipByValue", "Complex", "DecodeBase64", "Div", "DivNoNan", "EncodeBase64", "Equal", "Floor", "FloorDiv",
-     "FloorMod", "Greater", "GreaterEqual", "Invert", "IsFinite", "IsInf", "IsNan", "LeftShift", "Less", "LessEqual",
-     "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "RealDiv",
-     "Relu", "Relu6", "RightShift", "Rint", "Round", "SelectV2", "Sign", "Square", "SquaredDifference",
-     "StaticRegexFullMatch", "StaticRegexReplace", "StringJoin", "StringLength", "StringLower", "StringStrip",
-     "StringToHashBucketFast", "StringToHashBucketStrong", "StringToNumber", "StringUpper", "Sub", "Substr",
-     "TruncateDiv", "TruncateMod", "ZerosLike"}
-)  # fmt: skip
-_ELEMENTWISE_INEXACT = frozenset(
-    {"Acos", "Acosh", "AddN", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf",
-     "Erfc", "Exp", "Expm1", "LeakyRelu", "Lgamma", "Log", "Log1p", "Pow", "Reciprocal", "Rsqrt", "Selu", "Sigmoid",
-     "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
-)  # fmt: skip
-ELEMENTWISE = _ELEMENTWISE_EXACT | _ELEMENTWISE_INEXACT
-"""Elementwise ops: each value of the result depends on the values at the same position of the inputs."""
-
 _RESIZES = frozenset({"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor"})
 
 _RULES: Mapping[str, Rule] = {
@@ -394,8 +377,8 @@ _RULES: Mapping[str, Rule] = {
 }
 
 EXACT = {"StridedSlice"} | (
-    (_ELEMENTWISE_EXACT | _RESIZES | _RULES.keys() | {"Input", "Captured", "Constant", "Reshape", "Slice"})
-    - _ELEMENTWISE_INEXACT
+    (ELEMENTWISE_EXACT | _RESIZES | _RULES.keys() | {"Input", "Captured", "Constant", "Reshape", "Slice"})
+    - ELEMENTWISE_INEXACT
     - {"AdjustContrastv2", "AdjustHue", "AdjustSaturation", "AvgPool", "Conv2D", "Cumprod", "Cumsum",
        "DepthwiseConv2dNative", "EuclideanNorm", "HSVToRGB", "LogSoftmax", "Mean", "Prod", "RGBToHSV", "Softmax", "Sum"}
 )  # fmt: skip

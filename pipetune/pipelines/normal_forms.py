@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pipetune.pipelines.op_types import IDENTITIES, REDUCTIONS
 from pipetune.pipelines.terms import ROWS, Call, CannotProve, Shape, Term, constant
 
 UNKNOWN_ROWS = "rows"
@@ -38,9 +39,6 @@ def normalize(call: Call) -> Call | list[Term]:
         raise CannotProve("depends on the number of rows of a batch")
     form = _NORMALIZERS.get(call.op)
     return form(call) if form is not None else call
-
-
-IDENTITIES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
 
 
 # -- stacks of rows, reshapes, slices
@@ -357,8 +355,6 @@ def _rank_of_output(call: Call) -> int:
         raise CannotProve(f"has a tensor of unknown rank ({call.op})")
     return len(shape)
 
-
-REDUCTIONS = frozenset({"All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"})
 
 _NORMALIZERS: Mapping[str, Callable[[Call], Call | list[Term]]] = {
     **dict.fromkeys(REDUCTIONS, _axes_of_input(1)),

@@ -17,8 +17,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.pipelines.call_sites import is_library, syntax_tree
-from pipetune.pipelines.function_splitting import rebuild_function
-from pipetune.pipelines.graph_edits import replacement_node
+from pipetune.pipelines.graph_edits import rebuild_function, replacement_node
 
 EAGER_CALL = "EagerPyFunc"
 

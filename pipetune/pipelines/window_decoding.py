@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines.function_splitting import rebuild_function
-from pipetune.pipelines.graph_edits import TracedOps, replacement_node
+from pipetune.pipelines.graph_edits import TracedOps, rebuild_function, replacement_node
 
 DECODER = "DecodeJpeg"
 

@@ -16,7 +16,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.equality import recordings
 from pipetune.pipelines import live
 from pipetune.pipelines.errors import unknown_on_error
-from pipetune.pipelines.function_splitting import rebuild_function
+from pipetune.pipelines.graph_edits import rebuild_function
 from pipetune.pipelines.window_decoding import (
     DECODER,
     Resize,

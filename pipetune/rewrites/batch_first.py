@@ -16,9 +16,9 @@ from pipetune.rewrites.legality import (
     draws_random_numbers,
     errors_are_ignored,
     short_batch_may_overtake,
+    upstream_chain,
 )
 from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
-from pipetune.rewrites.reorder import upstream_chain
 from pipetune.rewrites.rule import Rule, RuleContext
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rewrites.epoch_constancy import Constancy, constancy_after
-from pipetune.rewrites.legality import describe_operator
+from pipetune.rewrites.legality import describe_operator, upstream_chain
 from pipetune.rewrites.pricing import (
     blocked_seconds_per_output,
     format_bytes,
@@ -17,7 +17,7 @@ from pipetune.rewrites.pricing import (
     seconds_per_output,
     shuffle_buffer_elements,
 )
-from pipetune.rewrites.reorder import Obstacle, shuffle_move_class, upstream_chain, upstream_moves
+from pipetune.rewrites.reorder import Obstacle, shuffle_move_class, upstream_moves
 from pipetune.rewrites.rule import RuleContext
 
 MIN_EPOCHS = 3

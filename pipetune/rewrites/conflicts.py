@@ -32,8 +32,7 @@ from pipetune.rewrites.epoch_constancy import (
     reshuffles_each_epoch,
     stops_early,
 )
-from pipetune.rewrites.gather import ROW_INDEX_OPERATORS
-from pipetune.rewrites.legality import POSITIONAL, positional_operator_after, runs_ahead
+from pipetune.rewrites.legality import POSITIONAL, ROW_INDEX_OPERATORS, positional_operator_after, runs_ahead
 from pipetune.rewrites.parallel_reads import effective_cycle_length
 from pipetune.rewrites.rule import RuleContext
 

@@ -9,25 +9,16 @@ from itertools import takewhile
 
 from pipetune.core.edits import ROW_INDEX_BYTES, Edit, NoProposal, Remove, ReplaceSource, Rewrite
 from pipetune.core.pipeline import Node
-from pipetune.rewrites.batch_first import (
-    UpstreamMap,
-    batch_first_group,
-    move_after_batch,
-    plain_batches,
-    upstream_maps,
-)
+from pipetune.rewrites.batch_first import UpstreamMap, batch_first_group, move_after_batch, plain_batches, upstream_maps
 from pipetune.rewrites.legality import (
-    PASS_THROUGH_OPERATORS,
+    ROW_INDEX_OPERATORS,
     describe_operator,
     is_order_required,
     overtaking_safety,
+    upstream_chain,
 )
 from pipetune.rewrites.pricing import bytes_per_element, shuffle_buffer_elements
-from pipetune.rewrites.reorder import upstream_chain
 from pipetune.rewrites.rule import Rule, RuleContext
-
-ROW_INDEX_OPERATORS = PASS_THROUGH_OPERATORS | {"cache", "with_options", "assert_cardinality"}
-"""Operators that treat row indices the same way as rows; a cache must be in memory."""
 
 _WINDOWS = ("flat_map", "window")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pipetune.core.edits import Safety
 from pipetune.core.operators import CAUTIOUS, OperatorFacts, is_dataset_kernel, operator_facts, public_name
@@ -111,6 +111,24 @@ def runs_ahead(node: Node) -> bool:
     return node.op == "prefetch" or requests_parallelism(node)
 
 
+def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
+    """Whether TensorFlow's default optimizations turn this serial map into an autotuned parallel one."""
+    if node.argument("num_parallel_calls") is not None or node.argument("synchronous") is True:
+        return False
+    if node.id in context.observed_kernels:
+        kernel = context.observed_kernels[node.id]
+        return kernel.startswith("ParallelMap") or (kernel == "MapAndBatch" and is_stateless(node))
+    return is_stateless(node) and not any(context.pipeline.options.get(name) is False for name in _SWITCHES)
+
+
+_SWITCHES = (
+    "experimental_optimization.apply_default_optimizations",
+    "experimental_optimization.map_parallelization",
+    "autotune.enabled",
+)
+"""Options that switch off TensorFlow's own parallel maps."""
+
+
 def parallel_safety(node: Node, context: RuleContext) -> Safety:
     """Returns the safety class of changing only the parallelism of `node`.
 
@@ -156,6 +174,15 @@ def last_active_operator(pipeline: Pipeline) -> Node:
     return node
 
 
+def upstream_chain(pipeline: Pipeline, node: Node) -> Iterator[Node]:
+    """Yields the operators upstream of `node`, nearest first, as long as each has one input and one consumer."""
+    while len(node.inputs) == 1:
+        node = pipeline[node.inputs[0]]
+        if len(pipeline.consumers(node.id)) != 1 or len(node.inputs) != 1:
+            return
+        yield node
+
+
 def describe_operator(node: Node) -> str:
     """Returns the name of an operator in messages: `map (train.py:12)`."""
     return f"{node.title} ({node.location})" if node.location else node.title
@@ -168,6 +195,9 @@ def errors_are_ignored(node: Node, context: RuleContext) -> bool:
 
 PASS_THROUGH_OPERATORS = frozenset({"shuffle", "prefetch", "take", "skip", "shard", "repeat"})
 """Operators that never modify an element: a function may be applied before or after them."""
+
+ROW_INDEX_OPERATORS = PASS_THROUGH_OPERATORS | {"cache", "with_options", "assert_cardinality"}
+"""Operators that treat row indices the same way as rows; a cache must be in memory."""
 
 DROPS_BY_POSITION = frozenset({"take", "skip", "shard"})
 """Operators that keep or drop an element by its position alone, whatever its value."""

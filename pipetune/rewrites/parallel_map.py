@@ -11,10 +11,10 @@ from pipetune.rewrites.legality import (
     describe_operator,
     describe_state,
     draws_random_numbers,
-    is_stateless,
     keeps_order,
     parallel_safety,
     runs_python,
+    tensorflow_parallelizes,
 )
 from pipetune.rewrites.pricing import buffer_bytes, format_seconds
 from pipetune.rewrites.rule import Rule, RuleContext
@@ -47,24 +47,6 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
                 yield NoProposal(NAME, node.id, "TensorFlow already runs this map in parallel, with AUTOTUNE.")
                 continue
             yield _rewrite(node, context, number)
-
-
-def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
-    """Whether TensorFlow's default optimizations turn this serial map into an autotuned parallel one."""
-    if node.argument("num_parallel_calls") is not None or node.argument("synchronous") is True:
-        return False
-    if node.id in context.observed_kernels:
-        kernel = context.observed_kernels[node.id]
-        return kernel.startswith("ParallelMap") or (kernel == "MapAndBatch" and is_stateless(node))
-    return is_stateless(node) and not any(context.pipeline.options.get(name) is False for name in _SWITCHES)
-
-
-_SWITCHES = (
-    "experimental_optimization.apply_default_optimizations",
-    "experimental_optimization.map_parallelization",
-    "autotune.enabled",
-)
-"""Options that switch off TensorFlow's own parallel maps."""
 
 
 def _forbidden(node: Node) -> str:

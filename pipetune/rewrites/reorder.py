@@ -10,7 +10,7 @@ from itertools import pairwise, takewhile
 from pipetune.core.edits import Edit, Move, NoProposal, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant, PredicatePushdown
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Pipeline
+from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node
 from pipetune.rewrites.legality import (
     DROPS_BY_POSITION,
     describe_operator,
@@ -21,8 +21,9 @@ from pipetune.rewrites.legality import (
     keeps_order,
     requests_parallelism,
     runs_python,
+    tensorflow_parallelizes,
+    upstream_chain,
 )
-from pipetune.rewrites.parallel_map import tensorflow_parallelizes
 from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -80,15 +81,6 @@ def upstream_moves(
         elif above.op not in _PASSIVE or (above.op in _KEEPS_COUNT and not one_to_one):
             return
         yield UpstreamMove(above, above.inputs[0], safety, tuple(maps))
-
-
-def upstream_chain(pipeline: Pipeline, node: Node) -> Iterator[Node]:
-    """Yields the operators upstream of `node`, nearest first, as long as each has one input and one consumer."""
-    while len(node.inputs) == 1:
-        node = pipeline[node.inputs[0]]
-        if len(pipeline.consumers(node.id)) != 1 or len(node.inputs) != 1:
-            return
-        yield node
 
 
 def run_down_to(node: Node, kinds: Collection[str], context: RuleContext) -> tuple[Node, ...]:

@@ -30,7 +30,7 @@ from pipetune.core.edits import Edit, Insert, NoProposal, Rewrite, Safety, SetAr
 from pipetune.core.operators import CountEffect, OrderEffect, operator_facts
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ResumeMethod, ResumePoint
-from pipetune.rewrites.parallel_map import tensorflow_parallelizes
+from pipetune.rewrites.legality import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pipetune.core.edits import NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.graph_passes import OPTION
 from pipetune.core.pipeline import Node
-from pipetune.rewrites.legality import describe_operator, is_stateless
-from pipetune.rewrites.parallel_map import tensorflow_parallelizes
+from pipetune.rewrites.legality import describe_operator, is_stateless, tensorflow_parallelizes
 from pipetune.rewrites.pricing import format_seconds
 from pipetune.rewrites.rule import Rule, RuleContext
 

@@ -15,6 +15,7 @@ from pipetune.rewrites.legality import (
     is_stateless,
     positional_operator_after,
     runs_python,
+    upstream_chain,
 )
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, shuffle_buffer_elements
 from pipetune.rewrites.reorder import (
@@ -23,7 +24,6 @@ from pipetune.rewrites.reorder import (
     move_group,
     run_down_to,
     shuffle_move_class,
-    upstream_chain,
     upstream_moves,
 )
 from pipetune.rewrites.rule import Rule, RuleContext

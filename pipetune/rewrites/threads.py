@@ -8,8 +8,7 @@ from dataclasses import replace
 from pipetune.core.edits import Insert, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.profile import Cause
-from pipetune.rewrites.legality import describe_operator
-from pipetune.rewrites.parallel_map import tensorflow_parallelizes
+from pipetune.rewrites.legality import describe_operator, tensorflow_parallelizes
 from pipetune.rewrites.rule import Rule, RuleContext
 
 GRANTED_CORES = "granted-cores"

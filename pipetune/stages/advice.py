@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipetune.capture import findings, job_processes
-from pipetune.capture.coordinators import CoordinatorConsumer
-from pipetune.capture.keras import FitConsumer
+from pipetune.capture.coordinator_consumer import CoordinatorConsumer
+from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core.distribution import InputSkew, WorkerInput
 from pipetune.core.edits import Rewrite
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict

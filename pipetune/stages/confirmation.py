@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipetune.core.edits import Plan
-from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Rate
-from pipetune.core.session import Candidate, PatchResult, Reproducibility, TrainingResult
+from pipetune.core.session import Candidate, PatchResult, TrainingResult
 from pipetune.core.time_plan import Part
+from pipetune.model.reproducibility import order_of
 from pipetune.model.throughput import predict
 from pipetune.search.confirmation import Confirmation, confirm
 from pipetune.stages.emission import diff_of, make_patch
@@ -102,41 +102,3 @@ def _training(study: Study, proof: Confirmation) -> TrainingResult | None:
     if proof.confirmed:
         return proof.training
     return replace(proof.training, speedup=None, speedup_over_autotune=None, tuned_step_ms=None, why=proof.why)
-
-
-def order_of(pipeline: Pipeline, plan: Plan) -> Reproducibility:
-    """Returns whether element order and random draws repeat from run to run, before and under the plan."""
-    reasons = [reason for node in pipeline if (reason := _differs_between_runs(node))]
-    before = not reasons
-    why = reasons[0] if reasons else ""
-    changing = next((rewrite for rewrite in plan.rewrites if not rewrite.reproducible), None)
-    if before and changing is not None:
-        why = f"{changing.rule} changes which random draw is used for which element"
-    return Reproducibility(
-        reproducible_before=before,
-        reproducible_after=before and changing is None,
-        epochs_kept=all(rewrite.epochs_kept for rewrite in plan.rewrites),
-        why=why,
-    )
-
-
-def _differs_between_runs(node: Node) -> str:
-    """Returns why this operator may yield other elements, draws or order in another run; '' if it does not."""
-    function = node.function
-    if node.argument("deterministic") is False:
-        return f"{node.title} may yield elements out of order (deterministic=False)"
-    if node.op == "opaque":
-        return f"{node.title} is not known to pipetune"
-    if node.op == "from_generator" or (function is not None and function.python):
-        return f"{node.title} runs Python code, which may return something else each time"
-    if node.op == "shuffle":
-        return "shuffle draws its order without a seed" if node.argument("seed") is None else ""
-    if function is None or not (function.random or function.random_python):
-        return ""
-    if function.random_python:
-        return f"the function of {node.title} draws from a random generator whose state outlives the pipeline"
-    if not function.seeded:
-        return f"the function of {node.title} draws without a seed"
-    if node.argument("num_parallel_calls") not in (None, 1):
-        return f"the random function of {node.title} runs in parallel"
-    return ""

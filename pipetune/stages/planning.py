@@ -22,7 +22,7 @@ from pipetune.pipelines import call_sites, resume_points
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites import baselines, freeze_autotune, propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.rewrites.parallel_map import tensorflow_parallelizes
+from pipetune.rewrites.legality import tensorflow_parallelizes
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.meter import EarlierWindows
 from pipetune.search.race import EarlierRace, earlier_race

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import Consumer, NoConsumer
-from pipetune.capture.loop_consumer import LockstepConsumer
+from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.training_signs import FIRST_ELEMENTS
+from pipetune.core.command import Command
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline
@@ -20,10 +22,10 @@ from pipetune.core.results import PARALLELISM, AutotuneValues, ResumePoint
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import COMPARISON, TimePlan
-from pipetune.journal import Journal
+from pipetune.core.version import VERSION
+from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
-from pipetune.measure.lockstep import LockstepRunner
-from pipetune.measure.runner import TensorFlowRunner
+from pipetune.measure.runner import LockstepRunner, TensorFlowRunner
 from pipetune.pipelines import live, replay
 from pipetune.probes import annotation
 from pipetune.rewrites.rule import RuleContext
@@ -242,6 +244,14 @@ def examples_of_batches(pipeline: Pipeline) -> float | None:
 _PASSING_ON = frozenset({"repeat", "prefetch", "with_options", "take", "skip", "shuffle", "cache", "copy_to_device"})
 _BATCHING = frozenset({"batch", "padded_batch", "ragged_batch", "group_by_window", "rebatch"})
 _MARGIN = 0.2  # share of the free memory left unused, by judgement: less risks OOM kills, more rejects good plans
+
+
+def new_study(subject: Subject, settings: Settings, listener: Listener, *, notes: tuple[str, ...] = ()) -> Study:
+    """Returns the study of a pipeline in this process, before anything is measured; `notes` are for its session."""
+    here = replace(machine.read_machine(), believed=machine.detect_resources())
+    command = Command(options=settings, date=time.strftime("%Y-%m-%d %H:%M:%S"))
+    session = Session(VERSION, command=command, machine=here, notes=notes)
+    return Study(subject, settings, here, Journal(session, TimePlan.of(settings), listener))
 
 
 def other_pipelines(

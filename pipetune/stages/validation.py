@@ -12,6 +12,7 @@ from pipetune.core.results import RunFailed
 from pipetune.core.session import DatasetResult, Rejection, RejectionReason
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.measure.epochs import pass_seconds
+from pipetune.model.reproducibility import order_of
 from pipetune.pipelines.live import LivePipeline
 from pipetune.pipelines.replay import replay
 from pipetune.rewrites import propose_all
@@ -19,7 +20,6 @@ from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.composing import values_of
 from pipetune.search.equality import allows
-from pipetune.stages.confirmation import order_of
 from pipetune.stages.emission import emission_for_validation, expected_digests, inherited_by, patch_of
 from pipetune.stages.study import OTHERS_COMPARISON_SECONDS, Study
 

@@ -25,8 +25,7 @@ from pipetune.core.results import RunFailed, Window
 from pipetune.core.session import PatchResult, Session
 from pipetune.supervisor.local_cluster import RunningWorkers
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
-from pipetune.supervisor.session_ending import exception_line
-from pipetune.supervisor.worker_state import Ending, WorkerState
+from pipetune.supervisor.worker_state import Ending, WorkerState, exception_line
 
 ORIGINAL = Plan("defaults")
 _ANSWER_SECONDS = 60.0  # for the rest of an answer that has begun to arrive

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipetune.core.messages import TrialStarted
 from pipetune.core.results import Outcome, Rate, Trial
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Rejection, Session
-from pipetune.supervisor.worker_state import Ending, WorkerState
+from pipetune.supervisor.worker_state import Ending, WorkerState, exception_line
 
 if TYPE_CHECKING:
     from pipetune.search.confirmation import Confirmation
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _ACCEPTED = 0.95  # chance that what a race has accepted truly gains
 _GAIN_WITHHELD = "It was measured in combination with a plan that is not recommended."
-_TRACEBACK = "Traceback (most recent call last):"
 _STATUS = {0: "done", 4: "no-dataset", 130: "interrupted"}
 
 
@@ -60,25 +58,6 @@ def _detail(session: Session, conversation: WorkerState) -> str:
         who = "The script" if not session.profiled_datasets else "The measuring process"
         return f"{who} {conversation.exit_reason}."
     return session.status_detail
-
-
-_CONVERTED = ": in user code:"
-
-
-def exception_line(traceback: str) -> str:
-    """Returns the line of a traceback that names the exception: the first one after the frames.
-
-    TensorFlow's messages continue for several lines after it, and may quote another traceback (whose header is followed
-    by a blank line). What AutoGraph raises says "in user code:" there, and names the exception below frames of its own.
-    """
-    lines = traceback.strip().splitlines()
-    starts = [number for number, line in enumerate(lines[:-1]) if line == _TRACEBACK and lines[number + 1]]
-    behind = lines[starts[-1] + 1 :] if starts else lines
-    named = next((line for line in behind if line and not line[0].isspace()), "")
-    if named.endswith(_CONVERTED):
-        below = behind[behind.index(named) + 1 :]
-        return next((line[4:] for line in below if re.match(r" {4}(?!File )\S", line)), named)
-    return named
 
 
 def with_earlier_trials(before: Session, after: Session, trial: TrialStarted, why: str) -> Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -170,3 +171,23 @@ def describe_exit(status: int, *, out_of_memory: bool = False) -> str:
     if -status == signal.SIGKILL:
         return f"was killed ({name}), possibly because the system ran out of memory"
     return f"crashed ({name})"
+
+
+_TRACEBACK = "Traceback (most recent call last):"
+_CONVERTED = ": in user code:"
+
+
+def exception_line(traceback: str) -> str:
+    """Returns the line of a traceback that names the exception: the first one after the frames.
+
+    TensorFlow's messages continue for several lines after it, and may quote another traceback (whose header is followed
+    by a blank line). What AutoGraph raises says "in user code:" there, and names the exception below frames of its own.
+    """
+    lines = traceback.strip().splitlines()
+    starts = [number for number, line in enumerate(lines[:-1]) if line == _TRACEBACK and lines[number + 1]]
+    behind = lines[starts[-1] + 1 :] if starts else lines
+    named = next((line for line in behind if line and not line[0].isspace()), "")
+    if named.endswith(_CONVERTED):
+        below = behind[behind.index(named) + 1 :]
+        return next((line[4:] for line in below if re.match(r" {4}(?!File )\S", line)), named)
+    return named

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pipetune import workflow
-from pipetune.capture import consumption, hooks
+from pipetune.capture import consumption
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS
 from pipetune.core.command import Command
 from pipetune.core.errors import PipetuneError
@@ -81,7 +82,7 @@ def analyze(job: Job, writer: MessageWriter) -> int:
         Session(VERSION, command=job.command, machine=found), TimePlan.of(job.settings), PipeListener(writer)
     )
 
-    def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
+    def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: ObservedScript) -> int:
         journal.time_plan.begin()
         seconds = time.monotonic() - started
         slow_start = consumption.describe_start(seconds, seen.uses)

@@ -6,10 +6,12 @@ import contextlib
 import functools
 from collections.abc import Iterator
 
-from pipetune.capture import consumption, hooks, job_processes, native_writers, protection
+from pipetune.capture import consumption, job_processes, native_writers, protection
 from pipetune.capture.coordinators import PARAMETER_SERVER_HINT
-from pipetune.capture.hooks import Patches
-from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer
+from pipetune.capture.lockstep_consumer import LocalConsumer, LockstepConsumer
+from pipetune.capture.observed_script import ObservedScript
+from pipetune.capture.patches import Patches
+from pipetune.capture.repeatability import repeatable
 from pipetune.core import file_events, undo
 from pipetune.core.cluster import LockstepRole
 from pipetune.core.command import Command
@@ -113,7 +115,7 @@ def run_as_agent(job: Job, writer: MessageWriter) -> int:
     link = RequestLink(*job.lockstep_role.link_descriptors)
     writer.send(Progress("capture", "running the script"))
 
-    def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: hooks.Hooks) -> int:
+    def work(use: consumption.Consumption, consumer: consumption.Consumer, seen: ObservedScript) -> int:
         source = replay.read(use.dataset, name=use.name)
         here = machine.read_machine(job.settings.device)
         journal = Journal(Session(VERSION, Command()), TimePlan.of(job.settings), Listener())
@@ -153,8 +155,8 @@ def run_server_task(job: Job, writer: MessageWriter) -> int:
         journal.confirm_training(journal.begin_generation())
     protection.disable_saving(lambda _name: None)
     try:
-        script.make_repeatable()
-        script.run(job)
+        with repeatable(until=lambda: True):  # nothing says here where training begins
+            script.run(job)
     except SystemExit as leaving:
         exited = script.failed_exit(leaving)
         if exited is not None:

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from pipetune import tensorflow_private
 from pipetune.capture import (
     consumption,
     file_protection,
@@ -26,7 +25,9 @@ from pipetune.capture import (
     pending_cleanup,
     protection,
     range_loops,
+    repeatability,
 )
+from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
 from pipetune.core import file_events, undo
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import ActionSuppressed, AnalysisFailed, Job, MessageWriter, ScriptFailed
@@ -36,7 +37,7 @@ from pipetune.pipelines.errors import first_line
 from pipetune.worker import exits, script
 from pipetune.worker.exits import StopSignalHandler
 
-Work = Callable[[consumption.Consumption, consumption.Consumer, hooks.Hooks], int]
+Work = Callable[[consumption.Consumption, consumption.Consumer, ObservedScript], int]
 """Works on the training pipeline; returns the exit code."""
 
 Conclude = Callable[[int, str], int]
@@ -68,7 +69,7 @@ class ObservedRun:
             training_loop: which of the script's loops was found to train when it ran before; None if none was.
         """
         self._job, self._writer, self._work, self._conclude = job, writer, work, conclude
-        self._hooks = hooks.Hooks(
+        self._script = ObservedScript(
             self._on_training,
             target_dataset=_requested_dataset(job),
             lockstep=job.lockstep_role is not None,
@@ -96,9 +97,9 @@ class ObservedRun:
         """
         file_events.set_journal(self._journal)
         self._stop_signals.install()
-        with call_sites.Recorder(), self._hooks:
-            native_writers.watch(self._hooks.patches)
-            self._exit_handlers.watch(self._hooks.patches)
+        with call_sites.Recorder(), hooks.installed(self._script):
+            native_writers.watch(self._script.patches)
+            self._exit_handlers.watch(self._script.patches)
             ended = self._run_script()
             if self._thread is not None:
                 self._leave_loop(ended)
@@ -106,7 +107,7 @@ class ObservedRun:
             if self.code is None and not ended:
                 self._work_on_most_consumed()
             code = self.code if self.code is not None and not ended else self._report_no_training(ended)
-            if self._hooks.training_begun:
+            if self._script.training_begun:
                 self._exit(code, None)
         if self._journal is not None:
             self._journal.discard()
@@ -119,8 +120,7 @@ class ObservedRun:
         """Runs the script; returns '' if it reached its end or was stopped, else "exit" or "error"."""
         try:
             self._loop_extender.install()
-            script.make_repeatable()
-            with tensorflow_private.seeded_eager_draws(1, until=lambda: self._hooks.training_begun):
+            with repeatability.repeatable(until=lambda: self._script.training_begun):
                 script.run(
                     self._job,
                     range_loops.compile_with_extended_loops,
@@ -145,11 +145,11 @@ class ObservedRun:
         return ""
 
     def _elements_taken(self) -> int:
-        loop = self._hooks.loop
+        loop = self._script.loop
         return loop.elements_taken if loop is not None and loop.thread == threading.get_ident() else 0
 
     def _leave_loop(self, ended: str) -> None:
-        loop = self._hooks.loop
+        loop = self._script.loop
         with self._leave_lock:
             self._loop_left = True
         if loop is not None:
@@ -161,15 +161,15 @@ class ObservedRun:
         if ended:
             return SCRIPT_FAILED
         requested = _requested_dataset(self._job)
-        if requested is not None and self._hooks.uses:
-            names = ", ".join(dict.fromkeys(use.name for use in self._hooks.uses))
+        if requested is not None and self._script.uses:
+            names = ", ".join(dict.fromkeys(use.name for use in self._script.uses))
             self._writer.send(
                 AnalysisFailed(
                     f"No dataset named {requested} was consumed.", f"The script consumed: {names}.", NO_DATASET
                 )
             )
             return NO_DATASET
-        notes = self._hooks.describe_other_uses()
+        notes = self._script.describe_other_uses()
         self._writer.send(
             AnalysisFailed(
                 "The script did not train on a tf.data dataset" + (f": {notes}." if notes else "."),
@@ -184,7 +184,7 @@ class ObservedRun:
 
     def _on_loop(self, dataset: Any) -> None:
         """Called when the script iterates a dataset: if that turns out to be training, later writes are undone."""
-        if os.getpid() == self._process and not self._hooks.training_begun and not hasattr(dataset, _MARK):
+        if os.getpid() == self._process and not self._script.training_begun and not hasattr(dataset, _MARK):
             object.__setattr__(dataset, _MARK, self._files.begin(dataset))
 
     def _on_training(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:
@@ -206,7 +206,7 @@ class ObservedRun:
 
     def _on_journal_full(self, path: str) -> None:
         """Called when the script would change more than can be copied: the change is refused and its loop held."""
-        why, loop = file_protection.TOO_LARGE.format(path), self._hooks.loop
+        why, loop = file_protection.TOO_LARGE.format(path), self._script.loop
         if loop is not None:
             loop.abandon(why)
             if loop.thread == threading.get_ident():
@@ -235,7 +235,7 @@ class ObservedRun:
     def _run_work(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:
         try:
             with call_sites.running_workflow(), files.private_files():
-                self.code = self._work(use, consumer, self._hooks)
+                self.code = self._work(use, consumer, self._script)
         except RunFailed as failure:
             self.code = self._report_failure(failure)
         except PipetuneError as error:
@@ -258,15 +258,15 @@ class ObservedRun:
         requested = _requested_dataset(self._job)
         uses = [
             use
-            for use in self._hooks.uses
+            for use in self._script.uses
             if (use.role in ("preview", "other") and requested in (None, use.name)) or requested == use.name
         ]
-        uses = [use for use in uses if use.elements != hooks.PREVIEW_ELEMENTS or requested == use.name]
+        uses = [use for use in uses if use.elements != PREVIEW_ELEMENTS or requested == use.name]
         if not uses:
             return
         use = max(uses, key=lambda one: one.elements)
         use.role = "training"
-        self._hooks.training_begun = True
+        self._script.training_begun = True
         # What the script has written until now is kept.
         self._protect(consumption.NoConsumer(""), self._files.begin(use.dataset))
         taken = (

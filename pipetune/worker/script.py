@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.machinery
-import itertools
 import linecache
 import os
-import random
 import runpy
 import sys
 import traceback
@@ -16,10 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from pipetune.capture.hooks import Patches
+from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import substitute
 from pipetune.core.errors import PipetuneError, PlanMismatch, invalid_source
 from pipetune.core.messages import Job, LogLine, MessageWriter, ScriptExited, ScriptFailed
@@ -36,32 +30,6 @@ Compile = Callable[[str | bytes, str], types.CodeType]
 def compile_unchanged(source: str | bytes, path: str) -> types.CodeType:
     """Returns the code that Python itself would compile."""
     return compile(source, path, "exec", dont_inherit=True)
-
-
-_SEED = 0
-
-
-def make_repeatable() -> None:
-    """Makes what a script leaves to chance the same in every process: draws of Python and NumPy, and lists of files.
-
-    A script that shuffles its files in Python would else build other data in each process, and the patched script could
-    not be compared with the plan. TensorFlow is not seeded: a global seed would decide which rewrites are legal.
-    """
-    random.seed(_SEED)
-    np.random.seed(_SEED)
-    new_generator, generators = np.random.default_rng, itertools.count()
-
-    @functools.wraps(new_generator)
-    def seeded(seed: Any = None) -> Any:
-        return new_generator([_SEED, next(generators)] if seed is None else seed)
-
-    glob = tf.io.gfile.glob
-
-    @functools.wraps(glob)
-    def in_order(pattern: Any) -> list[str]:
-        return sorted(glob(pattern))  # several threads search the folders of a pattern, in another order each time
-
-    np.random.default_rng, tf.io.gfile.glob = seeded, in_order
 
 
 def run(

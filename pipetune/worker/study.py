@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.capture import consumption, hooks, loop_consumer
+from pipetune.capture import consumption, loop_consumer
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.core import session_file
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
@@ -29,7 +30,7 @@ def open_study(
     journal: Journal,
     use: consumption.Consumption,
     consumer: consumption.Consumer,
-    script_hooks: hooks.Hooks,
+    script: ObservedScript,
     *,
     measured: Session | None = None,
 ) -> Iterator[Study]:
@@ -38,7 +39,7 @@ def open_study(
     Args:
         use: how the script uses the training dataset.
         consumer: what trains on it; replaced by an emulated one if the settings give a step time.
-        script_hooks: the hooks of the script, with its other datasets.
+        script: the script so far, with its other datasets.
         measured: the session of an earlier process, with what need not be measured again: what TensorFlow detects of
             the machine, and the examples of an element.
 
@@ -54,12 +55,12 @@ def open_study(
         team = lockstep.checked_team(job.lockstep_role, started_with, use)
         if team is not None:
             consumer = lockstep.consumer_of(team, use, source, consumer)
-        others = other_pipelines(script_hooks.uses, use)
+        others = other_pipelines(script.uses, use)
         known = measured.machine.believed if measured is not None and measured.machine is not None else None
         here = replace(machine.read_machine(job.settings.device), believed=known or detect_resources())
         dataset = measured.main_dataset if measured is not None else None
         yield Study(
-            Subject(source, consumer, use, others, (*script_hooks.resuming, *resume_points.find(source))),
+            Subject(source, consumer, use, others, (*script.resuming, *resume_points.find(source))),
             job.settings,
             here,
             journal,

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetune import workflow
-from pipetune.capture import consumption, hooks
+from pipetune.capture import consumption
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.core import session_file
 from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
@@ -81,7 +82,7 @@ def _execute_orders(
     link: RequestLink,
     use: consumption.Consumption,
     consumer: consumption.Consumer,
-    seen: hooks.Hooks,
+    seen: ObservedScript,
 ) -> int:
     """At the first training step: checks the pipeline that the script has built, then measures it until released."""
 

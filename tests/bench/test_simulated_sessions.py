@@ -10,6 +10,7 @@ from pipetune.bench.simulated_sessions import (
     BUDGET_SECONDS,
     SCENES,
     Scene,
+    SessionDesign,
     share,
     share_by_scene,
     simulate_session,
@@ -37,7 +38,7 @@ def bound(count: int) -> int:
     ],
 )
 def test_candidates_without_gain_are_rarely_accepted(budget_seconds: float, decided: float) -> None:
-    outcomes = simulate_sessions(COUNT, seed=1, budget_seconds=budget_seconds)
+    outcomes = simulate_sessions(COUNT, SessionDesign(budget_seconds=budget_seconds), seed=1)
     assert sum(one.accepted for one in outcomes) <= bound(COUNT)
     assert sum(one.decided for one in outcomes) >= decided * COUNT  # else nothing is tested but a budget too small
     assert all(one.seconds < 1.5 * budget_seconds for one in outcomes)
@@ -49,7 +50,7 @@ def test_unplanned_looks_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(race, "holm", lambda values, *, error: holm(values))
     for module in (race, statistics):
         monkeypatch.setattr(module, "ACCEPT_ABOVE", 1.0)
-    outcomes = simulate_sessions(FEW, seed=1, budget_seconds=LONG_BUDGET_SECONDS)
+    outcomes = simulate_sessions(FEW, SessionDesign(budget_seconds=LONG_BUDGET_SECONDS), seed=1)
     assert sum(one.accepted for one in outcomes) > bound(FEW)
 
 
@@ -61,7 +62,7 @@ def test_session_is_reproducible_by_seed() -> None:
 
 def test_large_gain_is_found_on_a_quiet_machine() -> None:
     quiet = Scene("input", "quiet")
-    outcomes = [simulate_session(quiet, seed=seed, gain=1.5) for seed in range(12)]
+    outcomes = [simulate_session(quiet, SessionDesign(gain=1.5), seed=seed) for seed in range(12)]
     assert sum(one.found for one in outcomes) >= 10
     assert share_by_scene(outcomes, lambda one: one.found)["input, quiet"].sessions == 12
 

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.capture import worker_dataset
-from pipetune.capture.coordinators import CoordinatorConsumer
-from pipetune.capture.hooks import Patches
+from pipetune.capture.coordinator_consumer import CoordinatorConsumer
+from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import substitute
 from pipetune.core.cluster import free_addresses
 from pipetune.core.distribution import COORDINATOR as COORDINATOR_CALL
@@ -205,7 +205,7 @@ def looked_at() -> dict[str, Any]:
 
     by_one_call = trains(one, tf.function(lambda: STRATEGY.distribute_datasets_from_function(made_once)))
     scheduled = trains(one, tf.function(in_function), name="another")
-    seen = [use.role for use in both.hooks.uses]
+    seen = [use.role for use in both.script.uses]
     return {
         "three a call": [window(consumer, numbers(), steps=6), consumer.accepts_multi_step_calls],
         "all of it": [endless.consumer.kind, endless.consumer.description],
@@ -263,10 +263,10 @@ def captured() -> dict[str, Any]:
     }
     found = {}
     for name, one_given in given.items():
-        hooks = trains(nothing, one_given).hooks
+        script = trains(nothing, one_given).script
         (use,) = [
             use
-            for use in hooks.uses
+            for use in script.uses
             if use.distributed_input is not None and use.distributed_input.how == COORDINATOR_CALL
         ]
         found[name] = [[one.kind, one.name, linecache.getline(one.file, one.line).strip()] for one in use.captured]

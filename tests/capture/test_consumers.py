@@ -13,7 +13,7 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.slow]
 
 from pipetune.capture import consumption, loop_consumer
-from pipetune.capture.keras import FitConsumer, steps_per_call
+from pipetune.capture.fit_consumer import FitConsumer, steps_per_call
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.errors import StepFailed
 from pipetune.core.results import RunFailed

@@ -25,7 +25,8 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, hooks, loop_consumer
-from pipetune.capture.keras import FitConsumer
+from pipetune.capture.fit_consumer import FitConsumer
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core import cluster
 from pipetune.core.distribution import DATASET, FUNCTION
@@ -40,7 +41,7 @@ Dataset = tf.data.Dataset
 class Run:
     """How a script ran under the hooks."""
 
-    hooks: hooks.Hooks
+    script: ObservedScript
     begun: list[tuple[consumption.Consumption, consumption.Consumer]] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -57,12 +58,12 @@ class Run:
         return begun[1]
 
     def use_of(self, dataset: Any) -> consumption.Consumption:
-        (found,) = (use for use in self.hooks.uses if use.dataset is dataset)
+        (found,) = (use for use in self.script.uses if use.dataset is dataset)
         return found
 
     @property
     def roles(self) -> dict[str, str]:
-        return {use.variable: use.role for use in self.hooks.uses}
+        return {use.variable: use.role for use in self.script.uses}
 
 
 def run(script: Callable[[], Any], *, wanted: str | None = None, serve: tuple[Any, ...] = ()) -> Run:
@@ -85,7 +86,7 @@ def run(script: Callable[[], Any], *, wanted: str | None = None, serve: tuple[An
                     result.failures.append(str(failure))
         consumer.stop()
 
-    with call_sites.Recorder(), hooks.Hooks(on_training, target_dataset=wanted) as opened:
+    with call_sites.Recorder(), hooks.installed(ObservedScript(on_training, target_dataset=wanted)) as opened:
         result = Run(opened)
         try:
             script()
@@ -137,7 +138,7 @@ def test_fit_is_training_and_does_not_return(library: str) -> None:
     assert found.use.file == __file__ and found.use.line > 0
     assert found.use.restarts_iterator is (library == "keras") and not found.use.sharded_across_workers
     assert [code.co_name for code, _ in found.use.call_path][:2] == ["script", "run"]
-    assert [use.steps_per_epoch for use in found.hooks.uses if use.role == "validation"] == [2]
+    assert [use.steps_per_epoch for use in found.script.uses if use.role == "validation"] == [2]
     assert found.roles == {"check": "validation", "train": "training"}
 
 
@@ -167,7 +168,7 @@ def test_evaluate_predict_and_adapt_are_not_training() -> None:
     found = run(script)
     assert not found.begun and not found.stopped
     assert found.roles == {"evaluated": "evaluation", "predicted": "prediction", "adapted": "adapt"}
-    assert [use.steps_per_epoch for use in found.hooks.uses] == [3, None, None]
+    assert [use.steps_per_epoch for use in found.script.uses] == [3, None, None]
 
 
 def test_previews_before_fit_are_not_training() -> None:
@@ -190,7 +191,7 @@ def test_fit_on_arrays_is_noted_and_runs_unchanged() -> None:
 
     found = run(script)
     assert not found.begun
-    (note,) = found.hooks.notes
+    (note,) = found.script.notes
     assert note.startswith("Model.fit was given ndarray (") and "not a tf.data.Dataset" in note
 
 
@@ -298,7 +299,7 @@ def test_loop_of_fewer_than_twenty_elements_is_a_preview() -> None:
     found, seen = body_of(by_for, count=19)
     assert not found.begun and seen == list(range(19))
     assert found.roles == {"dataset": "preview"}
-    assert found.hooks.uses[0].elements == 19
+    assert found.script.uses[0].elements == 19
 
 
 def test_elements_of_a_dataset_are_counted_over_its_epochs() -> None:
@@ -382,7 +383,7 @@ def test_endless_dataset_of_the_script_can_be_served_as_a_window() -> None:
     found = run(script, serve=(train, train))
     assert found.stopped and len(found.windows) == 2
     assert seen[20:] == [1000, 1001, 1002, 1000, 1001, 1002] * 2
-    assert [use.dataset for use in found.hooks.uses] == [train]
+    assert [use.dataset for use in found.script.uses] == [train]
 
 
 # -- functions
@@ -448,7 +449,7 @@ def test_reduce_is_recorded_as_another_use() -> None:
 
     found = run(script)
     assert not found.begun
-    assert [(use.name, use.role, use.consumer_call) for use in found.hooks.uses] == [
+    assert [(use.name, use.role, use.consumer_call) for use in found.script.uses] == [
         ("total", "other", "Dataset.reduce")
     ]
 
@@ -535,7 +536,7 @@ def test_iterators_of_pipetune_are_not_uses() -> None:
             assert type(iter(Dataset.range(3))) is tensorflow_private.OwnedIterator
         assert type(iter(Dataset.range(3))) is not tensorflow_private.OwnedIterator
 
-    assert len(run(script).hooks.uses) == 1
+    assert len(run(script).script.uses) == 1
 
 
 def test_number_of_recorded_previews_is_bounded() -> None:
@@ -543,7 +544,7 @@ def test_number_of_recorded_previews_is_bounded() -> None:
         for _ in range(60):
             next(iter(Dataset.range(3)))
 
-    assert len(run(script).hooks.uses) <= 51
+    assert len(run(script).script.uses) <= 51
 
 
 def test_training_in_a_forked_child_is_not_observed() -> None:
@@ -574,7 +575,7 @@ def test_server_join_is_refused_for_the_first_lockstep_worker(
     monkeypatch.setattr(tf.distribute.Server, "join", served.append)
     if index is not None:
         monkeypatch.setenv("TF_CONFIG", cluster.worker_tf_config(["a:1", "b:1"], index))
-    with hooks.Hooks(lambda *_: None, lockstep=index is not None):
+    with hooks.installed(ObservedScript(lambda *_: None, lockstep=index is not None)):
         if index == 0:
             with pytest.raises(PipetuneError, match="instead of training") as refused:
                 tf.distribute.Server.join("it")

@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture import consumption, distributed_input, job_processes, strategies
+from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.core.distribution import FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
 
 
@@ -118,16 +118,16 @@ def test_lockstep_processes_of_a_strategy_cannot_switch_datasets() -> None:
 
     handed = distributed_input.DistributedInput(Strategy(), tf.data.Dataset.range(64).batch(32), None, FUNCTION)
     assert handed.handover().replicas_per_worker == handed.handover().elements_per_step == 2
-    assert strategies.switching_obstacle(handed).startswith("2 processes train in lockstep under Strategy")
+    assert job_processes.switching_obstacle(handed).startswith("2 processes train in lockstep under Strategy")
 
 
 def test_horovod_ranks_cannot_switch_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_SIZE", "4")
-    assert strategies.switching_obstacle(None) == "", "nothing of Horovod is imported"
+    assert job_processes.switching_obstacle(None) == "", "nothing of Horovod is imported"
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
-    assert strategies.switching_obstacle(None).startswith("4 processes train in lockstep under Horovod")
+    assert job_processes.switching_obstacle(None).startswith("4 processes train in lockstep under Horovod")
     monkeypatch.setenv("HOROVOD_SIZE", "1")
-    assert strategies.switching_obstacle(None) == ""
+    assert job_processes.switching_obstacle(None) == ""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture import native_writers, protection
-from pipetune.capture.hooks import Patches
+from pipetune.capture.patches import Patches
 from pipetune.core import file_events, restoration, undo
 from tests.files import writes
 

@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture import pending_cleanup
-from pipetune.capture.hooks import Patches
+from pipetune.capture.patches import Patches
 
 CASES = {
     "a module": ("look()", "its remaining code did not run"),

@@ -14,6 +14,7 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 from pipetune.capture import consumption, hooks
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites, live, resume_points
 
@@ -119,7 +120,10 @@ def test_skip_after_an_unseeded_shuffle_warns_of_a_different_order() -> None:
 
 
 def observed(script: Any) -> list[ResumePoint]:
-    with hooks.Hooks(lambda use, consumer: None) as seen, contextlib.suppress(consumption.ScriptStopped):
+    with (
+        hooks.installed(ObservedScript(lambda use, consumer: None)) as seen,
+        contextlib.suppress(consumption.ScriptStopped),
+    ):
         script()
     return seen.resuming
 

@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnin
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, loop_consumer
-from pipetune.capture.coordinators import CoordinatorConsumer, ScheduledCall
-from pipetune.capture.keras import _TAKEN_AHEAD
-from pipetune.capture.strategies import distribute_like_fit
+from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
+from pipetune.capture.distributed_input import distribute_like_fit
+from pipetune.capture.fit_consumer import _TAKEN_AHEAD
 from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.results import RunFailed, StepSeries

@@ -19,8 +19,8 @@ pytestmark = [
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption
-from pipetune.capture.hooks import Patches
-from pipetune.capture.keras import FitConsumer
+from pipetune.capture.fit_consumer import FitConsumer
+from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import substitute
 from pipetune.core.distribution import DATASET, FIT, FUNCTION
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
@@ -73,7 +73,7 @@ def test_one_element_of_a_distributed_dataset_is_a_preview() -> None:
 
     found = run(script)
     assert not found.begun and found.roles == {"dataset": "preview"}
-    assert found.hooks.uses[0].elements == 1
+    assert found.script.uses[0].elements == 1
 
 
 def test_evaluation_under_a_strategy_is_not_training() -> None:
@@ -98,7 +98,7 @@ def test_distributed_values_from_a_function_are_noted_and_not_training() -> None
 
     found = run(script)
     assert not found.begun
-    (note,) = found.hooks.notes
+    (note,) = found.script.notes
     assert note.startswith("MirroredStrategy.experimental_distribute_values_from_function")
 
 

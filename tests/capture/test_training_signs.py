@@ -15,6 +15,7 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture import consumption, hooks, training_signs
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.training_signs import FIRST_ELEMENTS, UNCERTAIN_ELEMENTS
 from pipetune.pipelines import call_sites
 
@@ -29,7 +30,7 @@ def begun(
         found.append((use.elements, use.training_sign))
         raise consumption.ScriptStopped
 
-    with call_sites.Recorder(), hooks.Hooks(on_training, target_dataset=wanted, training_loop=loop):
+    with call_sites.Recorder(), hooks.installed(ObservedScript(on_training, target_dataset=wanted, training_loop=loop)):
         dataset = tf.data.Dataset.range(count)
         with contextlib.suppress(consumption.ScriptStopped):
             script(dataset)

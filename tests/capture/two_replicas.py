@@ -17,8 +17,8 @@ processors = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(processors[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, distributed_input, loop_consumer, protection, strategies
-from pipetune.capture.keras import FitConsumer, callback_list, steps_per_call
+from pipetune.capture import consumption, distributed_input, job_processes, loop_consumer, protection
+from pipetune.capture.fit_consumer import FitConsumer, callback_list, steps_per_call
 from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.results import RunFailed
@@ -198,12 +198,12 @@ def answers() -> Iterator[tuple[str, Any]]:
     partial = distributed_input.endless(nine, handed(nine))
     yield "partial", partial._enable_get_next_as_optional
     yield "optional", parts(iter(partial).get_next_as_optional().get_value())
-    yield "why", [strategies.switching_obstacle(one) for one in (None, handed(rows), from_function(rows))]
+    yield "why", [job_processes.switching_obstacle(one) for one in (None, handed(rows), from_function(rows))]
     alone = tf.distribute.MultiWorkerMirroredStrategy()
     taken = distributed_input.DistributedInput(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
-    yield "one worker", [taken.handover().strategy, taken.handover().replicas, strategies.switching_obstacle(taken)]
+    yield "one worker", [taken.handover().strategy, taken.handover().replicas, job_processes.switching_obstacle(taken)]
     yield "restored", put_back()
-    yield "why not", strategies.switching_obstacle(from_function(rows, per_replica_options()))
+    yield "why not", job_processes.switching_obstacle(from_function(rows, per_replica_options()))
 
 
 if __name__ == "__main__":

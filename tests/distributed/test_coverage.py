@@ -88,7 +88,7 @@ def emit(dataset: Any) -> tuple[live.LivePipeline, Standalone, Any]:
     return source, kinds.find("multiworker").emit(found.parts, Known("train.py")), found.parameter
 
 
-def count(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> coverage.Counted:
+def count(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> counting.Counted:
     """What two workers receive."""
     options = {"worker_counts": (2,), "tuned": source.pipeline, **options}
     return coverage.count(text, source, shard_by=made.shard_by, global_batch_size=made.global_batch_size, **options)

@@ -104,7 +104,7 @@ try:
     import numpy as np
     import tensorflow as tf
     from pipetune.core.results import RunFailed
-    from pipetune.capture import coordinators
+    from pipetune.capture import coordinator_consumer
     from pipetune.pipelines import call_sites
     from tests.capture.test_hooks import run
 
@@ -165,7 +165,7 @@ try:
     found["once"] = window(cached, dies_at=[6])
     found["filled anew"] = cached._pipetune_sent[0] is not sent
     found["twice"] = window(cached, dies_at=[6, 18])
-    coordinators._RECOVERY_SECONDS = 2.0
+    coordinator_consumer._RECOVERY_SECONDS = 2.0
     found["stays away"] = window(cached)
     print(json.dumps(found), flush=True)
 finally:

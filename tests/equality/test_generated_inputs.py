@@ -9,8 +9,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.equality.generated_inputs import ChangedRegion
-from pipetune.equality.sharing import ComparedPipeline
+from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
 from pipetune.pipelines import live
 
 Dataset = tf.data.Dataset

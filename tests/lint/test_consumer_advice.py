@@ -11,7 +11,8 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.keras import FitConsumer, callback_list, describe_input, steps_per_call
+from pipetune.capture.fit_consumer import FitConsumer, callback_list, steps_per_call
+from pipetune.capture.keras import describe_input
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.lint.consumer_advice import layers_in_maps, python_calls_in_maps, selections_in_maps
 from pipetune.pipelines import live

@@ -13,7 +13,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.loop_consumer import LocalConsumer, LockstepConsumer, LoopWindow
+from pipetune.capture.lockstep_consumer import LocalConsumer, LockstepConsumer
+from pipetune.capture.loop_consumer import LoopWindow
 from pipetune.core.edits import Plan
 from pipetune.core.lockstep import (
     ConnectionLost,

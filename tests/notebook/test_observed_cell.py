@@ -259,7 +259,7 @@ def test_cell_that_does_not_train_runs_as_it_does_by_itself(notebook: Notebook) 
     """)
     assert not notebook.uses and notebook.names["done"] == [1] * 5 and Path("written").read_text() == "it"
     assert int(notebook.names["model"].optimizer.iterations) == 1
-    assert "Model.fit was given ndarray" in observed.hooks.describe_other_uses()
+    assert "Model.fit was given ndarray" in observed.script.describe_other_uses()
     assert len([1 for _ in notebook.names["kept"]]) == 39, "the iterator is its own again"
 
 

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.distributed.collect.parts import collect as collect_parts
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Known
-from pipetune.distributed.verify.coverage import Counted, count
+from pipetune.distributed.verify.counting import Counted
+from pipetune.distributed.verify.coverage import count
 from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module, records
 from tests.processes import service_processes, side_by_side

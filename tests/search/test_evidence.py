@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipetune.bench.simulated_sessions import SCENES, simulate_session
+from pipetune.bench.simulated_sessions import SCENES, SessionDesign, simulate_session
 from pipetune.core.edits import Plan
 from pipetune.core.results import Prediction
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
@@ -98,11 +98,11 @@ def test_a_plan_that_changes_the_data_is_never_kept() -> None:
 def called_likely(sessions: int, *, predicts: bool) -> tuple[int, int]:
     """Sessions that end with a likely plan, and those in which it truly gains; half of all have something to find."""
     ended = [
-        simulate_session(SCENES[seed % len(SCENES)], seed=seed, gain=gain, predicts=predicts)
+        simulate_session(SCENES[seed % len(SCENES)], SessionDesign(gain, predicts=predicts), seed=seed)
         for seed in range(sessions)
         for gain in (1.0, (1.1, 1.2, 1.5, 2.0)[seed % 4])
     ]
-    return sum(one.likely for one in ended), sum(one.likely_rightly for one in ended)
+    return sum(one.likely for one in ended), sum(one.likely_right for one in ended)
 
 
 @pytest.mark.exhaustive

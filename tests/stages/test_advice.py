@@ -11,8 +11,8 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.capture.coordinators import CoordinatorConsumer, ScheduledCall
-from pipetune.capture.keras import FitConsumer, callback_list
+from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
+from pipetune.capture.fit_consumer import FitConsumer, callback_list
 from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
 from pipetune.core.results import Window

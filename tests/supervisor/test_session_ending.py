@@ -12,8 +12,9 @@ from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import PatchResult, Session, SessionOutcome, outcome_of
 from pipetune.search.confirmation import Confirmation
 from pipetune.search.statistics import ratio_interval
-from pipetune.supervisor.session_ending import exception_line, interrupted_before_proof, with_verification
+from pipetune.supervisor.session_ending import interrupted_before_proof, with_verification
 from pipetune.supervisor.verification import Verification
+from pipetune.supervisor.worker_state import exception_line
 from tests.core.sessions import session
 
 FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    fit()\n'

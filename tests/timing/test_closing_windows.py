@@ -19,7 +19,7 @@ tf_keras = pytest.importorskip("tf_keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 from pipetune.capture import consumption, loop_consumer
-from pipetune.capture.keras import FitConsumer
+from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core.results import Window
 from pipetune.timing import other_libraries, windows
 from tests.timing.asynchronous import Device, InventedClock

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnin
 
 from pipetune import tensorflow_private
 from pipetune.capture import loop_consumer
-from pipetune.capture.keras import FitConsumer
+from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.timing import windows
 
 Dataset = tf.data.Dataset

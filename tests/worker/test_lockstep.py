@@ -12,9 +12,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture import job_processes, strategies
+from pipetune.capture import job_processes
 from pipetune.capture.consumption import Consumer, Consumption, NoConsumer
-from pipetune.capture.loop_consumer import LockstepConsumer, LoopConsumer
+from pipetune.capture.lockstep_consumer import LockstepConsumer
+from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.core.cluster import LockstepRole
 from pipetune.core.distribution import COORDINATOR, DATASET, InputDistribution
 from pipetune.core.errors import PipetuneError
@@ -98,12 +99,12 @@ def rank_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_single_horovod_rank_cannot_switch_pipelines(rank_of_two: None) -> None:
-    assert "2 processes train in lockstep under Horovod" in strategies.switching_obstacle(None)
+    assert "2 processes train in lockstep under Horovod" in job_processes.switching_obstacle(None)
     assert job_processes.local_ranks() == 2, "they share the cores, and are no neighbours"
 
 
 def test_horovod_ranks_with_equal_pipelines_train_in_lockstep(rank_of_two: None) -> None:
-    assert strategies.switching_obstacle(None, in_step=True) == ""
+    assert job_processes.switching_obstacle(None, in_step=True) == ""
     assert isinstance(consumer_of(LoopConsumer(), facts=None), LockstepConsumer)
     found = consumer_of(LoopConsumer(), facts=None, difference="worker 1 has 3 operators")
     assert isinstance(found, NoConsumer), "a loop that waits for the other rank is not run alone"
@@ -115,7 +116,7 @@ def test_script_without_horovod_under_horovodrun_is_measured_alone(
     monkeypatch.delitem(sys.modules, "horovod")
     loop = LoopConsumer()
     assert consumer_of(loop, facts=None) is loop
-    assert (strategies.switching_obstacle(None), job_processes.local_ranks()) == ("", 1)
+    assert (job_processes.switching_obstacle(None), job_processes.local_ranks()) == ("", 1)
 
 
 def test_workers_with_different_pipelines_have_no_consumer() -> None:

@@ -6,16 +6,13 @@ import importlib.machinery
 import json
 import linecache
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, Mode
@@ -156,24 +153,3 @@ def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
     assert linecache.updatecache(str(helper), {}) == ["value = 'patched'\n"]  # AutoGraph calls this for every function
     assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     assert helper.read_text() == "value = 'file'\n"
-
-
-def test_a_script_without_seeds_draws_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, glob, draws = np.random.default_rng, tf.io.gfile.glob, []
-    for _ in range(2):
-        random.random(), np.random.random()
-        monkeypatch.setattr(np.random, "default_rng", original)  # as in a new process
-        monkeypatch.setattr(tf.io.gfile, "glob", glob)
-        script.make_repeatable()
-        drawn = [np.random.default_rng().integers(1_000_000) for _ in range(2)]
-        draws.append((random.random(), np.random.randint(1_000_000), *drawn))
-    assert draws[0] == draws[1] and drawn[0] != drawn[1]
-    seeded = np.random.default_rng(5), np.random.default_rng(seed=5), original(5)
-    assert len({generator.integers(1_000_000) for generator in seeded}) == 1
-
-
-def test_lists_of_files_are_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(np.random, "default_rng", np.random.default_rng)
-    monkeypatch.setattr(tf.io.gfile, "glob", lambda pattern: ["b/2", "a/1", pattern])
-    script.make_repeatable()
-    assert tf.io.gfile.glob("a/*") == ["a/*", "a/1", "b/2"]

@@ -35,7 +35,6 @@ QUICK_BUDGET_SECONDS = 20.0
 
 _PROGRESS_SECONDS = 5.0  # time between reports of progress
 _SHOWN_LINES = 4  # of the log, in an error message
-_MACHINE_NOTE = "While measuring"  # start of a session's notes about the machine
 
 
 @dataclass(frozen=True)
@@ -289,6 +288,5 @@ def _no_plan_reason(session: Session) -> str:
     if diagnosis is not None and diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
         return f"no plan: {diagnosis.sentence}"
     proofs = [trial.why for trial in session.trials if trial.kind in ("confirmation", "verification")]
-    notes = [note for note in session.notes if not note.startswith(_MACHINE_NOTE)]
-    reason = session.status_detail or " ".join(proofs[-1:] or notes[-2:])
+    reason = session.status_detail or " ".join(proofs[-1:] or session.notes[-2:])
     return f"no plan: {reason}" if reason else "no plan"

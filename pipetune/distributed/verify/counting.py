@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.distribution import ElementIdentity
+from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.operators import EpochEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
@@ -129,6 +129,15 @@ class Expectation:
     how: Measure
     expected: Expected
     reads_all: bool = False  # each of them reads all of the data to deliver its own part
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Results of running a module as several workers."""
+
+    checks: tuple[ModuleCheck, ...]  # one per number of workers
+    coverage: tuple[Coverage, ...] = ()  # the same, if elements were counted
+    expectation: Expectation | None = None  # what they should deliver together; None: elements could not be counted
 
 
 def expected(

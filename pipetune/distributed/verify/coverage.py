@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +22,7 @@ from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.batch_checks import changes, of_own_size, of_replicas, sentences
 from pipetune.distributed.verify.counting import (
     MOST_BYTES,
+    Counted,
     Expectation,
     Expected,
     Measure,
@@ -36,15 +37,6 @@ from pipetune.pipelines import live
 
 WORKER_COUNTS = (2, 3, 4)  # numbers of workers to run, by judgement: more would take longer
 ALIKE_COUNTS = (2,)  # if all workers receive the same: another call of the module must build the same pipeline
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Results of running a module as several workers."""
-
-    checks: tuple[ModuleCheck, ...]  # one per number of workers
-    coverage: tuple[Coverage, ...] = ()  # the same, if elements were counted
-    expectation: Expectation | None = None  # what they should deliver together; None: elements could not be counted
 
 
 def count(

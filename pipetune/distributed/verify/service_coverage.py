@@ -15,8 +15,15 @@ from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.batch_checks import changes, of_own_size, sentences
-from pipetune.distributed.verify.counting import MOST_BYTES, Expectation, Measure, count_epoch, expected, measure
-from pipetune.distributed.verify.coverage import Counted
+from pipetune.distributed.verify.counting import (
+    MOST_BYTES,
+    Counted,
+    Expectation,
+    Measure,
+    count_epoch,
+    expected,
+    measure,
+)
 from pipetune.distributed.verify.emitted import check_same, emitted
 from pipetune.model.coverage import worst_coverage
 from pipetune.pipelines import live

@@ -6,13 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("tensorflow")
-
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.stages.confirmation import order_of
+from pipetune.model.reproducibility import order_of
 from pipetune.testing.words import pipeline
-
-pytestmark = pytest.mark.tensorflow
 
 PREFETCH = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "prefetch")
 

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.distribution import FIT, FUNCTION, InputDistribution
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.stages import emission
+from pipetune.stages import distributed_form
 from pipetune.stages.study import Study
 from tests.stages.studies import DIAGNOSIS, study_of
 
@@ -26,7 +26,7 @@ def studied(folder: Path, handover: InputDistribution | None = None, **settings:
     one = study_of(rows())
     one.settings = replace(one.settings, out=str(folder), **settings)
     one.journal.update_dataset(handover=handover)
-    emission.write_distributed_form(one, None)
+    distributed_form.write_distributed_form(one, None)
     return one
 
 
@@ -53,7 +53,7 @@ def test_service_is_written_with_its_benefit_and_alternative(tmp_path: Path) -> 
     profile = Profile(operators, consumer, examples_per_element=8.0, element_bytes=4096.0, input_cpu_seconds=0.03)
     one.settings = replace(one.settings, out=str(tmp_path), distribute="service")
     one.journal.update_dataset(profile=profile, diagnosis=DIAGNOSIS)
-    emission.write_distributed_form(one, None)
+    distributed_form.write_distributed_form(one, None)
     form = one.journal.session.distributed
     assert form is not None and form.service is not None and form.service.recommended is True
     assert form.service.packed_bytes_per_second is not None, "a batch was weighed"

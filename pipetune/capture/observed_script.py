@@ -1,0 +1,204 @@
+"""A script while it is observed: how it has used its datasets so far, which consumer trains, and where it must stop."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from pipetune import tensorflow_private
+from pipetune.capture import consumption, job_processes
+from pipetune.capture.consumption import Consumption, variable_name
+from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.loop_consumer import LoopConsumer
+from pipetune.capture.patches import Patches
+from pipetune.capture.training_signs import TrainingSigns
+from pipetune.core.results import ResumePoint
+from pipetune.pipelines import call_sites
+
+_USE = "_pipetune_use"  # the attribute of a dataset that holds its Consumption
+_MAX_USES = 50  # datasets remembered, at most
+
+PREVIEW_ELEMENTS = 1
+"""Elements taken by `next(iter(dataset))` or `take(1)`, only to look at them."""
+
+TrainingHandler = Callable[[Consumption, consumption.Consumer], None]
+"""Called once, when training begins. When it returns, a loop continues; any other script is stopped."""
+
+
+def raise_script_stopped() -> NoReturn:
+    """Ends the script at its current position.
+
+    Raises:
+        ScriptStopped: always.
+    """
+    raise consumption.ScriptStopped
+
+
+class ObservedScript:
+    """What is known of a script while it runs, or of a cell; calls `on_training` for the first consumer that trains."""
+
+    def __init__(
+        self,
+        on_training: TrainingHandler,
+        *,
+        target_dataset: str | None = None,
+        lockstep: bool = False,
+        training_loop: int | None = None,
+        on_iteration: Callable[[Any], None] = lambda _dataset: None,
+        stop: Callable[[], NoReturn] = raise_script_stopped,
+    ) -> None:
+        """Prepares for a script that has not run yet; it is observed while the hooks are installed (`hooks.installed`).
+
+        Args:
+            on_training: called when training begins.
+            target_dataset: name of the dataset to treat as training data for any consumer; None: decide by use.
+            lockstep: every process that trains with this one runs under pipetune, and takes the same steps.
+            training_loop: which of the script's loops was found to train when it ran before, as `Consumption.loop`.
+            on_iteration: called with a dataset before the script iterates it in Python, which may be training.
+            stop: called when a thread of the script must not continue; does not return.
+        """
+        self._on_training = on_training
+        self.on_iteration, self.stop = on_iteration, stop
+        self._context = threading.local()
+        self.target_dataset = target_dataset
+        self.lockstep = lockstep
+        self._training_loop = training_loop
+        self.loop_numbers = itertools.count()
+        self.patches = Patches()
+        self.uses: list[Consumption] = []
+        self.loop: LoopConsumer | None = None
+        self.training_begun = False
+        self.distributed_input: DistributedInput | None = None  # of the training dataset
+        self.notes: list[str] = []
+        self.resuming: list[ResumePoint] = []
+        self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
+        self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # the observed ones
+
+    def on_function_use(self, dataset: Any, handed: DistributedInput | None = None) -> None:
+        """Handles a dataset that is consumed inside a `tf.function`, where it cannot be replaced by another one."""
+        if self.role() or self.training_begun or call_sites.location(dataset) is None:
+            return
+        if not hasattr(getattr(dataset, "_variant_tensor", None), "numpy"):
+            return  # created inside the function: there is no live dataset to tune
+        with tf.init_scope():
+            use = self.record_use(dataset, "training", "a tf.function")
+            use.distributed_input = handed
+            if self.target_dataset is None or use.name == self.target_dataset:
+                why = "The dataset is consumed inside a tf.function, where it cannot be replaced by another dataset."
+                self.begin_training(use, consumption.NoConsumer(why))
+                self.stop()
+
+    def on_loop_elements(self, use: Consumption, handed: DistributedInput | None) -> float:
+        """Looks whether a Python loop trains, and begins training if it does.
+
+        A loop over the dataset that the user has asked for counts as training without being looked at. So does one of
+        several processes in lockstep, as all must decide at the same element, and one that was found to train before.
+
+        Returns:
+            How many elements the loop shall have taken when this is called again.
+        """
+        if self.training_begun:
+            return math.inf
+        known = self._training_loop is not None and use.loop == self._training_loop
+        if self.target_dataset is None and not self.lockstep and not known:
+            frame, _ = call_sites.user_frame(sys._getframe(1))
+            if use.signs is None:
+                use.signs = TrainingSigns(frame)
+            else:
+                use.training_sign = use.signs.describe(frame)
+            if not use.training_sign and not use.signs.waited_enough(use.elements):
+                return use.signs.next_look(use.elements)
+        self._on_loop_training(use, handed)
+        return math.inf
+
+    def _on_loop_training(self, use: Consumption, handed: DistributedInput | None) -> None:
+        use.role, use.consumer_call, use.distributed_input = "training", "a Python loop", handed
+        why = job_processes.switching_obstacle(handed, in_step=self.lockstep)
+        if why:
+            self.begin_training(use, consumption.NoConsumer(why))
+            self.stop()
+        self.loop = LoopConsumer(handed, taken=use.elements)
+        self.begin_training(use, self.loop)
+
+    # -- recorded uses
+
+    def begin_training(self, use: Consumption, consumer: consumption.Consumer) -> None:
+        """Marks the start of training and calls the handler."""
+        self.training_begun, self.distributed_input = True, use.distributed_input
+        for seen in self.uses:
+            if seen.signs is not None:
+                seen.signs.close()
+        self._on_training(use, consumer)
+
+    def record_use(self, dataset: Any, role: str, how: str) -> Consumption:
+        """Returns the record of a dataset's use, updated with its role and the current location in the script."""
+        use: Consumption | None = getattr(dataset, _USE, None)
+        if use is None:
+            use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
+            object.__setattr__(dataset, _USE, use)
+            self._used_datasets.add(dataset)
+        elif role != "training" and use.role != "preview":
+            return self._keep_use(use)  # its role is known already
+        elif role != "preview":
+            use.role, use.consumer_call = role, how
+        frame, _ = call_sites.user_frame(sys._getframe(1))  # location of the last use: a preview comes before training
+        if frame is not None:
+            use.variable = variable_name(frame, dataset) or use.variable
+            use.file, use.line = frame.f_code.co_filename, frame.f_lineno
+            use.call_path = call_sites.path_from(frame)
+        return self._keep_use(use)
+
+    def _keep_use(self, use: Consumption) -> Consumption:
+        """Keeps the uses that the session may need, of other previews only the most consumed; returns `use`."""
+        if not any(seen is use for seen in self.uses):
+            self.uses.append(use)
+        previews = [seen for seen in self.uses if seen.role == "preview" and seen is not use]
+        most = max(previews, key=lambda seen: seen.elements, default=None)
+        self.uses = [seen for seen in self.uses if seen.role != "preview" or seen is use or seen is most][-_MAX_USES:]
+        return use
+
+    def record_resuming(self, found: ResumePoint) -> None:
+        """Records that the script saves its position in the data, to resume there in another run."""
+        if not self.training_begun and found not in self.resuming:
+            self.resuming.append(found)
+
+    def describe_other_uses(self) -> str:
+        """Returns what was seen in place of training, as clauses: fits on other data, and glances; "" if nothing."""
+        glances = [
+            f"it took only one element of {use.name} ({os.path.basename(use.file)}:{use.line})"
+            for use in self.uses
+            if use.role == "preview" and use.elements == PREVIEW_ELEMENTS
+        ]
+        return "; ".join(dict.fromkeys([*self.notes, *glances]))
+
+    def role(self) -> str:
+        """Returns what this thread consumes for at the moment, such as Keras's evaluation; '' for the script itself."""
+        own: str = getattr(self._context, "role", "")
+        return own or ("a worker" if tensorflow_private.in_coordinator_dispatch() else "")
+
+    @contextlib.contextmanager
+    def as_role(self, role: str) -> Iterator[None]:
+        """Context manager: consumption on this thread is attributed to `role`; the outermost role takes precedence."""
+        before = self.role()
+        self._context.role = before or role
+        try:
+            yield
+        finally:
+            self._context.role = before
+
+    def close(self) -> None:
+        """Removes all that was installed: a notebook goes on, with the iterators and datasets that it has."""
+        self.patches.undo_all()
+        for iterator in list(self.iterators):
+            iterator.__class__ = iterator._base
+        for dataset in list(self._used_datasets):
+            object.__delattr__(dataset, _USE)

@@ -1,0 +1,31 @@
+"""Types of TensorFlow's ops that have something in common, for proofs about functions and for edits of them."""
+
+from __future__ import annotations
+
+IDENTITIES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
+"""Ops that return their inputs."""
+
+REDUCTIONS = frozenset({"All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"})
+"""Ops that reduce the axes named by their second input."""
+
+ELEMENTWISE_EXACT = frozenset(
+    {"Abs", "Add", "AddV2", "AsString", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Bucketize", "Cast", "Ceil",
+     "ClipByValue", "Complex", "DecodeBase64", "Div", "DivNoNan", "EncodeBase64", "Equal", "Floor", "FloorDiv",
+     "FloorMod", "Greater", "GreaterEqual", "Invert", "IsFinite", "IsInf", "IsNan", "LeftShift", "Less", "LessEqual",
+     "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "RealDiv",
+     "Relu", "Relu6", "RightShift", "Rint", "Round", "SelectV2", "Sign", "Square", "SquaredDifference",
+     "StaticRegexFullMatch", "StaticRegexReplace", "StringJoin", "StringLength", "StringLower", "StringStrip",
+     "StringToHashBucketFast", "StringToHashBucketStrong", "StringToNumber", "StringUpper", "Sub", "Substr",
+     "TruncateDiv", "TruncateMod", "ZerosLike"}
+)  # fmt: skip
+"""Elementwise ops whose results do not depend on how many values they are given."""
+
+ELEMENTWISE_INEXACT = frozenset(
+    {"Acos", "Acosh", "AddN", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Digamma", "Elu", "Erf",
+     "Erfc", "Exp", "Expm1", "LeakyRelu", "Lgamma", "Log", "Log1p", "Pow", "Reciprocal", "Rsqrt", "Selu", "Sigmoid",
+     "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "Xdivy", "Xlogy"}
+)  # fmt: skip
+"""Elementwise ops whose last bits depend on how many values they are given."""
+
+ELEMENTWISE = ELEMENTWISE_EXACT | ELEMENTWISE_INEXACT
+"""Elementwise ops: each value of the result depends on the values at the same position of the inputs."""

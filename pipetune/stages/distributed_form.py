@@ -1,0 +1,59 @@
+"""Step 5: the tuned pipeline as a module for distributed training, and what workers get of it unchanged."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from pipetune.capture import job_processes
+from pipetune.core.edits import Plan
+from pipetune.distributed.emit.kind import choose_kind
+from pipetune.distributed.verify import original
+from pipetune.model.service import service_need
+from pipetune.rewrites.cache_places import STORAGE_GUARANTEES
+from pipetune.stages.files import stored_prefix
+from pipetune.stages.study import Study
+
+_WORKERS = 2  # of the hypothetical job that runs the unchanged script
+_MOST_BYTES = 64 * 2**20  # of files that are read for it, several times
+
+
+def write_distributed_form(study: Study, plan: Plan | None) -> None:
+    """Writes the distributed form of the tuned pipeline: the requested one, or the one for the script's strategy."""
+    journal, settings = study.journal, study.settings
+    pipeline = study.subject.source.pipeline
+    choice = choose_kind(settings.distribute, pipeline, journal.result.handover, trials=settings.trials)
+    if not choice.kind:
+        if choice.why:
+            journal.add_notes(f"No distributed form is written: {_clause(choice.why)}")
+        return
+    from pipetune.distributed.writing import distribute as emit_distributed
+
+    with journal.phase("emission", f"writing the {choice.kind} form and checking its coverage"):
+        # A copy to one device does not belong under a strategy, which makes its own copies.
+        kept = Plan(plan.name, tuple(one for one in plan.rewrites if not one.only_training)) if plan else Plan("")
+        tuned = study.runner.edited(kept)
+        result = emit_distributed(
+            study.subject.source,
+            tuned,
+            kind=choice.kind,
+            out_file=os.path.join(settings.out, "distributed.py"),
+            script=journal.session.command.script or "the script",
+            service=lambda packing: service_need(
+                journal.result, study.machine, step_seconds=settings.step_time_seconds, compression_ratio=packing
+            ),
+        )
+        advice = (choice.why, *result.advice) if choice.why else result.advice
+        if choice.kind == "service" and (stored := stored_prefix(study)) is not None:
+            result = replace(result, stored=stored, notes=(*result.notes, STORAGE_GUARANTEES))
+            advice = (*advice, stored.sentence)
+        source = study.subject.source
+        job = job_processes.hypothetical_job(choice.kind, source.dataset, _WORKERS) if result.module else None
+        if job is not None:
+            coverage = original.measure_worker_coverage(source, job, most_bytes=_MOST_BYTES)
+            result = replace(result, as_written=coverage)
+        journal.update(distributed=replace(result, advice=advice))
+
+
+def _clause(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
