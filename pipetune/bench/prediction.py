@@ -20,9 +20,8 @@ from pipetune.bench.dataset_study import create_study, measure_facts
 from pipetune.bench.examples import example_datasets
 from pipetune.bench.resumable import ResumableResults
 from pipetune.core import files
-from pipetune.core.accuracy import Claim
-from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.figures import Claim
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
@@ -32,7 +31,6 @@ from pipetune.rewrites.conflicts import find_conflict
 from pipetune.search.composing import Composer, structural
 from pipetune.stages import planning
 
-RESUMABLE = True
 PIPELINES, QUICK_PIPELINES = 12, 2
 MAX_PLANS = 10
 ROUNDS, QUICK_ROUNDS = 3, 1
@@ -103,6 +101,7 @@ class Case:
 
 def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> PredictionAccuracy:
     """Measures all pipelines that are not saved yet, and compares them with the predictions."""
+    rounds = QUICK_ROUNDS if quick else ROUNDS
     cases: list[Case] = []
     failed: list[str] = []
     with files.temporary_folder("grammar") as folder:
@@ -111,14 +110,10 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: Resuma
             datasets[text] = partial(grammar.build, text, Path(folder))
         for number, (name, build) in enumerate(datasets.items(), 1):
             progress(f"pipeline {number} of {len(datasets)}")
-            if name not in saved:
-                try:
-                    rounds = QUICK_ROUNDS if quick else ROUNDS
-                    saved[name] = encode(measure_case(name, build(), seed=seed, rounds=rounds))
-                except RunFailed as failure:
-                    failed.append(f"{name}: {failure}")
-                    continue
-            cases.append(decode(Case, saved[name]))
+            try:
+                cases.append(saved.get(Case, name, partial(measure_case, name, build, seed=seed, rounds=rounds)))
+            except RunFailed as failure:
+                failed.append(f"{name}: {failure}")
     notes = [f"Rates within {1 - EQUAL_ABOVE:.0%} of the best count as the best.", *failed]
     return summarize(cases, notes=tuple(notes))
 
@@ -207,21 +202,21 @@ def candidate_plans(
     return tuple(allowed.values())[:MAX_PLANS]
 
 
-def measure_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUNDS) -> Case:
+def measure_case(name: str, build: Callable[[], Any], *, seed: int = 0, rounds: int = ROUNDS) -> Case:
     """Profiles a pipeline, and then measures its plans in rounds of interleaved windows.
 
     Plans that cannot be run are left out.
 
     Args:
         name: name of the case.
-        dataset: the pipeline.
+        build: builds the pipeline.
         seed: seed of the order in each round.
         rounds: number of windows per plan.
 
     Raises:
         RunFailed: the original pipeline cannot be run.
     """
-    study = create_study(dataset)
+    study = create_study(build())
     try:
         context = measure_facts(study)
         candidates, _ = propose_all(context)

@@ -1,4 +1,4 @@
-"""The accuracy figures of `pipetune bench --accuracy`, for the terminal and as Markdown."""
+"""The figures of `pipetune bench`, for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipetune.core.accuracy import FIGURES, Accuracy, AccuracyFigure, Claim
+from pipetune.core.figures import FIGURES, Accuracy, AccuracyFigure, Claim
 from pipetune.core.machine import Machine
 from pipetune.report import words
 from pipetune.report.console import indented, print_parts, unit_text
 from pipetune.report.markdown_text import escape, table
-
-TITLES = {
-    "attribution": "Cost per operator",
-    "bottleneck": "Injected bottlenecks",
-    "prediction": "Predicted rates",
-    "false_positives": "False positives",
-    "overhead": "Overhead of the hooks",
-    "sharing": "Several processes on one machine",
-}
 
 _MET = {True: "met", False: "missed", None: ""}
 _STYLE = {"met": "green", "missed": "bold red", "": ""}
@@ -52,7 +43,7 @@ def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = N
 
 
 def _figure_parts(name: str, figure: AccuracyFigure) -> Iterator[RenderableType]:
-    yield unit_text(f"{TITLES.get(name, name)}  {_when(figure)}", style="bold")
+    yield unit_text(f"{FIGURES[name]}  {_when(figure)}", style="bold")
     yield indented(claims_table(figure.claims))
     for note in figure.notes:
         yield indented(unit_text(words.sentence(words.clean(note))))
@@ -85,9 +76,9 @@ def markdown_text(accuracy: Accuracy) -> str:
     lines += [f"`pipetune bench --accuracy{' --quick' if accuracy.quick else ''}`, pipetune {accuracy.version}."]
     if accuracy.machine is not None:
         lines.append(machine_line(accuracy.machine))
-    for name in FIGURES:
+    for name, title in FIGURES.items():
         figure = accuracy.figures.get(name)
-        lines += ["", f"## {TITLES[name]}", ""]
+        lines += ["", f"## {title}", ""]
         if figure is None:
             lines.append("Not measured.")
             continue

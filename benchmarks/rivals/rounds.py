@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.rivals.contenders import UNCACHED, Contenders
+from benchmarks.rivals.results import EXPERT, PIPETUNE
 from pipetune.bench import ProgressCallback
-from pipetune.bench.rivals.contenders import UNCACHED, Contenders
-from pipetune.core.benchmarks import EXPERT, PIPETUNE
 from pipetune.core.results import Interval, Rate, RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.meter import Meter, rate_from

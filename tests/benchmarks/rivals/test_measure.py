@@ -7,28 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.bench import ProgressCallback
-from pipetune.bench.rivals import __main__ as rivals
-from pipetune.bench.rivals import workload_run
-from pipetune.bench.rivals.process_files import RatesMeasurement
-from pipetune.bench.rivals.rounds import RateComparison
-from pipetune.bench.rivals.workload_run import Analysis, combine_results
-from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload, WorkloadResult
+from benchmarks.processes import Analysis
+from benchmarks.rivals import __main__ as rivals
+from benchmarks.rivals import workloads
+from benchmarks.rivals.__main__ import combine_results
+from benchmarks.rivals.measuring import RatesMeasurement
+from benchmarks.rivals.results import PIPETUNE, CacheUse, WorkloadResult
+from benchmarks.rivals.rounds import RateComparison
+from benchmarks.rivals.workloads import Workload
+from pipetune.bench import ProgressCallback, measuring_process
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.core.messages import (
-    Job,
-    LogLine,
-    Message,
-    Mode,
-    Progress,
-    WorkerFinished,
-    WorkloadJob,
-    WorkloadMeasured,
-)
+from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress, WorkerFinished
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
 from tests.bench.jobs import messages_of
-from tests.core.invented_benchmarks import interval, result
+from tests.benchmarks.rivals.invented import interval, result
 from tests.core.sessions import MACHINE, session
 
 MEASURED = RatesMeasurement(
@@ -49,9 +42,9 @@ def messages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, q
     for name in names:
         (tmp_path / "examples" / name).mkdir(parents=True)
         (tmp_path / "examples" / name / "workload.toml").write_text("")
-    workload = WorkloadJob(examples=str(tmp_path / "examples"))
+    monkeypatch.setattr(workloads, "EXAMPLES", tmp_path / "examples")
     messages, code = messages_of(
-        rivals.main, tmp_path, monkeypatch, settings=Settings(quick=quick), arguments=names, workload=workload
+        rivals.measure, tmp_path, monkeypatch, rivals.QUICK_SECONDS, settings=Settings(quick=quick), arguments=names
     )
     assert messages[-1] == WorkerFinished(code)
     return messages
@@ -69,12 +62,12 @@ def measures(
 def test_each_workload_is_sent_and_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals, "run_workload", measures)
     messages = messages_for(tmp_path, monkeypatch, "table", "broken", "digits")
-    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table", "digits"]
+    assert [one.name for one in messages if isinstance(one, FigureMeasured)] == ["table", "digits"]
     (log,) = [one.text for one in messages if isinstance(one, LogLine)]
     assert "broken could not be measured: no such op" in log and "bench.log" in log
     assert messages[-1] == WorkerFinished(1)
     activities = [one.activity for one in messages if isinstance(one, Progress)]
-    assert activities == [
+    assert [activity for activity in activities if not activity.endswith(": beginning")] == [
         "table (1 of 3): measuring", "broken (2 of 3): measuring", "digits (3 of 3): measuring",
     ]  # fmt: skip
 
@@ -82,9 +75,9 @@ def test_each_workload_is_sent_and_failure_is_reported(tmp_path: Path, monkeypat
 def test_quick_run_starts_nothing_that_it_has_no_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**6, 60))  # each look at it takes a minute
     monkeypatch.setattr(rivals, "run_workload", measures)
-    monkeypatch.setattr(rivals.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(measuring_process.time, "monotonic", lambda: float(next(clock)))
     messages = messages_for(tmp_path, monkeypatch, "table", "series", "digits", quick=True)
-    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table"]
+    assert [one.name for one in messages if isinstance(one, FigureMeasured)] == ["table"]
     (log,) = [one.text for one in messages if isinstance(one, LogLine)]
     assert "series, digits" in log
     assert messages[-1] == WorkerFinished(0)
@@ -116,19 +109,19 @@ def test_plan_with_a_cache_is_followed_by_an_analysis_without_caches(
 ) -> None:
     requests: list[object] = []
 
-    def analyze(workload: Workload, out: Path, **options: object) -> Analysis:
-        requests.append((out, options["without"]))
+    def analyze(script: Path, arguments: tuple[str, ...], out: Path, **given: object) -> Analysis:
+        requests.append((out, given["options"]))
         return analysis_with()
 
-    monkeypatch.setattr(workload_run, "analyze", analyze)
+    monkeypatch.setattr(rivals, "analyze", analyze)
     cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
     prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
     first = analysis_with(cache, prefetch) if cached else analysis_with(prefetch)
     job = Job(Mode.BENCH, -1, Settings(quick=quick))
     small = Workload("a", tmp_path)
-    uncached, notes = workload_run._analyze_without_caches(small, first, tmp_path / "bare", job, lambda activity: None)
+    uncached, notes = rivals._analyze_without_caches(small, first, tmp_path / "bare", job, lambda activity: None)
     assert (uncached is not None) is again and notes == []
-    assert requests == ([(tmp_path / "bare", ["cache"])] if again else [])
+    assert requests == ([(tmp_path / "bare", ("--without", "cache"))] if again else [])
 
 
 @pytest.mark.parametrize(("counts", "second"), [(True, True), (False, True), (False, False)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.bench.rivals.contenders import (
+from benchmarks.rivals.contenders import (
     UNCACHED,
     Contenders,
     add_expert,
@@ -16,8 +16,9 @@ from pipetune.bench.rivals.contenders import (
     describe_plan,
     source_bytes,
 )
-from pipetune.bench.rivals.rounds import Length, compare_rates, measure_windows
-from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
+from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
+from benchmarks.rivals.rounds import Length, compare_rates, measure_windows
+from benchmarks.rivals.workloads import Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
 from pipetune.core.storage import FileUse

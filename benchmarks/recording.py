@@ -1,4 +1,4 @@
-"""`python -m pipetune.bench.recording CONDITION SECONDS`: records real windows for simulations and tests.
+"""`python -m benchmarks.recording CONDITION SECONDS`: records real windows for simulations and tests.
 
 The recording is part of the package (`testing.recorded`), so this is needed only to replace it. "quiet" and "neighbour"
 need an otherwise idle machine, "shared" one that other users work on.
@@ -145,5 +145,5 @@ def _series(measured: _Measured, *, slice_steps: int) -> Series:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in recorded.CONDITIONS:
-        sys.exit(f"usage: python -m pipetune.bench.recording {'|'.join(recorded.CONDITIONS)} SECONDS")
+        sys.exit(f"usage: python -m benchmarks.recording {'|'.join(recorded.CONDITIONS)} SECONDS")
     main(sys.argv[1], float(sys.argv[2]))
