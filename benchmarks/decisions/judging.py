@@ -23,7 +23,7 @@ from benchmarks import EXAMPLES
 from benchmarks.decisions import cases as known
 from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
 from benchmarks.decisions.stopwatch import TimedScript, Timing, median_interval, time_scripts
-from benchmarks.processes import PIPETUNE_COMMAND, analyze, run_process
+from benchmarks.processes import PIPETUNE_COMMAND, Analysis, analyze, run_process
 from pipetune.bench import ProgressCallback
 from pipetune.core import files
 from pipetune.core.machine import Machine
@@ -48,11 +48,9 @@ _ANALYZE_SECONDS = 900.0  # after which an analysis is given up
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Analysis):
     """What `pipetune analyze` answered, and how fast its patch is."""
 
-    session: Session
-    seconds: float  # of the whole command
     ratios: tuple[float, ...] = ()  # of the quiet pairs of the patched script; none if there is no patch that counts
 
 

@@ -27,7 +27,7 @@ from pipetune.core.machine import Machine
 from pipetune.core.messages import Job, write_job
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Verdict
-from pipetune.core.results import Rate, RunFailed
+from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
 from pipetune.core.summary import summary
 
@@ -57,15 +57,14 @@ def measure(name: str, job: Job, progress: ProgressCallback) -> tuple[WorkloadRe
     folder.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
     try:
-        measurement, result = run_workload(find_workloads()[name], folder, job, progress)
+        return run_workload(find_workloads()[name], folder, job, progress)
     except (RunFailed, PipetuneError, OSError, ValueError) as error:
         raise RunFailed(f"{error}\nMore is in {log}.") from error
-    return result, measurement.machine
 
 
 def run_workload(
     workload: Workload, folder: Path, job: Job, progress: ProgressCallback
-) -> tuple[RatesMeasurement, WorkloadResult]:
+) -> tuple[WorkloadResult, Machine]:
     """Runs the processes of one workload, which write their files to `folder`, and combines their results."""
     log = folder / LOG_FILE
     if workload.data_script is not None:  # does nothing if the data exists
@@ -81,17 +80,17 @@ def run_workload(
     rates_job = replace(workload_job, arguments=("rates", workload.name, uncached_plan))
     _run_measuring(rates_job, activity="measuring rates", log=log, progress=progress)
     measurement = read_value(RatesMeasurement, rates_file)
-    rates = measurement.compared.rates
-    peaks = {}
-    for rival in [name for name in rates if not quick or name in QUICK_PEAKS]:
+    rivals = dict(measurement.result.rivals)
+    for rival in [name for name in rivals if not quick or name in QUICK_PEAKS]:
         rival_job = replace(workload_job, arguments=("memory", workload.name, rival))
         try:
             _run_measuring(rival_job, activity=f"peak memory of {rival}", log=log, progress=progress)
-            peaks[rival] = read_value(PeakMemory, folder / memory_file(rival)).mib
+            peak = read_value(PeakMemory, folder / memory_file(rival)).mib
+            rivals[rival] = replace(rivals[rival], peak_rss_mib=peak)
         except RunFailed as failure:
             notes.append(str(failure))
-    rivals = {name: replace(rate, peak_rss_mib=peaks.get(name)) for name, rate in rates.items()}
-    return measurement, combine_results(workload, measurement, analysis, rivals, uncached=uncached, notes=tuple(notes))
+    measured = replace(measurement.result, rivals=rivals)
+    return combine_results(workload, measured, analysis, uncached=uncached, notes=tuple(notes)), measurement.machine
 
 
 def _analyze(
@@ -135,9 +134,8 @@ def _run_measuring(job: Job, *, activity: str, log: Path, progress: ProgressCall
 
 def combine_results(
     workload: Workload,
-    measurement: RatesMeasurement,
+    measured: WorkloadResult,
     analysis: Analysis,
-    rivals: dict[str, Rate],
     *,
     uncached: Analysis | None,
     notes: tuple[str, ...],
@@ -148,35 +146,27 @@ def combine_results(
 
     Args:
         workload: what was measured.
-        measurement: the rates that were measured.
+        measured: the rates that were measured.
         analysis: the analysis with caches.
-        rivals: rates with peak memory.
         uncached: the analysis without caches, if there was one.
         notes: what went wrong.
     """
-    use = measurement.caches.get(PIPETUNE)
+    use = measured.caches.get(PIPETUNE)
     cache_ignored = use is not None and not use.counts
     session = uncached.session if uncached is not None and cache_ignored else analysis.session
-    compared = measurement.compared
     training, answer = session.training, summary(session)
     rules = _rules(session)
-    has_training = training is not None and bool(rules) and not (cache_ignored and uncached is None)
-    return WorkloadResult(
-        name=workload.name,
-        rivals=rivals,
-        ratio_over=compared.ratio_over,
-        without_cache=compared.without_cache,
-        end_to_end=training.speedup if training and has_training else None,
+    if not rules or (cache_ignored and uncached is None):
+        training = None
+    return replace(
+        measured,
+        end_to_end=training.speedup if training else None,
         plan_seconds=round(analysis.seconds, 1),
         rewrites=rules,
         rewrites_without_cache=_rules(uncached.session) if uncached else (),
         equality=_equality(answer),
         title=workload.title,
-        end_to_end_over_autotune=training.speedup_over_autotune if training and has_training else None,
-        over_defaults=compared.over_defaults,
-        caches=measurement.caches,
-        plans=measurement.plan_texts,
-        failed=measurement.failed,
+        end_to_end_over_autotune=training.speedup_over_autotune if training else None,
         verdict=str(answer["verdict"]),
         why="" if rules else _no_plan_reason(session),
         analysis_seconds=dict(session.seconds),

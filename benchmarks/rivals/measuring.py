@@ -10,13 +10,13 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.rivals.contenders import UNCACHED, add_expert, choose_contenders, describe_plan, source_bytes
-from benchmarks.rivals.results import EXPERT, CacheUse
-from benchmarks.rivals.rounds import QUICK, WHOLE, RateComparison, compare_rates, measure_windows
+from benchmarks.rivals.results import EXPERT, WorkloadResult
+from benchmarks.rivals.rounds import QUICK, WHOLE, compare_rates, measure_windows
 from benchmarks.rivals.workloads import Workload, find_workloads
 from pipetune.bench import ProgressCallback
 from pipetune.bench.dataset_study import create_study, measure_facts
@@ -42,14 +42,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class RatesMeasurement:
-    """What was measured of one workload. Mappings are by rival, and have the meaning of `WorkloadResult`."""
+    """What was measured of one workload."""
 
     machine: Machine
-    compared: RateComparison
-    plans: Mapping[str, Plan]
-    plan_texts: Mapping[str, str]  # what each plan sets, in words
-    caches: Mapping[str, CacheUse] = field(default_factory=dict)
-    failed: Mapping[str, str] = field(default_factory=dict)
+    plans: Mapping[str, Plan]  # by rival
+    result: WorkloadResult  # rates, ratios, plans in words, caches, failures
 
 
 @dataclass(frozen=True)
@@ -142,14 +139,13 @@ def measure_rates(
             expert=expert.runner if expert is not None else None,
         )
         plans = {name: plan for name, plan in contenders.plans.items() if not name.endswith(UNCACHED)}
-        return RatesMeasurement(
-            machine=study.machine,
-            compared=compare_rates(windows, contenders),
-            plans=plans,
-            plan_texts={name: describe_plan(plan, pipeline) for name, plan in plans.items()},
+        result = replace(
+            compare_rates(workload.name, windows, contenders),
             caches=contenders.caches,
+            plans={name: describe_plan(plan, pipeline) for name, plan in plans.items()},
             failed=failed,
         )
+        return RatesMeasurement(study.machine, plans, result)
 
 
 def peak_memory(dataset: Any, plan: Plan) -> float | None:

@@ -11,12 +11,11 @@ from benchmarks.processes import Analysis
 from benchmarks.rivals import __main__ as rivals
 from benchmarks.rivals import workloads
 from benchmarks.rivals.__main__ import combine_results
-from benchmarks.rivals.measuring import RatesMeasurement
 from benchmarks.rivals.results import PIPETUNE, CacheUse, WorkloadResult
-from benchmarks.rivals.rounds import RateComparison
 from benchmarks.rivals.workloads import Workload
 from pipetune.bench import ProgressCallback, measuring_process
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.machine import Machine
 from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress, WorkerFinished
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
@@ -24,16 +23,13 @@ from tests.bench.jobs import messages_of
 from tests.benchmarks.rivals.invented import interval, result
 from tests.core.sessions import MACHINE, session
 
-MEASURED = RatesMeasurement(
-    machine=MACHINE,
-    compared=RateComparison(
-        rates=result("a", 2.0).rivals,
-        ratio_over={"defaults": interval(2.0)},
-        without_cache={"defaults": interval(1.5)},
-        over_defaults={"off": interval(0.9)},
-    ),
-    plans={},
-    plan_texts={"off": "options"},
+MEASURED = WorkloadResult(
+    "a",
+    rivals=result("a", 2.0).rivals,
+    ratio_over={"defaults": interval(2.0)},
+    without_cache={"defaults": interval(1.5)},
+    over_defaults={"off": interval(0.9)},
+    plans={"off": "options"},
 )
 
 
@@ -50,13 +46,11 @@ def messages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, q
     return messages
 
 
-def measures(
-    workload: Workload, folder: Path, job: Job, progress: ProgressCallback
-) -> tuple[RatesMeasurement, WorkloadResult]:
+def measures(workload: Workload, folder: Path, job: Job, progress: ProgressCallback) -> tuple[WorkloadResult, Machine]:
     progress("measuring")
     if workload.name == "broken":
         raise RunFailed("no such op")
-    return MEASURED, result(workload.name, 2.0)
+    return result(workload.name, 2.0), MACHINE
 
 
 def test_each_workload_is_sent_and_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +79,13 @@ def test_quick_run_starts_nothing_that_it_has_no_time_for(tmp_path: Path, monkey
 
 def test_results_of_all_processes_are_combined(tmp_path: Path) -> None:
     whole = session()
-    digits, rates = Workload("digits", tmp_path, title="Digits"), dict(MEASURED.compared.rates)
-    combined = combine_results(digits, MEASURED, Analysis(whole, 61.24), rates, uncached=None, notes=("a note",))
+    digits = Workload("digits", tmp_path, title="Digits")
+    combined = combine_results(digits, MEASURED, Analysis(whole, 61.24), uncached=None, notes=("a note",))
     assert whole.training is not None and whole.plan is not None
     assert combined.end_to_end == whole.training.speedup and combined.plan_seconds == 61.2
     assert combined.rewrites == tuple(dict.fromkeys(one.rule for one in whole.plan.rewrites)) and not combined.why
     assert combined.equality is not None and combined.equality["equal"] is True
-    assert combined.ratio_over == MEASURED.compared.ratio_over and combined.rivals[PIPETUNE].examples_per_second
+    assert combined.ratio_over == MEASURED.ratio_over and combined.rivals[PIPETUNE].examples_per_second
     assert combined.verdict and combined.notes == ("a note",)
 
 
@@ -132,7 +126,7 @@ def test_result_is_the_plan_without_cache_if_the_cache_does_not_count(
     prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
     first, bare = analysis_with(cache), analysis_with(prefetch) if second else None
     measured = replace(MEASURED, caches={PIPETUNE: CacheUse(1.0, 1.0, 1e12, counts, "")})
-    combined = combine_results(Workload("a", tmp_path), measured, first, {}, uncached=bare, notes=())
+    combined = combine_results(Workload("a", tmp_path), measured, first, uncached=bare, notes=())
     assert combined.rewrites == (("cache",) if counts or not second else ("prefetch",))
     assert (combined.end_to_end is None) is (not counts and not second)
     assert combined.rewrites_without_cache == (("prefetch",) if second else ())

@@ -85,17 +85,17 @@ def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch
     Path(uncached).rename(tmp_path / "uncached.json")
     job = job_for(tmp_path, Plan("dataset", (CACHE,)))
     result = measure_rates(small, job, activities.append, plan_without_cache=str(tmp_path / "uncached.json"))
-    assert result.failed == {}
-    assert list(result.compared.rates) == list(RIVALS)
-    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in result.compared.rates.values())
-    assert set(result.compared.ratio_over) == set(RIVALS) - {PIPETUNE} == set(result.compared.without_cache)
-    assert result.caches[PIPETUNE].counts and result.caches[PIPETUNE].bytes_ratio == pytest.approx(
+    assert result.result.failed == {}
+    assert list(result.result.rivals) == list(RIVALS)
+    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in result.result.rivals.values())
+    assert set(result.result.ratio_over) == set(RIVALS) - {PIPETUNE} == set(result.result.without_cache)
+    assert result.result.caches[PIPETUNE].counts and result.result.caches[PIPETUNE].bytes_ratio == pytest.approx(
         8192 / (32 * 64 * 64 * 4)
     )
-    assert "cache()" in result.plan_texts["plumber"] and result.plan_texts[PIPETUNE] == "cache"
-    assert result.caches[EXPERT].counts and result.caches[EXPERT].held_bytes == 32 * 64 * 4
-    assert result.plan_texts[EXPERT] == "expert.py"
-    assert result.compared.rates[EXPERT].examples_per_second != result.compared.rates["defaults"].examples_per_second
+    assert "cache()" in result.result.plans["plumber"] and result.result.plans[PIPETUNE] == "cache"
+    assert result.result.caches[EXPERT].counts and result.result.caches[EXPERT].held_bytes == 32 * 64 * 4
+    assert result.result.plans[EXPERT] == "expert.py"
+    assert result.result.rivals[EXPERT].examples_per_second != result.result.rivals["defaults"].examples_per_second
     assert activities[-1] == "round 2 of 2, 10 pipelines in turn"
     write_value(result, tmp_path / "measured.json")
     assert read_value(RatesMeasurement, tmp_path / "measured.json").plans == result.plans
