@@ -23,6 +23,7 @@ from benchmarks import EXAMPLES
 from benchmarks.decisions import cases as known
 from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
 from benchmarks.decisions.stopwatch import TimedScript, Timing, median_interval, time_scripts
+from benchmarks.neighbours import neighbours
 from benchmarks.processes import PIPETUNE_COMMAND, Analysis, analyze, run_process
 from pipetune.bench import ProgressCallback
 from pipetune.core import files
@@ -30,7 +31,6 @@ from pipetune.core.machine import Machine
 from pipetune.core.messages import Job
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session, outcome_of
-from pipetune.testing.neighbours import neighbours
 
 QUIET_SHARE = 0.1
 """Share of the cores that other processes may use during an analysis beside nobody. By judgement: an idle machine's
