@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -39,15 +38,9 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None) -> None:
     """Prints one figure: its claims and notes."""
-    print_parts(_figure_parts(name, figure), stream)
-
-
-def _figure_parts(name: str, figure: AccuracyFigure) -> Iterator[RenderableType]:
-    yield unit_text(f"{FIGURES[name]}  {_when(figure)}", style="bold")
-    yield indented(claims_table(figure.claims))
-    for note in figure.notes:
-        yield indented(unit_text(words.sentence(words.clean(note))))
-    yield Text()
+    title = unit_text(f"{FIGURES[name]}  {_when(figure)}", style="bold")
+    notes = (indented(unit_text(words.sentence(words.clean(note)))) for note in figure.notes)
+    print_parts((title, indented(claims_table(figure.claims)), *notes, Text()), stream)
 
 
 def _when(figure: AccuracyFigure) -> str:

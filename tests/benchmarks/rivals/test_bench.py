@@ -70,3 +70,12 @@ def test_unknown_workload_is_usage_error(fake: FakeBench, capsys: pytest.Capture
     assert main(["bench", "speed"]) == 2
     said = capsys.readouterr().err
     assert "no workload called 'speed'" in said and "digits" in said
+
+
+@pytest.mark.parametrize("option", [[], ["--decisions"]])
+def test_without_a_clone_there_is_nothing_to_measure(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipetune.cli.bench.__file__", str(tmp_path / "pipetune" / "cli" / "bench.py"))
+    assert main(["bench", *option]) == 2
+    assert f"{tmp_path} is not a clone of the repository" in capsys.readouterr().err
