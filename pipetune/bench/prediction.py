@@ -29,6 +29,7 @@ from pipetune.model.throughput import predict_examples
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.search.composing import Composer, structural
+from pipetune.search.race import Arm, race
 from pipetune.stages import planning
 
 PIPELINES, QUICK_PIPELINES = 12, 2
@@ -222,19 +223,17 @@ def measure_case(name: str, build: Callable[[], Any], *, seed: int = 0, rounds: 
         candidates, _ = propose_all(context)
         composer = Composer(candidates, conflict=lambda rewrites: find_conflict(context, rewrites))
         plans = candidate_plans(candidates, planning.baselines_of(study), composer)
-        rates: dict[str, list[float]] = {plan.key: [] for plan in plans}
-        draw = random.Random(seed)
-        for _ in range(rounds):
-            for plan in draw.sample(plans, len(plans)):
-                try:
-                    window = study.runner.input_window(plan, seconds=WINDOW_SECONDS, warmup_seconds=WARMUP_SECONDS)
-                except RunFailed:
-                    continue
-                rates[plan.key].append(window.steps / window.wall_seconds)
+        arms = [Arm(plan, "input") for plan in plans]
+        measure_window = partial(study.runner.input_window, seconds=WINDOW_SECONDS, warmup_seconds=WARMUP_SECONDS)
+        race(arms, None, take=lambda arm: measure_window(arm.plan), draw=random.Random(seed), rounds=rounds)
         measured = tuple(
-            MeasuredPlan(plan.key, study.runner.edited(plan), tuple(rates[plan.key]))
-            for plan in plans
-            if len(rates[plan.key]) == rounds
+            MeasuredPlan(
+                arm.plan.key,
+                study.runner.edited(arm.plan),
+                tuple(window.steps / window.wall_seconds for window in arm.windows),
+            )
+            for arm in arms
+            if not arm.failure
         )
         assert context.profile is not None
         return Case(name, context.profile, study.machine.cores_granted, measured)
