@@ -146,18 +146,14 @@ class Decisions(Results):
     figure_type = Decision
 
     @property
-    def names(self) -> Sequence[str]:
-        return tuple(decision.run for decision in self.cases)
-
-    def decision(self, run: str) -> Decision:
-        """Returns the decision of the run with this name."""
-        return next(decision for decision in self.cases if decision.run == run)
+    def measured(self) -> Mapping[str, Decision]:
+        return {decision.run: decision for decision in self.cases}
 
     def with_figure(self, name: str, figure: Decision, machine: Machine | None) -> Decisions:
         """Returns a copy with this decision added, or replaced if the run exists; sorted."""
-        others = [known for known in self.cases if known.run != name]
-        ordered = tuple(sorted((*others, figure), key=lambda known: (known.name, known.neighbours, known.seed)))
-        return replace(self, cases=ordered, machine=machine or self.machine, date=figure.date)
+        decisions = {**self.measured, name: figure}.values()
+        ordered = sorted(decisions, key=lambda known: (known.name, known.neighbours, known.seed))
+        return replace(self, cases=tuple(ordered), machine=machine or self.machine, date=figure.date)
 
     def updated(self) -> Decisions:
         """Returns a copy judged by what is known now of what can be gained: that may have been fixed since."""

@@ -38,7 +38,7 @@ SUITE = Suite(
     module_command("decisions"),
     "decisions",
     choose=_choose,
-    print_figure=lambda decisions, run: print(line_of(decisions.decision(run)), flush=True),
+    print_figure=lambda _run, decision: print(line_of(decision), flush=True),
     print_all=_print_all,
     environment=module_environment(),
     cumulative=True,

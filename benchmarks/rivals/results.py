@@ -80,15 +80,11 @@ class Benchmarks(Results):
     @property
     def missing(self) -> tuple[str, ...]:
         """Workloads of the suite that have not been measured yet."""
-        return tuple(name for name in self.suite if name not in self.names)
+        return tuple(name for name in self.suite if name not in self.measured)
 
     @property
-    def names(self) -> Sequence[str]:
-        return tuple(workload.name for workload in self.workloads)
-
-    def workload(self, name: str) -> WorkloadResult:
-        """Returns the results of one workload."""
-        return next(workload for workload in self.workloads if workload.name == name)
+    def measured(self) -> Mapping[str, WorkloadResult]:
+        return {workload.name: workload for workload in self.workloads}
 
     @property
     def seconds(self) -> float:
@@ -97,8 +93,7 @@ class Benchmarks(Results):
 
     def with_figure(self, name: str, figure: WorkloadResult, machine: Machine | None) -> Benchmarks:
         """Returns a copy with this workload added, or replaced if the name exists; sorted by name."""
-        others = (one for one in self.workloads if one.name != name)
-        ordered = sorted((*others, figure), key=lambda one: one.name)
+        ordered = sorted({**self.measured, name: figure}.values(), key=lambda one: one.name)
         return replace(self, workloads=tuple(ordered), date=figure.date or self.date, machine=machine)
 
     def updated(self) -> Benchmarks:

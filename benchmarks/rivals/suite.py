@@ -36,7 +36,7 @@ SUITE = Suite(
     module_command("rivals"),
     "benchmarks",
     choose=_choose,
-    print_figure=lambda benchmarks, name: print_workload(benchmarks.workload(name)),
+    print_figure=lambda _name, result: print_workload(result),
     print_all=_print_all,
     write_report=_write_report,
     environment=module_environment(),

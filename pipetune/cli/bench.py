@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipetune.cli.answer import Answer
 from pipetune.cli.command import Subparsers, add_command
+from pipetune.cli.values import positive_count
 from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         help="a quick run: three workloads in five minutes (or fewer cases), saved to a separate file",
     )
     parser.add_argument("--again", action="store_true", help="also measure again what was measured before")
-    parser.add_argument("--most", type=int, metavar="N", help="measure at most N of them, and the others next time")
+    parser.add_argument(
+        "--most", type=positive_count, metavar="N", help="measure at most N figures, and the others next time"
+    )
     parser.add_argument("--out", metavar="DIR", default="reports", help="where results go (default reports)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default 0)")
     return parser

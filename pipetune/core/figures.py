@@ -6,7 +6,7 @@ examples are in the repository's benchmarks/ folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -42,8 +42,8 @@ class Results:
     figure_type: ClassVar[type]  # dataclass of one figure
 
     @property
-    def names(self) -> Sequence[str]:
-        """Names of the figures."""
+    def measured(self) -> Mapping[str, Any]:
+        """Figures by name."""
         raise NotImplementedError
 
     @property
@@ -154,8 +154,8 @@ class Accuracy(Results):
     figure_type = AccuracyFigure
 
     @property
-    def names(self) -> Sequence[str]:
-        return tuple(self.figures)
+    def measured(self) -> Mapping[str, AccuracyFigure]:
+        return self.figures
 
     @property
     def met(self) -> bool:

@@ -32,7 +32,7 @@ class Suite(Generic[AnyResults]):
     command: Sequence[str]  # of the process; the path of the job file is appended
     file: str  # name of the results file, without .json
     choose: Callable[[Sequence[str], bool], Sequence[str]]  # the figures, by names of a command line and by `quick`
-    print_figure: Callable[[AnyResults, str], object]  # by its name
+    print_figure: Callable[[str, Any], object]  # given its name
     print_all: Callable[[AnyResults, Path], object]  # at the end; of the results file at this path
     write_report: Callable[[AnyResults, Path], object] = lambda _results, _path: None  # beside the file at this path
     environment: Mapping[str, str] | None = None  # further variables of the process
@@ -60,7 +60,7 @@ def bench(
     request: Request,
     *,
     screen: Screen,
-    show: Callable[[AnyResults, str], object],
+    show: Callable[[str, Any], object],
 ) -> tuple[AnyResults, int]:
     """Measures the requested figures of a suite.
 
@@ -68,7 +68,7 @@ def bench(
         suite: the figures.
         request: which of them to measure, and where the results go.
         screen: shows the progress.
-        show: called with each figure as soon as it is measured; figures saved by an earlier run come first.
+        show: called with name and figure as soon as it is measured; figures saved by an earlier run come first.
 
     Returns:
         All figures known at the end, and the exit status: 1 if a figure was not measured or misses its target.
@@ -80,10 +80,10 @@ def bench(
     path = request.file(suite)
     known = _continued(suite, request, load(suite.results, path)).updated()
     again = request.again or (bool(request.names) and not suite.cumulative)
-    missing = tuple(name for name in chosen if again or name not in known.names)[: request.most]
-    for name in () if suite.cumulative else known.names:
+    missing = tuple(name for name in chosen if again or name not in known.measured)[: request.most]
+    for name in () if suite.cumulative else known.measured:
         if name in chosen and name not in missing:
-            show(known, name)
+            show(name, known.measured[name])
 
     def write() -> None:
         save(known, path)
@@ -99,7 +99,7 @@ def bench(
             case FigureMeasured(name=name, figure=figure, machine=machine):
                 known = known.with_figure(name, decode(suite.results.figure_type, figure), machine)
                 write()
-                show(known, name)
+                show(name, known.measured[name])
             case _:
                 pass
 
@@ -156,7 +156,7 @@ ACCURACY = Suite(
     (sys.executable, "-P", "-m", "pipetune.bench"),
     "accuracy",
     choose=_accuracy_figures,
-    print_figure=lambda accuracy, name: report.print_figure(name, accuracy.figures[name]),
+    print_figure=report.print_figure,
     print_all=lambda _accuracy, path: print(f"The figures: {path}", file=sys.stderr),
     write_report=lambda accuracy, path: write_text(path.with_suffix(".md"), report.markdown_text(accuracy)),
 )

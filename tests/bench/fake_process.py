@@ -44,7 +44,7 @@ class FakeBench:
                 self._suite,
                 Request(names, self._folder, **request),
                 screen=screen,
-                show=lambda _, name: shown.append(name),
+                show=lambda name, _: shown.append(name),
             )
         return shown, status
 

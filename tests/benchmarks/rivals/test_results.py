@@ -57,7 +57,7 @@ def test_geometric_means() -> None:
 def test_new_workload_result_replaces_earlier_one() -> None:
     known = invented.benchmarks(invented.result("b", 2.0), invented.result("a", 3.0))
     later = known.with_figure("b", replace(invented.result("b", 9.0), date="2026-01-02 00:00"), MACHINE)
-    assert later.names == ("a", "b") and later.date == "2026-01-02 00:00"
+    assert list(later.measured) == ["a", "b"] and later.date == "2026-01-02 00:00"
     assert later.workloads[1].ratio_over["defaults"].median == 9.0
     assert later.workloads[0].best_rival == "plumber"
 
