@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import module_command, module_environment
+from benchmarks import CLONE
 from benchmarks.decisions.cases import Decision, Decisions, choose_cases, judgements, runs_of
 from pipetune.supervisor.benching import Suite
 
@@ -35,11 +35,11 @@ def _print_all(decisions: Decisions, _path: Path) -> None:
 
 SUITE = Suite(
     Decisions,
-    module_command("decisions"),
+    "benchmarks.decisions",
     "decisions",
     choose=_choose,
     print_figure=lambda _run, decision: print(line_of(decision), flush=True),
     print_all=_print_all,
-    environment=module_environment(),
+    folder=CLONE,
     cumulative=True,
 )

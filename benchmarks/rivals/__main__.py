@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import module_command
 from benchmarks.processes import Analysis, analyze, run_process
 from benchmarks.rivals.contenders import inserted_caches
 from benchmarks.rivals.measuring import RATES_FILE, PeakMemory, RatesMeasurement, memory_file, read_value
@@ -128,7 +127,7 @@ def _run_measuring(job: Job, *, activity: str, log: Path, progress: ProgressCall
     with files.temporary_folder("bench") as folder:
         path = Path(folder) / "job.json"
         write_job(job, path)
-        command = (*module_command("rivals.measuring"), str(path))
+        command = (sys.executable, "-P", "-m", "benchmarks.rivals.measuring", str(path))
         run_process(command, activity=activity, log=log, progress=progress, descriptor=job.message_descriptor)
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import module_command, module_environment
+from benchmarks import CLONE
 from benchmarks.rivals.plot import write_figure
 from benchmarks.rivals.report import markdown_text, print_benchmarks, print_workload
 from benchmarks.rivals.results import Benchmarks
@@ -33,11 +33,11 @@ def _write_report(benchmarks: Benchmarks, path: Path) -> None:
 
 SUITE = Suite(
     Benchmarks,
-    module_command("rivals"),
+    "benchmarks.rivals",
     "benchmarks",
     choose=_choose,
     print_figure=lambda _name, result: print_workload(result),
     print_all=_print_all,
     write_report=_write_report,
-    environment=module_environment(),
+    folder=CLONE,
 )

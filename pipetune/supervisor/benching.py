@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -29,13 +29,13 @@ class Suite(Generic[AnyResults]):
     """A list of figures, the process that measures them, the file that keeps them, and how they are shown."""
 
     results: type[AnyResults]
-    command: Sequence[str]  # of the process; the path of the job file is appended
+    module: str  # the process, as `python -m MODULE JOB`
     file: str  # name of the results file, without .json
     choose: Callable[[Sequence[str], bool], Sequence[str]]  # the figures, by names of a command line and by `quick`
     print_figure: Callable[[str, Any], object]  # given its name
     print_all: Callable[[AnyResults, Path], object]  # at the end; of the results file at this path
     write_report: Callable[[AnyResults, Path], object] = lambda _results, _path: None  # beside the file at this path
-    environment: Mapping[str, str] | None = None  # further variables of the process
+    folder: Path | None = None  # where the module is, unless it is part of the package
     cumulative: bool = False  # kept over releases and seeds; measured again only with `Request.again`
 
 
@@ -131,10 +131,12 @@ def _run_process(
         directory=os.getcwd(),
         out=str(request.out.absolute()),
     )
+    command = (sys.executable, "-P", "-m", suite.module)
+    path = os.pathsep.join(filter(None, (str(suite.folder or ""), os.environ.get("PYTHONPATH"))))
     limits = Timeouts(start=_SILENCE_SECONDS, phases={}, other_phases=_SILENCE_SECONDS)
     with (
         Interrupts() as interrupts,
-        worker(job, log=Path(os.devnull), command=suite.command, environment=suite.environment) as running,
+        worker(job, log=Path(os.devnull), command=command, environment={"PYTHONPATH": path}) as running,
     ):
         conversation = monitor(running, limits=limits, interrupts=interrupts, on_message=receive)
     if conversation.exit_reason:
@@ -153,7 +155,7 @@ def _accuracy_figures(names: Sequence[str], quick: bool) -> Sequence[str]:
 
 ACCURACY = Suite(
     Accuracy,
-    (sys.executable, "-P", "-m", "pipetune.bench"),
+    "pipetune.bench",
     "accuracy",
     choose=_accuracy_figures,
     print_figure=report.print_figure,

@@ -1,4 +1,4 @@
-"""A process that measures nothing, but sends the figures of a file: `python fake_process.py FIGURES JOB`."""
+"""A process that measures nothing, but sends the figures of the file figures.json in the folder of its job."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ class FakeBench:
     """
 
     def __init__(self, folder: Path, suite: Suite[Any], figures: Mapping[str, object], machine: Machine) -> None:
-        path = folder / "figures.json"
-        path.write_text(json.dumps({"figures": encode(figures), "machine": encode(machine)}))
-        root = str(Path(__file__).resolve().parents[2])
-        command = (sys.executable, "-P", __file__, str(path))
-        self._suite = replace(suite, command=command, environment={"PYTHONPATH": root})
+        (folder / "figures.json").write_text(json.dumps({"figures": encode(figures), "machine": encode(machine)}))
+        root = Path(__file__).resolve().parents[2]
+        self._suite = replace(suite, module="tests.bench.fake_process", folder=root)
         self._folder = folder
 
     def run(self, *names: str, **request: Any) -> tuple[list[str], int]:
@@ -56,8 +54,8 @@ class FakeBench:
 
 def main() -> None:
     """Dies after as many figures as DIES_AFTER says, and cannot measure the one that FAILS names."""
-    sent = json.loads(Path(sys.argv[1]).read_text())
-    job = read_job(Path(sys.argv[2]))
+    job = read_job(Path(sys.argv[1]))
+    sent = json.loads(Path(job.out, "figures.json").read_text())
     send = MessageWriter(job.message_descriptor).send
     assert job.mode is Mode.BENCH
     with open(os.path.join(job.out, "asked"), "a") as stream:
