@@ -14,15 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipetune.core.benchmarks import FOLDER
+from benchmarks import EXAMPLES
 from pipetune.core.codec import Json, MalformedData, decode, encode
 from pipetune.core.errors import PipetuneError
-from pipetune.core.files import read_json, write_json, write_text
+from pipetune.core.figures import Results, check_names
+from pipetune.core.files import read_json, write_text
 from pipetune.core.machine import Machine
 
-EXAMPLES = FOLDER
-
-SCHEMA = 1  # schema version of decisions.json and gains.json; files with a different one are not read
+SCHEMA = 1  # schema version of gains.json; a file with a different one is not read
 
 CASES = EXAMPLES / "decisions" / "cases.toml"
 GAINS = EXAMPLES / "decisions" / "gains.json"
@@ -133,24 +132,41 @@ class Decision:
     date: str = ""
 
     @property
-    def key(self) -> tuple[str, int, int]:
-        return self.name, self.neighbours, self.seed
+    def run(self) -> str:
+        """Name of the run, as in `runs_of`."""
+        return f"{self.name}-{self.neighbours}-{self.seed}"
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """All decisions judged so far."""
+class Decisions(Results):
+    """All decisions judged so far, in runs of any release."""
 
-    version: str
-    machine: Machine | None = None
-    date: str = ""
     cases: tuple[Decision, ...] = ()
 
-    def with_decision(self, decision: Decision, machine: Machine | None) -> Decisions:
+    figure_type = Decision
+
+    @property
+    def measured(self) -> Mapping[str, Decision]:
+        return {decision.run: decision for decision in self.cases}
+
+    def with_figure(self, name: str, figure: Decision, machine: Machine | None) -> Decisions:
         """Returns a copy with this decision added, or replaced if the run exists; sorted."""
-        others = [known for known in self.cases if known.key != decision.key]
-        ordered = tuple(sorted((*others, decision), key=lambda known: known.key))
-        return replace(self, cases=ordered, machine=machine or self.machine, date=decision.date)
+        decisions = {**self.measured, name: figure}.values()
+        ordered = sorted(decisions, key=lambda known: (known.name, known.neighbours, known.seed))
+        return replace(self, cases=tuple(ordered), machine=machine or self.machine, date=figure.date)
+
+    def updated(self) -> Decisions:
+        """Returns a copy judged by what is known now of what can be gained: that may have been fixed since."""
+        cases, gains = choose_cases(()), load_gains().gains
+        return replace(
+            self,
+            cases=tuple(
+                judged_by(one, cases[one.name], gains.get(one.name)) if one.name in cases else one for one in self.cases
+            ),
+        )
+
+    def data(self) -> dict[str, Json]:
+        return {**super().data(), "cases": encode(self.cases), "summary": encode(judgements(self.cases))}
 
 
 @dataclass(frozen=True)
@@ -184,6 +200,16 @@ def is_right(
     if gain is None or possible is None or not possible.fixed:
         return None
     return gain > 0 and math.log(gain) >= REACHED * math.log(possible.median)
+
+
+def judged_by(decision: Decision, case: Case, possible: PossibleGain | None) -> Decision:
+    """Returns the decision with whether it is right, by what can be gained."""
+    shipped = decision.seconds_to_patch is not None
+    return replace(
+        decision,
+        right=is_right(case, decision.answer, shipped=shipped, gain=decision.gain, possible=possible),
+        wanted_gain=possible.median if possible else None,
+    )
 
 
 def judgements(decisions: Iterable[Decision]) -> dict[str, Judgement]:
@@ -234,10 +260,13 @@ def choose_cases(names: Sequence[str], path: Path = CASES) -> dict[str, Case]:
         PipetuneError: a name is unknown, or as in `load_cases`.
     """
     cases = load_cases(path)
-    unknown = [name for name in names if name not in cases]
-    if unknown:
-        raise PipetuneError(f"There is no case called {unknown[0]!r}.", hint="Cases: " + ", ".join(cases))
+    check_names(names, cases, kind="case")
     return {name: case for name, case in cases.items() if name in names or not names}
+
+
+def runs_of(cases: Iterable[Case]) -> dict[str, tuple[Case, Run]]:
+    """Returns every run of these cases by its name: "photos-2-0" is beside two neighbours, with seed 0."""
+    return {f"{case.name}-{run.neighbours}-{run.seed}": (case, run) for case in cases for run in case.runs}
 
 
 @dataclass(frozen=True)
@@ -266,35 +295,3 @@ def save_gains(gains: Gains, path: Path = GAINS) -> None:
     lines = (f"  {json.dumps(name)}: {json.dumps(encode(gain))}" for name, gain in sorted(gains.gains.items()))
     head = f'{{\n "schema": {SCHEMA},\n "machine": {json.dumps(gains.machine)},\n "gains": {{\n'
     write_text(path, head + ",\n".join(lines) + "\n }\n}\n")
-
-
-def decisions_data(decisions: Decisions) -> dict[str, Json]:
-    """Returns the contents of decisions.json."""
-    return {
-        "schema": SCHEMA,
-        "pipetune": decisions.version,
-        "machine": encode(decisions.machine),
-        "date": decisions.date,
-        "cases": encode(decisions.cases),
-        "summary": encode(judgements(decisions.cases)),
-    }
-
-
-def load_decisions(path: Path, *, version: str) -> Decisions:
-    """Returns the decisions that earlier runs saved; none if there is no such file.
-
-    Raises:
-        PipetuneError: the file is damaged.
-    """
-    if not path.exists():
-        return Decisions(version)
-    return decode(Decisions, {**read_json(path, kind="decisions", schema=SCHEMA), "version": version})
-
-
-def save_decisions(decisions: Decisions, path: Path) -> None:
-    """Writes decisions.json atomically.
-
-    Raises:
-        PipetuneError: the folder cannot be written to.
-    """
-    write_json(path, decisions_data(decisions))

@@ -1,8 +1,8 @@
 """Runs `pipetune analyze` on scripts whose right answer is known, and judges the answers.
 
 A script is analyzed in a copy of its folder, as users do, if need be beside processes that now and then take a core.
-Its patch is applied to the copy, and the stopwatch times the copy against the original. Each judged run is saved at
-once; runs that are there are not made again. A patch that an earlier run of the case had is not timed again.
+Its patch is applied to the copy, and the stopwatch times the copy against the original. A patch that an earlier run of
+the case had is not timed again.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ import random
 import shutil
 import statistics
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import EXAMPLES
 from benchmarks.decisions import cases as known
-from benchmarks.decisions.cases import EXAMPLES, Case, Decision, Decisions, PossibleGain, Run
+from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
 from benchmarks.decisions.stopwatch import TimedScript, Timing, median_interval, time_scripts
-from pipetune.core import files, session_file
-from pipetune.core.errors import PipetuneError
+from benchmarks.neighbours import neighbours
+from benchmarks.processes import PIPETUNE_COMMAND, Analysis, analyze, run_process
+from pipetune.bench import ProgressCallback
+from pipetune.core import files
+from pipetune.core.machine import Machine
+from pipetune.core.messages import Job
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session, outcome_of
-from pipetune.core.version import VERSION
-from pipetune.testing.neighbours import neighbours
-
-COMMAND = (sys.executable, "-P", "-m", "pipetune")
 
 QUIET_SHARE = 0.1
 """Share of the cores that other processes may use during an analysis beside nobody. By judgement: an idle machine's
@@ -48,82 +46,28 @@ _ATTEMPTS = 3
 _EXPERT_PAIRS, _PAIRS_PER_START = 60, 10  # at a time, at most; some will not be quiet
 _ANALYZE_SECONDS = 900.0  # after which an analysis is given up
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Analysis):
     """What `pipetune analyze` answered, and how fast its patch is."""
 
-    session: Session
-    seconds: float  # of the whole command
     ratios: tuple[float, ...] = ()  # of the quiet pairs of the patched script; none if there is no patch that counts
 
 
-AnswerRun = Callable[[Case, Run, Path, Say], Answer]
-
-
-def bench_decisions(
-    names: tuple[str, ...],
-    out: Path,
-    *,
-    say: Say,
-    show: Callable[[Decision], None],
-    again: bool = False,
-    most: int | None = None,
-    answer: AnswerRun | None = None,
-) -> tuple[Decisions, int]:
-    """Judges every run of the cases that is not yet in decisions.json.
-
-    Args:
-        names: of the cases; if empty: all.
-        out: the folder of decisions.json, and of the sessions.
-        say: called with what is being done.
-        show: called with each decision when it is judged.
-        again: make also the runs that are there.
-        most: the number of runs to make; None: all. The others are made next time.
-        answer: analyzes a case; replaced in tests.
-
-    Returns:
-        All decisions known at the end, and the exit status: 1 if a run failed, or does not count because the machine
-        was busy.
+def measure(name: str, job: Job, progress: ProgressCallback) -> tuple[Decision, Machine | None]:
+    """Judges the run with this name, of `known.runs_of`.
 
     Raises:
-        PipetuneError: a name is unknown, or the results cannot be written.
+        RunFailed, PipetuneError, OSError: the run failed, or does not count because the machine was busy.
     """
-    cases = known.choose_cases(names)
-    path = out / "decisions.json"
-    gains = known.load_gains().gains
-    before = known.load_decisions(path, version=VERSION)
-    results = _with_gains(before, gains)
-    if results != before:
-        known.save_decisions(results, path)
-    done = set() if again else {decision.key for decision in results.cases}
-    status = 0
-    missing = [
-        (case, run) for case in cases.values() for run in case.runs if (case.name, run.neighbours, run.seed) not in done
-    ]
-    for case, run in missing[:most]:
-        label = f"{case.name}, seed {run.seed}" + (f", beside {run.neighbours}" if run.neighbours else "")
-        say(label)
-        folder = out / "decisions" / f"{case.name}-{run.neighbours}-{run.seed}"
-        commit = _commit()
-        try:
-            answered = (answer or answer_run)(case, run, folder, lambda what, label=label: say(f"{label}: {what}"))  # type: ignore[misc]
-        except (RunFailed, PipetuneError, OSError) as error:
-            say(f"{label} failed: {error}")
-            status = 1
-            continue
-        load = answered.session.load
-        if not run.neighbours and load is not None and load.others_share > QUIET_SHARE:
-            say(f"{label} does not count: other processes used {load.others_share:.0%} of the cores")
-            status = 1
-            continue
-        decision = judge(case, run, answered, gains.get(case.name), commit=commit)
-        results = results.with_decision(decision, answered.session.machine)
-        known.save_decisions(results, path)
-        show(decision)
-    return results, status
+    case, run = known.runs_of(known.choose_cases(()).values())[name]
+    commit = _commit()
+    answer = answer_run(case, run, Path(job.out) / "decisions" / name, progress)
+    load = answer.session.load
+    if not run.neighbours and load is not None and load.others_share > QUIET_SHARE:
+        raise RunFailed(f"it does not count, as other processes used {load.others_share:.0%} of the cores")
+    possible = known.load_gains().gains.get(case.name)
+    return judge(case, run, answer, possible, commit=commit), answer.session.machine
 
 
 def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None, *, commit: str) -> Decision:
@@ -151,35 +95,8 @@ def judge(case: Case, run: Run, answered: Answer, possible: PossibleGain | None,
         pairs=len(answered.ratios),
         rules=tuple(rewrite.rule for rewrite in holder.plan.rewrites) if shipped and holder and holder.plan else (),
         others_share=session.load.others_share if session.load else None,
-        date=time.strftime("%Y-%m-%d %H:%M"),
     )
-    return _judged_by(decision, case, possible)
-
-
-def _judged_by(decision: Decision, case: Case, possible: PossibleGain | None) -> Decision:
-    """Returns the decision with whether it is right, by what can be gained."""
-    return replace(
-        decision,
-        right=known.is_right(
-            case,
-            decision.answer,
-            shipped=decision.seconds_to_patch is not None,
-            gain=decision.gain,
-            possible=possible,
-        ),
-        wanted_gain=possible.median if possible else None,
-    )
-
-
-def _with_gains(results: Decisions, gains: Mapping[str, PossibleGain]) -> Decisions:
-    """Returns the decisions judged by what is known now of what can be gained: that may have been fixed since."""
-    cases = known.choose_cases(())
-    return replace(
-        results,
-        cases=tuple(
-            _judged_by(one, cases[one.name], gains.get(one.name)) if one.name in cases else one for one in results.cases
-        ),
-    )
+    return known.judged_by(decision, case, possible)
 
 
 def _seconds_to_verdict(session: Session) -> float | None:
@@ -196,7 +113,7 @@ def shipped_patch(session: Session, run: Run) -> str:
     return session.patch.diff if outcome == known.PROVEN and session.patch is not None else ""
 
 
-def answer_run(case: Case, run: Run, out: Path, say: Say) -> Answer:
+def answer_run(case: Case, run: Run, out: Path, say: ProgressCallback) -> Answer:
     """Analyzes a copy of the script, applies the patch to it, and times it against the original.
 
     Args:
@@ -210,17 +127,23 @@ def answer_run(case: Case, run: Run, out: Path, say: Say) -> Answer:
     """
     with files.temporary_folder("decisions") as name:
         script = copy_script(case.path, Path(name, "patched"))
-        options = ("--quiet", "--seed", str(run.seed), "--out", str(out), *case.options)
-        say("pipetune analyze")
+        log = out / "command.log"
         with neighbours(_seeds(run)):
-            began = time.monotonic()
-            _run((*COMMAND, "analyze", *options, str(script), *case.arguments), log=out / "command.log")
-            seconds = time.monotonic() - began
-        session = session_file.load(out)
+            analysis = analyze(
+                script,
+                case.arguments,
+                out,
+                seed=run.seed,
+                log=log,
+                progress=say,
+                options=case.options,
+                timeout_seconds=_ANALYZE_SECONDS,
+            )
+        session, seconds = analysis.session, analysis.seconds
         if not shipped_patch(session, run):
             return Answer(session, seconds)
         unproven = () if outcome_of(session).value == known.PROVEN else ("--unproven",)
-        _run((*COMMAND, "apply", *unproven, str(out)), log=out / "command.log")
+        run_process((*PIPETUNE_COMMAND, "apply", *unproven, str(out)), activity="pipetune apply", log=log, progress=say)
         pairs = PairsOfPatch(out, case.name, script.parent)
         if len(pairs.ratios) < known.JUDGING_PAIRS:
             original = copy_script(case.path, Path(name, "original"))
@@ -262,7 +185,7 @@ class PairsOfPatch:
         files.write_json(self._path, {"digest": self._digest, "ratios": self.ratios})
 
 
-def measure_gains(names: tuple[str, ...], *, say: Say) -> None:
+def measure_gains(names: tuple[str, ...], *, say: ProgressCallback) -> None:
     """Times the experts' scripts until the gain of each case is fixed, and saves each result at once.
 
     Pairs that are not quiet do not count, so that this may have to be repeated on a busy machine.
@@ -328,7 +251,9 @@ def copy_script(script: Path, folder: Path, examples: Path = EXAMPLES) -> Path:
     return there / script.name
 
 
-def _timing(case: Case, original: Path, changed: Path, *, pairs: int, seed: int, say: Say, starts: int = 4) -> Timing:
+def _timing(
+    case: Case, original: Path, changed: Path, *, pairs: int, seed: int, say: ProgressCallback, starts: int = 4
+) -> Timing:
     arguments = (*case.arguments, *case.timed_arguments)
     first, second = (TimedScript(path, arguments, case.loop, case.cold_files) for path in (original, changed))
     return time_scripts(first, second, pairs=pairs, starts=starts, seed=seed, say=say)
@@ -337,25 +262,6 @@ def _timing(case: Case, original: Path, changed: Path, *, pairs: int, seed: int,
 def _seeds(run: Run) -> list[int]:
     """Returns the seeds of the neighbours of a run."""
     return random.Random(run.seed).sample(range(1_000_000), run.neighbours)
-
-
-def _run(command: tuple[str, ...], *, log: Path) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as stream:
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                timeout=_ANALYZE_SECONDS,
-                check=False,
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-            )
-        except subprocess.TimeoutExpired as error:
-            raise RunFailed(f"pipetune {command[4]} took more than {_ANALYZE_SECONDS:.0f} s; see {log}") from error
-    if done.returncode:
-        raise RunFailed(f"pipetune {command[4]} ended with {done.returncode}; see {log}")
 
 
 def _machine() -> str:

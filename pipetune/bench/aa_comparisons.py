@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import statistics
 from dataclasses import dataclass
+from functools import partial
 
 from pipetune.bench import ProgressCallback, loops
 from pipetune.bench.resumable import ResumableResults
 from pipetune.capture.loop_consumer import StepConsumer
-from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
 from pipetune.core.results import Outcome
 from pipetune.core.time_plan import Part, SystemClock, TimePlan
@@ -43,15 +43,14 @@ def run_comparisons(count: int, *, seed: int, progress: ProgressCallback, saved:
         progress: called before each comparison.
         saved: results of earlier comparisons; new ones are added.
     """
-    names = [f"comparison {number}" for number in range(count)]
-    if any(name not in saved for name in names):
-        subject = _Subject(seed)
-        with shortened_pauses():
-            for number, name in enumerate(names):
-                if name not in saved:
-                    progress(f"A/A comparison {number + 1} of {count}")
-                    saved[name] = encode(subject.compare(number))
-    return [decode(Comparison, saved[name]) for name in names]
+    subject = _Subject(seed)
+
+    def compare(number: int) -> Comparison:
+        progress(f"A/A comparison {number + 1} of {count}")
+        return subject.compare(number)
+
+    with shortened_pauses():
+        return [saved.get(Comparison, f"comparison {number}", partial(compare, number)) for number in range(count)]
 
 
 class _Subject:

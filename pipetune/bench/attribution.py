@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from pipetune.bench import ProgressCallback
-from pipetune.core.accuracy import Claim
+from pipetune.bench.resumable import ResumableResults
+from pipetune.core.figures import Claim
 from pipetune.measure import known_costs, profiler
 from pipetune.measure.differencing import measure_costs
+from pipetune.measure.known_costs import CostCase, KnownFunction
 from pipetune.pipelines import live
 
 WAIT_SECONDS = 0.002
@@ -64,55 +66,56 @@ class Attribution:
     rows: tuple[Row, ...]
 
 
-def measure(*, quick: bool, seed: int, progress: ProgressCallback) -> Attribution:
+def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> Attribution:
     """Measures all cases, or with `quick` those in `QUICK`."""
-    return attribute(QUICK if quick else None, seed=seed, progress=progress)
-
-
-def attribute(names: Sequence[str] | None, *, seed: int, progress: ProgressCallback) -> Attribution:
-    """Measures the cases with these names, or all if `names` is None.
-
-    True costs are measured in the same rounds as the prefixes, so that changes of the machine's speed affect both.
-    """
     functions = (
         known_costs.sorting_function(6),
         known_costs.sleeping_function(WAIT_SECONDS),
         known_costs.python_function(20_000),
     )
     by_name = {function.name: function for function in functions}
-    cases = known_costs.cases(by_name, wait_seconds=WAIT_SECONDS)
-    chosen = [case for case in cases if names is None or case.name in names]
+    cases = [case for case in known_costs.cases(by_name, wait_seconds=WAIT_SECONDS) if not quick or case.name in QUICK]
     rows: list[Row] = []
-    for number, case in enumerate(chosen, 1):
-        progress(f"attributing costs, {number} of {len(chosen)}: {case.name}")
-        isolated = {name: known_costs.IsolatedCalls(by_name[name]) for name in case.expected.values() if name}
-        source = live.read(case.dataset)
-        model = {one.node: one for one in profiler.profile_input(source, seconds=_PROFILE_SECONDS).operators}
-        each_round = partial(_measure_windows, tuple(isolated.values()))
-        costs = measure_costs(source, model, seconds=_COST_SECONDS, seed=seed, each_round=each_round).costs
-        for position, name in case.expected.items():
-            node = source.pipeline.nodes[position]
-            truth = isolated[name].true_cost if name else known_costs.TrueCost(0.0, WAIT_SECONDS)
-            rows.append(
-                Row(
-                    case=case.name,
-                    operator=node.title,
-                    known=name or "sleeps",
-                    true_cpu_seconds=truth.cpu_seconds,
-                    cpu_seconds=costs[node.id].cpu.median,
-                    true_waiting_seconds=truth.waiting_seconds,
-                    waiting_seconds=costs[node.id].waiting.median,
-                    model_cpu_seconds=model[node.id].cpu_seconds,
-                )
-            )
+    for number, case in enumerate(cases, 1):
+        progress(f"attributing costs, {number} of {len(cases)}: {case.name}")
+        rows += saved.get(tuple[Row, ...], case.name, partial(attribute, case, by_name, seed=seed))
     errors = [row.error for row in rows]
     return Attribution(
-        cases=len(chosen),
+        cases=len(cases),
         mean_error=statistics.fmean(errors),
         max_error=max(errors),
         recognised=sum(row.recognised for row in rows),
         rows=tuple(rows),
     )
+
+
+def attribute(case: CostCase, functions: Mapping[str, KnownFunction], *, seed: int) -> tuple[Row, ...]:
+    """Measures the operators of a case, which are made of these functions by name.
+
+    True costs are measured in the same rounds as the prefixes, so that changes of the machine's speed affect both.
+    """
+    isolated = {name: known_costs.IsolatedCalls(functions[name]) for name in case.expected.values() if name}
+    source = live.read(case.dataset)
+    model = {one.node: one for one in profiler.profile_input(source, seconds=_PROFILE_SECONDS).operators}
+    each_round = partial(_measure_windows, tuple(isolated.values()))
+    costs = measure_costs(source, model, seconds=_COST_SECONDS, seed=seed, each_round=each_round).costs
+    rows = []
+    for position, name in case.expected.items():
+        node = source.pipeline.nodes[position]
+        truth = isolated[name].true_cost if name else known_costs.TrueCost(0.0, WAIT_SECONDS)
+        rows.append(
+            Row(
+                case=case.name,
+                operator=node.title,
+                known=name or "sleeps",
+                true_cpu_seconds=truth.cpu_seconds,
+                cpu_seconds=costs[node.id].cpu.median,
+                true_waiting_seconds=truth.waiting_seconds,
+                waiting_seconds=costs[node.id].waiting.median,
+                model_cpu_seconds=model[node.id].cpu_seconds,
+            )
+        )
+    return tuple(rows)
 
 
 def claims(result: Attribution, *, quick: bool) -> Sequence[Claim]:

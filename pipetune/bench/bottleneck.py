@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pipetune.bench import ProgressCallback
 from pipetune.bench.dataset_study import create_study
 from pipetune.bench.injected import SLOW_MAP, InjectedBottleneck, injected_bottlenecks
+from pipetune.bench.resumable import ResumableResults
 from pipetune.core import files
-from pipetune.core.accuracy import Claim
+from pipetune.core.figures import Claim
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Cause, Diagnosis
 from pipetune.core.settings import Settings
@@ -44,13 +46,14 @@ class Bottleneck:
     notes: tuple[str, ...] = ()
 
 
-def measure(*, quick: bool, seed: int, progress: ProgressCallback) -> Bottleneck:
+def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> Bottleneck:
     """Diagnoses every pipeline; with `quick`, windows are as short as those of `analyze --quick`."""
     rows = []
     with shortened_pauses(), files.temporary_folder("bench") as folder:
         for case in injected_bottlenecks():
             progress(f"{case.name} ({case.how})")
-            rows.append(_row(case, folder, quick=quick, seed=seed))
+            diagnose = partial(_row, case, folder, quick=quick, seed=seed)
+            rows.append(saved.get(Row, f"{case.name} ({case.how})", diagnose))
     note = "Real pipelines through the profile and the diagnosis of `analyze`; cause and operator must both be right."
     return Bottleneck(len(rows), sum(row.right for row in rows), tuple(rows), (note,))
 

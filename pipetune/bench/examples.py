@@ -11,8 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipetune.core.benchmarks import FOLDER
 from pipetune.core.errors import PipetuneError
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"  # in a clone of the repository; not part of the package
 
 _ENTRY = "training_dataset"
 

@@ -21,10 +21,8 @@ from pipetune.bench.simulated_sessions import (
     share_by_scene,
     simulate_sessions,
 )
-from pipetune.core.accuracy import Claim
+from pipetune.core.figures import Claim
 from pipetune.core.results import Outcome
-
-RESUMABLE = True
 
 LONG_BUDGET_SECONDS = 300.0
 

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipetune import tensorflow_private
 from pipetune.core.pipeline import AUTOTUNE
 
 _LANES = 512  # floats per kernel of the work: far too few for a second thread
@@ -189,7 +190,7 @@ def map_function(
         if draws:
             extra += tf.minimum(tf.random.uniform([]), 0.0)
         if rounds:
-            extra += tf.minimum(tf.reduce_min(_run_kernels(values[0], rounds)), 0.0)
+            extra += tf.minimum(tf.reduce_min(run_kernels(values[0], rounds)), 0.0)
         if wait_seconds > 0:
             extra += tf.minimum(_sleep(values[0], wait_seconds), 0.0)
         if out_bytes > 0:
@@ -206,7 +207,7 @@ def _floats(element: Any) -> Any:
     return tf.reshape(values, [1]) if values.shape.rank == 0 else values
 
 
-def _run_kernels(start: Any, rounds: int) -> Any:
+def run_kernels(start: Any, rounds: int) -> Any:
     """Runs small kernels one after another; the result is never negative, which the graph optimizer cannot know."""
     vector = tf.fill([_LANES], tf.minimum(start, 1.0))
     _, vector = tf.while_loop(
@@ -220,13 +221,8 @@ def _run_kernels(start: Any, rounds: int) -> Any:
 
 def _sleep(start: Any, seconds: float) -> Any:
     """Sleeps in a kernel: takes the single element of a dataset that delays it."""
-    signature: dict[str, Any] = {"output_types": [tf.int64], "output_shapes": [[]]}
-    first = tf.cast(tf.minimum(start, 0.0), tf.int64)
-    variant = tf.raw_ops.RangeDataset(start=first, stop=first + 1, step=tf.constant(1, tf.int64), **signature)
-    delay = tf.constant(round(seconds * 1e6), tf.int64)
-    variant = tf.raw_ops.SleepDataset(input_dataset=variant, sleep_microseconds=delay, **signature)
-    (value,) = tf.raw_ops.DatasetToSingleElement(dataset=variant, **signature)
-    return tf.cast(value, tf.float32)
+    delayed = tensorflow_private.with_sleep(tf.data.Dataset.from_tensors(start), round(seconds * 1e6))
+    return tf.data.experimental.get_single_element(delayed)
 
 
 @functools.cache
@@ -235,7 +231,7 @@ def round_seconds() -> float:
     few, many = 20, 220
 
     def cpu_seconds(rounds: int) -> float:
-        dataset = tf.data.Dataset.range(10**9).map(lambda x: _run_kernels(tf.cast(x, tf.float32), rounds)[0])
+        dataset = tf.data.Dataset.range(10**9).map(lambda x: run_kernels(tf.cast(x, tf.float32), rounds)[0])
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         iterator = iter(dataset.with_options(options))

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipetune import tensorflow_private
+from pipetune.bench import grammar
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core.profile import Cause
@@ -75,47 +77,18 @@ def injected_bottlenecks() -> tuple[InjectedBottleneck, ...]:
 
 def delay_elements(dataset: Any, seconds: float) -> Any:
     """Returns the dataset with each element delayed inside the runtime, without using CPU time."""
-    spec = dataset.element_spec
-    variant = tf.raw_ops.SleepDataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        sleep_microseconds=tf.constant(round(1e6 * seconds), tf.int64),
-        output_types=[spec.dtype],
-        output_shapes=[spec.shape],
-    )
-    return tf.data.experimental.from_variant(variant, spec)
+    return tensorflow_private.with_sleep(dataset, round(1e6 * seconds))
 
 
 def _working(seconds: float) -> Callable[[Any], Any]:
     """Returns an identity function of an int64 that computes for `seconds`."""
-    rounds = max(1, round(seconds / _round_seconds()))
+    rounds = max(1, round(seconds / grammar.round_seconds()))
 
     def injected(value: Any) -> Any:
-        return _compute(value, rounds)
+        result = grammar.run_kernels(tf.cast(value, tf.float32), rounds)
+        return value + tf.cast(tf.reduce_sum(result) * 0.0, tf.int64)
 
     return injected
-
-
-def _compute(value: Any, rounds: int) -> Any:
-    values = tf.while_loop(
-        lambda index, _: index < rounds,
-        lambda index, values: (index + 1, tf.sin(values) + 1.0),
-        (0, tf.fill([2000], tf.cast(value, tf.float32))),
-    )[1]
-    return value + tf.cast(tf.reduce_sum(values) * 0.0, tf.int64)
-
-
-@functools.cache
-def _round_seconds() -> float:
-    """Returns the CPU seconds of one round of `_compute`, measured on this machine."""
-    run = tf.function(_compute)
-    rounds = tf.constant(300)
-    run(tf.constant(1, tf.int64), rounds)
-    measured = []
-    for _ in range(3):
-        started = time.process_time()
-        run(tf.constant(1, tf.int64), rounds)
-        measured.append(time.process_time() - started)
-    return max(1e-7, min(measured) / 300)
 
 
 def _spin(seconds: float) -> None:

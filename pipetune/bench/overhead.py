@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -25,8 +26,7 @@ from pipetune.bench.resumable import ResumableResults
 from pipetune.capture import consumption, hooks
 from pipetune.capture.consumption import Consumer
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.core.accuracy import Claim
-from pipetune.core.codec import decode, encode
+from pipetune.core.figures import Claim
 from pipetune.core.results import Interval
 from pipetune.pipelines import call_sites
 from pipetune.search.statistics import ratio_interval
@@ -35,8 +35,6 @@ TARGETS = {"images": 0.01, "text": 0.02}
 
 WINDOW_SECONDS = 0.2
 PAIRS, QUICK_PAIRS = 200, 12
-
-RESUMABLE = True
 
 
 @dataclass(frozen=True)
@@ -66,18 +64,16 @@ class _LoopOverhead:
 def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> Overhead:
     """Measures a loop over photos, one over text, and the latter without training; saves each when it is done."""
     pairs = QUICK_PAIRS if quick else PAIRS
-    results: dict[str, _LoopOverhead] = {}
+    results: list[_LoopOverhead] = []
     for name, make, train in (
         ("photos", loops.photos, True),
         ("text", loops.text, True),
         ("text without a step", loops.text, False),
     ):
-        if name not in saved:
-            count = pairs if train else max(QUICK_PAIRS, pairs // 4)
-            loop, draw = make(seed=seed), random.Random(seed)
-            saved[name] = encode(_measure_pairs(loop, name, count, draw, progress, train=train))
-        results[name] = decode(_LoopOverhead, saved[name])
-    images, text, text_input = results.values()
+        count = pairs if train else max(QUICK_PAIRS, pairs // 4)
+        pairs_of = partial(_measure_pairs, make(seed=seed), name, count, random.Random(seed), progress, train=train)
+        results.append(saved.get(_LoopOverhead, name, pairs_of))
+    images, text, text_input = results
     note = f"Pairs of windows of about {WINDOW_SECONDS:g} s, in random order, in one process"
     return Overhead(
         images=images.overhead,

@@ -20,9 +20,8 @@ from pipetune.bench.dataset_study import create_study, measure_facts
 from pipetune.bench.examples import example_datasets
 from pipetune.bench.resumable import ResumableResults
 from pipetune.core import files
-from pipetune.core.accuracy import Claim
-from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan, Rewrite
+from pipetune.core.figures import Claim
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
@@ -30,9 +29,9 @@ from pipetune.model.throughput import predict_examples
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.search.composing import Composer, structural
+from pipetune.search.race import Arm, race
 from pipetune.stages import planning
 
-RESUMABLE = True
 PIPELINES, QUICK_PIPELINES = 12, 2
 MAX_PLANS = 10
 ROUNDS, QUICK_ROUNDS = 3, 1
@@ -103,6 +102,7 @@ class Case:
 
 def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> PredictionAccuracy:
     """Measures all pipelines that are not saved yet, and compares them with the predictions."""
+    rounds = QUICK_ROUNDS if quick else ROUNDS
     cases: list[Case] = []
     failed: list[str] = []
     with files.temporary_folder("grammar") as folder:
@@ -111,14 +111,10 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: Resuma
             datasets[text] = partial(grammar.build, text, Path(folder))
         for number, (name, build) in enumerate(datasets.items(), 1):
             progress(f"pipeline {number} of {len(datasets)}")
-            if name not in saved:
-                try:
-                    rounds = QUICK_ROUNDS if quick else ROUNDS
-                    saved[name] = encode(measure_case(name, build(), seed=seed, rounds=rounds))
-                except RunFailed as failure:
-                    failed.append(f"{name}: {failure}")
-                    continue
-            cases.append(decode(Case, saved[name]))
+            try:
+                cases.append(saved.get(Case, name, partial(measure_case, name, build, seed=seed, rounds=rounds)))
+            except RunFailed as failure:
+                failed.append(f"{name}: {failure}")
     notes = [f"Rates within {1 - EQUAL_ABOVE:.0%} of the best count as the best.", *failed]
     return summarize(cases, notes=tuple(notes))
 
@@ -207,39 +203,37 @@ def candidate_plans(
     return tuple(allowed.values())[:MAX_PLANS]
 
 
-def measure_case(name: str, dataset: Any, *, seed: int = 0, rounds: int = ROUNDS) -> Case:
+def measure_case(name: str, build: Callable[[], Any], *, seed: int = 0, rounds: int = ROUNDS) -> Case:
     """Profiles a pipeline, and then measures its plans in rounds of interleaved windows.
 
     Plans that cannot be run are left out.
 
     Args:
         name: name of the case.
-        dataset: the pipeline.
+        build: builds the pipeline.
         seed: seed of the order in each round.
         rounds: number of windows per plan.
 
     Raises:
         RunFailed: the original pipeline cannot be run.
     """
-    study = create_study(dataset)
+    study = create_study(build())
     try:
         context = measure_facts(study)
         candidates, _ = propose_all(context)
         composer = Composer(candidates, conflict=lambda rewrites: find_conflict(context, rewrites))
         plans = candidate_plans(candidates, planning.baselines_of(study), composer)
-        rates: dict[str, list[float]] = {plan.key: [] for plan in plans}
-        draw = random.Random(seed)
-        for _ in range(rounds):
-            for plan in draw.sample(plans, len(plans)):
-                try:
-                    window = study.runner.input_window(plan, seconds=WINDOW_SECONDS, warmup_seconds=WARMUP_SECONDS)
-                except RunFailed:
-                    continue
-                rates[plan.key].append(window.steps / window.wall_seconds)
+        arms = [Arm(plan, "input") for plan in plans]
+        measure_window = partial(study.runner.input_window, seconds=WINDOW_SECONDS, warmup_seconds=WARMUP_SECONDS)
+        race(arms, None, take=lambda arm: measure_window(arm.plan), draw=random.Random(seed), rounds=rounds)
         measured = tuple(
-            MeasuredPlan(plan.key, study.runner.edited(plan), tuple(rates[plan.key]))
-            for plan in plans
-            if len(rates[plan.key]) == rounds
+            MeasuredPlan(
+                arm.plan.key,
+                study.runner.edited(arm.plan),
+                tuple(window.steps / window.wall_seconds for window in arm.windows),
+            )
+            for arm in arms
+            if not arm.failure
         )
         assert context.profile is not None
         return Case(name, context.profile, study.machine.cores_granted, measured)

@@ -1,16 +1,20 @@
-"""Partial results of a long measurement, saved to a file so that it can continue after an interruption."""
+"""Partial results of a figure, saved to a file so that it can continue after an interruption."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from pipetune.core.codec import Json
+from pipetune.core.codec import Json, decode, encode
 from pipetune.core.files import write_text
+
+Value = TypeVar("Value")
 
 
 class ResumableResults:
-    """Results by name; each is saved to the file as soon as it is set.
+    """Dataclasses by name; each is saved to the file as soon as it is measured.
 
     Args:
         path: the file. It is created with the first result, and removed by `delete`.
@@ -29,15 +33,12 @@ class ResumableResults:
         if isinstance(data, dict) and data.get("of") == condition and isinstance(data.get("results"), dict):
             self._results = data["results"]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._results
-
-    def __getitem__(self, name: str) -> Json:
-        return self._results[name]
-
-    def __setitem__(self, name: str, result: Json) -> None:
-        self._results[name] = result
-        write_text(self._path, json.dumps({"of": self._condition, "results": self._results}, allow_nan=False))
+    def get(self, kind: type[Value], name: str, measure: Callable[[], Value]) -> Value:
+        """Returns the saved result with this name, or measures and saves it."""
+        if name not in self._results:
+            self._results[name] = encode(measure())
+            write_text(self._path, json.dumps({"of": self._condition, "results": self._results}, allow_nan=False))
+        return decode(kind, self._results[name])
 
     def delete(self) -> None:
         """Forgets all results and removes the file, once the measurement is complete."""

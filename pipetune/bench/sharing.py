@@ -16,14 +16,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pipetune.bench import ProgressCallback
 from pipetune.bench.dataset_study import create_study, measure_facts
-from pipetune.bench.examples import training_dataset
+from pipetune.bench.examples import FOLDER, training_dataset
+from pipetune.bench.resumable import ResumableResults
 from pipetune.bench.shared_machine import combined_rate
-from pipetune.core.accuracy import Claim
-from pipetune.core.benchmarks import FOLDER
+from pipetune.core.figures import Claim
 from pipetune.core.results import RunFailed
 from pipetune.model.throughput import no_prediction_reason
 
@@ -62,7 +63,7 @@ class Sharing:
     notes: tuple[str, ...] = ()
 
 
-def measure(*, quick: bool, seed: int, progress: ProgressCallback) -> Sharing:
+def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: ResumableResults) -> Sharing:
     """Predicts and measures every example whose data exist."""
     rows: list[SharingRow] = []
     notes = []
@@ -72,7 +73,9 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback) -> Sharing:
             notes.append(f"{name} was left out: its data have not been generated.")
             continue
         try:
-            rows += measure_example(folder, rounds=QUICK_ROUNDS if quick else ROUNDS, seed=seed, progress=progress)
+            rounds = QUICK_ROUNDS if quick else ROUNDS
+            run = partial(measure_example, folder, rounds=rounds, seed=seed, progress=progress)
+            rows += saved.get(tuple[SharingRow, ...], name, run)
         except RunFailed as failure:
             notes.append(f"{name} could not be run: {failure}")
     return summarize(rows, notes=tuple(notes))

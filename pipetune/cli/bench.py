@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
+import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pipetune.cli.answer import Answer, Failure
+from pipetune.cli.answer import Answer
 from pipetune.cli.command import Subparsers, add_command
+from pipetune.cli.values import positive_count
 from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:
-    from pipetune.supervisor.benching import AccuracyRequest, RivalsRequest
-
-_Request = TypeVar("_Request", "AccuracyRequest", "RivalsRequest")
+    from pipetune.supervisor.benching import Suite
 
 _DESCRIPTION = """\
 Compares the plans of `pipetune analyze` with rivals on the workloads in the
@@ -63,6 +60,9 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         help="a quick run: three workloads in five minutes (or fewer cases), saved to a separate file",
     )
     parser.add_argument("--again", action="store_true", help="also measure again what was measured before")
+    parser.add_argument(
+        "--most", type=positive_count, metavar="N", help="measure at most N figures, and the others next time"
+    )
     parser.add_argument("--out", metavar="DIR", default="reports", help="where results go (default reports)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of all random choices (default 0)")
     return parser
@@ -70,81 +70,43 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def execute(arguments: argparse.Namespace) -> Answer:
     """Runs the command. Its exit code is 1 if something could not be measured, or an accuracy target was missed."""
-    if arguments.decisions:
-        return _decisions(arguments)
-    return _accuracy(arguments) if arguments.accuracy else _rivals(arguments)
+    from pipetune.report.progress import Progress
+    from pipetune.supervisor.benching import Request, bench
 
-
-def _decisions(arguments: argparse.Namespace) -> Answer:
-    """Runs `benchmarks.decisions`, which is part of the repository, not of the package."""
-    from pipetune.core.benchmarks import FOLDER
-
-    clone = FOLDER.parent
-    if not (clone / "benchmarks" / "decisions").is_dir():
-        raise PipetuneError(
-            f"There are no cases: {clone} is not a clone of the repository.",
-            hint="They are part of the repository, not of the package: run pipetune from a clone (pip install -e .).",
-        )
-    options = [f"--{option}" for option in ("again", "json") if getattr(arguments, option)]
-    command = [sys.executable, "-P", "-m", "benchmarks.decisions", "--out", arguments.out, *options, *arguments.names]
-    output = subprocess.PIPE if arguments.json else None
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(clone)}, stdout=output, check=False)
-    paths = {"results": Path(arguments.out) / "decisions.json"}
-    if not arguments.json:
-        return Answer(exit_code=done.returncode)
-    if not done.stdout:
-        message = "The answers were not judged: standard error says why."
-        return Answer(paths=paths, failure=Failure(message, exit_code=done.returncode or 1))
-    return Answer(json.loads(done.stdout), paths=paths, exit_code=done.returncode)
-
-
-def _request(kind: type[_Request], arguments: argparse.Namespace) -> _Request:
-    return kind(
+    suite = _suite(arguments)
+    request = Request(
         tuple(dict.fromkeys(arguments.names)),
         Path(arguments.out).absolute(),
-        quick=arguments.quick,
+        quick=arguments.quick and not suite.cumulative,
         seed=arguments.seed,
         again=arguments.again,
+        most=arguments.most,
     )
-
-
-def _rivals(arguments: argparse.Namespace) -> Answer:
-    from pipetune.core.benchmarks import WorkloadResult, benchmarks_data
-    from pipetune.report.benchmarks import print_benchmarks, print_workload
-    from pipetune.report.progress import Progress
-    from pipetune.supervisor.benching import RivalsRequest, compare_with_rivals
-
-    def show_workload(result: WorkloadResult) -> None:
-        if not arguments.json:
-            print_workload(result)
-
-    request = _request(RivalsRequest, arguments)
     with Progress() as screen:
-        known, status = compare_with_rivals(request, screen=screen, show=show_workload)
-
-    def show() -> None:
-        if known.workloads:
-            print_benchmarks(known)
-            print(f"The results: {request.file}, the same as .md and .png", file=sys.stderr)
-
-    return Answer(benchmarks_data(known), show, {"results": request.file}, exit_code=status)
+        known, status = bench(
+            suite, request, screen=screen, show=(lambda *_: None) if arguments.json else suite.print_figure
+        )
+    path = request.file(suite)
+    return Answer(known.data(), lambda: suite.print_all(known, path), {"results": path}, exit_code=status)
 
 
-def _accuracy(arguments: argparse.Namespace) -> Answer:
-    from pipetune.core.accuracy import AccuracyFigure, accuracy_data
-    from pipetune.report.accuracy import print_figure
-    from pipetune.report.progress import Progress
-    from pipetune.supervisor.benching import AccuracyRequest, measure_accuracy
+def _suite(arguments: argparse.Namespace) -> Suite[Any]:
+    """Returns the figures to measure. All but the accuracy are part of the repository, not of the package.
 
-    def show_figure(name: str, figure: AccuracyFigure) -> None:
-        if not arguments.json:
-            print_figure(name, figure)
+    Raises:
+        PipetuneError: they are not here.
+    """
+    if arguments.accuracy and not arguments.decisions:
+        from pipetune.supervisor.benching import ACCURACY
 
-    request = _request(AccuracyRequest, arguments)
-    with Progress() as screen:
-        known, status = measure_accuracy(request, screen=screen, show=show_figure)
-
-    def show() -> None:
-        print(f"The figures: {request.file}", file=sys.stderr)
-
-    return Answer(accuracy_data(known), show, {"results": request.file}, exit_code=status)
+        return ACCURACY
+    clone = Path(__file__).resolve().parents[2]
+    what, module = ("cases", "decisions") if arguments.decisions else ("workloads", "rivals")
+    if not (clone / "benchmarks" / module).is_dir():
+        raise PipetuneError(
+            f"There are no {what}: {clone} is not a clone of the repository.",
+            hint="They are part of the repository, not of the package: run pipetune from a clone (pip install -e .).",
+        )
+    sys.path.insert(0, str(clone))
+    suite: Suite[Any] = importlib.import_module(f"benchmarks.{module}.suite").SUITE
+    return suite

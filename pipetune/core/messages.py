@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipetune.core.accuracy import AccuracyFigure
-from pipetune.core.benchmarks import WorkloadResult
 from pipetune.core.cluster import LockstepRole
 from pipetune.core.codec import decode, decode_union, encode
 from pipetune.core.command import Command
@@ -35,17 +33,7 @@ class Mode(enum.StrEnum):
     SERVE = "serve"  # run the script of a task that executes steps of another process; no measurements
     RUN = "run"  # run the script with a plan applied
     DOCTOR = "doctor"  # the same, and check it for problems
-    BENCH = "bench"  # measure the figures or workloads in `Job.arguments`; results go to `Job.out`
-
-
-@dataclass(frozen=True)
-class WorkloadJob:
-    """What the processes that measure a workload beside its rivals are given."""
-
-    examples: str = ""  # the folder of the workloads
-    label: str = ""  # the workload, and how many there are, in words
-    started: float = 0.0  # of all workloads, in `time.monotonic` seconds
-    plan_without_cache: str = ""  # path of the plan.json of an analysis that left caches out; "": there is none
+    BENCH = "bench"  # measure the figures named by `Job.arguments`; files go to `Job.out`
 
 
 @dataclass(frozen=True)
@@ -73,7 +61,7 @@ class Job:
     skip_reason: str = ""  # how the worker that ran them ended: "killed by signal 9 (out of memory?)"
     attempt: int = 1  # 2 after a restart
     command: Command = field(default_factory=Command)  # for `Session.command`
-    workload: WorkloadJob = field(default_factory=WorkloadJob)  # "bench": what a workload is measured with
+    label: str = ""  # "bench": the figure, in reports of progress
     lockstep_role: LockstepRole | None = None  # among the processes that train in lockstep; None: trains alone
 
 
@@ -175,18 +163,11 @@ class LogLine:
 
 @dataclass(frozen=True)
 class FigureMeasured:
-    """One figure of `pipetune bench --accuracy`, by its name in accuracy.json."""
+    """One figure of `pipetune bench` with this name, and the machine that it was measured on."""
 
     name: str
-    figure: AccuracyFigure
-
-
-@dataclass(frozen=True)
-class WorkloadMeasured:
-    """One workload of `pipetune bench`, and the machine it was measured on."""
-
-    result: WorkloadResult
-    machine: Machine
+    figure: Mapping[str, object]  # the encoded `Results.figure_type` of its suite
+    machine: Machine | None
 
 
 @dataclass(frozen=True)
@@ -210,7 +191,6 @@ Message = (
     | LockstepLost
     | LogLine
     | FigureMeasured
-    | WorkloadMeasured
     | WorkerFinished
 )
 

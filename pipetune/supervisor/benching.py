@@ -1,7 +1,4 @@
-"""`pipetune bench`: starts the measuring process, and saves each result as soon as it is measured.
-
-The process measures workloads (`pipetune.bench.rivals`), or with `--accuracy` figures (`pipetune.bench`).
-"""
+"""`pipetune bench`: starts the process that measures a suite's figures, and saves each as soon as it is measured."""
 
 from __future__ import annotations
 
@@ -11,218 +8,137 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, Generic
 
-from pipetune.core import accuracy, benchmarks
-from pipetune.core.accuracy import Accuracy, AccuracyFigure
-from pipetune.core.benchmarks import FOLDER, Benchmarks, WorkloadResult, choose_workloads, find_workloads
-from pipetune.core.errors import PipetuneError
+from pipetune.core.codec import decode
+from pipetune.core.figures import FIGURES, Accuracy, AnyResults, check_names, load, save
 from pipetune.core.files import write_text
-from pipetune.core.messages import (
-    FigureMeasured,
-    Job,
-    LogLine,
-    Message,
-    Mode,
-    Progress,
-    SessionSaved,
-    WorkloadJob,
-    WorkloadMeasured,
-)
+from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
-from pipetune.report import accuracy as accuracy_report
-from pipetune.report import benchmarks as benchmarks_report
-from pipetune.report.benchmarks_figure import write_figure
+from pipetune.report import figures as report
 from pipetune.report.progress import Progress as Screen
 from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
 from pipetune.supervisor.process import worker
 
-ACCURACY_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench")
-RIVALS_COMMAND = (sys.executable, "-P", "-m", "pipetune.bench.rivals")
-
 _SILENCE_SECONDS = 1800.0  # a figure reports progress at least every ten minutes
-
-_Results = TypeVar("_Results", Accuracy, Benchmarks)
 
 
 @dataclass(frozen=True)
-class _Request:
+class Suite(Generic[AnyResults]):
+    """A list of figures, the process that measures them, the file that keeps them, and how they are shown."""
+
+    results: type[AnyResults]
+    module: str  # the process, as `python -m MODULE JOB`
+    file: str  # name of the results file, without .json
+    choose: Callable[[Sequence[str], bool], Sequence[str]]  # the figures, by names of a command line and by `quick`
+    print_figure: Callable[[str, Any], object]  # given its name
+    print_all: Callable[[AnyResults, Path], object]  # at the end; of the results file at this path
+    write_report: Callable[[AnyResults, Path], object] = lambda _results, _path: None  # beside the file at this path
+    folder: Path | None = None  # where the module is, unless it is part of the package
+    cumulative: bool = False  # kept over releases and seeds; measured again only with `Request.again`
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure, and where the results go."""
+
     names: tuple[str, ...]  # each measured again; if empty: those missing in the file
     out: Path
     quick: bool = False
     seed: int = 0
     again: bool = False  # also measure what the file already has
+    most: int | None = None  # number of figures to measure; None: all
 
-    results_name: ClassVar[str]
-
-    @property
-    def file(self) -> Path:
-        """The results file. Quick runs have their own, so as not to overwrite results that took hours."""
-        return self.out / f"{self.results_name}{'-quick' if self.quick else ''}.json"
-
-    def continued(self, saved: _Results | None, new: type[_Results]) -> _Results:
-        """Returns what earlier runs saved; nothing yet if they had another seed, release or `quick` setting."""
-        if saved is None or (saved.version, saved.seed, saved.quick) != (VERSION, self.seed, self.quick):
-            return new(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=self.quick, seed=self.seed)
-        return saved
-
-    def job(self, names: tuple[str, ...]) -> Job:
-        """Returns the job of the measuring process."""
-        return Job(
-            Mode.BENCH,
-            message_descriptor=-1,
-            settings=Settings(quick=self.quick, seed=self.seed),
-            arguments=names,
-            directory=os.getcwd(),
-            out=str(self.out.absolute()),
-        )
+    def file(self, suite: Suite[Any]) -> Path:
+        """Returns the results file. Quick runs have their own, so as not to overwrite results that took hours."""
+        return self.out / f"{suite.file}{'-quick' if self.quick else ''}.json"
 
 
-class AccuracyRequest(_Request):
-    """Which figures to measure, and where the results go."""
-
-    results_name = "accuracy"
-
-
-@dataclass(frozen=True)
-class RivalsRequest(_Request):
-    """Which workloads to measure, and where the results go."""
-
-    examples: Path = FOLDER  # contains the workloads
-
-    results_name = "benchmarks"
-
-
-def measure_accuracy(
-    request: AccuracyRequest,
+def bench(
+    suite: Suite[AnyResults],
+    request: Request,
     *,
     screen: Screen,
-    show: Callable[[str, AccuracyFigure], None],
-    command: Sequence[str] = ACCURACY_COMMAND,
-) -> tuple[Accuracy, int]:
-    """Measures the requested figures.
+    show: Callable[[str, Any], object],
+) -> tuple[AnyResults, int]:
+    """Measures the requested figures of a suite.
 
     Args:
-        request: what to measure, and where the results go.
+        suite: the figures.
+        request: which of them to measure, and where the results go.
         screen: shows the progress.
-        show: called with each figure as soon as it is measured; figures saved by an earlier run come first.
-        command: starts the measuring process; the path of the job file is appended.
+        show: called with name and figure as soon as it is measured; figures saved by an earlier run come first.
 
     Returns:
         All figures known at the end, and the exit status: 1 if a figure was not measured or misses its target.
 
     Raises:
-        PipetuneError: a figure name is unknown, the file of earlier results is damaged, or the results cannot be
-            written.
+        PipetuneError: a name is unknown, the file of earlier results is damaged, or the results cannot be written.
     """
-    unknown = [name for name in request.names if name not in accuracy.FIGURES]
-    if unknown:
-        raise PipetuneError(
-            f"There is no figure called {unknown[0]!r}.", hint="Figures: " + ", ".join(accuracy.FIGURES)
-        )
-    known = request.continued(accuracy.load(request.file), Accuracy)
-    figures = request.names or tuple(name for name in accuracy.FIGURES if request.again or name not in known.figures)
-    for name, figure in known.figures.items():
-        if name not in figures and not request.names:
-            show(name, figure)
-    if not figures:
-        _write_accuracy(known, request)
-        return known, _accuracy_status(known, 0)
+    chosen = suite.choose(request.names, request.quick)
+    path = request.file(suite)
+    known = _continued(suite, request, load(suite.results, path)).updated()
+    again = request.again or (bool(request.names) and not suite.cumulative)
+    missing = tuple(name for name in chosen if again or name not in known.measured)[: request.most]
+    for name in () if suite.cumulative else known.measured:
+        if name in chosen and name not in missing:
+            show(name, known.measured[name])
+
+    def write() -> None:
+        save(known, path)
+        suite.write_report(known, path)
 
     def receive(message: Message) -> None:
         nonlocal known
-        match message:
-            case SessionSaved(session=session):
-                known = known.continued_on(session.machine) if session.machine else known
-            case FigureMeasured(name=name, figure=figure):
-                known = known.with_figure(name, figure)
-                _write_accuracy(known, request)
-                show(name, figure)
-            case _:
-                pass
-
-    status = _run_measuring_process(request.job(figures), receive, screen=screen, command=command)
-    return known, _accuracy_status(known, status)
-
-
-def compare_with_rivals(
-    request: RivalsRequest,
-    *,
-    screen: Screen,
-    show: Callable[[WorkloadResult], None],
-    command: Sequence[str] = RIVALS_COMMAND,
-) -> tuple[Benchmarks, int]:
-    """Measures the requested workloads.
-
-    Args:
-        request: which workloads, and where the results go.
-        screen: shows the progress.
-        show: called with each workload as soon as it is measured; those saved by an earlier run come first.
-        command: starts the measuring process; the path of the job file is appended.
-
-    Returns:
-        All workloads known at the end, and the exit status of the command.
-
-    Raises:
-        PipetuneError: there are no workloads, a name is unknown, the file of earlier results is damaged, or the results
-            cannot be written.
-    """
-    chosen = choose_workloads(request.names, quick=request.quick, folder=request.examples)
-    # A quick run has no other workloads than those measured.
-    suite = () if request.quick else tuple(find_workloads(request.examples))
-    known = replace(request.continued(benchmarks.load(request.file), Benchmarks), suite=suite)
-    workloads = tuple(name for name in chosen if request.names or request.again or name not in known.names)
-    for result in known.workloads:
-        if result.name in chosen and result.name not in workloads:
-            show(result)
-    if not workloads:
-        _write_benchmarks(known, request)
-        return known, 0
-    job = replace(request.job(workloads), workload=WorkloadJob(examples=str(request.examples)))
-
-    def receive(message: Message) -> None:
-        nonlocal known
-        match message:
-            case WorkloadMeasured(result=result, machine=machine):
-                known = replace(known.with_workload(result), machine=machine)
-                _write_benchmarks(known, request)
-                show(result)
-            case _:
-                pass
-
-    return known, _run_measuring_process(job, receive, screen=screen, command=command)
-
-
-def _run_measuring_process(
-    job: Job, on_message: Callable[[Message], None], *, screen: Screen, command: Sequence[str]
-) -> int:
-    """Starts a measuring process, receives its messages until it exits and returns the command's exit status.
-
-    Args:
-        job: the task of the process.
-        on_message: called with each message that is not for the screen.
-        screen: shows the progress, and a warning if the process did not finish.
-        command: starts the process; the path of the job file is appended.
-
-    Raises:
-        PipetuneError: the process reported an error.
-    """
-
-    def receive(message: Message) -> None:
         match message:
             case Progress(phase=phase, activity=activity):
                 screen.update(phase, activity)
             case LogLine(text=text):
                 screen.warn(text)
+            case FigureMeasured(name=name, figure=figure, machine=machine):
+                known = known.with_figure(name, decode(suite.results.figure_type, figure), machine)
+                write()
+                show(name, known.measured[name])
             case _:
-                on_message(message)
+                pass
 
+    if not missing:
+        write()
+        return known, int(not known.met)
+    status = _run_process(suite, request, missing, receive, screen)
+    return known, status or int(not known.met)
+
+
+def _continued(suite: Suite[AnyResults], request: Request, saved: AnyResults | None) -> AnyResults:
+    """Returns what earlier runs saved; nothing yet if they had another seed, release or `quick` setting."""
+    if saved is not None and (
+        suite.cumulative or (saved.version, saved.seed, saved.quick) == (VERSION, request.seed, request.quick)
+    ):
+        return replace(saved, version=VERSION)
+    return suite.results(VERSION, date=time.strftime("%Y-%m-%d %H:%M"), quick=request.quick, seed=request.seed)
+
+
+def _run_process(
+    suite: Suite[Any], request: Request, names: tuple[str, ...], receive: Callable[[Message], None], screen: Screen
+) -> int:
+    """Starts the measuring process, receives its messages until it exits and returns the command's exit status."""
+    job = Job(
+        Mode.BENCH,
+        message_descriptor=-1,
+        settings=Settings(quick=request.quick, seed=request.seed),
+        arguments=names,
+        directory=os.getcwd(),
+        out=str(request.out.absolute()),
+    )
+    command = (sys.executable, "-P", "-m", suite.module)
+    path = os.pathsep.join(filter(None, (str(suite.folder or ""), os.environ.get("PYTHONPATH"))))
     limits = Timeouts(start=_SILENCE_SECONDS, phases={}, other_phases=_SILENCE_SECONDS)
-    with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=command) as running:
+    with (
+        Interrupts() as interrupts,
+        worker(job, log=Path(os.devnull), command=command, environment={"PYTHONPATH": path}) as running,
+    ):
         conversation = monitor(running, limits=limits, interrupts=interrupts, on_message=receive)
-    if conversation.failure:
-        raise PipetuneError(conversation.failure.message, hint=conversation.failure.hint, exit_code=1)
     if conversation.exit_reason:
         screen.warn(
             f"The measuring process {conversation.exit_reason}. The results so far are kept; run the command "
@@ -232,18 +148,18 @@ def _run_measuring_process(
     return 130 if interrupts.count else status
 
 
-def _write_accuracy(known: Accuracy, request: AccuracyRequest) -> None:
-    accuracy.save(known, request.file)
-    write_text(request.file.with_suffix(".md"), accuracy_report.markdown_text(known))
+def _accuracy_figures(names: Sequence[str], quick: bool) -> Sequence[str]:
+    check_names(names, FIGURES, kind="figure")
+    return names or tuple(FIGURES)
 
 
-def _write_benchmarks(known: Benchmarks, request: RivalsRequest) -> None:
-    benchmarks.save(known, request.file)
-    write_text(request.file.with_suffix(".md"), benchmarks_report.markdown_text(known))
-    if known.workloads:
-        write_figure(known, request.file.with_suffix(".png"))
-
-
-def _accuracy_status(known: Accuracy, status: int) -> int:
-    missed = not all(figure.met for figure in known.figures.values())
-    return status or int(missed)
+ACCURACY = Suite(
+    Accuracy,
+    "pipetune.bench",
+    "accuracy",
+    choose=_accuracy_figures,
+    print_figure=report.print_figure,
+    print_all=lambda _accuracy, path: print(f"The figures: {path}", file=sys.stderr),
+    write_report=lambda accuracy, path: write_text(path.with_suffix(".md"), report.markdown_text(accuracy)),
+)
+"""The suite that measures pipetune itself, on any machine."""

@@ -3,7 +3,7 @@
 The file `recorded_windows.json` in this folder holds series of consecutive windows of a real pipeline, alone
 ("input") and inside a real training step ("training"), each on a fresh iterator, on two cores: with nothing else
 running ("quiet"), with a process that takes a core for half of the time ("neighbour"), and with test suites and
-compilers of other users ("shared"). `python -m pipetune.bench.recording` creates it.
+compilers of other users ("shared"). `python -m benchmarks.recording` creates it.
 """
 
 from __future__ import annotations

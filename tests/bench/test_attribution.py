@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -9,6 +11,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.bench import attribution
 from pipetune.bench.attribution import Attribution, Row
+from pipetune.bench.resumable import ResumableResults
 
 
 def row(*, cpu: float, waiting: float, true_cpu: float = 1e-3, true_waiting: float = 0.0) -> Row:
@@ -34,11 +37,13 @@ def test_claims() -> None:
 
 
 @pytest.mark.exhaustive  # a figure of `pipetune bench --accuracy`; tests/measure/test_differencing.py has its code
-def test_operators_of_known_cost_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_of_known_cost_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting taken for work, or a cost at a neighbour, is an error of a hundred percent and more."""
     monkeypatch.setattr(attribution, "_COST_SECONDS", 2.0)
+    monkeypatch.setattr(attribution, "QUICK", ("one after another, parallelism 2",))
     activities: list[str] = []
-    result = attribution.attribute(("one after another, parallelism 2",), seed=0, progress=activities.append)
+    saved = ResumableResults(tmp_path / "saved.json", condition="")
+    result = attribution.measure(quick=True, seed=0, progress=activities.append, saved=saved)
     assert result.cases == len(activities) == 1
     assert [one.known for one in result.rows] == ["works", "waits", "python"]
     assert result.recognised == 3

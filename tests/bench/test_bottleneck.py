@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,13 @@ pytestmark = [
 
 from pipetune.bench.bottleneck import claims, measure
 from pipetune.bench.injected import injected_bottlenecks
+from pipetune.bench.resumable import ResumableResults
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the table stands for two cores, and takes a while")
-def test_every_injected_bottleneck_is_named() -> None:
-    result = measure(quick=True, seed=0, progress=lambda _: None)
+def test_every_injected_bottleneck_is_named(tmp_path: Path) -> None:
+    saved = ResumableResults(tmp_path / "saved.json", condition="")
+    result = measure(quick=True, seed=0, progress=lambda _: None, saved=saved)
     assert result.cases == len(injected_bottlenecks())
     assert result.named == result.cases, [row for row in result.rows if not row.right]
     assert all(claim.met for claim in claims(result, quick=True))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.decisions.cases import EXAMPLES, load_cases
+from benchmarks import EXAMPLES
+from benchmarks.decisions.cases import load_cases
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.exhaustive]
 

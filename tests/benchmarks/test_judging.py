@@ -11,12 +11,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.decisions import cases, judging
-from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
-from benchmarks.decisions.judging import Answer, PairsOfPatch, Say, bench_decisions, copy_script, judge
+from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run, choose_cases, runs_of
+from benchmarks.decisions.judging import Answer, PairsOfPatch, copy_script, judge
 from benchmarks.decisions.stopwatch import TimedPair, Timing
+from benchmarks.decisions.suite import SUITE
+from pipetune.bench import ProgressCallback
+from pipetune.core.codec import decode
 from pipetune.core.machine import CpuLoad
+from pipetune.core.messages import FigureMeasured, LogLine
 from pipetune.core.results import RunFailed
-from tests.core.sessions import session
+from tests.bench.fake_process import FakeBench
+from tests.bench.jobs import messages_of
+from tests.core.sessions import MACHINE, session
 
 PROVEN = replace(session(), seconds={"profile": 3.0, "verdict": 5.0, "budget": 44.0, "total": 60.0})
 CASE = Case("photos", "photos/train.py", "proven")
@@ -36,42 +42,25 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(function, "__defaults__", (tmp_path / "gains.json",))
 
 
-class Analyses:
-    """Stands for analyses: records the runs, and fails in those that it is told to."""
-
-    def __init__(self, fails: Exception | KeyboardInterrupt | None = None, *, at: tuple[str, int] = ("", 0)) -> None:
-        self.made: list[tuple[str, int]] = []
-        self._fails, self._at = fails, at
-
-    def __call__(self, case: Case, run: Run, out: Path, say: Say) -> Answer:
-        self.made.append((case.name, run.seed))
-        if self._fails is not None and self.made[-1] == self._at:
-            raise self._fails
-        return Answer(PROVEN, 70.0, QUIET)
+def fake(folder: Path) -> FakeBench:
+    runs = runs_of(choose_cases(()).values())
+    decisions = {name: judge(*run, Answer(PROVEN, 70.0, QUIET), None, commit="abc") for name, run in runs.items()}
+    return FakeBench(folder, SUITE, decisions, MACHINE)
 
 
-def run(out: Path, analyses: Analyses, *, again: bool = False, most: int | None = None) -> tuple[list[Decision], int]:
-    shown: list[Decision] = []
-    _, status = bench_decisions((), out, say=lambda _: None, show=shown.append, again=again, most=most, answer=analyses)
-    return shown, status
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("table")
-def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, Analyses(KeyboardInterrupt(), at=("a", 1)))
+def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fake(tmp_path)
+    monkeypatch.setenv("DIES_AFTER", "1")
+    assert bench.run() == (["a-0-0"], 1)
     assert [row["seed"] for row in json.loads((tmp_path / "decisions.json").read_text())["cases"]] == [0]
 
-    rest = Analyses()
-    shown, status = run(tmp_path, rest)
-    assert rest.made == [("a", 1), ("b", 0)] and status == 0
-    assert [one.key for one in shown] == [("a", 0, 1), ("b", 0, 0)]
-    assert all(one.commit for one in shown)
-
-    nothing = Analyses()
-    assert run(tmp_path, nothing) == ([], 0) and nothing.made == []
-    run(tmp_path, nothing, again=True)
-    assert len(nothing.made) == 3
+    monkeypatch.delenv("DIES_AFTER")
+    assert bench.run() == (["a-0-1", "b-0-0"], 0)
+    assert bench.run() == bench.run("a") == bench.run(seed=1) == ([], 0)
+    bench.run(again=True)
+    assert bench.asked == ["a-0-0 a-0-1 b-0-0", "a-0-1 b-0-0", "a-0-0 a-0-1 b-0-0"]
     data = json.loads((tmp_path / "decisions.json").read_text())
     assert len(data["cases"]) == 3 and data["machine"]["processor"] == "An Invented Processor"
     # No gain is fixed, so that a patch of `a` cannot be judged; for `b` any patch is wrong.
@@ -82,19 +71,13 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.usefixtures("table")
-def test_runs_can_be_made_a_few_at_a_time(tmp_path: Path) -> None:
-    analyses = Analyses()
-    for _ in range(3):
-        run(tmp_path, analyses, most=1)
-    assert analyses.made == [("a", 0), ("a", 1), ("b", 0)]
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("table")
 def test_earlier_decisions_are_judged_by_what_can_be_gained_as_soon_as_that_is_fixed(tmp_path: Path) -> None:
-    run(tmp_path, Analyses())
+    bench = fake(tmp_path)
+    bench.run()
     cases.save_gains(cases.Gains("an invented machine", {"a": PossibleGain((1.5,) * cases.FIXED_PAIRS, True, "abc")}))
-    assert run(tmp_path, Analyses()) == ([], 0)
+    assert bench.run() == ([], 0)
     rows = json.loads((tmp_path / "decisions.json").read_text())["cases"]
     assert [(row["name"], row["right"], row["wanted_gain"]) for row in rows] == [
         ("a", True, 1.5),
@@ -104,23 +87,23 @@ def test_earlier_decisions_are_judged_by_what_can_be_gained_as_soon_as_that_is_f
 
 
 @pytest.mark.usefixtures("table")
-def test_a_quiet_run_on_a_busy_machine_does_not_count(tmp_path: Path) -> None:
-    class Busy(Analyses):
-        def __call__(self, case: Case, run: Run, out: Path, say: Say) -> Answer:
-            answer = super().__call__(case, run, out, say)
-            load = CpuLoad(30.0, 20, 2.0, own_share=0.5, others_share=0.3 if self.made[-1] == ("a", 1) else 0.05)
-            return replace(answer, session=replace(answer.session, load=load))
+def test_runs_that_fail_and_quiet_runs_on_a_busy_machine_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(case: Case, run: Run, out: Path, say: ProgressCallback) -> Answer:
+        assert out == tmp_path / "decisions" / f"{case.name}-0-{run.seed}"
+        if case.name == "b":
+            raise RunFailed("no session")
+        load = CpuLoad(30.0, 20, 2.0, own_share=0.5, others_share=0.3 if run.seed == 1 else 0.05)
+        return Answer(replace(PROVEN, load=load), 70.0, QUIET)
 
-    shown, status = run(tmp_path, Busy())
-    assert [one.key for one in shown] == [("a", 0, 0), ("b", 0, 0)] and status == 1
-
-
-@pytest.mark.usefixtures("table")
-def test_a_run_that_fails_is_reported_and_made_again_next_time(tmp_path: Path) -> None:
-    shown, status = run(tmp_path, Analyses(RunFailed("no session"), at=("a", 0)))
-    assert status == 1 and [one.key for one in shown] == [("a", 0, 1), ("b", 0, 0)]
-    again = Analyses()
-    assert run(tmp_path, again)[1] == 0 and again.made == [("a", 0)]
+    monkeypatch.setattr(judging, "answer_run", answer)
+    messages, code = messages_of(judging.measure, tmp_path, monkeypatch, arguments=("a-0-0", "a-0-1", "b-0-0"))
+    (sent,) = [one for one in messages if isinstance(one, FigureMeasured)]
+    decision = decode(Decision, sent.figure)
+    assert sent.name == decision.run == "a-0-0" and decision.commit and decision.date and code == 1
+    busy, failed = [one.text for one in messages if isinstance(one, LogLine)]
+    assert "a-0-1" in busy and "other processes used 30%" in busy and failed.endswith("no session")
 
 
 @pytest.mark.parametrize(

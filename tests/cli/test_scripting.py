@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.decisions.cases import Decisions, decisions_data
+from benchmarks.decisions.cases import Decisions
 from pipetune.cli import rules
 from pipetune.cli.main import COMMANDS, main
 from pipetune.core import session_file
 from pipetune.core.errors import PipetuneError
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
-from tests.core.invented_benchmarks import benchmarks
-from tests.core.test_accuracy import measured
+from tests.benchmarks.rivals.invented import benchmarks
+from tests.core.test_figures import measured
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scripting.md").read_text()
 SESSION = "reports/train"
@@ -67,12 +66,9 @@ def folder(patched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("pipetune.supervisor.single_worker.read_machine", lambda device: session_file.load(SESSION))
     monkeypatch.setattr("pipetune.supervisor.single_worker.run_with_plan", lambda *_, **_options: 0)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
-    for name, known in (("compare_with_rivals", benchmarks()), ("measure_accuracy", measured("overhead"))):
-        monkeypatch.setattr(f"pipetune.supervisor.benching.{name}", lambda *_, known=known, **_options: (known, 0))
-    decisions = json.dumps(decisions_data(Decisions("0.1.0"))).encode()
-    done = subprocess.CompletedProcess([], 0, decisions)
-    monkeypatch.setattr("pipetune.cli.bench.subprocess.run", lambda *_, **_options: done)
-    for name in ("benchmarks", "accuracy", "decisions"):
+    suites = {"benchmarks": benchmarks(), "accuracy": measured("overhead"), "decisions": Decisions("0.1.0")}
+    monkeypatch.setattr("pipetune.supervisor.benching.bench", lambda suite, *_, **_options: (suites[suite.file], 0))
+    for name in suites:
         Path("reports", f"{name}.json").write_text("")
     return patched.parent
 

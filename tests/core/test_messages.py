@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.accuracy import AccuracyFigure, Claim
 from pipetune.core.command import Command
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
@@ -30,14 +29,12 @@ from pipetune.core.messages import (
     VerdictKnown,
     WorkerFinished,
     WorkerStarted,
-    WorkloadMeasured,
     from_line,
     read_job,
     to_line,
     write_job,
 )
 from pipetune.core.settings import Settings
-from tests.core.invented_benchmarks import result
 from tests.core.sessions import MACHINE, session
 
 EVERY_KIND: list[Message] = [
@@ -52,11 +49,8 @@ EVERY_KIND: list[Message] = [
     ScriptExited(3, "bye"),
     AnalysisFailed("No GPU.", "Leave it out.", 5),
     LogLine("text"),
-    FigureMeasured(
-        "overhead",
-        AccuracyFigure({"text": {"low": 0.1, "pairs": 3}}, (Claim("text", "1 %", "below 2 %", True),), ("a note",)),
-    ),
-    WorkloadMeasured(result("digits", 3.0, bare=2.0), MACHINE),
+    FigureMeasured("overhead", {"text": {"low": 0.1, "pairs": 3}, "notes": ["a note"], "met": None}, MACHINE),
+    FigureMeasured("photos-0-0", {"right": True}, None),
     WorkerFinished(0),
 ]
 

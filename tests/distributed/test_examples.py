@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rivals.workloads import find_workloads
 from pipetune.core import restoration, session_file
-from pipetune.core.benchmarks import find_workloads
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.lockstep import MeasureTraining
 from pipetune.core.messages import Job, Mode

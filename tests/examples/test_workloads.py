@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.benchmarks import find_workloads
+from benchmarks.rivals.workloads import find_workloads
 from tests.default_run import cases
 
 pytestmark = pytest.mark.tensorflow

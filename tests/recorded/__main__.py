@@ -28,7 +28,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from pipetune.core.benchmarks import find_workloads
+from benchmarks.rivals.workloads import find_workloads
 from tests.recorded.answers import Answers, Clock, answered
 from tests.recorded.worker import RECORDER, REPLAYS
 

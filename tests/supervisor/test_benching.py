@@ -4,98 +4,65 @@ from __future__ import annotations
 
 import io
 import json
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipetune.core.accuracy import AccuracyFigure, Claim
 from pipetune.core.errors import PipetuneError
-from pipetune.report.accuracy import print_figure
-from pipetune.report.progress import Progress
-from pipetune.supervisor.benching import AccuracyRequest, measure_accuracy
-from tests.core.test_accuracy import CLAIM, VALUES
+from pipetune.core.figures import AccuracyFigure, Claim
+from pipetune.report.figures import print_figure
+from pipetune.supervisor.benching import ACCURACY
+from tests.bench.fake_process import FakeBench
+from tests.core.sessions import MACHINE
+from tests.core.test_figures import CLAIM, VALUES, figure
 
 pytestmark = pytest.mark.slow
 
-FAKE = """
-import os, sys, time
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from pipetune.core.accuracy import Claim, AccuracyFigure
-from pipetune.core.messages import *
-from pipetune.core.command import Command
-from pipetune.core.session import Session
-from tests.core.sessions import MACHINE
-from tests.core.test_accuracy import CLAIM, VALUES
-job = read_job(Path(sys.argv[1]))
-send = MessageWriter(job.message_descriptor).send
-assert job.mode is Mode.BENCH
-with open(os.path.join(job.out, "asked"), "a") as stream:
-    stream.write(" ".join(job.arguments) + "\\n")
-send(SessionSaved(Session("0.1.0", Command(), machine=MACHINE)))
-dies_after = int(os.environ.get("DIES_AFTER", 9))
-for position, name in enumerate(job.arguments):
-    if position == dies_after:
-        os._exit(1)
-    send(Progress("bench", name + ": beginning"))
-    met = os.environ.get("MISSES") != name
-    claim = Claim("error", "4 %", "below 5 %", met)
-    send(FigureMeasured(name, AccuracyFigure(VALUES[name], (claim,), date="2026-01-01")))
-send(WorkerFinished(0))
-"""
+
+def fake(folder: Path, *, misses: str = "") -> FakeBench:
+    figures = {name: figure(name) for name in VALUES}
+    if misses:
+        figures[misses] = replace(figures[misses], claims=(replace(CLAIM, met=False),))
+    return FakeBench(folder, ACCURACY, figures, MACHINE)
 
 
-@pytest.fixture
-def fake(tmp_path: Path) -> tuple[str, ...]:
-    path = tmp_path / "fake.py"
-    path.write_text(FAKE.format(root=str(Path(__file__).resolve().parents[2])))
-    return (sys.executable, str(path))
-
-
-def run(command: tuple[str, ...], request: AccuracyRequest) -> tuple[list[str], int]:
-    shown: list[str] = []
-    with Progress(io.StringIO()) as screen:
-        _, status = measure_accuracy(request, screen=screen, show=lambda name, _: shown.append(name), command=command)
-    return shown, status
-
-
-def asked(tmp_path: Path) -> list[str]:
-    return (tmp_path / "asked").read_text().splitlines()
-
-
-def test_finished_figures_are_saved_and_not_measured_again(
-    fake: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_figures_are_saved_and_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fake(tmp_path)
     monkeypatch.setenv("DIES_AFTER", "2")
-    shown, status = run(fake, AccuracyRequest((), tmp_path))
-    assert (shown, status) == (["attribution", "bottleneck"], 1)
+    assert bench.run() == (["attribution", "bottleneck"], 1)
     data = json.loads((tmp_path / "accuracy.json").read_text())
     assert data["bottleneck"] == VALUES["bottleneck"] and data["overhead"] is None
     assert data["machine"]["processor"] == "An Invented Processor"
     assert "Not measured." in (tmp_path / "accuracy.md").read_text()
 
     monkeypatch.delenv("DIES_AFTER")
-    shown, status = run(fake, AccuracyRequest((), tmp_path))
+    shown, status = bench.run()
     assert (len(shown), status) == (6, 0)
-    assert asked(tmp_path)[1] == "prediction false_positives overhead sharing"
+    assert bench.asked[1] == "prediction false_positives overhead sharing"
     assert "Not measured." not in (tmp_path / "accuracy.md").read_text()
 
-    assert run(fake, AccuracyRequest((), tmp_path)) == (shown, 0)  # all figures are measured: no process is started
-    assert run(fake, AccuracyRequest(("overhead",), tmp_path)) == (["overhead"], 0)  # named figures are measured again
-    run(fake, AccuracyRequest((), tmp_path, seed=1))  # results of another seed are not continued
-    assert [len(line.split()) for line in asked(tmp_path)] == [6, 4, 1, 6]
+    assert bench.run() == (shown, 0)  # all figures are measured: no process is started
+    assert bench.run("overhead") == (["overhead"], 0)  # named figures are measured again
+    bench.run(seed=1)  # results of another seed are not continued
+    assert [len(line.split()) for line in bench.asked] == [6, 4, 1, 6]
 
 
-def test_missed_target_has_exit_code_1(fake: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MISSES", "overhead")
-    assert run(fake, AccuracyRequest((), tmp_path))[1] == 1
+def test_figures_can_be_measured_a_few_at_a_time(tmp_path: Path) -> None:
+    bench = fake(tmp_path)
+    for _ in range(3):
+        bench.run(most=2)
+    assert bench.asked == ["attribution bottleneck", "prediction false_positives", "overhead sharing"]
+
+
+def test_missed_target_has_exit_code_1(tmp_path: Path) -> None:
+    assert fake(tmp_path, misses="overhead").run()[1] == 1
     assert "missed" in (tmp_path / "accuracy.md").read_text()
 
 
 def test_unknown_figure_is_usage_error(tmp_path: Path) -> None:
     with pytest.raises(PipetuneError, match="no figure called 'speed'") as caught:
-        run((), AccuracyRequest(("speed",), tmp_path))
+        fake(tmp_path).run("speed")
     assert caught.value.exit_code == 2
 
 

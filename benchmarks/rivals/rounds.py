@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.rivals.contenders import UNCACHED, Contenders
+from benchmarks.rivals.results import EXPERT, PIPETUNE, WorkloadResult
 from pipetune.bench import ProgressCallback
-from pipetune.bench.rivals.contenders import UNCACHED, Contenders
-from pipetune.core.benchmarks import EXPERT, PIPETUNE
-from pipetune.core.results import Interval, Rate, RunFailed, Window
+from pipetune.core.results import Interval, RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.meter import Meter, rate_from
 from pipetune.search.race import Arm, race, with_meter
@@ -92,22 +92,13 @@ Windows = Mapping[str, Sequence[Window]]
 """The windows of a contender, one for each round; contenders that failed are absent."""
 
 
-@dataclass(frozen=True)
-class RateComparison:
-    """Rates, and their ratios: intervals of the ratios between the two windows of each round."""
-
-    rates: Mapping[str, Rate]  # by rival
-    ratio_over: Mapping[str, Interval]  # pipetune over each other rival
-    without_cache: Mapping[str, Interval]  # the same without caches
-    over_defaults: Mapping[str, Interval]  # each rival over `defaults`
-
-
-def compare_rates(windows: Windows, contenders: Contenders) -> RateComparison:
-    """Returns rates and ratios; the intervals are t intervals of the logarithms of each round's ratio."""
+def compare_rates(name: str, windows: Windows, contenders: Contenders) -> WorkloadResult:
+    """Returns the rates and ratios of a workload; intervals are t intervals of the logarithms of each round's ratio."""
     rivals = [name for name in contenders.plans if not name.endswith(UNCACHED)]
     others = [name for name in rivals if name != PIPETUNE]
-    return RateComparison(
-        rates={name: rate_from(windows[name]) for name in rivals if windows.get(name)},
+    return WorkloadResult(
+        name,
+        rivals={name: rate_from(windows[name]) for name in rivals if windows.get(name)},
         ratio_over=_ratios(windows, {name: (PIPETUNE, name) for name in others}),
         without_cache=_ratios(
             windows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.core.benchmarks import PIPETUNE, RIVALS, Benchmarks, CacheUse, WorkloadResult
+from benchmarks.rivals.results import PIPETUNE, RIVALS, Benchmarks, CacheUse, WorkloadResult
 from pipetune.core.results import Interval, Rate
 from tests.core.sessions import MACHINE
 
@@ -49,5 +49,5 @@ def result(
 def benchmarks(*workloads: WorkloadResult, quick: bool = False) -> Benchmarks:
     found = Benchmarks("0.1.0", MACHINE, "2026-01-01 00:00", quick=quick)
     for one in workloads:
-        found = found.with_workload(one)
+        found = found.with_figure(one.name, one, MACHINE)
     return found

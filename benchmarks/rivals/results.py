@@ -1,116 +1,17 @@
-"""The results of `pipetune bench`: workloads, speed compared with rivals, and the targets."""
+"""The results of `pipetune bench`: speed compared with rivals, and the targets."""
 
 from __future__ import annotations
 
 import math
 import statistics
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from pipetune.core.accuracy import Claim
-from pipetune.core.codec import Json, MalformedData, decode, encode
-from pipetune.core.errors import PipetuneError
-from pipetune.core.files import read_json, write_json
+from benchmarks.rivals.workloads import find_workloads
+from pipetune.core.codec import Json, encode
+from pipetune.core.figures import Claim, Results
 from pipetune.core.machine import Machine
 from pipetune.core.results import Interval, Rate
-
-FOLDER = Path(__file__).resolve().parents[2] / "examples"  # in a clone of the repository; not part of the package
-
-QUICK = ("table", "series", "artificial")
-"""The workloads of a quick run: they need no generated data, and their plan is found quickly."""
-
-
-@dataclass(frozen=True)
-class Workload:
-    """One training script, and the published pipeline it represents."""
-
-    name: str
-    folder: Path
-    title: str = ""
-    source: str = ""  # paper and section, or benchmark; "" if it is invented
-    published_bytes: int | None = None  # size of the raw data there; None: the workload represents only itself
-    published_examples: int | None = None
-    note: str = ""
-    arguments: tuple[str, ...] = ()  # of the script, when it is analyzed
-
-    @property
-    def script(self) -> Path:
-        """The training script."""
-        return self.folder / "train.py"
-
-    @property
-    def data_script(self) -> Path | None:
-        """The script that generates the data; None if none is needed."""
-        path = self.folder / "make_data.py"
-        return path if path.exists() else None
-
-
-def find_workloads(folder: Path = FOLDER) -> dict[str, Workload]:
-    """Returns all workloads by name, in alphabetical order: the examples with a workload.toml.
-
-    Raises:
-        PipetuneError: there is no folder of examples, or a workload.toml is invalid.
-    """
-    folders = {path.parent.name: path.parent for path in sorted(folder.glob("*/workload.toml"))}
-    if not folders:
-        raise PipetuneError(
-            f"There are no workloads: {folder} contains no examples.",
-            hint=(
-                "Workloads are part of the repository, not of the package: run pipetune from a clone (pip install "
-                "-e .)."
-            ),
-        )
-    return {name: _read(name, place) for name, place in folders.items()}
-
-
-def choose_workloads(names: Sequence[str], *, quick: bool = False, folder: Path = FOLDER) -> dict[str, Workload]:
-    """Returns the workloads with these names; if no names are given, all, or with `quick` those of a quick run.
-
-    Raises:
-        PipetuneError: a name is unknown, or as in `find_workloads`.
-    """
-    known = find_workloads(folder)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise PipetuneError(f"There is no workload called {unknown[0]!r}.", hint="Workloads: " + ", ".join(known))
-    chosen_names = names or [name for name in (QUICK if quick else known) if name in known]
-    return {name: known[name] for name in dict.fromkeys(chosen_names)}
-
-
-def _read(name: str, folder: Path) -> Workload:
-    path = folder / "workload.toml"
-    try:
-        about = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Workload(
-            name,
-            folder,
-            title=_text_value(about, "title") or name,
-            source=_text_value(about, "source"),
-            published_bytes=_positive_value(about, "published_bytes"),
-            published_examples=_positive_value(about, "published_examples"),
-            note=_text_value(about, "note"),
-            arguments=tuple(str(word) for word in about.get("arguments", ())),
-        )
-    except (OSError, ValueError) as error:
-        raise PipetuneError(f"{path} cannot be read: {error}.", hint="See another example for the format.") from error
-
-
-def _text_value(about: Mapping[str, object], name: str) -> str:
-    return str(about.get(name, ""))
-
-
-def _positive_value(about: Mapping[str, object], name: str) -> int | None:
-    value = about.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"{name} must be a positive integer, not {value!r}")
-    return value
-
-
-SCHEMA = 1  # schema version of benchmarks.json; files with a different one are not read
 
 PIPETUNE, EXPERT = "pipetune", "expert"
 
@@ -168,37 +69,47 @@ class WorkloadResult:
 
 
 @dataclass(frozen=True)
-class Benchmarks:
+class Benchmarks(Results):
     """All benchmark results measured so far."""
 
-    version: str
-    machine: Machine | None = None
-    date: str = ""
-    quick: bool = False  # a quick run: few workloads, short windows, a small budget
-    seed: int = 0
     workloads: tuple[WorkloadResult, ...] = ()
     suite: tuple[str, ...] = ()  # names of all workloads to measure; empty: exactly `workloads`
+
+    figure_type = WorkloadResult
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Workloads of the suite that have not been measured yet."""
-        return tuple(name for name in self.suite if name not in self.names)
+        return tuple(name for name in self.suite if name not in self.measured)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the measured workloads."""
-        return tuple(workload.name for workload in self.workloads)
+    def measured(self) -> Mapping[str, WorkloadResult]:
+        return {workload.name: workload for workload in self.workloads}
 
     @property
     def seconds(self) -> float:
         """Time spent on all measured workloads in total."""
         return sum(workload.seconds for workload in self.workloads)
 
-    def with_workload(self, result: WorkloadResult) -> Benchmarks:
+    def with_figure(self, name: str, figure: WorkloadResult, machine: Machine | None) -> Benchmarks:
         """Returns a copy with this workload added, or replaced if the name exists; sorted by name."""
-        others = (one for one in self.workloads if one.name != result.name)
-        ordered = sorted((*others, result), key=lambda one: one.name)
-        return replace(self, workloads=tuple(ordered), date=result.date or self.date)
+        ordered = sorted({**self.measured, name: figure}.values(), key=lambda one: one.name)
+        return replace(self, workloads=tuple(ordered), date=figure.date or self.date, machine=machine)
+
+    def updated(self) -> Benchmarks:
+        """Returns a copy with the present suite; a quick run has no other workloads than those measured."""
+        return replace(self, suite=() if self.quick else tuple(find_workloads()))
+
+    def data(self) -> dict[str, Json]:
+        return {
+            **super().data(),
+            "seconds": round(self.seconds, 1),
+            "workloads": encode(self.workloads),
+            "geometric_mean_over": encode(geometric_mean_over(self.workloads)),
+            "quick": self.quick,
+            "seed": self.seed,
+            "suite": encode(self.suite),
+        }
 
 
 def geometric_mean_over(workloads: Iterable[WorkloadResult]) -> dict[str, dict[str, float | None]]:
@@ -228,46 +139,6 @@ _UNCHANGED = Interval(1.0, 1.0, 1.0, 0, "unchanged")
 def _mean(intervals: Iterable[Interval | None]) -> float | None:
     known = [math.log(interval.median) for interval in intervals if interval is not None]
     return math.exp(statistics.fmean(known)) if known else None
-
-
-def benchmarks_data(benchmarks: Benchmarks) -> dict[str, Json]:
-    """Returns the contents of benchmarks.json, the documented keys first."""
-    return {
-        "schema": SCHEMA,
-        "pipetune": benchmarks.version,
-        "machine": encode(benchmarks.machine),
-        "date": benchmarks.date,
-        "seconds": round(benchmarks.seconds, 1),
-        "workloads": encode(benchmarks.workloads),
-        "geometric_mean_over": encode(geometric_mean_over(benchmarks.workloads)),
-        "quick": benchmarks.quick,
-        "seed": benchmarks.seed,
-        "suite": encode(benchmarks.suite),
-    }
-
-
-def save(benchmarks: Benchmarks, path: Path) -> None:
-    """Writes benchmarks.json atomically.
-
-    Raises:
-        PipetuneError: the folder cannot be written to.
-    """
-    write_json(path, benchmarks_data(benchmarks))
-
-
-def load(path: Path) -> Benchmarks | None:
-    """Returns the contents of the benchmarks.json at `path`; None if there is no such file.
-
-    Raises:
-        PipetuneError: the file is damaged, or was written by another release.
-    """
-    if not path.exists():
-        return None
-    data = read_json(path, kind="benchmarks", schema=SCHEMA)
-    try:
-        return decode(Benchmarks, {**data, "version": data.get("pipetune")})
-    except MalformedData as error:
-        raise PipetuneError(f"{path} is damaged. {error.message}", hint="Remove it, and measure again.") from error
 
 
 RIVAL_AHEAD_BELOW = 0.97

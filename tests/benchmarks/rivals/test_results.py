@@ -9,11 +9,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from pipetune.core import benchmarks
-from pipetune.core.accuracy import Claim
-from pipetune.core.benchmarks import choose_workloads, claims, find_workloads, shortfall_reasons
+from benchmarks.rivals import workloads as workloads_module
+from benchmarks.rivals.results import Benchmarks, WorkloadResult, claims, geometric_mean_over, shortfall_reasons
+from benchmarks.rivals.workloads import choose_workloads, find_workloads
 from pipetune.core.errors import PipetuneError
-from tests.core import invented_benchmarks as invented
+from pipetune.core.figures import Claim, load, save
+from tests.benchmarks.rivals import invented
 from tests.core.schemas import schema
 from tests.core.sessions import MACHINE
 
@@ -21,20 +22,18 @@ from tests.core.sessions import MACHINE
 @pytest.mark.parametrize(
     "workloads", [(), (invented.result("digits", 4.0), invented.result("busy", 1.0, end_to_end=None, why="no plan"))]
 )
-def test_saved_benchmarks_validate_and_round_trip(
-    workloads: tuple[benchmarks.WorkloadResult, ...], tmp_path: Path
-) -> None:
+def test_saved_benchmarks_validate_and_round_trip(workloads: tuple[WorkloadResult, ...], tmp_path: Path) -> None:
     known = invented.benchmarks(*workloads)
-    benchmarks.save(known, tmp_path / "benchmarks.json")
+    save(known, tmp_path / "benchmarks.json")
     data = json.loads((tmp_path / "benchmarks.json").read_text())
     jsonschema.validate(data, schema("benchmarks"))
     assert list(data)[2:7] == ["machine", "date", "seconds", "workloads", "geometric_mean_over"]
-    assert benchmarks.load(tmp_path / "benchmarks.json") == known
+    assert load(Benchmarks, tmp_path / "benchmarks.json") == known
     assert data["seconds"] == 120.0 * len(workloads)
 
 
 def test_schema_rejects_missing_key() -> None:
-    data = benchmarks.benchmarks_data(invented.benchmarks(invented.result("digits", 4.0)))
+    data = invented.benchmarks(invented.result("digits", 4.0)).data()
     assert isinstance(data["workloads"], list)
     del data["workloads"][0]["plan_seconds"]
     with pytest.raises(jsonschema.ValidationError):
@@ -42,28 +41,28 @@ def test_schema_rejects_missing_key() -> None:
 
 
 def test_geometric_means() -> None:
-    found = benchmarks.geometric_mean_over((invented.result("a", 8.0, bare=2.0), invented.result("b", 2.0)))
+    found = geometric_mean_over((invented.result("a", 8.0, bare=2.0), invented.result("b", 2.0)))
     assert found["all"]["defaults"] == pytest.approx(4.0)
     assert found["all"]["autotune"] == pytest.approx(2.0)
     assert found["without_cache"]["defaults"] == pytest.approx(2.0)
     assert found["end_to_end"] == {"defaults": pytest.approx(1.5), "autotune": pytest.approx(1.2)}
-    assert benchmarks.geometric_mean_over(())["all"] == {"defaults": None, "autotune": None, "expert": None}
-    alone = benchmarks.geometric_mean_over((invented.result("a", 8.0, end_to_end=None),))
+    assert geometric_mean_over(())["all"] == {"defaults": None, "autotune": None, "expert": None}
+    alone = geometric_mean_over((invented.result("a", 8.0, end_to_end=None),))
     assert alone["end_to_end"]["defaults"] is None
     busy = invented.result("busy", 1.0, end_to_end=None, why="no plan")
-    both = benchmarks.geometric_mean_over((invented.result("a", 8.0, end_to_end=4.0), busy))
+    both = geometric_mean_over((invented.result("a", 8.0, end_to_end=4.0), busy))
     assert both["end_to_end"]["defaults"] == pytest.approx(2.0)  # an unchanged script counts as 1.0
 
 
 def test_new_workload_result_replaces_earlier_one() -> None:
     known = invented.benchmarks(invented.result("b", 2.0), invented.result("a", 3.0))
-    later = known.with_workload(replace(invented.result("b", 9.0), date="2026-01-02 00:00"))
-    assert later.names == ("a", "b") and later.date == "2026-01-02 00:00"
+    later = known.with_figure("b", replace(invented.result("b", 9.0), date="2026-01-02 00:00"), MACHINE)
+    assert list(later.measured) == ["a", "b"] and later.date == "2026-01-02 00:00"
     assert later.workloads[1].ratio_over["defaults"].median == 9.0
     assert later.workloads[0].best_rival == "plumber"
 
 
-def told(*workloads: benchmarks.WorkloadResult, **changes: object) -> dict[str, Claim]:
+def told(*workloads: WorkloadResult, **changes: object) -> dict[str, Claim]:
     known = replace(invented.benchmarks(*workloads), **changes)  # type: ignore[arg-type]
     return {claim.what: claim for claim in claims(known)}
 
@@ -121,10 +120,10 @@ def test_shortfall_reason_for_each_missed_target() -> None:
 
 def test_missing_file_loads_as_none_and_damaged_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.json"
-    assert benchmarks.load(path) is None
+    assert load(Benchmarks, path) is None
     path.write_text('{"schema": 1, "pipetune": "0.1.0", "workloads": 3}')
     with pytest.raises(PipetuneError, match="is damaged"):
-        benchmarks.load(path)
+        load(Benchmarks, path)
 
 
 def test_shortfall_names_significantly_faster_rival() -> None:
@@ -198,4 +197,4 @@ def test_invalid_description_is_rejected(about: str, tmp_path: Path) -> None:
 
 
 def test_quick_workloads_are_among_examples() -> None:
-    assert set(benchmarks.QUICK) <= set(find_workloads())
+    assert set(workloads_module.QUICK) <= set(find_workloads())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetune.core.benchmarks import PIPETUNE, Benchmarks, WorkloadResult
+from benchmarks.rivals.results import PIPETUNE, Benchmarks, WorkloadResult
 from pipetune.core.results import Interval
 from pipetune.report import words
 

@@ -6,9 +6,9 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from pipetune.report.benchmarks import markdown_text, print_benchmarks, print_workload
-from pipetune.report.benchmarks_figure import write_figure
-from tests.core.invented_benchmarks import benchmarks, interval, result
+from benchmarks.rivals.plot import write_figure
+from benchmarks.rivals.report import markdown_text, print_benchmarks, print_workload
+from tests.benchmarks.rivals.invented import benchmarks, interval, result
 
 CACHED = result("digits", 12.0, bare=3.0)
 BEHIND = replace(result("mask_rcnn", 1234.5, best=0.8), failed={"cores": "no such \x1b[31m op"})

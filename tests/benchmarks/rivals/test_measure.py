@@ -7,40 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.bench import ProgressCallback
-from pipetune.bench.rivals import __main__ as rivals
-from pipetune.bench.rivals import workload_run
-from pipetune.bench.rivals.process_files import RatesMeasurement
-from pipetune.bench.rivals.rounds import RateComparison
-from pipetune.bench.rivals.workload_run import Analysis, combine_results
-from pipetune.core.benchmarks import PIPETUNE, CacheUse, Workload, WorkloadResult
+from benchmarks.processes import Analysis
+from benchmarks.rivals import __main__ as rivals
+from benchmarks.rivals import workloads
+from benchmarks.rivals.__main__ import combine_results
+from benchmarks.rivals.results import PIPETUNE, CacheUse, WorkloadResult
+from benchmarks.rivals.workloads import Workload
+from pipetune.bench import ProgressCallback, measuring_process
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
-from pipetune.core.messages import (
-    Job,
-    LogLine,
-    Message,
-    Mode,
-    Progress,
-    WorkerFinished,
-    WorkloadJob,
-    WorkloadMeasured,
-)
+from pipetune.core.machine import Machine
+from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress, WorkerFinished
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
 from tests.bench.jobs import messages_of
-from tests.core.invented_benchmarks import interval, result
+from tests.benchmarks.rivals.invented import interval, result
 from tests.core.sessions import MACHINE, session
 
-MEASURED = RatesMeasurement(
-    machine=MACHINE,
-    compared=RateComparison(
-        rates=result("a", 2.0).rivals,
-        ratio_over={"defaults": interval(2.0)},
-        without_cache={"defaults": interval(1.5)},
-        over_defaults={"off": interval(0.9)},
-    ),
-    plans={},
-    plan_texts={"off": "options"},
+MEASURED = WorkloadResult(
+    "a",
+    rivals=result("a", 2.0).rivals,
+    ratio_over={"defaults": interval(2.0)},
+    without_cache={"defaults": interval(1.5)},
+    over_defaults={"off": interval(0.9)},
+    plans={"off": "options"},
 )
 
 
@@ -49,32 +38,30 @@ def messages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, q
     for name in names:
         (tmp_path / "examples" / name).mkdir(parents=True)
         (tmp_path / "examples" / name / "workload.toml").write_text("")
-    workload = WorkloadJob(examples=str(tmp_path / "examples"))
+    monkeypatch.setattr(workloads, "EXAMPLES", tmp_path / "examples")
     messages, code = messages_of(
-        rivals.main, tmp_path, monkeypatch, settings=Settings(quick=quick), arguments=names, workload=workload
+        rivals.measure, tmp_path, monkeypatch, rivals.QUICK_SECONDS, settings=Settings(quick=quick), arguments=names
     )
     assert messages[-1] == WorkerFinished(code)
     return messages
 
 
-def measures(
-    workload: Workload, folder: Path, job: Job, progress: ProgressCallback
-) -> tuple[RatesMeasurement, WorkloadResult]:
+def measures(workload: Workload, folder: Path, job: Job, progress: ProgressCallback) -> tuple[WorkloadResult, Machine]:
     progress("measuring")
     if workload.name == "broken":
         raise RunFailed("no such op")
-    return MEASURED, result(workload.name, 2.0)
+    return result(workload.name, 2.0), MACHINE
 
 
 def test_each_workload_is_sent_and_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals, "run_workload", measures)
     messages = messages_for(tmp_path, monkeypatch, "table", "broken", "digits")
-    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table", "digits"]
+    assert [one.name for one in messages if isinstance(one, FigureMeasured)] == ["table", "digits"]
     (log,) = [one.text for one in messages if isinstance(one, LogLine)]
     assert "broken could not be measured: no such op" in log and "bench.log" in log
     assert messages[-1] == WorkerFinished(1)
     activities = [one.activity for one in messages if isinstance(one, Progress)]
-    assert activities == [
+    assert [activity for activity in activities if not activity.endswith(": beginning")] == [
         "table (1 of 3): measuring", "broken (2 of 3): measuring", "digits (3 of 3): measuring",
     ]  # fmt: skip
 
@@ -82,9 +69,9 @@ def test_each_workload_is_sent_and_failure_is_reported(tmp_path: Path, monkeypat
 def test_quick_run_starts_nothing_that_it_has_no_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**6, 60))  # each look at it takes a minute
     monkeypatch.setattr(rivals, "run_workload", measures)
-    monkeypatch.setattr(rivals.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(measuring_process.time, "monotonic", lambda: float(next(clock)))
     messages = messages_for(tmp_path, monkeypatch, "table", "series", "digits", quick=True)
-    assert [one.result.name for one in messages if isinstance(one, WorkloadMeasured)] == ["table"]
+    assert [one.name for one in messages if isinstance(one, FigureMeasured)] == ["table"]
     (log,) = [one.text for one in messages if isinstance(one, LogLine)]
     assert "series, digits" in log
     assert messages[-1] == WorkerFinished(0)
@@ -92,13 +79,13 @@ def test_quick_run_starts_nothing_that_it_has_no_time_for(tmp_path: Path, monkey
 
 def test_results_of_all_processes_are_combined(tmp_path: Path) -> None:
     whole = session()
-    digits, rates = Workload("digits", tmp_path, title="Digits"), dict(MEASURED.compared.rates)
-    combined = combine_results(digits, MEASURED, Analysis(whole, 61.24), rates, uncached=None, notes=("a note",))
+    digits = Workload("digits", tmp_path, title="Digits")
+    combined = combine_results(digits, MEASURED, Analysis(whole, 61.24), uncached=None, notes=("a note",))
     assert whole.training is not None and whole.plan is not None
     assert combined.end_to_end == whole.training.speedup and combined.plan_seconds == 61.2
     assert combined.rewrites == tuple(dict.fromkeys(one.rule for one in whole.plan.rewrites)) and not combined.why
     assert combined.equality is not None and combined.equality["equal"] is True
-    assert combined.ratio_over == MEASURED.compared.ratio_over and combined.rivals[PIPETUNE].examples_per_second
+    assert combined.ratio_over == MEASURED.ratio_over and combined.rivals[PIPETUNE].examples_per_second
     assert combined.verdict and combined.notes == ("a note",)
 
 
@@ -116,19 +103,19 @@ def test_plan_with_a_cache_is_followed_by_an_analysis_without_caches(
 ) -> None:
     requests: list[object] = []
 
-    def analyze(workload: Workload, out: Path, **options: object) -> Analysis:
-        requests.append((out, options["without"]))
+    def analyze(script: Path, arguments: tuple[str, ...], out: Path, **given: object) -> Analysis:
+        requests.append((out, given["options"]))
         return analysis_with()
 
-    monkeypatch.setattr(workload_run, "analyze", analyze)
+    monkeypatch.setattr(rivals, "analyze", analyze)
     cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
     prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
     first = analysis_with(cache, prefetch) if cached else analysis_with(prefetch)
     job = Job(Mode.BENCH, -1, Settings(quick=quick))
     small = Workload("a", tmp_path)
-    uncached, notes = workload_run._analyze_without_caches(small, first, tmp_path / "bare", job, lambda activity: None)
+    uncached, notes = rivals._analyze_without_caches(small, first, tmp_path / "bare", job, lambda activity: None)
     assert (uncached is not None) is again and notes == []
-    assert requests == ([(tmp_path / "bare", ["cache"])] if again else [])
+    assert requests == ([(tmp_path / "bare", ("--without", "cache"))] if again else [])
 
 
 @pytest.mark.parametrize(("counts", "second"), [(True, True), (False, True), (False, False)])
@@ -139,7 +126,7 @@ def test_result_is_the_plan_without_cache_if_the_cache_does_not_count(
     prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
     first, bare = analysis_with(cache), analysis_with(prefetch) if second else None
     measured = replace(MEASURED, caches={PIPETUNE: CacheUse(1.0, 1.0, 1e12, counts, "")})
-    combined = combine_results(Workload("a", tmp_path), measured, first, {}, uncached=bare, notes=())
+    combined = combine_results(Workload("a", tmp_path), measured, first, uncached=bare, notes=())
     assert combined.rewrites == (("cache",) if counts or not second else ("prefetch",))
     assert (combined.end_to_end is None) is (not counts and not second)
     assert combined.rewrites_without_cache == (("prefetch",) if second else ())

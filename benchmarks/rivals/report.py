@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipetune.core.benchmarks import PIPETUNE, RIVALS, Benchmarks, WorkloadResult, claims, shortfall_reasons
+from benchmarks.rivals.results import PIPETUNE, RIVALS, Benchmarks, WorkloadResult, claims, shortfall_reasons
 from pipetune.core.results import Interval
 from pipetune.report import words
-from pipetune.report.accuracy import claims_markdown, claims_table, machine_line
 from pipetune.report.console import indented, print_parts, unit_text
+from pipetune.report.figures import claims_markdown, claims_table, machine_line
 from pipetune.report.markdown_text import escape, table
 
 _MISSING = "-"
@@ -39,32 +38,17 @@ _SUMMARY_EXPLANATION = (
 
 def print_workload(result: WorkloadResult, *, stream: TextIO | None = None) -> None:
     """Prints one workload: a line for each rival, then remarks."""
-    print_parts(_workload_parts(result), stream)
-
-
-def _workload_parts(result: WorkloadResult) -> Iterator[RenderableType]:
     rows = [(words.clean(name), *cells) for name, *cells in _rival_rows(result)]
-    yield unit_text(_title(result), style="bold")
-    yield indented(_grid(_HEAD, rows))
-    for line in _remarks(result):
-        yield indented(unit_text(words.clean(line)))
-    yield Text()
+    remarks = (indented(unit_text(words.clean(line))) for line in _remarks(result))
+    print_parts((unit_text(_title(result), style="bold"), indented(_grid(_HEAD, rows)), *remarks, Text()), stream)
 
 
 def print_benchmarks(benchmarks: Benchmarks, *, stream: TextIO | None = None) -> None:
     """Prints a line for each workload, the targets, and why targets were missed."""
-    print_parts(_summary_parts(benchmarks), stream)
-
-
-def _summary_parts(benchmarks: Benchmarks) -> Iterator[RenderableType]:
-    yield unit_text(_SUMMARY_EXPLANATION)
-    yield _grid(_SUMMARY_HEAD, _summary_rows(benchmarks.workloads))
-    yield Text()
-    yield claims_table(claims(benchmarks))
-    for line in shortfall_reasons(benchmarks):
-        yield unit_text(words.sentence(words.clean(line)))
-    if benchmarks.quick:
-        yield unit_text(_QUICK_EXPLANATION)
+    overview = _grid(_SUMMARY_HEAD, _summary_rows(benchmarks.workloads))
+    reasons = [words.sentence(words.clean(line)) for line in shortfall_reasons(benchmarks)]
+    below = map(unit_text, [*reasons, *([_QUICK_EXPLANATION] if benchmarks.quick else [])])
+    print_parts((unit_text(_SUMMARY_EXPLANATION), overview, Text(), claims_table(claims(benchmarks)), *below), stream)
 
 
 def markdown_text(benchmarks: Benchmarks) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,17 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 import tensorflow as tf
 
+from benchmarks import EXAMPLES
+from benchmarks.processes import run_process
+from benchmarks.rivals import measuring
+from benchmarks.rivals.measuring import RatesMeasurement, measure_rates, read_value, write_value
+from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
+from benchmarks.rivals.rounds import Length
+from benchmarks.rivals.workloads import Workload, find_workloads
 from pipetune.bench.examples import training_dataset
-from pipetune.bench.rivals import memory_process, rates_process
-from pipetune.bench.rivals.process_files import RatesMeasurement, read_value, write_value
-from pipetune.bench.rivals.rounds import Length
-from pipetune.bench.rivals.workload_run import run_process
-from pipetune.core.benchmarks import EXPERT, FOLDER, PIPETUNE, RIVALS, Workload, find_workloads
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetOption, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
-from pipetune.core.messages import Job, Mode, WorkloadJob
+from pipetune.core.messages import Job, Mode
 from pipetune.core.plan_file import PlanFile, save_plan
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
@@ -76,28 +77,25 @@ def job_for(tmp_path: Path, plan: Plan) -> Job:
 
 @pytest.mark.exhaustive
 def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates_process, "QUICK", Length(2, 0.05))
+    monkeypatch.setattr(measuring, "QUICK", Length(2, 0.05))
     small = workload(tmp_path)
     activities: list[str] = []
     ahead = Rewrite("prefetch", "n3", Safety.EXACT, (Insert("n3", "prefetch", "ahead", {"buffer_size": 2}),), "")
     uncached = job_for(tmp_path, Plan("dataset", (ahead,))).plan
     Path(uncached).rename(tmp_path / "uncached.json")
-    job = replace(
-        job_for(tmp_path, Plan("dataset", (CACHE,))),
-        workload=WorkloadJob(plan_without_cache=str(tmp_path / "uncached.json")),
-    )
-    result = rates_process.measure_rates(small, job, activities.append)
-    assert result.failed == {}
-    assert list(result.compared.rates) == list(RIVALS)
-    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in result.compared.rates.values())
-    assert set(result.compared.ratio_over) == set(RIVALS) - {PIPETUNE} == set(result.compared.without_cache)
-    assert result.caches[PIPETUNE].counts and result.caches[PIPETUNE].bytes_ratio == pytest.approx(
+    job = job_for(tmp_path, Plan("dataset", (CACHE,)))
+    result = measure_rates(small, job, activities.append, plan_without_cache=str(tmp_path / "uncached.json"))
+    assert result.result.failed == {}
+    assert list(result.result.rivals) == list(RIVALS)
+    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in result.result.rivals.values())
+    assert set(result.result.ratio_over) == set(RIVALS) - {PIPETUNE} == set(result.result.without_cache)
+    assert result.result.caches[PIPETUNE].counts and result.result.caches[PIPETUNE].bytes_ratio == pytest.approx(
         8192 / (32 * 64 * 64 * 4)
     )
-    assert "cache()" in result.plan_texts["plumber"] and result.plan_texts[PIPETUNE] == "cache"
-    assert result.caches[EXPERT].counts and result.caches[EXPERT].held_bytes == 32 * 64 * 4
-    assert result.plan_texts[EXPERT] == "expert.py"
-    assert result.compared.rates[EXPERT].examples_per_second != result.compared.rates["defaults"].examples_per_second
+    assert "cache()" in result.result.plans["plumber"] and result.result.plans[PIPETUNE] == "cache"
+    assert result.result.caches[EXPERT].counts and result.result.caches[EXPERT].held_bytes == 32 * 64 * 4
+    assert result.result.plans[EXPERT] == "expert.py"
+    assert result.result.rivals[EXPERT].examples_per_second != result.result.rivals["defaults"].examples_per_second
     assert activities[-1] == "round 2 of 2, 10 pipelines in turn"
     write_value(result, tmp_path / "measured.json")
     assert read_value(RatesMeasurement, tmp_path / "measured.json").plans == result.plans
@@ -108,7 +106,7 @@ def test_plan_of_another_pipeline_is_rejected(tmp_path: Path) -> None:
     job = job_for(tmp_path, Plan("dataset"))
     (small.folder / "train.py").write_text(SCRIPT.replace(".batch(4)", ".batch(2)"))
     with pytest.raises(PlanMismatch, match="batch"):
-        rates_process.measure_rates(small, job, lambda activity: None)
+        measure_rates(small, job, lambda activity: None)
 
 
 def test_script_must_have_a_training_dataset(tmp_path: Path) -> None:
@@ -120,16 +118,16 @@ def test_script_must_have_a_training_dataset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["table", "series", "artificial"])
 def test_examples_have_a_training_dataset(name: str) -> None:
-    dataset = training_dataset(FOLDER / name)
+    dataset = training_dataset(EXAMPLES / name)
     assert isinstance(dataset, tf.data.Dataset)
     assert next(iter(dataset)) is not None
 
 
 def test_peak_memory_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_process, "WINDOW_SECONDS", 0.05)
-    monkeypatch.setattr(memory_process, "WARMUP_SECONDS", 0.02)
+    monkeypatch.setattr(measuring, "PEAK_WINDOW_SECONDS", 0.05)
+    monkeypatch.setattr(measuring, "PEAK_WARMUP_SECONDS", 0.02)
     small = workload(tmp_path)
-    peak = memory_process.peak_memory(training_dataset(small.folder), Plan("dataset", (CACHE,)))
+    peak = measuring.peak_memory(training_dataset(small.folder), Plan("dataset", (CACHE,)))
     assert peak is not None and 0 <= peak < 4096
 
 

@@ -1,4 +1,4 @@
-"""`python -m pipetune.bench.recording CONDITION SECONDS`: records real windows for simulations and tests.
+"""`python -m benchmarks.recording CONDITION SECONDS`: records real windows for simulations and tests.
 
 The recording is part of the package (`testing.recorded`), so this is needed only to replace it. "quiet" and "neighbour"
 need an otherwise idle machine, "shared" one that other users work on.
@@ -13,12 +13,12 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.neighbours import neighbours
 from pipetune.bench import loops
 from pipetune.capture import loop_consumer
 from pipetune.core.results import Window
 from pipetune.measure import machine
 from pipetune.testing import recorded
-from pipetune.testing.neighbours import neighbours
 from pipetune.testing.recorded import SCALE, RecordedWindow, Recording, Series
 from pipetune.timing import windows
 from pipetune.timing.cpu_load import available_cores, core_seconds
@@ -145,5 +145,5 @@ def _series(measured: _Measured, *, slice_steps: int) -> Series:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in recorded.CONDITIONS:
-        sys.exit(f"usage: python -m pipetune.bench.recording {'|'.join(recorded.CONDITIONS)} SECONDS")
+        sys.exit(f"usage: python -m benchmarks.recording {'|'.join(recorded.CONDITIONS)} SECONDS")
     main(sys.argv[1], float(sys.argv[2]))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.bench.rivals.plumber import allocate, cache_place, plumber_edits
+from benchmarks.rivals.plumber import allocate, cache_place, plumber_edits
 from pipetune.core.edits import apply_edits
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.rewrites.rule import RuleContext

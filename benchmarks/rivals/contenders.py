@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipetune.bench.rivals.plumber import cached_bytes, plumber_edits
-from pipetune.core.benchmarks import EXPERT, MAX_CACHED_BYTES, PIPETUNE, CacheUse, Workload
+from benchmarks.rivals.plumber import cached_bytes, plumber_edits
+from benchmarks.rivals.results import EXPERT, MAX_CACHED_BYTES, PIPETUNE, CacheUse
+from benchmarks.rivals.workloads import Workload
 from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, Value

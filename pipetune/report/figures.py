@@ -1,28 +1,18 @@
-"""The accuracy figures of `pipetune bench --accuracy`, for the terminal and as Markdown."""
+"""The figures of `pipetune bench`, for the terminal and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipetune.core.accuracy import FIGURES, Accuracy, AccuracyFigure, Claim
+from pipetune.core.figures import FIGURES, Accuracy, AccuracyFigure, Claim
 from pipetune.core.machine import Machine
 from pipetune.report import words
 from pipetune.report.console import indented, print_parts, unit_text
 from pipetune.report.markdown_text import escape, table
-
-TITLES = {
-    "attribution": "Cost per operator",
-    "bottleneck": "Injected bottlenecks",
-    "prediction": "Predicted rates",
-    "false_positives": "False positives",
-    "overhead": "Overhead of the hooks",
-    "sharing": "Several processes on one machine",
-}
 
 _MET = {True: "met", False: "missed", None: ""}
 _STYLE = {"met": "green", "missed": "bold red", "": ""}
@@ -48,15 +38,9 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 def print_figure(name: str, figure: AccuracyFigure, *, stream: TextIO | None = None) -> None:
     """Prints one figure: its claims and notes."""
-    print_parts(_figure_parts(name, figure), stream)
-
-
-def _figure_parts(name: str, figure: AccuracyFigure) -> Iterator[RenderableType]:
-    yield unit_text(f"{TITLES.get(name, name)}  {_when(figure)}", style="bold")
-    yield indented(claims_table(figure.claims))
-    for note in figure.notes:
-        yield indented(unit_text(words.sentence(words.clean(note))))
-    yield Text()
+    title = unit_text(f"{FIGURES[name]}  {_when(figure)}", style="bold")
+    notes = (indented(unit_text(words.sentence(words.clean(note)))) for note in figure.notes)
+    print_parts((title, indented(claims_table(figure.claims)), *notes, Text()), stream)
 
 
 def _when(figure: AccuracyFigure) -> str:
@@ -85,9 +69,9 @@ def markdown_text(accuracy: Accuracy) -> str:
     lines += [f"`pipetune bench --accuracy{' --quick' if accuracy.quick else ''}`, pipetune {accuracy.version}."]
     if accuracy.machine is not None:
         lines.append(machine_line(accuracy.machine))
-    for name in FIGURES:
+    for name, title in FIGURES.items():
         figure = accuracy.figures.get(name)
-        lines += ["", f"## {TITLES[name]}", ""]
+        lines += ["", f"## {title}", ""]
         if figure is None:
             lines.append("Not measured.")
             continue

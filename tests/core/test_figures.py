@@ -9,10 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from pipetune.core import accuracy
-from pipetune.core.accuracy import FIGURES, Accuracy, AccuracyFigure, Claim
 from pipetune.core.errors import PipetuneError
-from pipetune.report.accuracy import markdown_text
+from pipetune.core.figures import FIGURES, Accuracy, AccuracyFigure, Claim, load, save
+from pipetune.report.figures import markdown_text
 from tests.core.schemas import schema
 from tests.core.sessions import MACHINE
 
@@ -31,25 +30,28 @@ VALUES: dict[str, dict[str, object]] = {
 CLAIM = Claim("mean error", "4 %", "at most 10 %", True)
 
 
+def figure(name: str) -> AccuracyFigure:
+    return AccuracyFigure(VALUES[name], (CLAIM,), ("A note.",), 3.0, "2026-01-01 00:00")
+
+
 def measured(*names: str) -> Accuracy:
-    figures = {name: AccuracyFigure(VALUES[name], (CLAIM,), ("A note.",), 3.0, "2026-01-01 00:00") for name in names}
-    return Accuracy("0.1.0", MACHINE, "2026-01-01 00:00", figures=figures)
+    return Accuracy("0.1.0", MACHINE, "2026-01-01 00:00", figures={name: figure(name) for name in names})
 
 
 @pytest.mark.parametrize("names", [(), ("overhead",), FIGURES])
 def test_saved_accuracy_validates_and_round_trips(names: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
-    accuracy.save(measured(*names), path)
+    save(measured(*names), path)
     data = json.loads(path.read_text())
     jsonschema.validate(data, schema("accuracy"))
     assert list(data)[2:10] == ["machine", "date", *FIGURES]
     assert [name for name in FIGURES if data[name] is not None] == list(names)
-    assert accuracy.load(path) == measured(*names)
+    assert load(Accuracy, path) == measured(*names)
 
 
 def test_schema_rejects_missing_key() -> None:
     for name in FIGURES:
-        data = accuracy.accuracy_data(measured(*FIGURES))
+        data = measured(*FIGURES).data()
         del data[name][next(iter(VALUES[name]))]  # type: ignore[index, union-attr, call-overload, arg-type]
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(data, schema("accuracy"))
@@ -57,35 +59,30 @@ def test_schema_rejects_missing_key() -> None:
 
 def test_missing_file_loads_as_none_and_damaged_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
-    assert accuracy.load(path) is None
+    assert load(Accuracy, path) is None
     path.write_text('{"schema": 1, "pipetune": "0.1.0", "quick": 3}')
     with pytest.raises(PipetuneError, match="is damaged"):
-        accuracy.load(path)
+        load(Accuracy, path)
     path.write_text("{")
     with pytest.raises(PipetuneError, match="is not valid JSON"):
-        accuracy.load(path)
+        load(Accuracy, path)
 
 
 def test_figures_from_another_machine_keep_that_machine() -> None:
     other = replace(MACHINE, processor="Another Processor", memory_available_bytes=1)
-    known = (
-        measured("attribution", "overhead")
-        .continued_on(other)
-        .with_figure("sharing", measured("sharing").figures["sharing"])
-    )
+    known = measured("attribution", "overhead").with_figure("sharing", figure("sharing"), other)
     assert known.machine == other
     assert {name: figure.machine for name, figure in known.figures.items()} == {
         "attribution": MACHINE,
         "overhead": MACHINE,
         "sharing": None,
     }
-    back = known.continued_on(replace(MACHINE, load_average=3.0))
+    back = known.with_figure("bottleneck", figure("bottleneck"), replace(MACHINE, load_average=3.0))
     assert [name for name, figure in back.figures.items() if figure.machine] == ["sharing"]
 
 
 def test_markdown_names_other_machine_of_each_figure() -> None:
-    text = markdown_text(
-        measured("attribution", "overhead").continued_on(replace(MACHINE, processor="Another Processor"))
-    )
+    other = replace(MACHINE, processor="Another Processor")
+    text = markdown_text(measured("attribution", "overhead").with_figure("sharing", figure("sharing"), other))
     assert text.count("On another machine: ") == 2
     assert text.index("Another Processor") < text.index("## ") < text.index(MACHINE.processor)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.bench.rivals.contenders import (
+from benchmarks.rivals.contenders import (
     UNCACHED,
     Contenders,
     add_expert,
@@ -16,8 +16,9 @@ from pipetune.bench.rivals.contenders import (
     describe_plan,
     source_bytes,
 )
-from pipetune.bench.rivals.rounds import Length, compare_rates, measure_windows
-from pipetune.core.benchmarks import EXPERT, PIPETUNE, RIVALS, Workload
+from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
+from benchmarks.rivals.rounds import Length, compare_rates, measure_windows
+from benchmarks.rivals.workloads import Workload
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
 from pipetune.core.storage import FileUse
@@ -149,9 +150,9 @@ def test_ratios_are_between_windows_of_the_same_round() -> None:
         PIPETUNE: [window(rate) for rate in (800, 880, 720)],
         PIPETUNE + UNCACHED: [window(rate) for rate in (300, 330, 270)],
     }
-    compared = compare_rates(windows, Contenders(dict.fromkeys(windows, Plan(""))))
-    assert set(compared.rates) == {"defaults", "plumber", PIPETUNE}
-    assert compared.rates["defaults"].examples_per_second == pytest.approx(100)
+    compared = compare_rates("small", windows, Contenders(dict.fromkeys(windows, Plan(""))))
+    assert set(compared.rivals) == {"defaults", "plumber", PIPETUNE}
+    assert compared.rivals["defaults"].examples_per_second == pytest.approx(100)
     assert {name: round(ratio.median, 6) for name, ratio in compared.ratio_over.items()} == {
         "defaults": 8.0, "plumber": 2.0,
     }  # fmt: skip
@@ -184,7 +185,7 @@ def test_rounds_measure_every_contender_once_and_drop_failed_ones() -> None:
     assert {name: len(taken) for name, taken in windows.items()} == {"defaults": 12, PIPETUNE: 12}
     orders = {tuple(key for _, key in runner.windows[start : start + 2]) for start in range(3, 25, 2)}
     assert len(orders) == 2  # now one first, now the other
-    ratio = compare_rates(windows, Contenders(plans)).ratio_over["defaults"]
+    ratio = compare_rates("small", windows, Contenders(plans)).ratio_over["defaults"]
     assert ratio.low < 2 < ratio.high and ratio.high / ratio.low < 1.2
     assert activities[0].startswith("round 1 of 12, 3 pipelines") and "2 pipelines" in activities[-1]
 
@@ -202,7 +203,7 @@ def test_plan_without_edits_has_the_windows_of_the_original() -> None:
         Contenders(plans), runner, clock, length=length, seed=3, progress=lambda activity: None
     )
     assert len(runner.windows) == 10 and windows[PIPETUNE] == windows["defaults"]
-    found = compare_rates(windows, Contenders(plans))
+    found = compare_rates("small", windows, Contenders(plans))
     over = found.ratio_over["defaults"]
     assert (over.low, over.median, over.high) == (1.0, 1.0, 1.0) and found.ratio_over["autotune"].high > 1
 

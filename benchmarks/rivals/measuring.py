@@ -1,0 +1,167 @@
+"""`python -m benchmarks.rivals.measuring JOB`: measures a workload in a process of its own.
+
+The arguments of the job are "rates", the name of the workload and the plan file of an analysis without caches ("" if
+there is none), or "memory", the name and a rival. The result is written to a file in the job's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.rivals.contenders import UNCACHED, add_expert, choose_contenders, describe_plan, source_bytes
+from benchmarks.rivals.results import EXPERT, WorkloadResult
+from benchmarks.rivals.rounds import QUICK, WHOLE, compare_rates, measure_windows
+from benchmarks.rivals.workloads import Workload, find_workloads
+from pipetune.bench import ProgressCallback
+from pipetune.bench.dataset_study import create_study, measure_facts
+from pipetune.bench.examples import expert_dataset, training_dataset
+from pipetune.bench.measuring_process import progress_callback
+from pipetune.core.codec import decode, encode
+from pipetune.core.edits import Plan
+from pipetune.core.files import write_text
+from pipetune.core.machine import Machine
+from pipetune.core.messages import Job, MessageWriter, read_job
+from pipetune.core.plan_file import load_plan
+from pipetune.core.time_plan import SystemClock
+from pipetune.measure import machine
+from pipetune.measure.runner import fill_caches
+from pipetune.stages import planning
+from pipetune.timing.iterators import shortened_pauses
+
+RATES_FILE = "measured.json"
+PEAK_WINDOW_SECONDS, PEAK_WARMUP_SECONDS = 1.0, 0.5
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class RatesMeasurement:
+    """What was measured of one workload."""
+
+    machine: Machine
+    plans: Mapping[str, Plan]  # by rival
+    result: WorkloadResult  # rates, ratios, plans in words, caches, failures
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """Peak memory of one rival, in addition to that of the process before the first element."""
+
+    mib: float | None  # None: the operating system does not report it
+
+
+def memory_file(rival: str) -> str:
+    """Returns the name of the file with the peak memory of a rival."""
+    return f"peak-{rival}.json"
+
+
+def write_value(value: object, path: Path) -> None:
+    """Writes a dataclass for another process."""
+    write_text(path, json.dumps(encode(value), allow_nan=False))
+
+
+def read_value(kind: type[Value], path: Path) -> Value:
+    """Returns the dataclass of type `kind` that another process has written.
+
+    Raises:
+        PipetuneError, OSError, ValueError: the file does not exist, or is damaged.
+    """
+    return decode(kind, json.loads(path.read_text(encoding="utf-8")))
+
+
+def main() -> int:
+    """Does the job whose file is the first command-line argument."""
+    job = read_job(Path(sys.argv[1]))
+    folder, (what, name, detail) = Path(job.out), job.arguments
+    workload = find_workloads()[name]
+    if what == "rates":
+        progress = progress_callback(MessageWriter(job.message_descriptor), job.label)
+        write_value(measure_rates(workload, job, progress, plan_without_cache=detail), folder / RATES_FILE)
+    else:
+        dataset = (expert_dataset if detail == EXPERT else training_dataset)(workload.folder)
+        plan = read_value(RatesMeasurement, folder / RATES_FILE).plans[detail]
+        write_value(PeakMemory(peak_memory(dataset, plan)), folder / memory_file(detail))
+    return 0
+
+
+def measure_rates(
+    workload: Workload, job: Job, progress: ProgressCallback, *, plan_without_cache: str = ""
+) -> RatesMeasurement:
+    """Profiles the dataset of a workload, chooses the plan of each rival and measures all of them.
+
+    Args:
+        workload: what to measure.
+        job: has the plan file of `pipetune analyze`, and the settings.
+        progress: called with each activity.
+        plan_without_cache: plan file of an analysis that left caches out; "": there is none.
+
+    Raises:
+        RunFailed: the original pipeline cannot be run.
+        PlanMismatch: the plan was made for a different pipeline from the one of `training_dataset()`.
+    """
+    length = QUICK if job.settings.quick else WHOLE
+    study = create_study(training_dataset(workload.folder))
+    pipeline = study.subject.source.pipeline
+    plan_file = load_plan(job.plan)
+    plan_file.check(pipeline)
+    uncached_plan = load_plan(plan_without_cache).plan if plan_without_cache else None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(shortened_pauses())
+        stack.callback(study.runner.close)
+        progress("profiling")
+        context = measure_facts(study, refined=not job.settings.quick, files=True)
+        progress("choosing the rivals' plans")
+        contenders = choose_contenders(
+            context, planning.baselines_of(study), plan_file.plan, uncached_plan=uncached_plan, workload=workload
+        )
+        dataset = expert_dataset(workload.folder)
+        expert = None if dataset is None else create_study(dataset)
+        if expert is not None:
+            stack.callback(expert.runner.close)
+            source = expert.subject.source
+            contenders = add_expert(contenders, source.pipeline, workload=workload, source_bytes=source_bytes(context))
+            # Caches that plans insert are filled before their first window as well.
+            fill_caches(source.datasets[node.id] for node in source.pipeline if node.op == "cache")
+        study.runner.max_datasets = len(contenders.plans)  # keeps caches filled from round to round
+        windows, failed = measure_windows(
+            contenders,
+            study.runner,
+            SystemClock(),
+            length=length,
+            seed=job.settings.seed,
+            progress=progress,
+            expert=expert.runner if expert is not None else None,
+        )
+        plans = {name: plan for name, plan in contenders.plans.items() if not name.endswith(UNCACHED)}
+        result = replace(
+            compare_rates(workload.name, windows, contenders),
+            caches=contenders.caches,
+            plans={name: describe_plan(plan, pipeline) for name, plan in plans.items()},
+            failed=failed,
+        )
+        return RatesMeasurement(study.machine, plans, result)
+
+
+def peak_memory(dataset: Any, plan: Plan) -> float | None:
+    """Measures one window with a plan and returns the peak memory, in addition to that before the first element.
+
+    Returns:
+        MiB; None if the operating system does not report the peak.
+    """
+    study = create_study(dataset)
+    try:
+        supported = machine.reset_peak_rss()
+        study.runner.input_window(plan, seconds=PEAK_WINDOW_SECONDS, warmup_seconds=PEAK_WARMUP_SECONDS)
+        return max(0.0, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if supported else None
+    finally:
+        study.runner.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""`pipetune bench` with a fake process: saved files, output and exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rivals import workloads
+from benchmarks.rivals.suite import SUITE
+from pipetune.cli.main import main
+from pipetune.core.errors import PipetuneError
+from tests.bench.fake_process import FakeBench
+from tests.benchmarks.rivals.invented import result
+from tests.core.sessions import MACHINE
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("table", "series", "digits")
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    for name in NAMES:
+        (tmp_path / "examples" / name).mkdir(parents=True)
+        (tmp_path / "examples" / name / "workload.toml").write_text("")
+    monkeypatch.setattr(workloads, "EXAMPLES", tmp_path / "examples")
+    return FakeBench(tmp_path, SUITE, {name: result(name, 3.0) for name in NAMES}, MACHINE)
+
+
+def test_finished_workloads_are_saved_and_not_measured_again(
+    fake: FakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIES_AFTER", "1")
+    assert fake.run() == (["digits"], 1)
+    data = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert [workload["name"] for workload in data["workloads"]] == ["digits"]
+    assert data["machine"]["processor"] == "An Invented Processor"
+    assert "## digits" in (tmp_path / "benchmarks.md").read_text() and (tmp_path / "benchmarks.png").exists()
+
+    monkeypatch.delenv("DIES_AFTER")
+    assert fake.run() == (["digits", "series", "table"], 0)
+    assert fake.asked == ["digits series table", "series table"]
+    assert fake.run() == (["digits", "series", "table"], 0)  # all are measured: no process is started
+    fake.run("series")  # named workloads are measured again
+    fake.run(again=True)
+    fake.run(seed=1)  # results of another seed are not continued
+    assert [len(line.split()) for line in fake.asked] == [3, 2, 1, 3, 3]
+
+
+def test_failed_workload_does_not_affect_others(
+    fake: FakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS", "series")
+    assert fake.run() == (["digits", "table"], 1)
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "## digits" in text and "## series" not in text and "missing: series" in text
+
+
+def test_quick_suite_has_its_own_workloads_and_files(fake: FakeBench, tmp_path: Path) -> None:
+    assert fake.run(quick=True)[1] == 0
+    assert fake.asked == ["table series"]
+    assert (tmp_path / "benchmarks-quick.json").exists() and not (tmp_path / "benchmarks.json").exists()
+
+
+def test_unknown_workload_is_usage_error(fake: FakeBench, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(PipetuneError, match="no workload called 'speed'"):
+        fake.run("speed")
+    assert main(["bench", "speed"]) == 2
+    said = capsys.readouterr().err
+    assert "no workload called 'speed'" in said and "digits" in said
+
+
+@pytest.mark.parametrize("option", [[], ["--decisions"]])
+def test_without_a_clone_there_is_nothing_to_measure(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipetune.cli.bench.__file__", str(tmp_path / "pipetune" / "cli" / "bench.py"))
+    assert main(["bench", *option]) == 2
+    assert f"{tmp_path} is not a clone of the repository" in capsys.readouterr().err
