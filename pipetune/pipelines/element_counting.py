@@ -7,9 +7,9 @@ import time
 
 import tensorflow as tf
 
-from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.operators import READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.pipelines.live import READERS, LivePipeline
+from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.collect import python_literals
 from pipetune.distributed.collect.function_sources import FunctionSources
@@ -122,7 +123,7 @@ def _source_text(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
     Raises:
         CannotExpress: no text would produce the same data; the message says why.
     """
-    if node.op in live.READERS:
+    if node.op in READERS:
         return _files(_strings(dataset._filenames))
     if node.id in pipeline.row_index_operators:
         gathered = next(below.gathering for below in pipeline.downstream(node.id) if below.gathers_rows)
@@ -199,8 +200,8 @@ def _reads_files(pipeline: Pipeline, node: Node) -> bool:
     if node.location is not None and node.location.method == "list_files":
         return True
     return any(
-        below.op in live.READERS
-        or any(kind.startswith(tuple(live.READERS)) for kind in below.inner)
+        below.op in READERS
+        or any(kind.startswith(tuple(READERS)) for kind in below.inner)
         or (below.function is not None and below.function.reads_files)
         for below in pipeline.downstream(node.id)
     )

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts
 from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.module import function_of
 from pipetune.distributed.emit.remote import place
 from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding, undivided
 from pipetune.distributed.emit.statements import Body, OperatorWriter, Wording
-from pipetune.model.sharding import READERS
 
 _TAKES_APART = frozenset({"interleave", "flat_map", *READERS})
 _BY_POSITION = frozenset({"take", "skip", "shard", "take_while", "zip", "concatenate"})

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from pipetune.core.distribution import SourceText
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
-from pipetune.model.sharding import READERS
 
 MOST_WORKERS = 4
 """The form is made, and checked, for up to this many workers."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts, string_literal
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionVariant
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.distributed.emit.sharding import Sharding
-from pipetune.model.sharding import READERS
 from pipetune.source.function_variants import vectorized_text
 from pipetune.source.map_functions import named_callee
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotReplay
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.pipelines import live
@@ -52,7 +53,7 @@ def numbered(dataset: Any) -> Numbered:
 
 
 def _numbered(node: Node, original: Any, above: list[Numbered]) -> Numbered:
-    if node.op in live.READERS:
+    if node.op in READERS:
         return _reader(node, original, above[0] if above else _names(original._filenames))
     if node.op in _SOURCES and not above:
         return _names(original) if _are_names(original) else Numbered(original.enumerate())
@@ -201,7 +202,7 @@ def of_elements(pipeline: Pipeline, *, in_order: bool = False) -> Pipeline:
 def of_files(pipeline: Pipeline) -> Pipeline | None:
     """Returns the part of a pipeline that outputs the names of the files to read; None if there is no such part."""
     reduced = of_elements(pipeline)
-    while reduced.output.op in {*live.READERS, "interleave", "flat_map", *_ONE_TO_ONE, "filter"}:
+    while reduced.output.op in {*READERS, "interleave", "flat_map", *_ONE_TO_ONE, "filter"}:
         if len(reduced.output.inputs) != 1:
             return None
         reduced = apply_edits(reduced, [Remove(reduced.output.id)])
@@ -211,7 +212,7 @@ def of_files(pipeline: Pipeline) -> Pipeline | None:
 
 def reads_records(pipeline: Pipeline) -> bool:
     """Whether the pipeline opens files."""
-    return any(node.op in live.READERS or node.inner for node in pipeline)
+    return any(node.op in READERS or node.inner for node in pipeline)
 
 
 def repeats_inside(pipeline: Pipeline) -> bool:

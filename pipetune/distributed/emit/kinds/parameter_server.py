@@ -18,6 +18,7 @@ from dataclasses import replace
 from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
 from pipetune.core.edits import Edit, Insert, apply_edits
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
@@ -31,7 +32,6 @@ from pipetune.distributed.emit.module import (
 from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, place, refuse_python, shared_storage
 from pipetune.distributed.emit.sharding import BATCHES, undivided
 from pipetune.distributed.emit.statements import REPLICAS, Body, Wording
-from pipetune.model.sharding import READERS
 
 _SEED = "worker_seed()"
 _WORDING = Wording(
