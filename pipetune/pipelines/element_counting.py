@@ -70,7 +70,7 @@ def _from_upstream(node: Node, counts: dict[str, int]) -> int | None:
         case "shard":
             shards, index = node.argument("num_shards"), node.argument("index")
             return len(range(index, above[0], shards)) if isinstance(shards, int) and isinstance(index, int) else None
-    one_to_one = operator_facts(node.op).count is CountEffect.ONE_TO_ONE and node.op != "scan"
+    one_to_one = operator_facts(node.op).count is CountEffect.ONE_TO_ONE
     return above[0] if one_to_one and len(above) == 1 else None
 
 

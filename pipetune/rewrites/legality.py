@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pipetune.core.edits import Safety
-from pipetune.core.operators import CAUTIOUS, OperatorFacts, is_dataset_kernel, operator_facts, public_name
+from pipetune.core.operators import (
+    CAUTIOUS,
+    Division,
+    OperatorFacts,
+    divided,
+    is_dataset_kernel,
+    operator_facts,
+    public_name,
+)
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.rule import RuleContext
 
@@ -172,7 +180,7 @@ PASS_THROUGH_OPERATORS = frozenset({"shuffle", "prefetch", "take", "skip", "shar
 DROPS_BY_POSITION = frozenset({"take", "skip", "shard"})
 """Operators that keep or drop an element by its position alone, whatever its value."""
 
-POSITIONAL = DROPS_BY_POSITION | {"take_while", "zip", "enumerate", "scan", "window"}
+POSITIONAL = divided(Division.DOWNSTREAM) - {"concatenate", "unique"}
 """Operators that output other elements, not only another order, if the order of their input changes."""
 
 

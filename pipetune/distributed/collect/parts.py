@@ -20,14 +20,8 @@ from pipetune.distributed.collect import python_literals
 from pipetune.distributed.collect.function_sources import FunctionSources
 from pipetune.pipelines import live
 from pipetune.pipelines.gathering import source_arrays
+from pipetune.pipelines.replay import reader_arguments
 
-_READER_ARGUMENTS = {
-    "TFRecordDataset": ("compression_type", "buffer_size", "num_parallel_reads"),
-    "TextLineDataset": ("compression_type", "buffer_size", "num_parallel_reads"),
-    "FixedLengthRecordDataset": (
-        "record_bytes", "header_bytes", "footer_bytes", "buffer_size", "compression_type", "num_parallel_reads"
-    ),
-}  # fmt: skip
 _MOST_NAMES = 1_000  # file names written as a list, at most
 _MOST_VALUES = 64  # values written as constants, at most
 
@@ -77,8 +71,8 @@ def _gives_several(dataset: Any) -> bool:
 
 def _extra(node: Node, dataset: Any) -> dict[str, str]:
     """Returns the source text of the arguments that `Node.arguments` does not contain."""
-    if node.op in _READER_ARGUMENTS:
-        found = {name: getattr(dataset, f"_{name}", None) for name in _READER_ARGUMENTS[node.op]}
+    if node.op in READERS:
+        found = {**reader_arguments(dataset), "num_parallel_reads": None}
         found |= {name: value for name, value in node.arguments.items() if name in found}
         return {name: _number(value) for name, value in found.items() if value not in (None, "")}
     if node.op == "zip":
