@@ -171,6 +171,7 @@ CAUTIOUS = OperatorFacts(
 
 _FEWER, _MORE, _UNKNOWN = CountEffect.FEWER, CountEffect.MORE, CountEffect.UNKNOWN
 _UPSTREAM, _DOWNSTREAM = Division.UPSTREAM, Division.DOWNSTREAM
+_DRAWS = OperatorFacts(order=OrderEffect.SHUFFLES, random=True, epochs=EpochEffect.DIFFERENT)
 _MEMORY_SOURCE = OperatorFacts(count=_MORE, method=False, source=True)
 _FILE_SOURCE = replace(_MEMORY_SOURCE, reads_files=True)
 _RECORDS = replace(
@@ -188,22 +189,8 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         "from_sparse_tensor_slices": replace(_MEMORY_SOURCE, classes=("_SparseTensorSliceDataset",)),
         "range": replace(_MEMORY_SOURCE, classes=("_RangeDataset",), parameters=_values("start", "stop", "step")),
         # A generator may yield anything each time it is started: its code is not visible in the graph.
-        "from_generator": OperatorFacts(
-            count=_UNKNOWN,
-            order=OrderEffect.UNKNOWN,
-            method=False,
-            source=True,
-            epochs=EpochEffect.UNKNOWN,
-            python=True,
-            random=True,
-        ),
-        "random": replace(
-            _MEMORY_SOURCE,
-            classes=("_RandomDataset",),
-            order=OrderEffect.SHUFFLES,
-            random=True,
-            epochs=EpochEffect.DIFFERENT,
-        ),
+        "from_generator": replace(CAUTIOUS, parameters=(), source=True, reads_files=False, reads_all=True),
+        "random": replace(_DRAWS, classes=("_RandomDataset",), count=_MORE, method=False, source=True),
         "TFRecordDataset": replace(_RECORDS, classes=("TFRecordDatasetV2",)),
         "TextLineDataset": replace(_RECORDS, classes=("TextLineDatasetV2",)),
         "FixedLengthRecordDataset": replace(
@@ -262,13 +249,11 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
             epochs=EpochEffect.FREEZES,
             reads_files=True,
         ),
-        "shuffle": OperatorFacts(
-            ("_ShuffleDataset",),
-            (_BUFFER_SIZE, *_unread("seed"), Parameter("reshuffle_each_iteration", default=True)),
+        "shuffle": replace(
+            _DRAWS,
+            classes=("_ShuffleDataset",),
+            parameters=(_BUFFER_SIZE, *_unread("seed"), Parameter("reshuffle_each_iteration", default=True)),
             division=_UPSTREAM,
-            order=OrderEffect.SHUFFLES,
-            random=True,
-            epochs=EpochEffect.DIFFERENT,
             same_elements=True,
         ),
         # Fewer.
@@ -347,14 +332,12 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         ),
         # A zip stops with its shortest input.
         "zip": OperatorFacts(("_ZipDataset",), (), _FEWER, _DOWNSTREAM, method=False, reads_all=False),
-        "choose": OperatorFacts(
-            ("_DirectedInterleaveDataset",),
-            _values("stop_on_empty_dataset"),
-            _UNKNOWN,
+        "choose": replace(
+            _DRAWS,
+            classes=("_DirectedInterleaveDataset",),
+            parameters=_values("stop_on_empty_dataset"),
+            count=_UNKNOWN,
             method=False,
-            order=OrderEffect.SHUFFLES,
-            random=True,
-            epochs=EpochEffect.DIFFERENT,
             same_elements=True,
             reads_all=False,
         ),
@@ -363,6 +346,9 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
 )
 """Facts by `Node.op`. Use `operator_facts` to read them; it also handles unknown names."""
 
+DIVIDED_UPSTREAM = frozenset(op for op, facts in OPERATORS.items() if facts.division is _UPSTREAM)
+DIVIDED_DOWNSTREAM = frozenset(op for op, facts in OPERATORS.items() if facts.division is _DOWNSTREAM)
+
 READERS = frozenset(op for op, facts in OPERATORS.items() if _PARALLEL_READS in facts.parameters)
 """Readers of any number of files, which TensorFlow can divide; not `CsvDataset`, nor a map with `tf.io.read_file`."""
 
@@ -370,11 +356,6 @@ READERS = frozenset(op for op, facts in OPERATORS.items() if _PARALLEL_READS in 
 def operator_facts(op: str) -> OperatorFacts:
     """Returns the facts about operator `op` (a `Node.op`); `CAUTIOUS` for an unknown name."""
     return OPERATORS.get(op, CAUTIOUS)
-
-
-def divided(division: Division) -> frozenset[str]:
-    """Returns the operators whose elements may be divided there."""
-    return frozenset(op for op, facts in OPERATORS.items() if facts.division is division)
 
 
 _VERSION = re.compile(r"V\d+$")

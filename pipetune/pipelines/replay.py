@@ -47,11 +47,6 @@ def build_map(node: Node, function: Any, original: Any, above: Any) -> Any:
     return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
 
 
-def _argument(node: Node, name: str, default: Any) -> Any:
-    value = node.arguments.get(name)
-    return default if value is None else value
-
-
 def call_method(
     node: Node, original: Any, above: list[Any], *, wrap: Callable[[Any], Any] = lambda traced: traced
 ) -> Any:
@@ -99,16 +94,16 @@ def _padded_batch(node: Node, original: Any, above: list[Any]) -> Any:
     )
 
 
-def _shuffle(node: Node, original: Any, above: list[Any]) -> Any:
-    reshuffle = _argument(node, "reshuffle_each_iteration", True)
+def build_shuffle(node: Node, original: Any, above: list[Any]) -> Any:
+    """Returns the dataset of the shuffle `node`, with the seeds of the script's; see `call_method`."""
     if original is None:
-        return above[0].shuffle(node.argument("buffer_size"), reshuffle_each_iteration=reshuffle)
+        return call_method(node, original, above)
     with tensorflow_private.fixed_seeds(original._seed, original._seed2):
-        return above[0].shuffle(node.argument("buffer_size"), reshuffle_each_iteration=reshuffle)
+        return call_method(node, original, above)
 
 
 def _cache(node: Node, original: Any, above: list[Any]) -> Any:
-    return above[0].cache(files.cache_file(_argument(node, "filename", ""), original))
+    return above[0].cache(files.cache_file(str(node.argument("filename") or ""), original))
 
 
 def _snapshot(_node: Node, original: Any, above: list[Any]) -> Any:
@@ -170,7 +165,7 @@ _OF_ARGUMENTS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "range": lambda node, original, above: tf.data.Dataset.range(
         node.argument("start"), node.argument("stop"), node.argument("step")
     ),
-    "shuffle": _shuffle,
+    "shuffle": build_shuffle,
     "cache": _cache,
     "with_options": lambda node, original, above: above[0].with_options(
         original.options() if original is not None else build_options(node.arguments)

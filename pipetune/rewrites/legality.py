@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pipetune.core.edits import Safety
 from pipetune.core.operators import (
     CAUTIOUS,
-    Division,
+    DIVIDED_DOWNSTREAM,
     OperatorFacts,
-    divided,
     is_dataset_kernel,
     operator_facts,
     public_name,
@@ -180,7 +179,7 @@ PASS_THROUGH_OPERATORS = frozenset({"shuffle", "prefetch", "take", "skip", "shar
 DROPS_BY_POSITION = frozenset({"take", "skip", "shard"})
 """Operators that keep or drop an element by its position alone, whatever its value."""
 
-POSITIONAL = divided(Division.DOWNSTREAM) - {"concatenate", "unique"}
+POSITIONAL = DIVIDED_DOWNSTREAM - {"concatenate", "unique"}
 """Operators that output other elements, not only another order, if the order of their input changes."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts
 from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress
-from pipetune.core.operators import READERS, CountEffect, Division, divided, operator_facts
+from pipetune.core.operators import DIVIDED_DOWNSTREAM, READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.module import function_of
 from pipetune.distributed.emit.remote import place
@@ -26,7 +26,7 @@ _LOSES = {
     "unique": "compares elements, which all differ once they are numbered",
     "window": "makes datasets of elements, and their numbers would part from them",
 }
-_BY_POSITION = divided(Division.DOWNSTREAM) - _LOSES.keys()
+_BY_POSITION = DIVIDED_DOWNSTREAM - _LOSES.keys()
 
 _PARAGRAPH = (
     "indexed_dataset_fn gives one pass over the same data, each element behind its index: its place in the source, for "

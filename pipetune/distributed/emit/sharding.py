@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from pipetune.core.distribution import SourceText
 from pipetune.core.errors import CannotExpress
-from pipetune.core.operators import OPERATORS, READERS, CountEffect, Division, OrderEffect, divided
+from pipetune.core.operators import (
+    DIVIDED_DOWNSTREAM,
+    DIVIDED_UPSTREAM,
+    READERS,
+    CountEffect,
+    OrderEffect,
+    operator_facts,
+)
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 
 MOST_WORKERS = 4
@@ -20,13 +27,11 @@ MOST_WORKERS = 4
 
 BATCHES = frozenset({"batch", "padded_batch"})
 
-_ANY_PART, _BY_POSITION = divided(Division.UPSTREAM), divided(Division.DOWNSTREAM)
-_SAME_COUNT = frozenset(
-    op for op in _ANY_PART if OPERATORS[op].count is CountEffect.ONE_TO_ONE and OPERATORS[op].order is OrderEffect.KEEPS
-)
-_EXPANDING = READERS | {op for op in _ANY_PART if OPERATORS[op].count is CountEffect.UNKNOWN}
+_IN_ORDER = {op for op in DIVIDED_UPSTREAM if operator_facts(op).order is OrderEffect.KEEPS}
+_SAME_COUNT = {op for op in _IN_ORDER if operator_facts(op).count is CountEffect.ONE_TO_ONE}
+_EXPANDING = READERS | {op for op in DIVIDED_UPSTREAM if operator_facts(op).count is CountEffect.UNKNOWN}
 _SCALED = frozenset({"take", "skip"})
-BELOW_BATCH = (_ANY_PART - BATCHES - _EXPANDING) | _SCALED | {"zip", "concatenate"}
+BELOW_BATCH = (DIVIDED_UPSTREAM - BATCHES - _EXPANDING) | _SCALED | {"zip", "concatenate"}
 """Operators that treat the batches a replica gets as they treat its elements."""
 
 
@@ -102,9 +107,9 @@ class _Search:
                 self.loose(above)
         elif node.op in _EXPANDING and not self._enough(node.inputs[0]):
             self._here(node)
-        elif node.op in _BY_POSITION or self._drops_rows(node):
+        elif node.op in DIVIDED_DOWNSTREAM or self._drops_rows(node):
             self.strict(name)
-        elif node.op in _ANY_PART:
+        elif node.op in DIVIDED_UPSTREAM:
             self.loose(node.inputs[0])
         else:
             raise CannotExpress(f"The operator {node.title} has no known distributed form.")

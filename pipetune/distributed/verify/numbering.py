@@ -20,7 +20,7 @@ from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.sharding import BATCHES, BELOW_BATCH
 from pipetune.pipelines import live
-from pipetune.pipelines.replay import call_method, reader_arguments, replay
+from pipetune.pipelines.replay import build_shuffle, call_method, reader_arguments, replay
 
 INSIDE_BITS = 32
 """Number of lower bits that hold the position in a file, if elements come from files."""
@@ -149,17 +149,9 @@ def _method(node: Node, original: Any, above: Any) -> Any:
     return call_method(node, original, [above], wrap=of_element)
 
 
-def _shuffle(node: Node, original: Any, above: Any) -> Any:
-    """Shuffles with the seeds of the original, and thus in the same order."""
-    with tensorflow_private.fixed_seeds(original._seed, original._seed2):
-        return above.shuffle(
-            node.argument("buffer_size"), reshuffle_each_iteration=node.argument("reshuffle_each_iteration")
-        )
-
-
 _SAME_NUMBERS: Mapping[str, Callable[[Node, Any, Any], Any]] = {
     "map": _map,
-    "shuffle": _shuffle,
+    "shuffle": lambda node, original, above: build_shuffle(node, original, [above]),
     **dict.fromkeys(("filter", "take_while", "take", "skip", "shard", "repeat", "ignore_errors"), _method),
     **dict.fromkeys(("prefetch", "cache", "with_options", "assert_cardinality"), lambda node, original, above: above),
 }

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
 from pipetune.core.edits import Edit, Insert, apply_edits
 from pipetune.core.errors import CannotExpress
-from pipetune.core.operators import Division, divided
+from pipetune.core.operators import DIVIDED_UPSTREAM
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
@@ -160,7 +160,7 @@ def _added(parts: StandaloneParts) -> Iterator[Edit]:
     pipeline = parts.pipeline
     if not any(node.op == "shuffle" for node in pipeline):
         for name, source in parts.sources.items():
-            free = all(node.op in divided(Division.UPSTREAM) for node in pipeline.downstream(name))
+            free = all(node.op in DIVIDED_UPSTREAM for node in pipeline.downstream(name))
             if source.yields_file_names and source.count > 1 and free:
                 yield Insert(name, "shuffle", f"shuffle@{name}", {"buffer_size": source.count, "seed": None})
     if not is_endless(pipeline):
