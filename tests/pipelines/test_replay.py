@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import tempfile
@@ -210,6 +211,14 @@ def test_operator_in_a_patch_returns_equal_elements(name: str) -> None:
     node, (above,) = live.read(dataset).pipeline.output, tensorflow_private.inputs(dataset)
     written = write_call(TREE, CALL, node.arguments, op=node.op)
     assert elements(eval(f"above.{written}", {"above": above, "tf": tf})) == elements(dataset), written
+
+
+@pytest.mark.parametrize("name", [op for op, facts in operators.OPERATORS.items() if facts.method])
+def test_row_has_the_parameters_of_the_method(name: str) -> None:
+    known = operators.OPERATORS[name].parameter_names
+    _, *parameters, last = inspect.signature(getattr(Dataset, name)).parameters
+    assert last == "name"
+    assert [parameter for parameter in known if parameter in parameters] == parameters  # an older one has fewer
 
 
 def test_every_builder_is_tested() -> None:
