@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.distribution import COORDINATOR, FIT, FUNCTION, InputDistribution
+from pipetune.core.operators import READERS
 from pipetune.pipelines import functions, live
 from pipetune.timing import windows
 
-_READERS = (*live.READERS, "SSTableDataset", "ArrayRecordDataset")
+_READERS = (*READERS, "SSTableDataset", "ArrayRecordDataset")
 _NESTING = frozenset({"interleave", "flat_map"})
 _HANDED = "_pipetune_handed"  # attribute of a distributed dataset that holds its `DistributedInput`
 

@@ -1,13 +1,18 @@
-"""Facts about every tf.data operator: its effect on order, count, randomness and epochs."""
+"""Every tf.data operator: how it is called, and its effect on order, count, randomness and epochs.
+
+A row is all that pipetune needs to read an operator from a dataset, to make it again, and to write its call.
+"""
 
 from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
-from pipetune.core.pipeline import INFINITE, Pipeline
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
 
 
 class CountEffect(enum.StrEnum):
@@ -38,6 +43,47 @@ class EpochEffect(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
+class Division(enum.StrEnum):
+    """Where elements may be divided among workers, so that what all of them output is the same as without."""
+
+    UPSTREAM = "upstream"  # what it does to an element does not depend on the others: divide as early as possible
+    DOWNSTREAM = "downstream"  # it needs all elements in front of an element, and runs on every worker
+    UNKNOWN = "unknown"  # no distributed module is written
+
+
+class Role(enum.Enum):
+    """Where the value of a parameter is found once the operator is made."""
+
+    VALUE = enum.auto()  # a plain value: in `Node.arguments`
+    COUNT = enum.auto()  # a plain value, a number of elements
+    PARALLEL = enum.auto()  # a plain value, which says how it runs in threads of its own
+    FUNCTION = enum.auto()  # traced by TensorFlow, and kept by the dataset object
+    OBJECT = enum.auto()  # another object, kept by the dataset object
+    UNREAD = enum.auto()  # nowhere, or read in a special way: an operator that is made again has the default
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the call that makes an operator."""
+
+    name: str
+    role: Role = Role.VALUE
+    default: Value = None  # not written out
+    required: bool = False
+    autotuned: bool = False  # -1 means AUTOTUNE, not "forever" or "no limit"
+    attribute: str = ""  # the dataset object's, if it is not `name` behind an underscore
+
+    @property
+    def kept_in(self) -> str:
+        """The attribute of a dataset object that holds the value."""
+        return self.attribute or f"_{self.name}"
+
+    @property
+    def plain(self) -> bool:
+        """Whether `Node.arguments` has its value."""
+        return self.role in (Role.VALUE, Role.COUNT, Role.PARALLEL)
+
+
 @dataclass(frozen=True)
 class OperatorFacts:
     """Facts about an operator that do not depend on its function.
@@ -45,12 +91,14 @@ class OperatorFacts:
     The defaults are those of an operator that does no more than pass on one element for each that it gets.
     """
 
-    order: OrderEffect = OrderEffect.KEEPS
+    classes: tuple[str, ...] = ()  # of dataset objects; the kernels have the same names, without the underscore
+    parameters: tuple[Parameter, ...] = ()  # in the order of the call; each also takes `name` last
     count: CountEffect = CountEffect.ONE_TO_ONE
+    division: Division = Division.UNKNOWN
+    method: bool = True  # of a dataset: that of the operator's name makes it
+    order: OrderEffect = OrderEffect.KEEPS
     random: bool = False  # draws random numbers itself
-    parallel_argument: str = ""  # the argument that makes it run in its own threads
     source: bool = False  # has no input dataset
-    takes_function: bool = False  # has a function that TensorFlow traces; `Node.function` describes it
     batches: bool = False  # combines several elements into one, or splits one
     epochs: EpochEffect = EpochEffect.SAME
     python: bool = False  # runs Python code under the GIL itself
@@ -63,12 +111,57 @@ class OperatorFacts:
         """Whether it combines a fixed number of elements into one."""
         return self.batches and self.count is CountEffect.FEWER
 
+    @property
+    def takes_function(self) -> bool:
+        """Whether it has a function that TensorFlow traces; `Node.function` describes it."""
+        return any(parameter.role is Role.FUNCTION for parameter in self.parameters)
+
+    @property
+    def parallel_argument(self) -> str:
+        """The argument that makes it run in its own threads; "" if there is none."""
+        return next((one.name for one in self.parameters if one.role is Role.PARALLEL), "")
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the parameters in the order of the call."""
+        return tuple(one.name for one in self.parameters)
+
+    def argument_list(self, texts: Mapping[str, str]) -> list[str]:
+        """Returns the arguments of a call as source text: the first and required ones by position, others by name.
+
+        Args:
+            texts: source text of the values by parameter name.
+        """
+        by_position = {*self.parameter_names[:1], *(one.name for one in self.parameters if one.required)}
+        given = [(name, texts[name]) for name in self.parameter_names if name in texts]
+        return [text if name in by_position else f"{name}={text}" for name, text in given]
+
+
+def _values(*names: str, role: Role = Role.VALUE, required: bool = False) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, role, required=required) for name in names)
+
+
+_functions = partial(_values, role=Role.FUNCTION, required=True)
+_objects = partial(_values, role=Role.OBJECT)
+_unread = partial(_values, role=Role.UNREAD)
+
+_BATCH_SIZE = Parameter("batch_size", required=True)
+_BUFFER_SIZE = Parameter("buffer_size", Role.COUNT, required=True)
+_COUNT = Parameter("count", Role.COUNT, required=True)
+_CYCLE_LENGTH = Parameter("cycle_length", default=AUTOTUNE, autotuned=True)
+_DROP_REMAINDER = Parameter("drop_remainder", default=False)
+_FILENAMES = Parameter("filenames", Role.UNREAD, required=True)
+_MAP_FUNC = Parameter("map_func", Role.FUNCTION, required=True)
+_PREDICATE = Parameter("predicate", Role.FUNCTION, required=True)
+_PARALLEL = Parameter("num_parallel_calls", Role.PARALLEL, autotuned=True), Parameter("deterministic", Role.PARALLEL)
+_PARALLEL_READS = Parameter("num_parallel_reads", autotuned=True)
 
 CAUTIOUS = OperatorFacts(
-    OrderEffect.UNKNOWN,
-    CountEffect.UNKNOWN,
+    parameters=(_MAP_FUNC,),  # it may call one
+    method=False,
+    order=OrderEffect.UNKNOWN,
+    count=CountEffect.UNKNOWN,
     random=True,
-    takes_function=True,
     epochs=EpochEffect.UNKNOWN,
     python=True,
     reads_files=True,
@@ -76,78 +169,175 @@ CAUTIOUS = OperatorFacts(
 )
 """The facts assumed for an unknown operator."""
 
-_MEMORY_SOURCE = OperatorFacts(count=CountEffect.MORE, source=True)
-_FILE_SOURCE = OperatorFacts(count=CountEffect.MORE, source=True, reads_files=True)
-_PARALLEL = "num_parallel_calls"
+_FEWER, _MORE, _UNKNOWN = CountEffect.FEWER, CountEffect.MORE, CountEffect.UNKNOWN
+_UPSTREAM, _DOWNSTREAM = Division.UPSTREAM, Division.DOWNSTREAM
+_DRAWS = OperatorFacts(order=OrderEffect.SHUFFLES, random=True, epochs=EpochEffect.DIFFERENT)
+_MEMORY_SOURCE = OperatorFacts(count=_MORE, method=False, source=True)
+_FILE_SOURCE = replace(_MEMORY_SOURCE, reads_files=True)
+_RECORDS = replace(
+    _FILE_SOURCE,
+    parameters=(_FILENAMES, Parameter("compression_type"), *_objects("buffer_size"), _PARALLEL_READS),
+    division=_UPSTREAM,
+)
 
 OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
     {
         # Sources.
-        "from_tensor_slices": _MEMORY_SOURCE,
-        "from_tensors": _MEMORY_SOURCE,
+        "from_tensor_slices": replace(_MEMORY_SOURCE, classes=("_TensorSliceDataset",)),
+        "from_tensors": replace(_MEMORY_SOURCE, classes=("_TensorDataset",)),
         "sparse_tensor_slices": _MEMORY_SOURCE,
-        "from_sparse_tensor_slices": _MEMORY_SOURCE,
-        "range": _MEMORY_SOURCE,
+        "from_sparse_tensor_slices": replace(_MEMORY_SOURCE, classes=("_SparseTensorSliceDataset",)),
+        "range": replace(_MEMORY_SOURCE, classes=("_RangeDataset",), parameters=_values("start", "stop", "step")),
         # A generator may yield anything each time it is started: its code is not visible in the graph.
-        "from_generator": OperatorFacts(
-            OrderEffect.UNKNOWN,
-            CountEffect.UNKNOWN,
-            source=True,
-            epochs=EpochEffect.UNKNOWN,
-            python=True,
-            random=True,
+        "from_generator": replace(CAUTIOUS, parameters=(), source=True, reads_files=False, reads_all=True),
+        "random": replace(_DRAWS, classes=("_RandomDataset",), count=_MORE, method=False, source=True),
+        "TFRecordDataset": replace(_RECORDS, classes=("TFRecordDatasetV2",)),
+        "TextLineDataset": replace(_RECORDS, classes=("TextLineDatasetV2",)),
+        "FixedLengthRecordDataset": replace(
+            _RECORDS,
+            classes=("FixedLengthRecordDatasetV2",),
+            parameters=(
+                _FILENAMES,
+                Parameter("record_bytes"),
+                *_objects("header_bytes", "footer_bytes", "buffer_size", "compression_type"),
+                _PARALLEL_READS,
+            ),
         ),
-        "random": OperatorFacts(
-            OrderEffect.SHUFFLES, CountEffect.MORE, source=True, random=True, epochs=EpochEffect.DIFFERENT
-        ),
-        "TFRecordDataset": _FILE_SOURCE,
-        "TextLineDataset": _FILE_SOURCE,
-        "FixedLengthRecordDataset": _FILE_SOURCE,
-        "CsvDataset": _FILE_SOURCE,
-        "load": _FILE_SOURCE,
+        "CsvDataset": replace(_FILE_SOURCE, classes=("CsvDatasetV2",)),
+        "load": replace(_FILE_SOURCE, classes=("_LoadDataset",), parameters=_values("path")),
         # One element in, one element out.
-        "map": OperatorFacts(takes_function=True, parallel_argument=_PARALLEL),
+        "map": OperatorFacts(
+            ("_MapDataset", "_ParallelMapDataset"),
+            (_MAP_FUNC, *_PARALLEL, *_unread("synchronous", "use_unbounded_threadpool")),
+            division=_UPSTREAM,
+        ),
         # The state of a scan lets it stop early.
-        "scan": OperatorFacts(count=CountEffect.FEWER, takes_function=True),
-        "enumerate": OperatorFacts(),
-        "to_ragged": OperatorFacts(),
-        "prefetch": OperatorFacts(same_elements=True),
-        "with_options": OperatorFacts(same_elements=True),
-        "copy_to_device": OperatorFacts(same_elements=True),
-        "assert_cardinality": OperatorFacts(same_elements=True),
-        "cache": OperatorFacts(epochs=EpochEffect.FREEZES, same_elements=True),
-        "snapshot": OperatorFacts(epochs=EpochEffect.FREEZES, reads_files=True),
-        "shuffle": OperatorFacts(OrderEffect.SHUFFLES, random=True, epochs=EpochEffect.DIFFERENT, same_elements=True),
+        "scan": OperatorFacts(
+            ("_ScanDataset",),
+            (*_objects("initial_state", required=True), *_functions("scan_func")),
+            _FEWER,
+            _DOWNSTREAM,
+        ),
+        "enumerate": OperatorFacts(parameters=_unread("start"), division=_DOWNSTREAM),
+        "to_ragged": OperatorFacts(("_DenseToRaggedDataset",), method=False),
+        "prefetch": OperatorFacts(
+            ("_PrefetchDataset",), (replace(_BUFFER_SIZE, autotuned=True),), division=_UPSTREAM, same_elements=True
+        ),
+        "with_options": OperatorFacts(
+            ("_OptionsDataset",), _unread("options", required=True), division=_UPSTREAM, same_elements=True
+        ),
+        "copy_to_device": OperatorFacts(
+            ("_CopyToDeviceDataset",), _values("target_device"), method=False, same_elements=True
+        ),
+        "assert_cardinality": OperatorFacts(
+            ("_AssertCardinalityDataset",),
+            _values("expected_cardinality"),
+            division=_UPSTREAM,
+            method=False,
+            same_elements=True,
+        ),
+        "cache": OperatorFacts(
+            ("CacheDataset",),
+            (Parameter("filename", default=""),),
+            division=_UPSTREAM,
+            epochs=EpochEffect.FREEZES,
+            same_elements=True,
+        ),
+        "snapshot": OperatorFacts(
+            ("_SnapshotDataset",),
+            (*_unread("path", required=True), *_unread("compression", "reader_func", "shard_func")),
+            epochs=EpochEffect.FREEZES,
+            reads_files=True,
+        ),
+        "shuffle": replace(
+            _DRAWS,
+            classes=("_ShuffleDataset",),
+            parameters=(_BUFFER_SIZE, *_unread("seed"), Parameter("reshuffle_each_iteration", default=True)),
+            division=_UPSTREAM,
+            same_elements=True,
+        ),
         # Fewer.
-        "filter": OperatorFacts(count=CountEffect.FEWER, takes_function=True, same_elements=True),
-        "take": OperatorFacts(count=CountEffect.FEWER, same_elements=True, reads_all=False),
-        "skip": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
-        "shard": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
-        "take_while": OperatorFacts(count=CountEffect.FEWER, takes_function=True, same_elements=True, reads_all=False),
-        "ignore_errors": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
-        "unique": OperatorFacts(count=CountEffect.FEWER, same_elements=True),
+        "filter": OperatorFacts(("_FilterDataset",), (_PREDICATE,), _FEWER, _UPSTREAM, same_elements=True),
+        "take": OperatorFacts(("_TakeDataset",), (_COUNT,), _FEWER, _DOWNSTREAM, same_elements=True, reads_all=False),
+        "skip": OperatorFacts(("_SkipDataset",), (_COUNT,), _FEWER, _DOWNSTREAM, same_elements=True),
+        "shard": OperatorFacts(
+            ("_ShardDataset",), _values("num_shards", "index", required=True), _FEWER, _DOWNSTREAM, same_elements=True
+        ),
+        "take_while": OperatorFacts(
+            ("_TakeWhileDataset",), (_PREDICATE,), _FEWER, _DOWNSTREAM, same_elements=True, reads_all=False
+        ),
+        "ignore_errors": OperatorFacts(
+            ("_IgnoreErrorsDataset",), _unread("log_warning"), _FEWER, _UPSTREAM, same_elements=True
+        ),
+        "unique": OperatorFacts(("_UniqueDataset",), (), _FEWER, _DOWNSTREAM, same_elements=True),
         # Several into one, one into several.
-        "batch": OperatorFacts(count=CountEffect.FEWER, batches=True, parallel_argument=_PARALLEL),
-        "padded_batch": OperatorFacts(count=CountEffect.FEWER, batches=True),
-        "ragged_batch": OperatorFacts(count=CountEffect.FEWER, batches=True),
-        "unbatch": OperatorFacts(count=CountEffect.UNKNOWN, batches=True),
-        "rebatch": OperatorFacts(count=CountEffect.UNKNOWN, batches=True),
-        "window": OperatorFacts(count=CountEffect.UNKNOWN, batches=True),
-        "group_by_window": OperatorFacts(OrderEffect.CHANGES, CountEffect.UNKNOWN, batches=True, takes_function=True),
-        "flat_map": OperatorFacts(count=CountEffect.UNKNOWN, takes_function=True),
+        "batch": OperatorFacts(
+            ("_BatchDataset", "_ParallelBatchDataset"),
+            (_BATCH_SIZE, _DROP_REMAINDER, *_PARALLEL),
+            _FEWER,
+            _UPSTREAM,
+            batches=True,
+        ),
+        "padded_batch": OperatorFacts(
+            ("_PaddedBatchDataset",),
+            (_BATCH_SIZE, *_unread("padded_shapes", "padding_values"), _DROP_REMAINDER),
+            _FEWER,
+            _UPSTREAM,
+            batches=True,
+        ),
+        "ragged_batch": OperatorFacts(
+            (), (_BATCH_SIZE, _DROP_REMAINDER, *_unread("row_splits_dtype")), _FEWER, batches=True
+        ),
+        "unbatch": OperatorFacts(("_UnbatchDataset",), (), _UNKNOWN, _UPSTREAM, batches=True),
+        "rebatch": OperatorFacts(
+            ("_RebatchDataset",),
+            (replace(_BATCH_SIZE, attribute="_batch_sizes"), _DROP_REMAINDER),
+            _UNKNOWN,
+            batches=True,
+        ),
+        "window": OperatorFacts(
+            ("_WindowDataset",),
+            (Parameter("size", required=True), *_values("shift", "stride"), _DROP_REMAINDER),
+            _UNKNOWN,
+            _DOWNSTREAM,
+            batches=True,
+        ),
+        "group_by_window": OperatorFacts(
+            ("_GroupByWindowDataset",),
+            (*_functions("key_func", "reduce_func"), *_unread("window_size"), *_functions("window_size_func")),
+            _UNKNOWN,
+            order=OrderEffect.CHANGES,
+            batches=True,
+        ),
+        "flat_map": OperatorFacts(("_FlatMapDataset",), (_MAP_FUNC,), _UNKNOWN, _UPSTREAM),
         "interleave": OperatorFacts(
-            OrderEffect.CHANGES, CountEffect.UNKNOWN, takes_function=True, parallel_argument=_PARALLEL
+            ("_InterleaveDataset", "_ParallelInterleaveDataset"),
+            (_MAP_FUNC, _CYCLE_LENGTH, Parameter("block_length", default=1), *_PARALLEL),
+            _UNKNOWN,
+            _UPSTREAM,
+            order=OrderEffect.CHANGES,
         ),
         # Epochs.
-        "repeat": OperatorFacts(count=CountEffect.MORE, epochs=EpochEffect.JOINS, same_elements=True),
+        "repeat": OperatorFacts(
+            ("_RepeatDataset",),
+            (Parameter("count", default=INFINITE),),
+            _MORE,
+            _UPSTREAM,
+            epochs=EpochEffect.JOINS,
+            same_elements=True,
+        ),
         # Several inputs.
-        "concatenate": OperatorFacts(count=CountEffect.MORE, same_elements=True),
-        "zip": OperatorFacts(count=CountEffect.FEWER, reads_all=False),  # stops with its shortest input
-        "choose": OperatorFacts(
-            OrderEffect.SHUFFLES,
-            CountEffect.UNKNOWN,
-            random=True,
-            epochs=EpochEffect.DIFFERENT,
+        "concatenate": OperatorFacts(
+            ("_ConcatenateDataset",), _unread("dataset", required=True), _MORE, _DOWNSTREAM, same_elements=True
+        ),
+        # A zip stops with its shortest input.
+        "zip": OperatorFacts(("_ZipDataset",), (), _FEWER, _DOWNSTREAM, method=False, reads_all=False),
+        "choose": replace(
+            _DRAWS,
+            classes=("_DirectedInterleaveDataset",),
+            parameters=_values("stop_on_empty_dataset"),
+            count=_UNKNOWN,
+            method=False,
             same_elements=True,
             reads_all=False,
         ),
@@ -156,57 +346,33 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
 )
 """Facts by `Node.op`. Use `operator_facts` to read them; it also handles unknown names."""
 
+DIVIDED_UPSTREAM = frozenset(op for op, facts in OPERATORS.items() if facts.division is _UPSTREAM)
+DIVIDED_DOWNSTREAM = frozenset(op for op, facts in OPERATORS.items() if facts.division is _DOWNSTREAM)
+
+READERS = frozenset(op for op, facts in OPERATORS.items() if _PARALLEL_READS in facts.parameters)
+"""Readers of any number of files, which TensorFlow can divide; not `CsvDataset`, nor a map with `tf.io.read_file`."""
+
 
 def operator_facts(op: str) -> OperatorFacts:
     """Returns the facts about operator `op` (a `Node.op`); `CAUTIOUS` for an unknown name."""
     return OPERATORS.get(op, CAUTIOUS)
 
 
-_KERNELS = {
-    "TensorSlice": "from_tensor_slices",
-    "Tensor": "from_tensors",
-    "SparseTensorSlice": "from_sparse_tensor_slices",
+_VERSION = re.compile(r"V\d+$")
+
+
+def _kind(kernel: str) -> str:
+    """Returns the name of a kernel without its ending: "Map" for "MapDataset" and for the class "_MapDataset"."""
+    return _VERSION.sub("", kernel).removeprefix("_").removesuffix("Dataset")
+
+
+# Of kernels: of the classes, and those that only graphs have.
+_KINDS = {_kind(name): op for op, facts in OPERATORS.items() for name in facts.classes} | {
     "Generator": "from_generator",
-    "Range": "range",
-    "Random": "random",
-    "TFRecord": "TFRecordDataset",
-    "TextLine": "TextLineDataset",
-    "FixedLengthRecord": "FixedLengthRecordDataset",
     "CSV": "CsvDataset",
     "ExperimentalCSV": "CsvDataset",
-    "Load": "load",
-    "Map": "map",
-    "ParallelMap": "map",
-    "Filter": "filter",
     "ParallelFilter": "filter",
-    "FlatMap": "flat_map",
-    "Interleave": "interleave",
-    "ParallelInterleave": "interleave",
-    "Batch": "batch",
-    "ParallelBatch": "batch",
-    "PaddedBatch": "padded_batch",
-    "Unbatch": "unbatch",
-    "Shuffle": "shuffle",
     "ShuffleAndRepeat": "shuffle",
-    "Repeat": "repeat",
-    "Take": "take",
-    "Skip": "skip",
-    "Shard": "shard",
-    "Prefetch": "prefetch",
-    "Cache": "cache",
-    "Window": "window",
-    "TakeWhile": "take_while",
-    "Scan": "scan",
-    "GroupByWindow": "group_by_window",
-    "IgnoreErrors": "ignore_errors",
-    "Unique": "unique",
-    "Concatenate": "concatenate",
-    "Zip": "zip",
-    "DirectedInterleave": "choose",
-    "Snapshot": "snapshot",
-    "Rebatch": "rebatch",
-    "Options": "with_options",
-    "AssertCardinality": "assert_cardinality",
     "DenseToRaggedBatch": "ragged_batch",
 }
 
@@ -220,11 +386,7 @@ def public_name(name: str) -> str:
     """Returns the operator for `name`, which may be the name of a kernel in a graph ("ParallelMapDatasetV2")."""
     if name in OPERATORS:
         return name
-    kind = _VERSION.sub("", name)
-    return _KERNELS.get(kind.removesuffix("Dataset"), "opaque") if kind.endswith("Dataset") else "opaque"
-
-
-_VERSION = re.compile(r"V\d+$")
+    return _KINDS.get(_kind(name), "opaque") if is_dataset_kernel(name) else "opaque"
 
 
 FUSED_SHUFFLE = "TensorFlow fuses a shuffle with the repeat next to it, which changes the order of later epochs"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.operators import public_name
+from pipetune.core.operators import READERS, public_name
 from pipetune.core.pipeline import Node, Pipeline
 
 
@@ -44,9 +44,6 @@ def applied_policy(policy: AutoShardPolicy, *, from_files: bool, workers: int) -
         )
     return policy
 
-
-READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
-"""Readers whose files TensorFlow can divide; not `CsvDataset`, nor a map that calls `tf.io.read_file`."""
 
 _EVERY_INPUT = frozenset({"concatenate", "zip"})
 _FILE_TRANSPARENT = frozenset(

@@ -7,9 +7,9 @@ import time
 
 import tensorflow as tf
 
-from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.operators import READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.pipelines.live import READERS, LivePipeline
+from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
 
@@ -70,7 +70,7 @@ def _from_upstream(node: Node, counts: dict[str, int]) -> int | None:
         case "shard":
             shards, index = node.argument("num_shards"), node.argument("index")
             return len(range(index, above[0], shards)) if isinstance(shards, int) and isinstance(index, int) else None
-    one_to_one = operator_facts(node.op).count is CountEffect.ONE_TO_ONE and node.op != "scan"
+    one_to_one = operator_facts(node.op).count is CountEffect.ONE_TO_ONE
     return above[0] if one_to_one and len(above) == 1 else None
 
 

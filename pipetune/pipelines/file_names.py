@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipetune.core.operators import READERS
 from pipetune.pipelines import live
 from pipetune.pipelines.live import LivePipeline
 
 _MOST_NAMES = 200_000  # names examined, by judgement: bounds time and memory; a longer list is marked as incomplete
 _SAMPLE = 64  # strings examined to tell file names from other text
 _REMOTE = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-_READERS = live.READERS | {"CsvDataset"}
+_READERS = READERS | {"CsvDataset"}
 _FOLDERS = frozenset({"load", "snapshot"})
 _LONGEST_CONSTANT = 4096  # characters; no longer string is a file name, as PATH_MAX of Linux has this value
 

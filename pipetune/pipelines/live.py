@@ -14,6 +14,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.distribution import string_literal
 from pipetune.core.functions import FunctionFacts, with_effects_of
+from pipetune.core.operators import OPERATORS, READERS, Role, operator_facts
 from pipetune.core.pipeline import INFINITE, SERVICE, Node, Pipeline, Value
 from pipetune.pipelines import call_sites, functions
 from pipetune.pipelines.objects import live_instances
@@ -29,73 +30,19 @@ class OperatorKind:
     transparent: bool = False  # internal wrapper that adds nothing: not shown as an operator
 
 
-_MAP = {"num_parallel_calls": "_num_parallel_calls", "deterministic": "_deterministic"}
-_BATCH = {"batch_size": "_batch_size", "drop_remainder": "_drop_remainder"}
-_INTERLEAVE = {"cycle_length": "_cycle_length", "block_length": "_block_length"}
-
 KINDS: Mapping[str, OperatorKind] = {
-    "_RangeDataset": OperatorKind("range", {"start": "_start", "stop": "_stop", "step": "_step"}),
-    "_RandomDataset": OperatorKind("random"),
-    "_TensorDataset": OperatorKind("from_tensors"),
-    "_TensorSliceDataset": OperatorKind("from_tensor_slices"),
-    "_SparseTensorSliceDataset": OperatorKind("from_sparse_tensor_slices"),
-    "_LoadDataset": OperatorKind("load", {"path": "_path"}),
-    "TFRecordDatasetV2": OperatorKind(
-        "TFRecordDataset",
-        {"compression_type": "_compression_type", "num_parallel_reads": "_num_parallel_reads"},
-    ),
-    "TextLineDatasetV2": OperatorKind("TextLineDataset", {"compression_type": "_compression_type"}),
-    "FixedLengthRecordDatasetV2": OperatorKind("FixedLengthRecordDataset", {"record_bytes": "_record_bytes"}),
-    "CsvDatasetV2": OperatorKind("CsvDataset"),
-    "_MapDataset": OperatorKind("map", _MAP, ("_map_func",)),
-    "_ParallelMapDataset": OperatorKind("map", _MAP, ("_map_func",)),
-    "_FilterDataset": OperatorKind("filter", {}, ("_predicate",)),
-    "_FlatMapDataset": OperatorKind("flat_map", {}, ("_map_func",)),
-    "_InterleaveDataset": OperatorKind("interleave", {**_INTERLEAVE, **_MAP}, ("_map_func",)),
-    "_ParallelInterleaveDataset": OperatorKind("interleave", {**_INTERLEAVE, **_MAP}, ("_map_func",)),
-    "_BatchDataset": OperatorKind("batch", {**_BATCH, **_MAP}),
-    "_ParallelBatchDataset": OperatorKind("batch", {**_BATCH, **_MAP}),
-    "_PaddedBatchDataset": OperatorKind("padded_batch", _BATCH),
-    "_UnbatchDataset": OperatorKind("unbatch"),
-    "_RestructuredDataset": OperatorKind("restructure", transparent=True),
-    "_DenseToRaggedDataset": OperatorKind("to_ragged"),
-    "_ShuffleDataset": OperatorKind(
-        "shuffle", {"buffer_size": "_buffer_size", "reshuffle_each_iteration": "_reshuffle_each_iteration"}
-    ),
-    "_RepeatDataset": OperatorKind("repeat", {"count": "_count"}),
-    "_TakeDataset": OperatorKind("take", {"count": "_count"}),
-    "_SkipDataset": OperatorKind("skip", {"count": "_count"}),
-    "_ShardDataset": OperatorKind("shard", {"num_shards": "_num_shards", "index": "_index"}),
-    "_PrefetchDataset": OperatorKind("prefetch", {"buffer_size": "_buffer_size"}),
-    "CacheDataset": OperatorKind("cache", {"filename": "_filename"}),
-    "_WindowDataset": OperatorKind(
-        "window",
-        {"size": "_size", "shift": "_shift", "stride": "_stride", "drop_remainder": "_drop_remainder"},
-    ),
-    "_TakeWhileDataset": OperatorKind("take_while", {}, ("_predicate",)),
-    "_ScanDataset": OperatorKind("scan", {}, ("_scan_func",)),
-    "_GroupByWindowDataset": OperatorKind("group_by_window", {}, ("_key_func", "_reduce_func", "_window_size_func")),
-    "_IgnoreErrorsDataset": OperatorKind("ignore_errors"),
-    "_UniqueDataset": OperatorKind("unique"),
-    "_ConcatenateDataset": OperatorKind("concatenate"),
-    "_ZipDataset": OperatorKind("zip"),
-    "_DirectedInterleaveDataset": OperatorKind("choose", {"stop_on_empty_dataset": "_stop_on_empty_dataset"}),
-    "_SnapshotDataset": OperatorKind("snapshot"),
-    "_RebatchDataset": OperatorKind("rebatch", {"batch_size": "_batch_sizes", "drop_remainder": "_drop_remainder"}),
-    "_OptionsDataset": OperatorKind("with_options"),
-    "_CopyToDeviceDataset": OperatorKind("copy_to_device", {"target_device": "_target_device"}),
-    "_AssertCardinalityDataset": OperatorKind("assert_cardinality", {"expected_cardinality": "_expected_cardinality"}),
-}
+    name: OperatorKind(
+        op,
+        {one.name: one.kept_in for one in facts.parameters if one.plain},
+        tuple(one.kept_in for one in facts.parameters if one.role is Role.FUNCTION),
+    )
+    for op, facts in OPERATORS.items()
+    for name in facts.classes
+} | {"_RestructuredDataset": OperatorKind("restructure", transparent=True)}
 
 OPAQUE = OperatorKind("opaque")
 
 _LABELS: Mapping[str, str] = {"_DataServiceDatasetV2": SERVICE}
-
-READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
-"""Readers of any number of files."""
-
-_PARALLEL_DEFAULTS: Mapping[str, Value] = {"num_parallel_calls": None, "deterministic": None}
-_DEFAULTS = {"map": _PARALLEL_DEFAULTS, "interleave": _PARALLEL_DEFAULTS, "batch": _PARALLEL_DEFAULTS}
 
 
 def label_of(dataset: Any) -> str:
@@ -128,7 +75,8 @@ def first_number(dataset: Any) -> int | None:
 
 def read_arguments(dataset: Any, kind: OperatorKind) -> dict[str, Value]:
     """Returns the public arguments of a live dataset's operator as JSON values."""
-    found: dict[str, Value] = dict(_DEFAULTS.get(kind.op, {}))
+    parameters = operator_facts(kind.op).parameters
+    found: dict[str, Value] = dict.fromkeys(one.name for one in parameters if one.role is Role.PARALLEL)
     for name, attribute in kind.arguments.items():
         if hasattr(dataset, attribute):
             found[name] = to_json_value(getattr(dataset, attribute))

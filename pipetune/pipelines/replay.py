@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.errors import CannotReplay
+from pipetune.core.operators import Role, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import files, live, map_functions
 
@@ -46,38 +47,41 @@ def build_map(node: Node, function: Any, original: Any, above: Any) -> Any:
     return above.map(function, num_parallel_calls=calls, deterministic=node.argument("deterministic"))
 
 
-def _argument(node: Node, name: str, default: Any) -> Any:
-    value = node.arguments.get(name)
-    return default if value is None else value
+def call_method(
+    node: Node, original: Any, above: list[Any], *, wrap: Callable[[Any], Any] = lambda traced: traced
+) -> Any:
+    """Returns the dataset of an operator whose method takes plain values, and what the original has kept.
+
+    Args:
+        node: the operator; arguments that it does not have get their default.
+        original: the script's dataset that `node` comes from; None for an operator that an edit adds.
+        above: the input datasets.
+        wrap: returns what to call in place of a traced function of the original.
+    """
+    given = {}
+    for parameter in operator_facts(node.op).parameters:
+        if parameter.plain:
+            given[parameter.name] = node.argument(parameter.name)
+        elif parameter.role is Role.FUNCTION:
+            given[parameter.name] = wrap(getattr(original, parameter.kept_in))
+        elif parameter.role is Role.OBJECT:
+            given[parameter.name] = getattr(original, parameter.kept_in)
+    given = {name: value for name, value in given.items() if value is not None}
+    if "num_parallel_calls" not in given:
+        given.pop("deterministic", None)
+    return getattr(above[0], node.op)(*above[1:], **given)
 
 
-def _interleave(node: Node, original: Any, above: list[Any]) -> Any:
-    calls = node.argument("num_parallel_calls")
-    return above[0].interleave(
-        original._map_func,
-        cycle_length=node.argument("cycle_length"),
-        block_length=node.argument("block_length"),
-        num_parallel_calls=calls,
-        deterministic=node.argument("deterministic") if calls is not None else None,
-    )
+def reader_arguments(original: Any) -> dict[str, Any]:
+    """Returns the arguments of the script's reader, except the files and how many are read at once."""
+    facts = operator_facts(live.kind_of(original).op)
+    given = (one for one in facts.parameters if one.role is not Role.UNREAD and one.name != "num_parallel_reads")
+    return {one.name: getattr(original, one.kept_in) for one in given}
 
 
 def _reader(node: Node, original: Any, above: list[Any]) -> Any:
-    """Builds a reader of the same files; each constructor argument is read from the attribute of the same name."""
-    names = ("compression_type", "buffer_size", "record_bytes", "header_bytes", "footer_bytes")
-    kept = {name: getattr(original, f"_{name}") for name in names if hasattr(original, f"_{name}")}
     files = above[0] if above else original._filenames
-    return type(original)(files, num_parallel_reads=node.argument("num_parallel_reads"), **kept)
-
-
-def _batch(node: Node, _original: Any, above: list[Any]) -> Any:
-    calls = node.argument("num_parallel_calls")
-    return above[0].batch(
-        node.argument("batch_size"),
-        drop_remainder=bool(node.argument("drop_remainder")),
-        num_parallel_calls=calls,
-        deterministic=node.argument("deterministic") if calls is not None else None,
-    )
+    return type(original)(files, num_parallel_reads=node.argument("num_parallel_reads"), **reader_arguments(original))
 
 
 def _padded_batch(node: Node, original: Any, above: list[Any]) -> Any:
@@ -90,31 +94,16 @@ def _padded_batch(node: Node, original: Any, above: list[Any]) -> Any:
     )
 
 
-def _shuffle(node: Node, original: Any, above: list[Any]) -> Any:
-    reshuffle = _argument(node, "reshuffle_each_iteration", True)
+def build_shuffle(node: Node, original: Any, above: list[Any]) -> Any:
+    """Returns the dataset of the shuffle `node`, with the seeds of the script's; see `call_method`."""
     if original is None:
-        return above[0].shuffle(node.argument("buffer_size"), reshuffle_each_iteration=reshuffle)
+        return call_method(node, original, above)
     with tensorflow_private.fixed_seeds(original._seed, original._seed2):
-        return above[0].shuffle(node.argument("buffer_size"), reshuffle_each_iteration=reshuffle)
-
-
-def _group_by_window(_node: Node, original: Any, above: list[Any]) -> Any:
-    return above[0].group_by_window(
-        original._key_func, original._reduce_func, window_size_func=original._window_size_func
-    )
-
-
-def _window(node: Node, _original: Any, above: list[Any]) -> Any:
-    return above[0].window(
-        node.argument("size"),
-        shift=node.argument("shift"),
-        stride=_argument(node, "stride", 1),
-        drop_remainder=bool(node.argument("drop_remainder")),
-    )
+        return call_method(node, original, above)
 
 
 def _cache(node: Node, original: Any, above: list[Any]) -> Any:
-    return above[0].cache(files.cache_file(_argument(node, "filename", ""), original))
+    return above[0].cache(files.cache_file(str(node.argument("filename") or ""), original))
 
 
 def _snapshot(_node: Node, original: Any, above: list[Any]) -> Any:
@@ -157,52 +146,44 @@ def _assert_cardinality(node: Node, _original: Any, above: list[Any]) -> Any:
     return above[0].apply(tf.data.experimental.assert_cardinality(node.argument("expected_cardinality")))
 
 
-BUILDERS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
-    "range": lambda node, original, above: tf.data.Dataset.range(
-        node.argument("start"), node.argument("stop"), node.argument("step")
-    ),
+_OF_ORIGINAL: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "TFRecordDataset": _reader,
     "TextLineDataset": _reader,
     "FixedLengthRecordDataset": _reader,
-    "interleave": _interleave,
-    "flat_map": lambda node, original, above: above[0].flat_map(original._map_func),
     "filter": lambda node, original, above: above[0].filter(map_functions.filter_predicate(node, original)),
-    "take_while": lambda node, original, above: above[0].take_while(original._predicate),
-    "scan": lambda node, original, above: above[0].scan(original._initial_state, original._scan_func),
-    "group_by_window": _group_by_window,
-    "batch": _batch,
     "padded_batch": _padded_batch,
     "unbatch": lambda node, original, above: type(original)(above[0]),
     "rebatch": _rebatch,
     "to_ragged": _to_ragged,
-    "shuffle": _shuffle,
-    "repeat": lambda node, original, above: above[0].repeat(_argument(node, "count", -1)),
-    "take": lambda node, original, above: above[0].take(node.argument("count")),
-    "skip": lambda node, original, above: above[0].skip(node.argument("count")),
-    "shard": lambda node, original, above: above[0].shard(node.argument("num_shards"), node.argument("index")),
-    "prefetch": lambda node, original, above: above[0].prefetch(node.argument("buffer_size")),
-    "cache": _cache,
     "snapshot": _snapshot,
-    "window": _window,
-    "ignore_errors": lambda node, original, above: above[0].ignore_errors(),
-    "unique": lambda node, original, above: above[0].unique(),
-    "concatenate": lambda node, original, above: above[0].concatenate(above[1]),
     "zip": _zip,
     "choose": _choose,
+}
+"""Operators that are built in a special way, with objects that only the script's dataset has."""
+
+_OF_ARGUMENTS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
+    "range": lambda node, original, above: tf.data.Dataset.range(
+        node.argument("start"), node.argument("stop"), node.argument("step")
+    ),
+    "shuffle": build_shuffle,
+    "cache": _cache,
     "with_options": lambda node, original, above: above[0].with_options(
         original.options() if original is not None else build_options(node.arguments)
     ),
     "assert_cardinality": _assert_cardinality,
     "copy_to_device": _copy_to_device,
 }
+"""Operators that are built in a special way, with or without a dataset of the script."""
 
-NEED_ORIGINAL = frozenset(
-    {"map", "interleave", "flat_map", "filter", "take_while", "scan", "group_by_window", "padded_batch", "to_ragged",
-     "unbatch", "rebatch", "zip", "choose", "snapshot",
-     "TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"}
-)  # fmt: skip
 
-assert {kind.op for kind in live.KINDS.values()} >= set(BUILDERS), "a builder for an unknown operator"
+def _builder(node: Node, original: Any) -> Callable[[Node, Any, list[Any]], Any] | None:
+    """Returns what builds an operator: of the two tables above, or its method; None if nothing can."""
+    facts = operator_facts(node.op)
+    kept = any(one.role in (Role.FUNCTION, Role.OBJECT) for one in facts.parameters)
+    if original is None and (kept or node.op in _OF_ORIGINAL):
+        return None
+    special = _OF_ORIGINAL.get(node.op) or _OF_ARGUMENTS.get(node.op)
+    return special or (call_method if facts.method else None)
 
 
 def read(dataset: Any, *, name: str = "dataset") -> live.LivePipeline:
@@ -267,7 +248,8 @@ def _build(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: lis
         if node.function is not None and node.function.part_of:
             original = source.datasets[node.function.part_of]
         return build_map(node, map_functions.map_function(node, source, pipeline, above[0]), original, above[0])
-    if (node.op != "map" and node.op not in BUILDERS) or (original is None and node.op in NEED_ORIGINAL):
+    builder = _builder(node, original)
+    if builder is None:
         raise CannotReplay(
             f"The operator {node.title} cannot be rebuilt on a changed input.",
             hint="Rewrites upstream of it are skipped.",
@@ -275,7 +257,7 @@ def _build(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: lis
     above = _restructure_input(original, above)
     if node.op == "map":
         return build_map(node, map_functions.map_function(node, source, pipeline, above[0]), original, above[0])
-    return BUILDERS[node.op](node, original, above)
+    return builder(node, original, above)
 
 
 def _is_unchanged(node: Node, source: live.LivePipeline, above: list[Any]) -> bool:

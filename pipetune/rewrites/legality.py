@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pipetune.core.edits import Safety
-from pipetune.core.operators import CAUTIOUS, OperatorFacts, is_dataset_kernel, operator_facts, public_name
+from pipetune.core.operators import (
+    CAUTIOUS,
+    DIVIDED_DOWNSTREAM,
+    OperatorFacts,
+    is_dataset_kernel,
+    operator_facts,
+    public_name,
+)
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.rule import RuleContext
 
@@ -202,7 +209,7 @@ ROW_INDEX_OPERATORS = PASS_THROUGH_OPERATORS | {"cache", "with_options", "assert
 DROPS_BY_POSITION = frozenset({"take", "skip", "shard"})
 """Operators that keep or drop an element by its position alone, whatever its value."""
 
-POSITIONAL = DROPS_BY_POSITION | {"take_while", "zip", "enumerate", "scan", "window"}
+POSITIONAL = DIVIDED_DOWNSTREAM - {"concatenate", "unique"}
 """Operators that output other elements, not only another order, if the order of their input changes."""
 
 

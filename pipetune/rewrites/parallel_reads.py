@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipetune.core.edits import Consent, Edit, NoProposal, ReplaceOperator, Rewrite, Safety, SetArgument
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.storage import SweepReader, read_config_fields, read_config_text, tfds_read_of
 from pipetune.rewrites.legality import (
@@ -156,7 +157,6 @@ PARALLEL_INTERLEAVE_RULE = Rule(
 
 READ_SHARDS = "read-shards"
 
-_READERS = frozenset({"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset"})
 _BLOCK_LENGTHS = (1, 16)
 _DEFAULT_PARALLEL_FILES = 16
 """Files at a time for storage with a high first-byte latency, if no sweep was measured: the usual number."""
@@ -165,7 +165,7 @@ _DEFAULT_PARALLEL_FILES = 16
 def propose_read_shards(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields, for every serial reader of several files, the numbers of files to read at once, or why there are none."""
     for node in context.pipeline:
-        if node.op in _READERS and node.argument("num_parallel_reads") is None:
+        if node.op in READERS and node.argument("num_parallel_reads") is None:
             yield from _at_reader(node, context)
         elif node.op == "flat_map" and any(inner.reads_files and inner.source for inner in inner_operator_facts(node)):
             yield from _at_flat_map(node, context)

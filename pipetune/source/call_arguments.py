@@ -10,56 +10,28 @@ import libcst as cst
 from libcst.metadata import Assignment, BaseAssignment, QualifiedNameSource
 
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import OPERATORS, READERS, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Value
 from pipetune.source.draft import Splice
 from pipetune.source.source_files import NEWLINE, line_end
 from pipetune.source.syntax_tree import SyntaxTree
 
 METHODS: Mapping[str, tuple[str, ...]] = {
+    **{op: facts.parameter_names for op, facts in OPERATORS.items() if facts.method},
     "apply": ("transformation_func",),
-    "batch": ("batch_size", "drop_remainder", "num_parallel_calls", "deterministic"),
     "bucket_by_sequence_length": (
         "element_length_func", "bucket_boundaries", "bucket_batch_sizes", "padded_shapes", "padding_values",
         "pad_to_bucket_boundary", "no_padding", "drop_remainder"),
-    "cache": ("filename",),
-    "concatenate": ("dataset",),
-    "enumerate": ("start",),
-    "filter": ("predicate",),
-    "flat_map": ("map_func",),
-    "group_by_window": ("key_func", "reduce_func", "window_size", "window_size_func"),
-    "ignore_errors": ("log_warning",),
-    "interleave": ("map_func", "cycle_length", "block_length", "num_parallel_calls", "deterministic"),
-    "map": ("map_func", "num_parallel_calls", "deterministic", "synchronous", "use_unbounded_threadpool"),
-    "padded_batch": ("batch_size", "padded_shapes", "padding_values", "drop_remainder"),
-    "prefetch": ("buffer_size",),
-    "ragged_batch": ("batch_size", "drop_remainder", "row_splits_dtype"),
-    "rebatch": ("batch_size", "drop_remainder"),
     "rejection_resample": ("class_func", "target_dist", "initial_dist", "seed"),
-    "repeat": ("count",),
-    "scan": ("initial_state", "scan_func"),
-    "shard": ("num_shards", "index"),
-    "shuffle": ("buffer_size", "seed", "reshuffle_each_iteration"),
-    "skip": ("count",),
-    "snapshot": ("path", "compression", "reader_func", "shard_func"),
     "sparse_batch": ("batch_size", "row_shape"),
-    "take": ("count",),
-    "take_while": ("predicate",),
-    "unbatch": (),
-    "unique": (),
-    "window": ("size", "shift", "stride", "drop_remainder"),
-    "with_options": ("options",),
 }  # fmt: skip
 """Methods of a dataset (TensorFlow 2.21, `Dataset` in dataset_ops.py); each also takes `name` last."""
 
 CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
+    **{op: OPERATORS[op].parameter_names for op in READERS},
     "CsvDataset": (
         "filenames", "record_defaults", "compression_type", "buffer_size", "header", "field_delim", "use_quote_delim",
         "na_value", "select_cols", "exclude_cols"),
-    "FixedLengthRecordDataset": (
-        "filenames", "record_bytes", "header_bytes", "footer_bytes", "buffer_size", "compression_type",
-        "num_parallel_reads"),
-    "TFRecordDataset": ("filenames", "compression_type", "buffer_size", "num_parallel_reads"),
-    "TextLineDataset": ("filenames", "compression_type", "buffer_size", "num_parallel_reads"),
     "choose_from_datasets": ("datasets", "choice_dataset", "stop_on_empty_dataset"),
     "from_generator": ("generator", "output_types", "output_shapes", "args", "output_signature"),
     "from_tensor_slices": ("tensors",),
@@ -81,11 +53,9 @@ RETURNS_ONE_DATASET = frozenset(
 """Calls that return one dataset (two with `subset="both"`, see `call_moves.py`)."""
 
 TAKES_FUNCTION = frozenset(
-    {"apply", "bucket_by_sequence_length", "filter", "flat_map", "group_by_window", "interleave", "map",
-     "rejection_resample", "scan", "take_while"}
-)  # fmt: skip
-
-_AUTOTUNED = frozenset({"num_parallel_calls", "num_parallel_reads", "cycle_length"})
+    {"apply", "bucket_by_sequence_length", "rejection_resample"}
+    | {op for op in METHODS.keys() & OPERATORS.keys() if OPERATORS[op].takes_function}
+)
 
 
 def parameters(op: str) -> tuple[str, ...] | None:
@@ -93,18 +63,8 @@ def parameters(op: str) -> tuple[str, ...] | None:
     return METHODS.get(op, CONSTRUCTORS.get(op))
 
 
-def autotuned(op: str, name: str) -> bool:
-    """Whether -1 means AUTOTUNE for this argument (and not "forever" or "no limit")."""
-    return name in _AUTOTUNED or (op == "prefetch" and name == "buffer_size")
-
-
 _ROOTS = ("tensorflow", "tensorflow.compat.v2")  # the same API
 _AUTOTUNE = frozenset(f"{root}.{name}" for root in _ROOTS for name in ("data.AUTOTUNE", "data.experimental.AUTOTUNE"))
-_FIRST_BY_POSITION = frozenset(
-    {"batch", "cache", "padded_batch", "prefetch", "repeat", "shuffle", "skip", "take", "window"}
-)
-_OMITTED_DEFAULTS: Mapping[str, Mapping[str, Value]] = {"repeat": {"count": -1}, "cache": {"filename": ""}}
-"""Default values, which are not written out; arguments that are None are dropped before."""
 
 
 def write_value(tree: SyntaxTree, call: cst.Call, value: Value, *, op: str, name: str) -> str:
@@ -114,7 +74,8 @@ def write_value(tree: SyntaxTree, call: cst.Call, value: Value, *, op: str, name
         call: the call that gets the value as an argument, or to which the call that gets it is appended.
         op, name: the operator and its argument; they determine whether -1 means AUTOTUNE.
     """
-    if value == AUTOTUNE and not isinstance(value, bool) and autotuned(op, name):
+    autotuned = any(one.autotuned for one in operator_facts(op).parameters if one.name == name)
+    if value == AUTOTUNE and not isinstance(value, bool) and autotuned:
         return autotune_text(tree, call)
     if isinstance(value, str) and tree.code.count(b'"') > tree.code.count(b"'"):
         return json.dumps(value, ensure_ascii=False)
@@ -132,21 +93,18 @@ def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value],
     """
     if op == "copy_to_device":
         return _write_copy(tree, call, arguments)
-    names = parameters(op)
+    facts = operator_facts(op)
     given = {name: value for name, value in arguments.items() if value is not None}
-    for name, default in _OMITTED_DEFAULTS.get(op, {}).items():
-        if given.get(name) == default:
-            del given[name]
-    if names is None or not set(given) <= {*names, "name"}:
+    if not facts.method or not given.keys() <= set(facts.parameter_names):
         raise CannotExpress(f"pipetune cannot write the call {op}({', '.join(given)}).")
-    if op not in _FIRST_BY_POSITION and op != "unbatch":
+    if any(one.required and not one.plain for one in facts.parameters):
         raise CannotExpress(f"{op} needs an argument that is not a plain value, which pipetune cannot write.")
-    parts = []
-    for position, name in enumerate([*names, "name"]):
-        if name in given:
-            text = write_value(tree, call, given[name], op=op, name=name)
-            parts.append(text if position == 0 else f"{name}={text}")
-    return f"{op}({', '.join(parts)})"
+    texts = {
+        one.name: write_value(tree, call, given[one.name], op=op, name=one.name)
+        for one in facts.parameters
+        if given.get(one.name, one.default) != one.default
+    }
+    return f"{op}({', '.join(facts.argument_list(texts))})"
 
 
 def _write_copy(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]) -> str:

@@ -66,21 +66,13 @@ from pipetune.testing.answers import (
 )
 
 _MAIN_ARGUMENT = {
-    "shuffle": "buffer_size",
-    "prefetch": "buffer_size",
-    "batch": "batch_size",
-    "padded_batch": "batch_size",
-    "ragged_batch": "batch_size",
-    "rebatch": "batch_size",
-    "repeat": "count",
-    "take": "count",
-    "skip": "count",
+    **{
+        op: plain[0]
+        for op, facts in OPERATORS.items()
+        if facts.method and (plain := [one.name for one in facts.parameters if one.plain])
+    },
     "range": "stop",
-    "window": "size",
-    "map": "num_parallel_calls",
     "interleave": "num_parallel_calls",
-    "cache": "filename",
-    "shard": "num_shards",
 }
 
 _DEFAULTS: Mapping[str, Mapping[str, Value]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import tempfile
@@ -15,10 +16,17 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune import tensorflow_private
+from pipetune.core import operators
 from pipetune.core.edits import Edit, Insert, Remove, SetArgument, SetOption, apply_edits
-from pipetune.core.errors import CannotReplay
+from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
+from pipetune.distributed.collect import parts
+from pipetune.distributed.emit import kinds
+from pipetune.distributed.emit.kind import Known
 from pipetune.pipelines import live, replay
+from pipetune.source.call_arguments import write_call
+from pipetune.source.syntax_tree import parse
 from tests.pipelines.unknown import _Unknown
 
 Dataset = tf.data.Dataset
@@ -165,9 +173,58 @@ def test_rebuilt_operator_returns_equal_elements(name: str) -> None:
     assert_same(below_a_prefetch(dataset), dataset, epochs=3)
 
 
+NO_MODULE = {
+    "snapshot", "copy_to_device", "scan", "group_by_window", "group_by_window, function", "bucket", "ragged_batch",
+    "ragged_batch, int32", "ragged elements", "sparse elements", "sample", "choose",
+    "unbatch", "unbatch, ragged", "unbatch, dictionary", "rebatch", "rebatch, several",  # behind a map of TensorFlow's
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator_in_a_module_returns_equal_elements(name: str) -> None:
+    dataset = OPERATORS[name]()
+    source = live.read(dataset)
+    try:
+        collected = parts.collect(source, source.pipeline)
+        module = kinds.find("mirrored").emit(collected.parts, Known("train.py"))
+    except CannotExpress as error:
+        assert name in NO_MODULE, error
+        return
+    assert name not in NO_MODULE
+    namespace: dict[str, Any] = {}
+    exec(module.text, namespace)
+    given = [] if collected.parameter is None else [collected.parameter]
+    assert elements(namespace["dataset_fn"](tf.distribute.InputContext(), *given)) == elements(dataset)
+
+
+TREE = parse(b"import tensorflow as tf\nmade = tf.data.Dataset.range(7)\n")
+(CALL,) = TREE.calls.values()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["batch", "batch, remainder", "unbatch", "rebatch", "repeat", "take", "skip", "shard", "prefetch", "cache",
+     "window", "window, defaults", "ignore_errors", "unique"],
+)  # fmt: skip
+def test_operator_in_a_patch_returns_equal_elements(name: str) -> None:
+    dataset = OPERATORS[name]()
+    node, (above,) = live.read(dataset).pipeline.output, tensorflow_private.inputs(dataset)
+    written = write_call(TREE, CALL, node.arguments, op=node.op)
+    assert elements(eval(f"above.{written}", {"above": above, "tf": tf})) == elements(dataset), written
+
+
+@pytest.mark.parametrize("name", [op for op, facts in operators.OPERATORS.items() if facts.method])
+def test_row_has_the_parameters_of_the_method(name: str) -> None:
+    known = operators.OPERATORS[name].parameter_names
+    _, *parameters, last = inspect.signature(getattr(Dataset, name)).parameters
+    assert last == "name"
+    assert [parameter for parameter in known if parameter in parameters] == parameters  # an older one has fewer
+
+
 def test_every_builder_is_tested() -> None:
     tried = {node.op for make in OPERATORS.values() for node in live.read(make()).pipeline}
-    assert set(replay.BUILDERS) <= tried
+    assert {op for op, facts in operators.OPERATORS.items() if facts.classes and not facts.source} <= tried
+    assert tried >= operators.READERS
 
 
 def test_unchanged_pipeline_is_the_users_own_object() -> None:

@@ -14,19 +14,14 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.collect import python_literals
 from pipetune.distributed.collect.function_sources import FunctionSources
 from pipetune.pipelines import live
 from pipetune.pipelines.gathering import source_arrays
+from pipetune.pipelines.replay import reader_arguments
 
-_READER_ARGUMENTS = {
-    "TFRecordDataset": ("compression_type", "buffer_size", "num_parallel_reads"),
-    "TextLineDataset": ("compression_type", "buffer_size", "num_parallel_reads"),
-    "FixedLengthRecordDataset": (
-        "record_bytes", "header_bytes", "footer_bytes", "buffer_size", "compression_type", "num_parallel_reads"
-    ),
-}  # fmt: skip
 _MOST_NAMES = 1_000  # file names written as a list, at most
 _MOST_VALUES = 64  # values written as constants, at most
 
@@ -76,8 +71,8 @@ def _gives_several(dataset: Any) -> bool:
 
 def _extra(node: Node, dataset: Any) -> dict[str, str]:
     """Returns the source text of the arguments that `Node.arguments` does not contain."""
-    if node.op in _READER_ARGUMENTS:
-        found = {name: getattr(dataset, f"_{name}", None) for name in _READER_ARGUMENTS[node.op]}
+    if node.op in READERS:
+        found = {**reader_arguments(dataset), "num_parallel_reads": None}
         found |= {name: value for name, value in node.arguments.items() if name in found}
         return {name: _number(value) for name, value in found.items() if value not in (None, "")}
     if node.op == "zip":
@@ -122,7 +117,7 @@ def _source_text(node: Node, dataset: Any, pipeline: Pipeline) -> SourceText:
     Raises:
         CannotExpress: no text would produce the same data; the message says why.
     """
-    if node.op in live.READERS:
+    if node.op in READERS:
         return _files(_strings(dataset._filenames))
     if node.id in pipeline.row_index_operators:
         gathered = next(below.gathering for below in pipeline.downstream(node.id) if below.gathers_rows)
@@ -199,8 +194,8 @@ def _reads_files(pipeline: Pipeline, node: Node) -> bool:
     if node.location is not None and node.location.method == "list_files":
         return True
     return any(
-        below.op in live.READERS
-        or any(kind.startswith(tuple(live.READERS)) for kind in below.inner)
+        below.op in READERS
+        or any(kind.startswith(tuple(READERS)) for kind in below.inner)
         or (below.function is not None and below.function.reads_files)
         for below in pipeline.downstream(node.id)
     )

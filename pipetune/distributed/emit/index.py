@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts
 from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import DIVIDED_DOWNSTREAM, READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.module import function_of
 from pipetune.distributed.emit.remote import place
 from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding, undivided
 from pipetune.distributed.emit.statements import Body, OperatorWriter, Wording
-from pipetune.model.sharding import READERS
 
 _TAKES_APART = frozenset({"interleave", "flat_map", *READERS})
-_BY_POSITION = frozenset({"take", "skip", "shard", "take_while", "zip", "concatenate"})
 _CUTS_OFF = frozenset({"take", "take_while", "zip"})
 _LOSES = {
     "unbatch": "makes several elements of one, which would share its number",
     "unique": "compares elements, which all differ once they are numbered",
     "window": "makes datasets of elements, and their numbers would part from them",
 }
+_BY_POSITION = DIVIDED_DOWNSTREAM - _LOSES.keys()
 
 _PARAGRAPH = (
     "indexed_dataset_fn gives one pass over the same data, each element behind its index: its place in the source, for "
@@ -176,13 +176,6 @@ def _in_order(*, batched: bool) -> Definition:
 # -- operators for elements `(index, element)`
 
 _SLICES = "tf.data.Dataset.from_tensor_slices("
-_WRAPPER_OF = {
-    "map": "keeping_index",
-    "filter": "without_index",
-    "take_while": "without_index",
-    "interleave": "numbering_rows",
-    "flat_map": "numbering_rows",
-}
 
 _WRAPPERS = (
     Definition(
@@ -242,9 +235,9 @@ class IndexedOperatorWriter(OperatorWriter):
 
     def function(self, node: Node) -> str:
         text = super().function(node)
-        wrapper = _WRAPPER_OF.get(node.op)
-        if wrapper is None:
-            return text
+        facts = operator_facts(node.op)
+        kept = "keeping_index" if facts.count is CountEffect.ONE_TO_ONE else "numbering_rows"
+        wrapper = "without_index" if facts.same_elements else kept
         known = self.parts.functions.get(node.id)
         return f"{wrapper}({text}{', several=True' if known is not None and known.unpacks_tuple else ''})"
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from pipetune.core.distribution import Definition, StandaloneParts
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node
 from pipetune.distributed.emit.sharding import MOST_WORKERS, Sharding
 from pipetune.distributed.emit.statements import SOURCE_ROWS
-from pipetune.model.sharding import READERS
 
 _OWN_VARIABLES = frozenset(
     {"input_context", "source", SOURCE_ROWS, "workers", "worker", "batch_size", "replicas", "options"}

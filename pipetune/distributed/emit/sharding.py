@@ -12,21 +12,27 @@ from dataclasses import dataclass
 
 from pipetune.core.distribution import SourceText
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import (
+    DIVIDED_DOWNSTREAM,
+    DIVIDED_UPSTREAM,
+    READERS,
+    CountEffect,
+    OrderEffect,
+    operator_facts,
+)
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
-from pipetune.model.sharding import READERS
 
 MOST_WORKERS = 4
 """The form is made, and checked, for up to this many workers."""
 
 BATCHES = frozenset({"batch", "padded_batch"})
 
-_SAME_COUNT = frozenset({"map", "prefetch", "with_options", "cache", "assert_cardinality"})
-_ANY_PART = frozenset({"filter", "shuffle", "repeat", "ignore_errors", *_SAME_COUNT, *BATCHES})
-_EXPANDING = frozenset({"interleave", "flat_map", "unbatch", *READERS})
-_BY_POSITION = frozenset({"take", "skip", "shard", "take_while", "scan", "unique", "window", "group_by_window", "zip"})
+_IN_ORDER = {op for op in DIVIDED_UPSTREAM if operator_facts(op).order is OrderEffect.KEEPS}
+_SAME_COUNT = {op for op in _IN_ORDER if operator_facts(op).count is CountEffect.ONE_TO_ONE}
+_EXPANDING = READERS | {op for op in DIVIDED_UPSTREAM if operator_facts(op).count is CountEffect.UNKNOWN}
 _SCALED = frozenset({"take", "skip"})
-_BELOW_BATCH = frozenset({"map", "filter", "repeat", "prefetch", "with_options", "cache", "shuffle",
-                          "ignore_errors", "assert_cardinality", "zip", "concatenate", *_SCALED})  # fmt: skip
+BELOW_BATCH = (DIVIDED_UPSTREAM - BATCHES - _EXPANDING) | _SCALED | {"zip", "concatenate"}
+"""Operators that treat the batches a replica gets as they treat its elements."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +107,9 @@ class _Search:
                 self.loose(above)
         elif node.op in _EXPANDING and not self._enough(node.inputs[0]):
             self._here(node)
-        elif node.op in _BY_POSITION or node.op == "concatenate" or self._drops_rows(node):
+        elif node.op in DIVIDED_DOWNSTREAM or self._drops_rows(node):
             self.strict(name)
-        elif node.op in _ANY_PART or node.op in _EXPANDING:
+        elif node.op in DIVIDED_UPSTREAM:
             self.loose(node.inputs[0])
         else:
             raise CannotExpress(f"The operator {node.title} has no known distributed form.")
@@ -151,7 +157,7 @@ def _batches(pipeline: Pipeline, name: str) -> list[str]:
     node = pipeline[name]
     if node.op in BATCHES:
         return [name]
-    if node.op not in _BELOW_BATCH:
+    if node.op not in BELOW_BATCH:
         inner = [above.id for above in pipeline.upstream(name) if above.op in BATCHES]
         if inner and node.op not in _EXPANDING:
             raise CannotExpress(f"{node.title} behind batch counts or joins batches of another size.")
@@ -172,7 +178,7 @@ def _below_batch(pipeline: Pipeline) -> set[str]:
     todo = [pipeline.output.id]
     while todo:
         node = pipeline[todo.pop()]
-        if node.op in _BELOW_BATCH:
+        if node.op in BELOW_BATCH:
             found.add(node.id)
             todo += node.inputs
     return found

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts, string_literal
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionVariant
+from pipetune.core.operators import READERS, Division, Role, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.distributed.emit.sharding import Sharding
-from pipetune.model.sharding import READERS
 from pipetune.source.function_variants import vectorized_text
 from pipetune.source.map_functions import named_callee
 
@@ -84,14 +84,13 @@ class OperatorWriter:
         extra = self.extra(node)
         if node.op == "zip":
             return f"tf.data.Dataset.zip({extra['datasets'].format(*above)})"
-        if node.op == "concatenate":
-            return f"{above[0]}.concatenate({above[1]})"
         if node.op in READERS:
             return _call(f"tf.data.{node.op}", [above[0], *_keywords(extra)])
-        arguments = _ARGUMENTS.get(node.op)
-        if arguments is None:
+        facts = operator_facts(node.op)
+        if facts.division is Division.UNKNOWN or any(one.role is Role.OBJECT for one in facts.parameters):
             raise CannotExpress(f"The operator {node.title} has no known distributed form.")
-        return _call(f"{above[0]}.{node.op}", [*arguments(self, node), *_keywords(extra)])
+        texts = _SPECIAL.get(node.op, OperatorWriter.plain)(self, node) | self.parallel(node)
+        return _call(f"{above[0]}.{node.op}", [*above[1:], *facts.argument_list(texts), *_keywords(extra)])
 
     def extra(self, node: Node) -> dict[str, str]:
         """Arguments that the pipeline's values leave out, and their expressions."""
@@ -131,19 +130,30 @@ class OperatorWriter:
             self.notes.append(f"{node.title} {_LEFT_OUT[form]} here: this is only changed by the patch")
         return reference
 
-    def parallel(self, node: Node) -> list[str]:
+    def plain(self, node: Node) -> dict[str, str]:
+        """Arguments by name, as the script has them, without those that are a default."""
+        found = {}
+        for parameter in operator_facts(node.op).parameters:
+            name, role, value = parameter.name, parameter.role, node.argument(parameter.name)
+            if role is Role.FUNCTION:
+                found[name] = self.function(node)
+            elif role in (Role.VALUE, Role.COUNT) and value not in (None, parameter.default):
+                found[name] = self.count(node, name) if role is Role.COUNT else repr(value)
+        return found
+
+    def parallel(self, node: Node) -> dict[str, str]:
         """`num_parallel_calls` and `deterministic`, as written; above the division the order is kept."""
-        found = []
+        found = {}
         calls, deterministic = node.argument("num_parallel_calls"), node.argument("deterministic")
         if calls is not None:
-            found.append(f"num_parallel_calls={number(calls)}")
+            found["num_parallel_calls"] = number(calls)
         if deterministic is False and node.id in self.sharding.shared:
             self.notes.append(
                 f"deterministic=False is left out of {node.op}: what stands above the division must come in "
                 "the same order on every worker"
             )
         elif deterministic is not None and calls is not None:
-            found.append(f"deterministic={deterministic}")
+            found["deterministic"] = str(deterministic)
         return found
 
     def count(self, node: Node, name: str) -> str:
@@ -153,57 +163,52 @@ class OperatorWriter:
             return self.wording.batches_count(node.op, text)
         return text
 
-    def interleave(self, node: Node) -> list[str]:
-        cycle = node.argument("cycle_length")
-        found = [self.function(node)]
-        if cycle not in (None, AUTOTUNE):
-            found.append(f"cycle_length={cycle}")
-        elif node.id in self.sharding.shared:
-            found.append(f"cycle_length={self.parts.processors}")
+    def interleave(self, node: Node) -> dict[str, str]:
+        found = self.plain(node)
+        if "cycle_length" not in found and node.id in self.sharding.shared:
+            found["cycle_length"] = str(self.parts.processors)
             self.notes.append(
                 f"cycle_length={self.parts.processors} is written out in interleave: its default follows the "
                 "number of processors, and the order must be the same on every worker"
             )
-        block = node.argument("block_length")
-        return found + ([f"block_length={block}"] if block not in (None, 1) else []) + self.parallel(node)
+        return found
 
-    def shuffle(self, node: Node) -> list[str]:
-        found = [self.count(node, "buffer_size")]
+    def shuffle(self, node: Node) -> dict[str, str]:
+        found = self.plain(node)
         seed = node.argument("seed")
         if self.wording.shuffle_seed:
-            found.append(f"seed={self.wording.shuffle_seed}")
+            found["seed"] = self.wording.shuffle_seed
         elif isinstance(seed, str):
             graph_seed, operator_seed = seed.split(",")
-            found.append(f"seed={operator_seed}")
+            found["seed"] = operator_seed
             if graph_seed != DEFAULT_GRAPH_SEED:
                 self.notes.append(
                     f"the order also follows the global seed: call tf.random.set_seed({graph_seed}) first, "
                     "as the script does"
                 )
         elif node.id in self.sharding.shared:
-            found.append(f"seed={SHARED_SEED}")
+            found["seed"] = SHARED_SEED
             self.notes.append(
                 f"{SHARED_SEED} is given to a shuffle that had no seed: it stands above the division and "
                 "must shuffle alike on every worker (which also need the same global seed, or none)"
             )
-        if node.argument("reshuffle_each_iteration") is False:
-            found.append("reshuffle_each_iteration=False")
         return found
 
-    def batch(self, node: Node) -> list[str]:
-        final = node.id in self.sharding.batches
-        found = [self.wording.batch if final else number(node.argument("batch_size"))]
-        if node.argument("drop_remainder"):
-            found.append(f"drop_remainder={'not fill' if final and self.wording.fills else 'True'}")
-        return found + (self.parallel(node) if node.op == "batch" else [])
+    def batch(self, node: Node) -> dict[str, str]:
+        found = self.plain(node)
+        if node.id in self.sharding.batches:
+            found["batch_size"] = self.wording.batch
+            if "drop_remainder" in found and self.wording.fills:
+                found["drop_remainder"] = "not fill"
+        return found
 
-    def cache(self, node: Node) -> list[str]:
+    def cache(self, node: Node) -> dict[str, str]:
         name = node.argument("filename")
         if not isinstance(name, str) or not name:
-            return []
+            return {}
         who, which, size = self.wording.who, self.wording.number, self.wording.size
         self.notes.append(f"each {who}'s cache file carries the {who}'s number")
-        return [f'{string_literal(name)} f"-{{{which}}}-of-{{{size}}}"']
+        return {"filename": f'{string_literal(name)} f"-{{{which}}}-of-{{{size}}}"'}
 
 
 def number(value: Value) -> str:
@@ -239,45 +244,14 @@ def _keywords(extra: Mapping[str, str]) -> list[str]:
     return [f"{name}={text}" for name, text in extra.items()]
 
 
-def _repeat(_writer: OperatorWriter, node: Node) -> list[str]:
-    count = node.argument("count")
-    return [] if count in (None, AUTOTUNE) else [repr(count)]
-
-
-def _window(_writer: OperatorWriter, node: Node) -> list[str]:
-    found = [repr(node.argument("size"))]
-    found += [f"{name}={node.argument(name)!r}" for name in ("shift", "stride") if node.argument(name) is not None]
-    return found + (["drop_remainder=True"] if node.argument("drop_remainder") else [])
-
-
-def _function_only(writer: OperatorWriter, node: Node) -> list[str]:
-    return [writer.function(node)]
-
-
-def _nothing(_writer: OperatorWriter, _node: Node) -> list[str]:
-    return []
-
-
-_ARGUMENTS: Mapping[str, Callable[[OperatorWriter, Node], list[str]]] = {
-    "map": lambda writer, node: [writer.function(node), *writer.parallel(node)],
+_SPECIAL: Mapping[str, Callable[[OperatorWriter, Node], dict[str, str]]] = {
     "interleave": OperatorWriter.interleave,
-    "flat_map": _function_only,
-    "filter": _function_only,
-    "take_while": _function_only,
     "shuffle": OperatorWriter.shuffle,
     "batch": OperatorWriter.batch,
     "padded_batch": OperatorWriter.batch,
     "cache": OperatorWriter.cache,
-    "repeat": _repeat,
-    "take": lambda writer, node: [writer.count(node, "count")],
-    "skip": lambda writer, node: [writer.count(node, "count")],
-    "prefetch": lambda writer, node: [writer.count(node, "buffer_size")],
-    "shard": lambda _writer, node: [repr(node.argument("num_shards")), repr(node.argument("index"))],
-    "window": _window,
-    "unbatch": _nothing,
-    "unique": _nothing,
-    "ignore_errors": _nothing,
 }
+"""Operators with an argument that is not written as the script has it."""
 
 
 class Body:

@@ -16,10 +16,11 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotReplay
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.distributed.emit.sharding import BATCHES
+from pipetune.distributed.emit.sharding import BATCHES, BELOW_BATCH
 from pipetune.pipelines import live
-from pipetune.pipelines.replay import replay
+from pipetune.pipelines.replay import build_shuffle, call_method, reader_arguments, replay
 
 INSIDE_BITS = 32
 """Number of lower bits that hold the position in a file, if elements come from files."""
@@ -52,7 +53,7 @@ def numbered(dataset: Any) -> Numbered:
 
 
 def _numbered(node: Node, original: Any, above: list[Numbered]) -> Numbered:
-    if node.op in live.READERS:
+    if node.op in READERS:
         return _reader(node, original, above[0] if above else _names(original._filenames))
     if node.op in _SOURCES and not above:
         return _names(original) if _are_names(original) else Numbered(original.enumerate())
@@ -108,10 +109,8 @@ def _reader(node: Node, original: Any, files: Numbered) -> Numbered:
     parallel = node.argument("num_parallel_reads")
     if parallel == tf.data.AUTOTUNE:
         raise CannotReplay(f"How many files {node.title} reads at once is for TensorFlow to choose.")
-    names = ("compression_type", "buffer_size", "record_bytes", "header_bytes", "footer_bytes")
-    kept = {name: getattr(original, f"_{name}") for name in names if hasattr(original, f"_{name}")}
     cycle = {"cycle_length": parallel, "block_length": 1, "num_parallel_calls": None} if parallel else {}
-    return _opened(files, lambda name: type(original)(name, **kept), cycle)
+    return _opened(files, lambda name: type(original)(name, **reader_arguments(original)), cycle)
 
 
 def _opened(above: Numbered, opened: Callable[[Any], Any], arguments: Mapping[str, Any]) -> Numbered:
@@ -143,36 +142,21 @@ def _map(_node: Node, original: Any, above: Any) -> Any:
     )
 
 
-def _predicate(original: Any) -> Any:
-    return _as_it_is(lambda _number, element: tensorflow_private.call_traced(original._predicate, element))
+def _method(node: Node, original: Any, above: Any) -> Any:
+    def of_element(predicate: Any) -> Any:
+        return _as_it_is(lambda _number, element: tensorflow_private.call_traced(predicate, element))
 
-
-def _shuffle(node: Node, original: Any, above: Any) -> Any:
-    """Shuffles with the seeds of the original, and thus in the same order."""
-    with tensorflow_private.fixed_seeds(original._seed, original._seed2):
-        return above.shuffle(
-            node.argument("buffer_size"), reshuffle_each_iteration=node.argument("reshuffle_each_iteration")
-        )
+    return call_method(node, original, [above], wrap=of_element)
 
 
 _SAME_NUMBERS: Mapping[str, Callable[[Node, Any, Any], Any]] = {
     "map": _map,
-    "filter": lambda node, original, above: above.filter(_predicate(original)),
-    "take_while": lambda node, original, above: above.take_while(_predicate(original)),
-    "shuffle": _shuffle,
-    "take": lambda node, original, above: above.take(node.argument("count")),
-    "skip": lambda node, original, above: above.skip(node.argument("count")),
-    "shard": lambda node, original, above: above.shard(node.argument("num_shards"), node.argument("index")),
-    "repeat": lambda node, original, above: above.repeat(node.argument("count")),
-    "ignore_errors": lambda node, original, above: above.ignore_errors(),
+    "shuffle": lambda node, original, above: build_shuffle(node, original, [above]),
+    **dict.fromkeys(("filter", "take_while", "take", "skip", "shard", "repeat", "ignore_errors"), _method),
     **dict.fromkeys(("prefetch", "cache", "with_options", "assert_cardinality"), lambda node, original, above: above),
 }
 
 
-_BELOW_BATCH = frozenset(
-    {"map", "filter", "repeat", "prefetch", "with_options", "cache", "shuffle", "ignore_errors"}
-    | {"assert_cardinality", "take", "skip", "zip", "concatenate"}
-)
 _ALWAYS_OUT = frozenset({"repeat", "cache", "prefetch", "with_options", "assert_cardinality"})
 _ONE_TO_ONE = frozenset({"map", "shuffle"})
 _WITH_FUNCTION = frozenset({"filter", "flat_map", "interleave", "scan", "take_while", "group_by_window", "unbatch"})
@@ -201,7 +185,7 @@ def of_elements(pipeline: Pipeline, *, in_order: bool = False) -> Pipeline:
 def of_files(pipeline: Pipeline) -> Pipeline | None:
     """Returns the part of a pipeline that outputs the names of the files to read; None if there is no such part."""
     reduced = of_elements(pipeline)
-    while reduced.output.op in {*live.READERS, "interleave", "flat_map", *_ONE_TO_ONE, "filter"}:
+    while reduced.output.op in {*READERS, "interleave", "flat_map", *_ONE_TO_ONE, "filter"}:
         if len(reduced.output.inputs) != 1:
             return None
         reduced = apply_edits(reduced, [Remove(reduced.output.id)])
@@ -211,7 +195,7 @@ def of_files(pipeline: Pipeline) -> Pipeline | None:
 
 def reads_records(pipeline: Pipeline) -> bool:
     """Whether the pipeline opens files."""
-    return any(node.op in live.READERS or node.inner for node in pipeline)
+    return any(node.op in READERS or node.inner for node in pipeline)
 
 
 def repeats_inside(pipeline: Pipeline) -> bool:
@@ -341,7 +325,7 @@ def _below_batches(pipeline: Pipeline) -> list[str]:
         node = pipeline[todo.pop()]
         if node.op in BATCHES:
             batches.append(node.id)
-        elif node.op in _BELOW_BATCH:
+        elif node.op in BELOW_BATCH:
             todo += node.inputs
             if len(node.inputs) == 1:
                 found.append(node.id)

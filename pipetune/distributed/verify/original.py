@@ -14,6 +14,7 @@ from pipetune.capture.job_processes import WorkerJob
 from pipetune.core.distribution import Coverage, ElementIdentity, OriginalSharding, WorkerShare
 from pipetune.core.edits import Insert, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress, CannotReplay, PipetuneError
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import counting, numbering, stored_bytes
@@ -264,7 +265,7 @@ class _Division:
         pipeline = self._source.pipeline
         for node in pipeline:
             if node.op == "shard":
-                return any(above.op in sharding.READERS or above.inner for above in pipeline.upstream(node.id))
+                return any(above.op in READERS or above.inner for above in pipeline.upstream(node.id))
         return False
 
     def _minibatches(self, pipeline: Pipeline, worker: int, told_by: ElementIdentity) -> Iterator[Any]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.distribution import ElementIdentity
+from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.numbering import INSIDE_BITS, in_numbered_order
@@ -100,7 +101,7 @@ def _reads(pipeline: Pipeline) -> bool:
 
 def _opener(pipeline: Pipeline) -> Node | None:
     """Returns the operator that reads several elements from each file; None if there is none."""
-    return next((node for node in pipeline if node.op in live.READERS or _opens_inside(node)), None)
+    return next((node for node in pipeline if node.op in READERS or _opens_inside(node)), None)
 
 
 def _opens_inside(node: Node) -> bool:
@@ -114,7 +115,7 @@ def _of_records(made: live.LivePipeline, names: list[str], sizes: list[int], num
     if opener is None:
         return None
     files, places = numbers >> INSIDE_BITS, numbers & (2**INSIDE_BITS - 1)
-    whole = opener.op in live.READERS
+    whole = opener.op in READERS
     kinds = [opener.op] if whole else list(opener.inner)
     readers = [kind for kind in kinds if kind.startswith(tuple(_LENGTHS))]
     if len(readers) == 1 and all(kind in _ONE_TO_ONE for kind in kinds if kind not in readers):

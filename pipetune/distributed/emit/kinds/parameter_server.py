@@ -18,6 +18,7 @@ from dataclasses import replace
 from pipetune.core.distribution import Definition, DeliveryMode, StandaloneParts
 from pipetune.core.edits import Edit, Insert, apply_edits
 from pipetune.core.errors import CannotExpress
+from pipetune.core.operators import DIVIDED_UPSTREAM
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.distributed.emit.index import indexed_form
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
@@ -29,9 +30,8 @@ from pipetune.distributed.emit.module import (
     with_file_sources,
 )
 from pipetune.distributed.emit.remote import before_last_prefetch, is_endless, place, refuse_python, shared_storage
-from pipetune.distributed.emit.sharding import BATCHES, undivided
+from pipetune.distributed.emit.sharding import undivided
 from pipetune.distributed.emit.statements import REPLICAS, Body, Wording
-from pipetune.model.sharding import READERS
 
 _SEED = "worker_seed()"
 _WORDING = Wording(
@@ -42,8 +42,6 @@ _WORDING = Wording(
     replicas_opening=f"{REPLICAS} = input_context.num_replicas_in_sync  # of a worker",
     shuffle_seed=_SEED,
 )
-_ORDER_IS_FREE = frozenset({"map", "filter", "interleave", "flat_map", "prefetch", "repeat", "with_options", "cache",
-                            "ignore_errors", "assert_cardinality", *BATCHES, *READERS})  # fmt: skip
 
 _WORKER_SEED = Definition(
     "worker_seed",
@@ -162,7 +160,7 @@ def _added(parts: StandaloneParts) -> Iterator[Edit]:
     pipeline = parts.pipeline
     if not any(node.op == "shuffle" for node in pipeline):
         for name, source in parts.sources.items():
-            free = all(node.op in _ORDER_IS_FREE for node in pipeline.downstream(name))
+            free = all(node.op in DIVIDED_UPSTREAM for node in pipeline.downstream(name))
             if source.yields_file_names and source.count > 1 and free:
                 yield Insert(name, "shuffle", f"shuffle@{name}", {"buffer_size": source.count, "seed": None})
     if not is_endless(pipeline):
