@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import traceback
 from collections.abc import Iterable
 
@@ -14,6 +15,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = {name.lstrip("-"): name for name in known}  # the dashes of options would make all of them similar
     near = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=_MIN_SIMILARITY)
     return f" Did you mean {names[near[0]]}?" if near else ""
+
+
+def first_message_line(message: str) -> str:
+    """Returns the first line of an error's message that says something, of at most 300 characters; "" if none does.
+
+    If a graph ran, TensorFlow puts its own stack before the message; that is skipped.
+    """
+    kept = [line.strip() for line in message.splitlines() if line.strip() and not line.startswith(_STACK)]
+    kept = [_ROOT.sub("", line) for line in kept if not _MULTIPLE_ERRORS.fullmatch(line)]
+    return kept[0][:300] if kept else ""
+
+
+_STACK = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "  File ", "\t [[")
+_MULTIPLE_ERRORS = re.compile(r"\d+ root error\(s\) found\.")  # followed by a list of errors: the first is reported
+_ROOT = re.compile(r"^\(0\) [A-Z_]+: +")
 
 
 class PipetuneError(Exception):

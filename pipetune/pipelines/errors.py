@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from pipetune.core.errors import first_message_line
+
 
 def first_line(error: BaseException | None) -> str:
-    """Returns the message of an error as one line of at most 300 characters; "unknown" if there is none.
-
-    If a graph ran, TensorFlow puts its own stack before the message; that is skipped.
-    """
-    lines = str(error).splitlines() if error is not None else []
-    kept = [line.strip() for line in lines if line.strip() and not line.startswith(_STACK)]
-    kept = [_ROOT.sub("", line) for line in kept if not _MULTIPLE_ERRORS.fullmatch(line)]
-    return kept[0][:300] if kept else "unknown"
-
-
-_STACK = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "  File ", "\t [[")
-_MULTIPLE_ERRORS = re.compile(r"\d+ root error\(s\) found\.")  # followed by a list of errors: the first is reported
-_ROOT = re.compile(r"^\(0\) [A-Z_]+: +")
+    """Returns the message of an error as one line of at most 300 characters; "unknown" if there is none."""
+    return first_message_line(str(error)) or "unknown" if error is not None else "unknown"
 
 
 _Params = ParamSpec("_Params")

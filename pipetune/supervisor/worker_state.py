@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipetune.core.errors import PipetuneError
+from pipetune.core.errors import PipetuneError, first_message_line
 from pipetune.core.messages import (
     ActionSuppressed,
     AnalysisFailed,
@@ -175,13 +175,15 @@ def describe_exit(status: int, *, out_of_memory: bool = False) -> str:
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CONVERTED = ": in user code:"
+_IN_GRAPH = ": Graph execution error:"
 
 
 def exception_line(traceback: str) -> str:
     """Returns the line of a traceback that names the exception: the first one after the frames.
 
     TensorFlow's messages continue for several lines after it, and may quote another traceback (whose header is followed
-    by a blank line). What AutoGraph raises says "in user code:" there, and names the exception below frames of its own.
+    by a blank line). What AutoGraph raises says "in user code:" there, and names the exception below frames of its own;
+    what a graph raises says "Graph execution error:", and why below.
     """
     lines = traceback.strip().splitlines()
     starts = [number for number, line in enumerate(lines[:-1]) if line == _TRACEBACK and lines[number + 1]]
@@ -190,4 +192,7 @@ def exception_line(traceback: str) -> str:
     if named.endswith(_CONVERTED):
         below = behind[behind.index(named) + 1 :]
         return next((line[4:] for line in below if re.match(r" {4}(?!File )\S", line)), named)
+    if named.endswith(_IN_GRAPH):
+        why = first_message_line("\n".join(behind[behind.index(named) + 1 :]))
+        return f"{named.removesuffix(_IN_GRAPH)}: {why}" if why else named
     return named

@@ -21,6 +21,7 @@ FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 3, in <mod
 CONVERTED = (
     'in user code:\n\n    File "train.py", line 9, in None  *\n        tf.concat(both)\n\n    TypeError: [a, b]\n'
 )
+IN_GRAPH = "<stack traces unavailable>\ntoo much\n\t [[{{node Map}}]] [Op:__inference_step]\n"
 QUOTED = 'Traceback (most recent call last):\n\n  File "ops.py", line 1, in call\n    f()\n\nValueError: inner\n'
 
 
@@ -34,6 +35,8 @@ QUOTED = 'Traceback (most recent call last):\n\n  File "ops.py", line 1, in call
         ("Traceback (most recent call last):\nValueError: no frame is left\n", "ValueError: no frame is left"),
         (f"{FRAMES}TypeError: {CONVERTED}    of two lines\n", "TypeError: [a, b]"),
         (f"{FRAMES}TypeError: in user code:\n", "TypeError: in user code:"),
+        (f"{FRAMES}OpError: Graph execution error:\n\nDetected at node Map\n{IN_GRAPH}", "OpError: too much"),
+        (f"{FRAMES}OpError: Graph execution error:\n", "OpError: Graph execution error:"),
         ("", ""),
     ],
 )
