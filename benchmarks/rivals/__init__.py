@@ -11,6 +11,7 @@ its plan with and without the cache.
 | `report`, `plot` | the results as text, and as a picture |
 | `__main__` | runs the processes of each workload in order, and combines their results |
 | `measuring` | a process that measures the rates of all contenders, or the peak memory of one |
+| `process_files` | files that pass values between these processes |
 | `contenders` | the plan of each rival; how much its caches hold, and whether they count |
 | `plumber` | the rules of Plumber, as published |
 | `rounds` | measures windows of all contenders, and computes rates, ratios and intervals |

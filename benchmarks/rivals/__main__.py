@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.processes import Analysis, analyze, run_process
 from benchmarks.rivals.contenders import inserted_caches
-from benchmarks.rivals.measuring import RATES_FILE, PeakMemory, RatesMeasurement, memory_file, read_value
+from benchmarks.rivals.process_files import RATES_FILE, PeakMemory, RatesMeasurement, memory_file, read_value
 from benchmarks.rivals.results import PIPETUNE, WorkloadResult
 from benchmarks.rivals.workloads import Workload, find_workloads
 from pipetune.bench import ProgressCallback

@@ -7,25 +7,28 @@ there is none), or "memory", the name and a rival. The result is written to a fi
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from benchmarks.rivals.contenders import UNCACHED, add_expert, choose_contenders, describe_plan, source_bytes
-from benchmarks.rivals.results import EXPERT, WorkloadResult
+from benchmarks.rivals.process_files import (
+    RATES_FILE,
+    PeakMemory,
+    RatesMeasurement,
+    memory_file,
+    read_value,
+    write_value,
+)
+from benchmarks.rivals.results import EXPERT
 from benchmarks.rivals.rounds import QUICK, WHOLE, compare_rates, measure_windows
 from benchmarks.rivals.workloads import Workload, find_workloads
 from pipetune.bench import ProgressCallback
 from pipetune.bench.dataset_study import create_study, measure_facts
 from pipetune.bench.examples import expert_dataset, training_dataset
 from pipetune.bench.measuring_process import progress_callback
-from pipetune.core.codec import decode, encode
 from pipetune.core.edits import Plan
-from pipetune.core.files import write_text
-from pipetune.core.machine import Machine
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
 from pipetune.core.time_plan import SystemClock
@@ -34,45 +37,7 @@ from pipetune.measure.runner import fill_caches
 from pipetune.stages import planning
 from pipetune.timing.iterators import shortened_pauses
 
-RATES_FILE = "measured.json"
 PEAK_WINDOW_SECONDS, PEAK_WARMUP_SECONDS = 1.0, 0.5
-
-Value = TypeVar("Value")
-
-
-@dataclass(frozen=True)
-class RatesMeasurement:
-    """What was measured of one workload."""
-
-    machine: Machine
-    plans: Mapping[str, Plan]  # by rival
-    result: WorkloadResult  # rates, ratios, plans in words, caches, failures
-
-
-@dataclass(frozen=True)
-class PeakMemory:
-    """Peak memory of one rival, in addition to that of the process before the first element."""
-
-    mib: float | None  # None: the operating system does not report it
-
-
-def memory_file(rival: str) -> str:
-    """Returns the name of the file with the peak memory of a rival."""
-    return f"peak-{rival}.json"
-
-
-def write_value(value: object, path: Path) -> None:
-    """Writes a dataclass for another process."""
-    write_text(path, json.dumps(encode(value), allow_nan=False))
-
-
-def read_value(kind: type[Value], path: Path) -> Value:
-    """Returns the dataclass of type `kind` that another process has written.
-
-    Raises:
-        PipetuneError, OSError, ValueError: the file does not exist, or is damaged.
-    """
-    return decode(kind, json.loads(path.read_text(encoding="utf-8")))
 
 
 def main() -> int:

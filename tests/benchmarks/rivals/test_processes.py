@@ -15,7 +15,8 @@ import tensorflow as tf
 from benchmarks import EXAMPLES
 from benchmarks.processes import run_process
 from benchmarks.rivals import measuring
-from benchmarks.rivals.measuring import RatesMeasurement, measure_rates, read_value, write_value
+from benchmarks.rivals.measuring import measure_rates
+from benchmarks.rivals.process_files import RatesMeasurement, read_value, write_value
 from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
 from benchmarks.rivals.rounds import Length
 from benchmarks.rivals.workloads import Workload, find_workloads
