@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts, string_literal
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionVariant
-from pipetune.core.operators import READERS, Division, Role, operator_facts
+from pipetune.core.operators import READERS, Division, Parameter, Role, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.distributed.emit.sharding import Sharding
 from pipetune.source.function_variants import vectorized_text
@@ -138,7 +138,7 @@ class OperatorWriter:
             if role is Role.FUNCTION:
                 found[name] = self.function(node)
             elif role in (Role.VALUE, Role.COUNT) and value not in (None, parameter.default):
-                found[name] = self.count(node, name) if role is Role.COUNT else repr(value)
+                found[name] = self.count(node, parameter) if role is Role.COUNT else repr(value)
         return found
 
     def parallel(self, node: Node) -> dict[str, str]:
@@ -156,12 +156,12 @@ class OperatorWriter:
             found["deterministic"] = str(deterministic)
         return found
 
-    def count(self, node: Node, name: str) -> str:
+    def count(self, node: Node, parameter: Parameter) -> str:
         """A number of elements; one of whole batches follows the size of those a pipeline makes."""
-        text = number(node.argument(name))
-        if node.id in self.sharding.below_batch and text not in ("-1", "tf.data.AUTOTUNE", "0"):
-            return self.wording.batches_count(node.op, text)
-        return text
+        value = node.argument(parameter.name)
+        if node.id in self.sharding.below_batch and value not in (AUTOTUNE, 0):
+            return self.wording.batches_count(node.op, repr(value))
+        return number(value) if parameter.autotuned else repr(value)
 
     def interleave(self, node: Node) -> dict[str, str]:
         found = self.plain(node)
