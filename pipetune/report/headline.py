@@ -82,8 +82,10 @@ def validation_sentence(session: Session) -> str:
         epoch, patched = taken * (1 - share) / share, taken / gain.median
         after = words.percent(patched / (epoch + patched))
         text += f" and takes {after} of an epoch instead of {words.percent(share)}"
+    cached = result.plan is not None and bool(inserted_caches(result.plan.edits))
+    first = ", from the second pass on: the first one fills the cache" if cached else ""
     alone = "" if session.plan is not None and session.plan.rewrites else " The patch is for validation alone."
-    return f"{text}.{alone}"
+    return f"{text}{first}.{alone}"
 
 
 def busy_sentence(session: Session) -> str:

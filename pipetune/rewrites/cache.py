@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node
+from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.rewrites.cache_places import (
+    MIN_EPOCHS,
     CachePosition,
     available_cache_bytes,
     describe_file_saving,
@@ -18,7 +21,7 @@ from pipetune.rewrites.cache_places import (
     suggest_saved_dataset,
 )
 from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, stops_early, variation_lost_in_fixed_order
-from pipetune.rewrites.legality import describe_operator
+from pipetune.rewrites.legality import describe_operator, last_active_operator
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -69,6 +72,28 @@ def best_position(context: RuleContext) -> CachePosition | None:
     places = [one for one in answers if isinstance(one, CachePosition)]
     in_order = [one for one in places if one.constancy is Constancy.SAME]
     return next(iter(select_for_trial(in_order or places, most=1)), None)
+
+
+def cache_all(context: RuleContext, *, elements: int, element_bytes: float) -> Rewrite | None:
+    """Returns a cache in memory of all that a pipeline outputs; None unless it fits, pays, and keeps every epoch.
+
+    Args:
+        context: needs no profile.
+        elements: of the output in an epoch.
+        element_bytes: bytes of one of them.
+    """
+    node = last_active_operator(context.pipeline)
+    while node.op == "prefetch":
+        node = context.pipeline[node.inputs[0]]
+    output = OperatorProfile(node.id, Stage.TRANSFORM, bytes_out=element_bytes)
+    sizes = Profile((output,), ConsumerProfile("none"), cardinality={node.id: elements})
+    place = position_after(replace(context, profile=sizes), node)
+    stored = any(above.op in ("cache", "snapshot") for above in context.pipeline)
+    if stored or context.partial_read or isinstance(place, NoProposal) or place.safety is not Safety.EXACT:
+        return None
+    pays = place.epochs is None or place.epochs >= MIN_EPOCHS
+    fits = place.size_bytes <= available_cache_bytes(context)
+    return _rewrite(context, place, to_file=False) if pays and fits else None
 
 
 def _is_worth_caching(context: RuleContext, node: Node) -> bool:

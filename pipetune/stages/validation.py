@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from pipetune.core.edits import Plan, Rewrite, Safety
+from pipetune.capture.consumption import Consumption
+from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
-from pipetune.core.pipeline import AUTOTUNE
+from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.results import RunFailed
-from pipetune.core.session import DatasetResult, Rejection, RejectionReason
+from pipetune.core.session import Rejection, RejectionReason
 from pipetune.core.time_plan import VALIDATION_PAIRS
+from pipetune.equality.elements import element_bytes
 from pipetune.measure.epochs import pass_seconds
+from pipetune.measure.runner import added_caches, fill_caches
 from pipetune.model.reproducibility import order_of
 from pipetune.pipelines.live import LivePipeline
-from pipetune.pipelines.replay import replay
-from pipetune.rewrites import propose_all
+from pipetune.pipelines.replay import OUTPUT, replay, replay_nodes
+from pipetune.rewrites import cache, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.composing import values_of
@@ -52,7 +55,7 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
     journal.select_dataset(index, study.time_plan)
     try:
         with journal.phase("validation", f"trying rewrites of {use.name}"):
-            _find_plan(study, source, result, plan or Plan(""), end=time.monotonic() + seconds)
+            _find_plan(study, source, use, plan or Plan(""), end=time.monotonic() + seconds)
     except (RunFailed, PipetuneError) as problem:
         journal.add_notes(f"Rewrites of {use.name} could not be tried: {str(problem).rstrip('.')}.")
     finally:
@@ -63,20 +66,25 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
 _NO_TIME = "No time was left to try rewrites of {0} within the budget: --dataset {0} analyzes it."
 
 
-def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, training: Plan, *, end: float) -> None:
-    """Stores the plan, or why there is none.
+def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: Plan, *, end: float) -> None:
+    """Stores the plan, or why there is none, in the dataset that is selected.
 
     Args:
         study: of training.
         source: the validation data.
-        result: what is known of it.
+        use: how the script uses it.
         training: the plan for training.
         end: when all that validation may take ends, in `time.monotonic` seconds.
     """
-    journal, pipeline, cost = study.journal, source.pipeline, result.cost
+    journal, pipeline = study.journal, source.pipeline
+    result = journal.result
+    cost = result.cost
     assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
     inherited = inherited_by(journal.session, result)
-    candidates = _candidates(study, source, inherited)
+    free_bytes = study.memory_limit_bytes - study.resident_bytes - sum(one.predicted_bytes for one in training.rewrites)
+    candidates = _candidates(
+        study, source, use, inherited=inherited, elements=cost.epoch_elements, free_bytes=free_bytes
+    )
     if not candidates:
         return
     emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(candidates)), inherited)
@@ -97,7 +105,7 @@ def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, traini
         limit = max(1.0, cost.epoch_wall_seconds)
         with runner.measuring():
             seconds = {
-                one.key: pass_seconds(replay(source, runner.edited(one)), elements=cost.epoch_elements, seconds=limit)
+                one.key: _pass_seconds(source, runner.edited(one), elements=cost.epoch_elements, limit=limit)
                 for one in ([inherited, plan] if inherited.rewrites else [plan])
             }
         before, after = seconds.get(inherited.key, cost.epoch_wall_seconds), seconds[plan.key]
@@ -105,7 +113,8 @@ def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, traini
             why = f"A pass takes {after:.2g} s with it and {before:.2g} s without."
             rejected += _rejections(own, why, RejectionReason.NOT_FASTER)
             return
-        pairs = VALIDATION_PAIRS * (cost.epoch_wall_seconds + after)
+        filled = cost.epoch_wall_seconds if inserted_caches(plan.edits) else 0.0
+        pairs = filled + VALIDATION_PAIRS * (cost.epoch_wall_seconds + after)
         if time.monotonic() + pairs > end:
             journal.add_notes(_NO_TIME.format(pipeline.name))
             rejected += _rejections(own, "There was no time to measure it in pairs.", RejectionReason.NO_TIME)
@@ -124,8 +133,17 @@ def _find_plan(study: Study, source: LivePipeline, result: DatasetResult, traini
     )
 
 
-def _candidates(study: Study, source: LivePipeline, inherited: Plan) -> list[Rewrite]:
-    """Returns what is tried: `take` and `skip` before the maps whose results they drop; else maps in parallel.
+def _pass_seconds(source: LivePipeline, edited: Pipeline, *, elements: int, limit: float) -> float:
+    """Returns the seconds of a pass over the edited pipeline once its caches are filled."""
+    datasets = replay_nodes(source, edited)
+    fill_caches(datasets[name] for name in added_caches(edited, source.pipeline))
+    return pass_seconds(datasets[OUTPUT], elements=elements, seconds=limit)
+
+
+def _candidates(
+    study: Study, source: LivePipeline, use: Consumption, *, inherited: Plan, elements: int, free_bytes: float
+) -> list[Rewrite]:
+    """Returns what is tried: `take` and `skip` before maps whose results they drop, and a cache; else parallel maps.
 
     These rules need no profile, which would take longer than there is time for validation. Figures of validation are
     compared from run to run: only EXACT rewrites are tried.
@@ -134,23 +152,28 @@ def _candidates(study: Study, source: LivePipeline, inherited: Plan) -> list[Rew
     context = RuleContext(
         pipeline=pipeline,
         cores=study.cores,
-        memory_limit_bytes=study.memory_limit_bytes,
+        memory_limit_bytes=free_bytes,
         randomness_fixed=study.subject.randomness_fixed,
+        partial_read=use.steps_per_epoch is not None,
+        epochs=study.subject.epochs,
         fingerprint=pipeline.fingerprint,
         detected_cores=study.machine.cores_detected,
         device=study.machine.device,
         resuming=study.subject.resuming,
     )
+    with study.runner.measuring():
+        size = element_bytes(next(iter(source.dataset)))
+    cached = cache.cache_all(context, elements=elements, element_bytes=size)
     proposed = [
         one
-        for one in propose_all(context)[0]
+        for one in (*propose_all(context)[0], *([cached] if cached is not None else []))
         if one.safety is Safety.EXACT and one.needs <= settings.allow and one.rule not in settings.without
     ]
-    dropping = [one for one in proposed if one.rule == _DROPPING]
+    first = [one for one in proposed if one.rule == _DROPPING or one is cached]
     parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]
     known = {one.key for one in inherited.rewrites}
     found: list[Rewrite] = []
-    for one in dropping or parallel:
+    for one in first or parallel:
         if one.key not in known and not find_conflict(context, [*inherited.rewrites, *found, one]):
             found.append(one)
     return found

@@ -178,6 +178,8 @@ def _with_validation(
     if different:
         why = f"The script builds another {result.pipeline.name} than expected: {different}."
         return None, replace(answer, validation_why=why)
+    ids = _ids_in(source.pipeline, expected)
+    fill_caches(source.datasets[ids[node]] for node in added_caches(expected, result.pipeline))
     if not job.check_elements:
         return source, answer
     wanted = result.patch.expected

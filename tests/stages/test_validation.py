@@ -70,8 +70,8 @@ def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: d
     assert stage.tune_validation(one, None)
     result = one.journal.session.validation
     assert result is not None and result.plan is not None and result.patch is not None
-    assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early"]
-    assert [node.op for node in result.tuned or ()] == ["range", "skip", "map", "batch"]
+    assert [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early", "cache"]
+    assert [node.op for node in result.tuned or ()] == ["range", "skip", "map", "batch", "cache"]
     assert result.comparison is not None and result.comparison.proven
     assert result.patch.expected == ("a", "b") and result.order is not None and result.input_speedup is None
     assert one.journal.session.patch is None and one.journal.session.datasets[0].plan is None
@@ -89,8 +89,9 @@ def test_what_is_not_worth_it_is_rejected(given: dict[str, Any], told: Any, why:
     given.update(told)
     one = study()
     assert not stage.tune_validation(one, None)
-    (rejected,) = one.journal.session.datasets[1].rejected
-    assert rejected.why.startswith(why) and rejected.reason is reason
+    rejected = one.journal.session.datasets[1].rejected
+    assert [part.rule for part in rejected] == ["split-early", "cache"]
+    assert all(part.why.startswith(why) and part.reason is reason for part in rejected)
     assert one.journal.session.validation is None
 
 
@@ -100,9 +101,31 @@ def test_random_function_is_not_passed(given: dict[str, Any]) -> None:
     assert one.journal.session.datasets[1].rejected == ()
 
 
+def tried(data: Any, *, epochs: int = 9, **use: Any) -> list[str]:
+    """The rules of what is tried of 10 elements of validation, with 1 MB of memory."""
+    made = study(data)
+    made.subject.use.epochs, made.subject.use.epochs_certain = epochs, True
+    ((source, consumed),) = made.subject.other_datasets
+    found = stage._candidates(
+        made, source, replace(consumed, **use), inherited=Plan(""), elements=10, free_bytes=1_000_000.0
+    )
+    return [one.rule for one in found]
+
+
+def test_whole_validation_is_cached_where_every_epoch_is_the_same_and_it_fits() -> None:
+    plain = Dataset.range(40).map(lambda x: tf.fill([1000], x)).batch(4)
+    assert tried(plain) == tried(plain, epochs=3) == tried(plain.prefetch(2)) == ["cache"]
+    assert tried(plain, epochs=2) == []  # two passes: only one of them gains
+    assert tried(plain, steps_per_epoch=5) == []  # never read to its end
+    assert tried(plain.shuffle(9)) == tried(plain.cache()) == []
+    assert tried(Dataset.range(40).map(lambda x: tf.fill([9000], x)).batch(4)) == []  # 2.9 MB
+    drawn = Dataset.range(40).map(lambda x: tf.random.uniform([9])).batch(4)
+    assert tried(drawn) == []
+
+
 def test_validation_is_not_studied_where_it_is_not_wanted(given: dict[str, Any]) -> None:
     one = study()
-    without = {"without": frozenset({"split-early"})}
+    without = {"without": frozenset({"split-early", "cache"})}
     for settings in ({"trials": False}, {"dataset": "all"}, {"dataset": "validation"}, without, {}):
         one.settings = replace(Settings(), **settings)  # type: ignore[arg-type]
         one.patch_is_verified = bool(settings)
