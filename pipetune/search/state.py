@@ -206,8 +206,8 @@ class SearchState:
         """Whether the search's own time is over, and far more than `ratio` is expected of what needs consent."""
         if self.chosen is not None or self.budget.left(Part.SEARCH):
             return False
-        asked = (self.expected(self.composer.added(self.before, one)) for one in structural(self.asking))
-        most = max(asked, default=0.0)
+        requested = (self.expected(self.composer.added(self.before, one)) for one in structural(self.asking))
+        most = max(requested, default=0.0)
         return most >= math.log(GAIN_WITH_CONSENT) and math.log(ratio) < FAR_LESS * most
 
     def expected(self, plan: Plan) -> float:

@@ -58,6 +58,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         covered = () if refused else tuple(one.key for one in plan.rewrites)
         return Emission({"train.py": ("old", "new")}, covered, refused)
 
+    monkeypatch.setattr("pipetune.stages.study.OTHERS_COMPARISON_SECONDS", 60.0)  # however busy the machine is
     monkeypatch.setattr(stage, "emission_for_validation", emission)
     monkeypatch.setattr(stage, "patch_of", lambda _study, found, _plan: PatchResult("diff", covered=found.covered))
     monkeypatch.setattr(stage, "pass_seconds", lambda _dataset, **_limits: told["seconds"])
