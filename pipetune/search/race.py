@@ -169,7 +169,8 @@ def decide(
         error: chance that any of these plans is accepted wrongly.
         earlier: ratios of a race that this one goes on with, of one plan; looks are taken after as many new pairs.
         expects_large_gain: whether `LARGE_GAIN` is expected of one of them: the first look is then taken earlier.
-        yields: whether something else is to be measured now, where the median ratio of the best of them is this.
+        yields: whether something else is to be measured now, where the median ratio of the best of them is this; it is
+            asked where none of them is nearly proven.
 
     Returns:
         What became of each plan, in the order given.
@@ -190,7 +191,7 @@ def decide(
             share = error * rounds / LOOKS[-1] - spent
             spent += share
             _look(arms, as_before, error=share)
-        yielded = rounds >= USUAL_PAIRS and yields(leading)
+        yielded = rounds >= USUAL_PAIRS and not _nearly_proven(arms, as_before) and yields(leading)
         return proven() or yielded
 
     take = with_meter(meter, part)
@@ -221,6 +222,12 @@ def _notify_leading(arms: Sequence[Arm], base: Arm, meter: Meter) -> float:
     plan, ratios = max(measured, key=lambda one: statistics.median(one[1]))
     meter.notify("pair", plan=plan, pairs=len(ratios), ratio=statistics.median(ratios))
     return statistics.median(ratios)
+
+
+def _nearly_proven(arms: Sequence[Arm], base: Arm) -> bool:
+    """Whether the interval of 80 % of one of them is above what counts: more pairs will soon prove it."""
+    samples = [arm.ratios(base) for arm in arms if arm.running]
+    return any(ratio_interval(sample, error=0.2).low > ACCEPT_ABOVE for sample in samples)
 
 
 def _look(arms: Sequence[Arm], base: Arm, *, error: float) -> None:
