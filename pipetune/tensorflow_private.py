@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import os
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -218,23 +217,27 @@ def fixed_seeds(seed: Any, seed2: Any) -> Iterator[None]:
         random_seed.get_seed = original
 
 
+_MOST_SEEDED_DRAWS = 1000  # by judgement: more to make data than to choose files; each keeps a kernel in memory
+
+
 @contextmanager
 def seeded_eager_draws(seed: int, *, until: Callable[[], bool]) -> Iterator[None]:
     """Context manager: while open, eager random ops without any seed draw the same numbers in every process.
 
     Each gets the next seed of a sequence, as after `tf.random.set_seed`, but no global seed is set: datasets and
-    functions draw as before.
+    functions draw as before, and so does what comes after the first thousand.
 
     Args:
         seed: of the sequence.
         until: says whether to end it: a seeded draw creates a kernel, which takes some hundred microseconds.
     """
-    original, count = random_ops.random_seed, itertools.count(1)
+    original, count = random_ops.random_seed, iter(range(1, _MOST_SEEDED_DRAWS + 1))
 
     def get_seed(op_seed: int | None) -> tuple[Any, Any]:
         seeds = original.get_seed(op_seed)
         unseeded = seeds == (None, None) and tf.executing_eagerly() and not until()
-        return (seed, next(count)) if unseeded else seeds
+        second = next(count, None) if unseeded else None
+        return seeds if second is None else (seed, second)
 
     seeded = types.ModuleType(original.__name__)
     seeded.__dict__.update(original.__dict__, get_seed=get_seed)
