@@ -122,10 +122,12 @@ def _locked(left: Path) -> Iterator[bool]:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The command that had it may have ended in between, and removed the folder.
+        still_there = os.path.samestat(os.fstat(lock), os.stat(left / _LOCK))
     except OSError:
         yield False
     else:
-        yield True
+        yield still_there
     finally:
         os.close(lock)
 

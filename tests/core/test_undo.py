@@ -529,6 +529,23 @@ def test_next_command_restores_files_of_killed_command(own: Path, state: Path) -
         assert not psutil.pid_exists(started) or psutil.Process(started).status() == psutil.STATUS_ZOMBIE
 
 
+def test_folder_of_a_command_that_ends_meanwhile_is_left_to_it(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at a folder and its lock, the command that has it may end and remove it."""
+    lock = restoration.fcntl.flock
+    with contextlib.ExitStack() as ending:
+        folder = ending.enter_context(restoration.journal_folder())
+
+        def ends_first(descriptor: int, operation: int) -> None:
+            monkeypatch.setattr(restoration.fcntl, "flock", lock)
+            ending.close()
+            lock(descriptor, operation)
+
+        monkeypatch.setattr(restoration.fcntl, "flock", ends_first)
+        os.utime(folder, (time.time() - LATER, time.time() - LATER))
+        assert list(restoration.recover()) == []
+    assert list(state.iterdir()) == []
+
+
 def test_reported_copy_is_kept(own: Path, state: Path) -> None:
     with command(own / "file") as (process, _):
         os.killpg(process.pid, signal.SIGKILL)
