@@ -81,7 +81,6 @@ def run_process(
         log: file to which the output of the process is appended.
         progress: called with the activity, and then every few seconds with the elapsed time as well.
         descriptor: of a pipe to which the process itself reports progress; `progress` is then called only once.
-
         timeout_seconds: after which the process is killed; None: never.
 
     Raises:

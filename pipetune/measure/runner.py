@@ -136,7 +136,7 @@ class TensorFlowRunner:
             RunFailed: the pipeline cannot be built, raised, or is empty.
         """
         with self._timed("input") as timed, self.measuring():
-            dataset = self._dataset(plan)
+            dataset = self.dataset(plan)
             parts = 1 if self._distributed_input is None else self._distributed_input.parts_per_element
             log = ParameterLog(repeated=not windows.is_endless(dataset), divided=parts > 1)
             self.drop_file_caches()
@@ -212,7 +212,7 @@ class TensorFlowRunner:
             RunFailed: it cannot be built.
         """
         if plan is not None:
-            return self._dataset(plan)
+            return self.dataset(plan)
         if self._bound is None:
             self._bound = windows.apply_on_host(self._cut.source.dataset, lambda dataset: dataset.take(1).cache())
         return self._bound
@@ -225,7 +225,7 @@ class TensorFlowRunner:
         """
         with self.measuring():
             strategy = self._distributed_input
-            division = tuple(replica_check(strategy, self._dataset(plan))) if strategy is not None else ()
+            division = tuple(replica_check(strategy, self.dataset(plan))) if strategy is not None else ()
             if not all(check.equal for check in division):  # known without any element
                 return Comparison(plan.safety, division, elements=0, epochs=0)
             found = compare.compare(
@@ -311,7 +311,7 @@ class TensorFlowRunner:
             RunFailed: the pipeline raised, or is empty.
         """
         with self.measuring():
-            log = log_parameters(self._dataset(plan), seconds=seconds)
+            log = log_parameters(self.dataset(plan), seconds=seconds)
             self._keep_longest_reading(plan, log)
         return log.reading(self.edited(plan))
 
@@ -321,7 +321,12 @@ class TensorFlowRunner:
         if before is None or log.seconds >= before.seconds:
             self.autotune_readings[plan.key] = log.reading(self.edited(plan))
 
-    def _dataset(self, plan: Plan) -> Any:
+    def dataset(self, plan: Plan) -> Any:
+        """Returns the dataset of a plan, built once, with the caches that it adds filled.
+
+        Raises:
+            RunFailed: it cannot be built, or the pipeline raised.
+        """
         if not plan.edits:
             return self._cut.source.dataset
         key = tuple(repr(edit) for edit in plan.edits)

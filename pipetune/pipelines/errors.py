@@ -11,7 +11,7 @@ from pipetune.core.errors import first_message_line
 
 def first_line(error: BaseException | None) -> str:
     """Returns the message of an error as one line of at most 300 characters; "unknown" if there is none."""
-    return first_message_line(str(error)) or "unknown" if error is not None else "unknown"
+    return first_message_line("" if error is None else str(error)) or "unknown"
 
 
 _Params = ParamSpec("_Params")

@@ -186,12 +186,15 @@ def decide(
 
     def is_over(rounds: int) -> bool:
         nonlocal spent, yielded
-        leading = _notify_leading(arms, as_before, meter)
+        plan, ratios = _leading(arms, as_before)
+        ratio = statistics.median(ratios) if ratios else 1.0
+        if ratios:
+            meter.notify("pair", plan=plan, pairs=len(ratios), ratio=ratio)
         if rounds in looks:
             share = error * rounds / LOOKS[-1] - spent
             spent += share
             _look(arms, as_before, error=share)
-        yielded = rounds >= USUAL_PAIRS and not _nearly_proven(arms, as_before) and yields(leading)
+        yielded = rounds >= USUAL_PAIRS and not _nearly_proven(arms, as_before) and yields(ratio)
         return proven() or yielded
 
     take = with_meter(meter, part)
@@ -214,14 +217,10 @@ def decide(
     return tuple(trials)
 
 
-def _notify_leading(arms: Sequence[Arm], base: Arm, meter: Meter) -> float:
-    """Tells the listener how the leading plan stands, and returns its median ratio; 1 where nothing was measured."""
+def _leading(arms: Sequence[Arm], base: Arm) -> tuple[Plan, tuple[float, ...]]:
+    """Returns the plan with the largest median ratio, of those that are still measured, and its ratios so far."""
     measured = [(arm.plan, ratios) for arm in arms if arm.running and (ratios := arm.ratios(base))]
-    if not measured:
-        return 1.0
-    plan, ratios = max(measured, key=lambda one: statistics.median(one[1]))
-    meter.notify("pair", plan=plan, pairs=len(ratios), ratio=statistics.median(ratios))
-    return statistics.median(ratios)
+    return max(measured, key=lambda one: statistics.median(one[1]), default=(base.plan, ()))
 
 
 def _nearly_proven(arms: Sequence[Arm], base: Arm) -> bool:

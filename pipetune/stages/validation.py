@@ -8,16 +8,15 @@ from dataclasses import replace
 from pipetune.capture.consumption import Consumption
 from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
-from pipetune.core.pipeline import AUTOTUNE, Pipeline
+from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Rejection, RejectionReason
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
 from pipetune.measure.epochs import pass_seconds
-from pipetune.measure.runner import added_caches, fill_caches
 from pipetune.model.reproducibility import order_of
 from pipetune.pipelines.live import LivePipeline
-from pipetune.pipelines.replay import OUTPUT, replay, replay_nodes
+from pipetune.pipelines.replay import replay
 from pipetune.rewrites import cache, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
@@ -105,7 +104,7 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
         limit = max(1.0, cost.epoch_wall_seconds)
         with runner.measuring():
             seconds = {
-                one.key: _pass_seconds(source, runner.edited(one), elements=cost.epoch_elements, limit=limit)
+                one.key: pass_seconds(runner.dataset(one), elements=cost.epoch_elements, seconds=limit)
                 for one in ([inherited, plan] if inherited.rewrites else [plan])
             }
         before, after = seconds.get(inherited.key, cost.epoch_wall_seconds), seconds[plan.key]
@@ -131,13 +130,6 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
         order=order_of(pipeline, plan),
         patch=replace(patch_of(study, emission, training), expected=expected),
     )
-
-
-def _pass_seconds(source: LivePipeline, edited: Pipeline, *, elements: int, limit: float) -> float:
-    """Returns the seconds of a pass over the edited pipeline once its caches are filled."""
-    datasets = replay_nodes(source, edited)
-    fill_caches(datasets[name] for name in added_caches(edited, source.pipeline))
-    return pass_seconds(datasets[OUTPUT], elements=elements, seconds=limit)
 
 
 def _candidates(

@@ -143,8 +143,7 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         if count == 0 or digests[:count] != patch.expected[:count]:
             return StepReply(_OTHER_ELEMENTS)
         elements = f"{count} elements equal"
-    ids = _ids_in(found, expected)
-    fill_caches(cut.source.datasets[ids[node]] for node in added_caches(expected, dataset.pipeline))
+    _fill_caches(cut.source, expected, dataset.pipeline)
     counted = machine.reset_peak_rss()
     window = study.runner.input_window(
         ORIGINAL, seconds=_MEMORY_WINDOW_SECONDS, warmup_seconds=_MEMORY_WINDOW_SECONDS / 2
@@ -178,8 +177,7 @@ def _with_validation(
     if different:
         why = f"The script builds another {result.pipeline.name} than expected: {different}."
         return None, replace(answer, validation_why=why)
-    ids = _ids_in(source.pipeline, expected)
-    fill_caches(source.datasets[ids[node]] for node in added_caches(expected, result.pipeline))
+    _fill_caches(source, expected, result.pipeline)
     if not job.check_elements:
         return source, answer
     wanted = result.patch.expected
@@ -202,6 +200,12 @@ def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeli
     """
     sizes = dataset.profile.verified_buffers if dataset.profile is not None else {}
     return {here: sizes[there] for there, here in _ids_in(actual, expected).items() if there in sizes}
+
+
+def _fill_caches(source: LivePipeline, expected: Pipeline, original: Pipeline) -> None:
+    """Fills the caches that the patch adds to the script's pipeline, by the pipelines in the session."""
+    ids = _ids_in(source.pipeline, expected)
+    fill_caches(source.datasets[ids[node]] for node in added_caches(expected, original))
 
 
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:

@@ -237,12 +237,12 @@ def test_input_window_restores_variables_of_the_pipeline(tmp_path: Path) -> None
 def test_original_plan_is_the_user_s_dataset_and_other_plans_are_built_once(tmp_path: Path) -> None:
     dataset = pairs()
     measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
-    assert measured._dataset(Plan("current")) is dataset
-    assert measured._dataset(PREFETCH) is measured._dataset(PREFETCH)
-    built = measured._dataset(PREFETCH)
+    assert measured.dataset(Plan("current")) is dataset
+    assert measured.dataset(PREFETCH) is measured.dataset(PREFETCH)
+    built = measured.dataset(PREFETCH)
     assert live.read(built).pipeline.output.op == "prefetch"
     measured.close()
-    assert measured._dataset(PREFETCH) is not built
+    assert measured.dataset(PREFETCH) is not built
 
 
 def test_cache_of_a_plan_is_filled_before_its_windows(tmp_path: Path) -> None:
