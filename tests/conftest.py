@@ -94,7 +94,12 @@ def no_global_seed() -> Iterator[None]:
         sys.modules["tensorflow"].random.set_seed(None)
 
 
-_LOOKS = ("probes.splits", "probes.decoding", "distributed.verify.coverage", "distributed.verify.index_coverage")
+_LOOKS = (
+    "probes.function_splitting",
+    "probes.decode_and_crop",
+    "distributed.verify.coverage",
+    "distributed.verify.index_coverage",
+)
 
 
 @pytest.fixture

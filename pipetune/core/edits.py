@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import (
-    EDITED_GRAPHS,
+    GRAPH_EDITS,
     FunctionFacts,
     FunctionSplit,
     FunctionVariant,
@@ -381,7 +381,7 @@ def apply_edits(pipeline: Pipeline, edits: Iterable[Edit]) -> Pipeline:
     return pipeline
 
 
-_FUSABLE = (FunctionVariant.AS_TRACED, *EDITED_GRAPHS)
+_FUSABLE = (FunctionVariant.AS_TRACED, *GRAPH_EDITS)
 
 
 def _check_fusable(pipeline: Pipeline, node: Node, first: tuple[str, ...]) -> None:

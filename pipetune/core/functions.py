@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 
@@ -29,8 +29,32 @@ _ON_BATCHES = frozenset(
 )
 
 
-EDITED_GRAPHS = (FunctionVariant.DECODE_AND_CROP, FunctionVariant.BRANCHING, FunctionVariant.ARRAYS)
-"""Variants that replace ops of the traced function; a patch writes them in other ops than a plan runs."""
+@dataclass(frozen=True)
+class GraphEdit:
+    """What there is to know of a variant that replaces ops of the traced function.
+
+    Three modules have its name: the rule is in `rewrites`, the function that edits the graph in `pipelines`, and the
+    one that changes the text of the script in `source`. The text needs other ops than the edited graph.
+    """
+
+    module: str
+    probed: str  # the field of `FunctionFacts` that says whether a function has the variant
+    new_ops: frozenset[str]  # one of them is in a function whose text has been changed
+    otherwise: str  # what a function does whose text was not changed, as a predicate
+
+
+GRAPH_EDITS: Mapping[FunctionVariant, GraphEdit] = {
+    FunctionVariant.DECODE_AND_CROP: GraphEdit(
+        "decode_and_crop", "cropping", frozenset({"DecodeAndCropJpeg"}), otherwise="decodes whole images"
+    ),
+    FunctionVariant.BRANCHING: GraphEdit(
+        "where_to_cond", "branching", frozenset({"If", "StatelessIf"}), otherwise="computes both sides of tf.where"
+    ),
+    FunctionVariant.ARRAYS: GraphEdit(
+        "numpy_function", "arrays", frozenset({"PyFunc"}), otherwise="calls tf.py_function"
+    ),
+}
+"""The variants that replace ops of the traced function. They are probed in this order."""
 
 
 @dataclass(frozen=True)
@@ -92,26 +116,16 @@ class MapFusion(ProbeResult):
 
 @dataclass(frozen=True)
 class CropDecoding(ProbeResult):
-    """Whether a function that decodes JPEGs could decode only the window it keeps (`probes/decoding.py`)."""
+    """Whether a function that decodes JPEGs could decode only the window it keeps (`probes/decode_and_crop.py`)."""
 
     seen: str = ""  # the examined elements, all JPEGs: "48 elements, start, middle and end"
 
 
 @dataclass(frozen=True)
-class Branching(ProbeResult):
-    """Whether a function could compute only the arrays that it selects (`pipelines/array_selections.py`)."""
-
-
-@dataclass(frozen=True)
 class Padding(ProbeResult):
-    """Whether a function only fills components up to fixed sizes, as a batch could (`pipelines/padding.py`)."""
+    """Whether a function only fills components up to fixed sizes, as a batch could (`pipelines/pad_batches.py`)."""
 
     shapes: str = ""  # of the components behind it, as source text in the structure of the elements
-
-
-@dataclass(frozen=True)
-class PythonArrays(ProbeResult):
-    """Whether the Python code of a function could get arrays, not eager tensors (`pipelines/python_functions.py`)."""
 
 
 class SplitPosition(enum.StrEnum):
@@ -123,7 +137,7 @@ class SplitPosition(enum.StrEnum):
 
 @dataclass(frozen=True)
 class FunctionSplit:
-    """How a function is split in two; the first part's output is the second's input (`probes/splits.py`)."""
+    """How a function is split in two; the first returns the second's input (`probes/function_splitting.py`)."""
 
     kind: SplitPosition
     why_not: str = ""  # why it cannot be split there, as the end of a sentence
@@ -140,7 +154,7 @@ class FunctionSplit:
 
 @dataclass(frozen=True)
 class ScaledDecoding(ProbeResult):
-    """Whether a function that decodes JPEGs could decode them at a smaller scale (`probes/decoding.py`)."""
+    """Whether a function that decodes JPEGs could decode them at a smaller scale (`probes/decode_and_crop.py`)."""
 
     ratio: int = 2  # full side length over that of the smallest sufficient scale: 2, 4 or 8
     seen: str = ""  # the examined elements: "48 elements: start, middle and end"
@@ -188,8 +202,8 @@ class FunctionFacts:
     fused: MapFusion | None = None  # of the last of consecutive maps; None: not probed
     cropping: CropDecoding | None = None  # None: not probed, or it decodes no JPEG
     before_draws: FunctionSplit | None = None  # its split before the first random draw; None: not probed
-    arrays: PythonArrays | None = None  # None: not probed, or it calls no `tf.py_function`
-    branching: Branching | None = None  # None: not probed, or it selects no large arrays
+    arrays: ProbeResult | None = None  # None: not probed, or it calls no `tf.py_function`
+    branching: ProbeResult | None = None  # None: not probed, or it selects no large arrays
     padding: Padding | None = None  # None: not probed, or it pads nothing
     shrinking: ScaledDecoding | None = None  # None: not probed, or it decodes no JPEG
     form: FunctionVariant = FunctionVariant.AS_TRACED
@@ -204,18 +218,14 @@ class FunctionFacts:
         return self.form in _ON_BATCHES
 
     def edited_graph(self, form: FunctionVariant) -> ProbeResult | None:
-        """Returns whether the function has one of the variants `EDITED_GRAPHS`; None if that was not probed."""
-        known = {
-            FunctionVariant.DECODE_AND_CROP: self.cropping,
-            FunctionVariant.BRANCHING: self.branching,
-            FunctionVariant.ARRAYS: self.arrays,
-        }
-        return known[form]
+        """Returns whether the function has one of the variants `GRAPH_EDITS`; None if that was not probed."""
+        result: ProbeResult | None = getattr(self, GRAPH_EDITS[form].probed)
+        return result
 
     @property
     def edited_forms(self) -> frozenset[FunctionVariant]:
-        """The variants `EDITED_GRAPHS` that an edit chose, for it or for a function that it calls."""
-        return frozenset((self.form, *self.called_forms)).intersection(EDITED_GRAPHS)
+        """The variants `GRAPH_EDITS` that an edit chose, for it or for a function that it calls."""
+        return frozenset((self.form, *self.called_forms)).intersection(GRAPH_EDITS)
 
     @property
     def stateless(self) -> bool:

@@ -153,7 +153,7 @@ def python_calls_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Findi
     Nothing is told where `numpy-function` can make the change.
 
     Args:
-        pipeline: the pipeline as written, annotated by `annotate_python`.
+        pipeline: the pipeline as written, annotated with its `arrays`.
         profile: its profile.
     """
     for node, share in _costly_maps(pipeline, profile):

@@ -13,15 +13,16 @@ from typing import Any
 from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, ReplaceSource, apply_edits
 from pipetune.core.errors import CannotReplay
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live, map_functions
 from pipetune.pipelines.function_splitting import SplittableFunction
+from pipetune.pipelines.graph_edits import graph_edit
 from pipetune.pipelines.replay import replay
 from pipetune.probes.batches import downstream_batch, map_two_parts
-from pipetune.probes.decoding import decode_at_scale
+from pipetune.probes.decode_and_crop import decode_at_scale
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 
@@ -280,9 +281,9 @@ def _edits(node: Node) -> dict[str, Callable[[Any], Any]]:
     function = node.function
     if function is None:
         return {}
-    answers = {form: function.edited_graph(form) for form in map_functions.GRAPH_EDITS}
-    edits = {
-        form.value: map_functions.GRAPH_EDITS[form]
+    answers = {form: function.edited_graph(form) for form in GRAPH_EDITS}
+    edits: dict[str, Callable[[Any], Any]] = {
+        form.value: graph_edit(form).edit_graph
         for form, answer in answers.items()
         if answer is not None and not answer.why_not
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipetune.core.functions import EDITED_GRAPHS
+from pipetune.core.functions import GRAPH_EDITS
 from pipetune.core.machine import IDEAL
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
@@ -59,7 +59,7 @@ def _reason(node: Node, measured: OperatorProfile | None) -> str:
         known = measured is not None and measured.on_batch_seconds is not None
         return "" if known else f"the cost of {node.title} on batches was not measured"
     known = measured is not None and measured.cpu_seconds is not None
-    if function.form in EDITED_GRAPHS:
+    if function.form in GRAPH_EDITS:
         known = known and remaining_cost_share(node, measured) is not None
         return "" if known else f"the cost of {node.title} {function.form} was not measured"
     return "" if known else f"the cost of {node.title} was not measured"

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
-from pipetune.pipelines.array_selections import array_selections
 from pipetune.pipelines.objects import inherits, live_instances
+from pipetune.pipelines.where_to_cond import array_selections
 
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless", "GeneratorDataset"})
 _GENERATOR_STATE = frozenset(

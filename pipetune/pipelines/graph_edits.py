@@ -1,13 +1,44 @@
-"""Edits of a traced function's graph: ops traced from Python, nodes in the place of others, the function rebuilt."""
+"""Edits of a traced function's graph: ops traced from Python, nodes in the place of others, the function rebuilt.
+
+Each variant of `core.functions.GRAPH_EDITS` has a module beside this one, with two functions: `applies(facts)`, whether
+a function is one that it might change, and `edit_graph(traced)`, which returns the changed copy or raises `CannotEdit`.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.functions import GRAPH_EDITS, FunctionFacts, FunctionVariant
+
+
+class CannotEdit(Exception):
+    """A function has to stay as it is; the message says why, as the last clause of a sentence."""
+
+
+class GraphEditModule(Protocol):
+    """A module that makes a variant of traced functions."""
+
+    @staticmethod
+    def applies(function: FunctionFacts) -> bool:
+        """Whether a function has what the variant does without."""
+
+    @staticmethod
+    def edit_graph(traced: Any) -> Any:
+        """Returns the variant of a dataset's traced function.
+
+        Raises:
+            CannotEdit: it would not return the same, or cannot be made.
+        """
+
+
+def graph_edit(form: FunctionVariant) -> GraphEditModule:
+    """Returns the module that makes a variant of `GRAPH_EDITS`."""
+    return cast(GraphEditModule, importlib.import_module(f"{__package__}.{GRAPH_EDITS[form].module}"))
 
 
 def replacement_node(node: Any, op: str, inputs: Sequence[str], **types: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -11,15 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.functions import FunctionFacts, FunctionVariant, MapFusion
+from pipetune.core.functions import GRAPH_EDITS, FunctionFacts, FunctionVariant, MapFusion
 from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
 from pipetune.pipelines import function_splitting, functions, gathering, live
-from pipetune.pipelines.array_selections import select_by_branch
 from pipetune.pipelines.errors import unknown_on_error
+from pipetune.pipelines.graph_edits import graph_edit
 from pipetune.pipelines.lifting import output_terms
-from pipetune.pipelines.python_functions import call_with_arrays
 from pipetune.pipelines.terms import CannotProve, Term
-from pipetune.pipelines.window_decoding import decode_only_window
 
 
 def build_variant(
@@ -97,7 +95,7 @@ def compose_maps(
     Args:
         source: the live pipeline.
         node_ids: of the maps, most upstream first.
-        forms: the variant of each function, as traced or one of `EDITED_GRAPHS`; empty: all as traced.
+        forms: the variant of each function, as traced or one of `GRAPH_EDITS`; empty: all as traced.
     """
     maps = [source.datasets[name] for name in node_ids]
     forms = forms or (FunctionVariant.AS_TRACED,) * len(maps)
@@ -110,9 +108,10 @@ def compose_maps(
 
 def _callable(traced: Any, form: FunctionVariant) -> Callable[..., Any]:
     """Returns a Python function that can be traced as part of another: the user's, or one that adds an edited graph."""
-    edit = GRAPH_EDITS.get(form)
+    if form in GRAPH_EDITS:
+        return function_splitting.SplittableFunction(graph_edit(form).edit_graph(traced)).inlined()
     function: Callable[..., Any] = tensorflow_private.python_function(traced)
-    return function if edit is None else function_splitting.SplittableFunction(edit(traced)).inlined()
+    return function
 
 
 def _probe(source: live.LivePipeline, run: tuple[Node, ...]) -> MapFusion:
@@ -189,16 +188,7 @@ def _function_variant(function: FunctionFacts | None, original: Any, above: Any)
     traced = original._map_func
     if function is not None and function.called_on_batches:
         return build_variant(tensorflow_private.python_function(traced), form, above.element_spec)
-    edit = GRAPH_EDITS.get(form)
-    return edit(traced) if edit is not None else traced
-
-
-GRAPH_EDITS: Mapping[FunctionVariant, Callable[[Any], Any]] = {
-    FunctionVariant.DECODE_AND_CROP: decode_only_window,
-    FunctionVariant.BRANCHING: select_by_branch,
-    FunctionVariant.ARRAYS: call_with_arrays,
-}
-"""Functions that return a traced function in one of the variants `EDITED_GRAPHS`."""
+    return graph_edit(form).edit_graph(traced) if form in GRAPH_EDITS else traced
 
 
 def _part(function: FunctionFacts, original: Any, above: Any) -> Any:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Pipeline
 from pipetune.pipelines import live
+from pipetune.pipelines.graph_edits import graph_edit
 from pipetune.pipelines.map_functions import annotate_fusions
 from pipetune.probes.batches import annotate_batches, annotate_predicates
-from pipetune.probes.decoding import annotate_crops, annotate_scales
-from pipetune.probes.edited_graphs import annotate_branches, annotate_python
-from pipetune.probes.padding import annotate_padding
-from pipetune.probes.splits import annotate_gathers, annotate_splits
-
-_ANNOTATIONS = (  # whether a function can be split depends on what it does on batches
-    annotate_batches,
-    annotate_predicates,
-    annotate_branches,
-    annotate_crops,
-    annotate_fusions,  # never of a function whose graph could be edited
-    annotate_scales,
-    annotate_padding,
-    annotate_python,
-    annotate_splits,
-    annotate_gathers,
-)
+from pipetune.probes.decode_and_crop import annotate_scales, probe_crop
+from pipetune.probes.edited_graphs import annotate_maps, probe_edit
+from pipetune.probes.function_splitting import annotate_gathers, annotate_splits
+from pipetune.probes.pad_batches import annotate_padding
 
 
 def annotate(source: live.LivePipeline) -> Pipeline:
@@ -31,3 +22,26 @@ def annotate(source: live.LivePipeline) -> Pipeline:
     for add in _ANNOTATIONS:
         annotated = add(source, annotated)
     return annotated
+
+
+def annotate_graph_edits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
+    """Returns `pipeline` with its functions annotated with whether they have each of the variants `GRAPH_EDITS`."""
+    for form, edit in GRAPH_EDITS.items():
+        probe = _PROBES.get(form, partial(probe_edit, form=form))
+        pipeline = annotate_maps(source, pipeline, edit.probed, probe, graph_edit(form).applies)
+    return pipeline
+
+
+_PROBES = {FunctionVariant.DECODE_AND_CROP: probe_crop}
+"""What examines more than whether a graph can be edited."""
+
+_ANNOTATIONS = (
+    annotate_batches,
+    annotate_predicates,
+    annotate_graph_edits,
+    annotate_fusions,  # a function is called by another in the variant that its graph has
+    annotate_scales,
+    annotate_padding,
+    annotate_splits,  # whether a function can be split depends on what it does on batches
+    annotate_gathers,
+)

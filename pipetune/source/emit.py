@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,11 +24,10 @@ from pipetune.core.edits import (
     apply_edits,
 )
 from pipetune.core.errors import CannotExpress, PipetuneError
-from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
+from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.session import Rejection
 from pipetune.core.storage import read_config_field
-from pipetune.source.branches import select_by_branch
 from pipetune.source.call_arguments import set_argument, write_call, write_value
 from pipetune.source.call_moves import move, moves_with_condition, refuse_append, refuse_inside_library, remove
 from pipetune.source.chain import insert_link, split_long_statement
@@ -39,7 +39,6 @@ from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is
 from pipetune.source.map_functions import restrict_to_choice
 from pipetune.source.operator_replacement import replace_operator
 from pipetune.source.own_branch import move_into_own_branch
-from pipetune.source.python_functions import call_with_arrays
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
@@ -53,7 +52,6 @@ from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import conjunction
 from pipetune.source.switch_parameters import CallPath, add_switch_parameter
 from pipetune.source.version_merging import merge_versions, refuse_changes_beyond
-from pipetune.source.window_decoding import decode_windows
 
 
 @dataclass(frozen=True)
@@ -345,15 +343,10 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
             for name in (*first, node):
                 refuse_inside_library(current, name)
             return fuse(draft, node, first, current)
-        case ReplaceFunction(node=node, form=form) if form in EDITED_GRAPHS:
+        case ReplaceFunction(node=node, form=form) if form in GRAPH_EDITS:
             if sharing.keep_functions:
                 raise CannotExpress("The function would change for the other datasets, too.")
-            if form is FunctionVariant.DECODE_AND_CROP:
-                return decode_windows(draft, node)
-            if form is FunctionVariant.ARRAYS:
-                return call_with_arrays(draft, node)
-            function = captured[node].function
-            return select_by_branch(draft, node, function.selections if function is not None else ())
+            return _edited_function_writer(form)(draft, captured[node])
         case SplitFunction(node=node):
             refuse_inside_library(current, node)
             return split_function(draft, edit, keep_original=sharing.keep_functions)
@@ -377,6 +370,16 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
             tree, call = draft.find(current.output.id)
             refuse_append(tree, call, current, current.output.id)
             return set_option(draft, output=current.output.id, name=name, value=value)
+
+
+def _edited_function_writer(form: FunctionVariant) -> Callable[[Draft, Node], Draft]:
+    """Returns what writes a variant of `GRAPH_EDITS`: `write` of the module of its name.
+
+    It returns the draft in which the function of a map, given as captured, is changed, or raises `CannotExpress`.
+    """
+    module = importlib.import_module(f"{__package__}.{GRAPH_EDITS[form].module}")
+    write: Callable[[Draft, Node], Draft] = module.write
+    return write
 
 
 def _gets_components(node: str, current: Pipeline, captured: Pipeline) -> bool:

@@ -11,7 +11,7 @@ import libcst as cst
 
 from pipetune.core.edits import Edit, Insert, Move, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
+from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import write_call
@@ -291,7 +291,7 @@ class SharingRules(SharedCalls):
             SharedCall: the edit must not change the other datasets.
             CannotExpress: another dataset calls the function of the edit at another call site.
         """
-        if isinstance(edit, ReplaceFunction) and edit.form in EDITED_GRAPHS:
+        if isinstance(edit, ReplaceFunction) and edit.form in GRAPH_EDITS:
             self._refuse_shared_function(edit.node)
         if self.others_unaffected:
             return ""

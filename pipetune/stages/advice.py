@@ -29,7 +29,7 @@ from pipetune.lint.consumer_advice import (
 )
 from pipetune.measure.memory import measure_padding
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
-from pipetune.rewrites.jpeg import suggest_smaller_decoding
+from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
 from pipetune.rewrites.rule import RuleContext
 from pipetune.rewrites.where_to_cond import propose as propose_branches

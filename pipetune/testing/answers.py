@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from pipetune.core.functions import (
     BatchedCall,
-    Branching,
     CropDecoding,
     FunctionFacts,
     FunctionSplit,
@@ -16,7 +15,7 @@ from pipetune.core.functions import (
     MapFusion,
     Padding,
     PredicatePushdown,
-    PythonArrays,
+    ProbeResult,
     RowGathering,
     RowWindows,
     ScaledDecoding,
@@ -132,14 +131,14 @@ def cropping(words: str) -> CropDecoding:
     return CropDecoding(digest="cropped", seen="9 elements: all") if words == "yes" else CropDecoding("it uses it all")
 
 
-def branching(words: str) -> Branching:
+def branching(words: str) -> ProbeResult:
     """Returns what `branch=yes` or `branch=no` stands for."""
-    return Branching(digest="branched") if words == "yes" else Branching("their shapes may differ")
+    return ProbeResult(digest="branched") if words == "yes" else ProbeResult("their shapes may differ")
 
 
-def arrays(words: str) -> PythonArrays:
+def arrays(words: str) -> ProbeResult:
     """Returns what `arrays=yes` or `arrays=no` stands for."""
-    return PythonArrays(digest="arrays") if words == "yes" else PythonArrays("its Python code needs x as a tensor")
+    return ProbeResult(digest="arrays") if words == "yes" else ProbeResult("its Python code needs x as a tensor")
 
 
 def pads(words: str) -> Padding:

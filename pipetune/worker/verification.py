@@ -15,7 +15,7 @@ from pipetune.capture.observed_script import ObservedScript
 from pipetune.core import session_file
 from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.lockstep import Inform, RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Progress
 from pipetune.core.pipeline import Node, OperatorIdentity, Pipeline
@@ -291,15 +291,8 @@ def _may_be_equivalent(actual: Node, expected: Node) -> bool:
         return actual.element_spec.tensors == expected.element_spec.tensors
     if expected.function.part_of:
         return True
-    return all(not _NEW_OPS[form].isdisjoint(actual.function.operations) for form in expected.function.edited_forms)
-
-
-_NEW_OPS = {
-    FunctionVariant.DECODE_AND_CROP: frozenset({"DecodeAndCropJpeg"}),
-    FunctionVariant.BRANCHING: frozenset({"If", "StatelessIf"}),
-    FunctionVariant.ARRAYS: frozenset({"PyFunc"}),
-}
-"""Ops, one of which the patch must have brought into a function."""
+    edits = [GRAPH_EDITS[form] for form in expected.function.edited_forms]
+    return all(not edit.new_ops.isdisjoint(actual.function.operations) for edit in edits)
 
 
 def _operator_text(operator: OperatorIdentity) -> str:

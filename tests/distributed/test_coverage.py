@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone"), 
 from pipetune.distributed.collect import parts
 from pipetune.distributed.verify import counting, coverage
 from pipetune.pipelines import live
-from pipetune.probes import splits
-from pipetune.probes.edited_graphs import annotate_python
-from pipetune.probes.padding import annotate_padding
+from pipetune.probes import function_splitting
+from pipetune.probes.annotation import annotate_graph_edits
+from pipetune.probes.pad_batches import annotate_padding
 from tests.distributed.emitted_scripts import run
 
 HELPERS = """
@@ -342,7 +342,7 @@ def test_rows_gathered_by_index_are_delivered_once(tmp_path: Path, rows: int, ki
     """On a TPU from batches of one size: the gathering function is traced differently than in the plan."""
     dataset = tf.data.Dataset.from_tensor_slices((tf.range(rows), tf.range(rows) * 2)).shuffle(rows).batch(4)
     source = live.read(dataset)
-    told = splits.annotate_gathers(source, source.pipeline)
+    told = function_splitting.annotate_gathers(source, source.pipeline)
     (rewrite,) = (one for one in gather.GATHER_BATCHES_RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
     tuned = apply_edits(source.pipeline, rewrite.edits)
     result = distribute(source, tuned, kind=kind, out_file=tmp_path / "module.py")
@@ -371,7 +371,7 @@ def test_batch_that_pads_and_python_code_with_arrays(tmp_path: Path) -> None:
         """,
     )
     source = live.read(namespace["ds"])
-    told = annotate_python(source, annotate_padding(source, source.pipeline))
+    told = annotate_graph_edits(source, annotate_padding(source, source.pipeline))
     rewrites = [
         one
         for rule in (numpy_function.RULE, pad_batches.RULE)

@@ -15,7 +15,7 @@ from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Sta
 from pipetune.measure import variant_costs
 from pipetune.measure.variant_costs import measure_batch_costs, measure_shares
 from pipetune.pipelines import live
-from pipetune.probes import batches, decoding, edited_graphs, splits
+from pipetune.probes import annotation, batches, function_splitting
 from tests.rewrites.on_data.jpegs import jpeg
 
 
@@ -47,7 +47,7 @@ def test_rows_upstream_of_what_cannot_be_rebuilt_have_no_batch_cost(tmp_path: Pa
     path.write_text("a,b\n" + "1,2\n" * 20)
     dataset = tf.data.experimental.make_csv_dataset([str(path)], 4, label_name="b", num_epochs=1)
     source = live.read(dataset)
-    told = splits.annotate_gathers(source, source.pipeline)
+    told = function_splitting.annotate_gathers(source, source.pipeline)
     assert any(node.gathering is not None and not node.gathering.why_not for node in told)
     assert measure_batch_costs(source, told, seconds=60) == {}
 
@@ -73,7 +73,7 @@ def test_shares_are_measured_on_as_many_elements_as_there_is_time_for(
     """An element costs its source and, in three passes of both forms, the map: eight times `seconds`."""
     images = tf.data.Dataset.range(100).map(lambda i: tf.fill([80, 80, 3], tf.cast(i, tf.float32)))
     source = live.read(images.map(_selecting).batch(4))
-    told = edited_graphs.annotate_branches(source, source.pipeline)
+    told = annotation.annotate_graph_edits(source, source.pipeline)
     taken: list[int] = []
 
     def rounds(dataset: object, count: int, make_variants: object) -> list[tuple[float, ...]]:
@@ -92,9 +92,9 @@ def test_only_functions_that_decode_and_crop_have_a_share_of_decoding_the_crop()
     images = [jpeg("4:2:0", 320, 320, seed=number) for number in range(8)]
     dataset = tf.data.Dataset.from_tensor_slices(images)
     whole = live.read(dataset.map(lambda data: tf.io.decode_jpeg(data, channels=3)))
-    assert measure_shares(whole, decoding.annotate_crops(whole, whole.pipeline), seconds=60) == {}
+    assert measure_shares(whole, annotation.annotate_graph_edits(whole, whole.pipeline), seconds=60) == {}
     dataset = dataset.map(lambda data: tf.image.random_crop(tf.io.decode_jpeg(data, channels=3), [16, 16, 3]))
     source = live.read(dataset.map(lambda image: tf.cast(image, tf.float32)).batch(4))
-    shares = measure_shares(source, decoding.annotate_crops(source, source.pipeline), seconds=60)
+    shares = measure_shares(source, annotation.annotate_graph_edits(source, source.pipeline), seconds=60)
     assert set(shares) == {"n1"} and shares["n1"].variants is not None
     assert shares["n1"].variants[FunctionVariant.DECODE_AND_CROP] > 0

@@ -12,7 +12,7 @@ from pipetune.core.edits import Consent
 from pipetune.core.profile import ConsumerProfile, Finding, PaddingShares
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
-from pipetune.rewrites.jpeg import suggest_smaller_decoding
+from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
 from pipetune.testing.rules import context
 from tests.rewrites.tables import rows

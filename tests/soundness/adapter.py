@@ -16,7 +16,7 @@ from unittest import mock
 
 from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits, needs_comparison
 from pipetune.core.errors import PipetuneError
-from pipetune.core.functions import EDITED_GRAPHS
+from pipetune.core.functions import GRAPH_EDITS
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
@@ -261,7 +261,7 @@ def _profile(pipeline: Pipeline, counts: dict[str, int]) -> Profile:
                 visits=visits.get(node.id, 1.0),
                 bytes_out=node.element_bytes or 1000.0,
                 on_batch_seconds=1e-4,
-                variant_shares=dict.fromkeys(EDITED_GRAPHS, 0.1),
+                variant_shares=dict.fromkeys(GRAPH_EDITS, 0.1),
                 shrinking_share=0.1,
                 head_share=0.5,
             )

@@ -39,7 +39,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Pipeline
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.replay import replay
-from pipetune.probes import batches, splits
+from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import Emission, emit
@@ -164,7 +164,7 @@ def _edits(words: str, source: live.LivePipeline, pipeline: Pipeline) -> list[Ed
             fused = ReplaceFunction(last, FunctionVariant.FUSED, "fused", tuple(first))
             return [fused, *(Remove(name) for name in reversed(first))]
         case "gathered" | "series":
-            told = splits.annotate_gathers(source, batches.annotate_batches(source, pipeline))
+            told = function_splitting.annotate_gathers(source, batches.annotate_batches(source, pipeline))
             rules = (gather.GATHER_BATCHES_RULE, gather.GATHER_WINDOWS_RULE)
             proposals = [one for rule in rules for one in rule.propose(RuleContext(told))]
             (rewrite,) = (one for one in proposals if isinstance(one, Rewrite))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts, string_literal
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionVariant
+from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.operators import READERS, Division, Parameter, Role, operator_facts
 from pipetune.core.pipeline import AUTOTUNE, DEFAULT_GRAPH_SEED, Node, Value
 from pipetune.distributed.emit.sharding import Sharding
@@ -19,13 +19,6 @@ GLOBAL_BATCH_SIZE = "GLOBAL_BATCH_SIZE"
 SHARED_SEED = "SHARED_SEED"
 SOURCE_ROWS = "source_rows"
 _LONG = 90
-_LEFT_OUT = {
-    FunctionVariant.DECODE_AND_CROP: "decodes whole images",
-    FunctionVariant.BRANCHING: "computes both sides of tf.where",
-    FunctionVariant.ARRAYS: "calls tf.py_function",
-}
-"""What a function does in a module that names it, in variants that only the patch of its source has."""
-
 _ENUM_OPTIONS = {
     "autotune.autotune_algorithm": "AutotuneAlgorithm",
     "experimental_distribute.auto_shard_policy": "AutoShardPolicy",
@@ -126,8 +119,8 @@ class OperatorWriter:
             if reference.count("parse_single_example") == 0 or not reference.startswith("lambda"):
                 raise CannotExpress(f"The function of {node.title} would parse batches wherever it is used.")
             return reference.replace("parse_single_example", "parse_example")
-        if form in _LEFT_OUT:
-            self.notes.append(f"{node.title} {_LEFT_OUT[form]} here: this is only changed by the patch")
+        if form in GRAPH_EDITS:
+            self.notes.append(f"{node.title} {GRAPH_EDITS[form].otherwise} here: this is only changed by the patch")
         return reference
 
     def plain(self, node: Node) -> dict[str, str]:

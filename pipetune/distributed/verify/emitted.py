@@ -17,7 +17,7 @@ import tensorflow as tf
 from pipetune.core.distribution import DeliveryMode
 from pipetune.core.errors import CannotExpress
 from pipetune.core.files import temporary_folder
-from pipetune.core.functions import EDITED_GRAPHS, FunctionVariant
+from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Pipeline
 from pipetune.pipelines import files, live
 from pipetune.pipelines.replay import OUTPUT, replay_nodes
@@ -133,7 +133,7 @@ def check_same(made: live.LivePipeline, source: live.LivePipeline, tuned: Pipeli
     as_traced = {
         node.id: replace(node.function, form=FunctionVariant.AS_TRACED)
         for node in tuned
-        if node.function is not None and node.function.form in EDITED_GRAPHS
+        if node.function is not None and node.function.form in GRAPH_EDITS
     }
     built = replay_nodes(source, tuned.with_functions(as_traced))
     # As replayed, not as planned: with batches of another size, a function created by an edit has another graph.

@@ -20,10 +20,10 @@ from pipetune.core.functions import CropDecoding, FunctionVariant
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
 from pipetune.pipelines import live, replay
-from pipetune.pipelines.map_functions import GRAPH_EDITS
-from pipetune.pipelines.window_decoding import MARGIN_PIXELS, decode_only_window
-from pipetune.probes import decoding
-from pipetune.rewrites.jpeg import propose as propose_crop
+from pipetune.pipelines.decode_and_crop import MARGIN_PIXELS, edit_graph
+from pipetune.probes import decode_and_crop
+from pipetune.probes.annotation import annotate_graph_edits
+from pipetune.rewrites.decode_and_crop import propose as propose_crop
 from pipetune.source.emit import emit
 from pipetune.worker.verification import first_difference
 from tests.rewrites.on_data.jpegs import KINDS, jpeg, png
@@ -44,7 +44,7 @@ def _decode(data: Any) -> Any:
 def _asked(function: Function, images: list[bytes] = IMAGES) -> tuple[live.LivePipeline, CropDecoding]:
     source = live.read(tf.data.Dataset.from_tensor_slices(images).map(function).prefetch(1))
     node = next(one for one in source.pipeline if one.op == "map")
-    return source, decoding.probe_crop(source, node)
+    return source, decode_and_crop.probe_crop(source, node)
 
 
 def _proven(source: live.LivePipeline, asked: CropDecoding, safety: Safety) -> Comparison:
@@ -244,7 +244,7 @@ def _windows(kind: str, *, columns: int = 2) -> tuple[Any, Any]:
 
 def _different(above: Any, traced: Any, *, margin: int) -> int:
     with tensorflow_private.reusing_traced_functions():
-        pairs = tf.data.Dataset.zip((above.map(traced), above.map(decode_only_window(traced, margin=margin))))
+        pairs = tf.data.Dataset.zip((above.map(traced), above.map(edit_graph(traced, margin=margin))))
     return sum(not np.array_equal(one, other) for one, other in pairs.as_numpy_iterator())
 
 
@@ -277,8 +277,8 @@ def test_margin_of_one_pixel_fails_only_for_a_single_column() -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["crop_to_bounding_box", "indices from the shape", "random_crop", "its own offset"])
 def test_plan_without_a_margin_is_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    narrow = functools.partial(decode_only_window, margin=0)
-    monkeypatch.setitem(GRAPH_EDITS, FunctionVariant.DECODE_AND_CROP, narrow)  # type: ignore[arg-type]
+    narrow = functools.partial(edit_graph, margin=0)
+    monkeypatch.setattr("pipetune.pipelines.decode_and_crop.edit_graph", narrow)
     source, found = _asked((EXACT | RANDOM)[name])
     proof = _proven(source, found, Safety.STATISTICAL if name in RANDOM else Safety.EXACT)
     assert not proof.proven and not proof.equal
@@ -335,22 +335,25 @@ def test_other_image_formats_are_decoded_whole() -> None:
 
 def test_unreadable_data_is_refused() -> None:
     missing = live.read(tf.data.Dataset.from_tensor_slices(["nowhere"]).map(tf.io.read_file).map(_seeded))
-    assert "no element could be read (NotFoundError)" in decoding.probe_crop(missing, missing.pipeline.output).why_not
+    assert (
+        "no element could be read (NotFoundError)"
+        in decode_and_crop.probe_crop(missing, missing.pipeline.output).why_not
+    )
     none = live.read(tf.data.Dataset.from_tensor_slices(IMAGES).take(0).map(_seeded))
-    assert "no element could be read" in decoding.probe_crop(none, none.pipeline.output).why_not
+    assert "no element could be read" in decode_and_crop.probe_crop(none, none.pipeline.output).why_not
 
 
 def test_slow_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_SECONDS", 1.0)
+    monkeypatch.setattr(decode_and_crop, "_SECONDS", 1.0)
     slow = tensorflow_private.with_sleep(tf.data.Dataset.from_tensor_slices(IMAGES), 400_000)
     source = live.read(slow.map(_seeded))
-    found = decoding.probe_crop(source, source.pipeline.output)
+    found = decode_and_crop.probe_crop(source, source.pipeline.output)
     assert "elements could be read in time" in found.why_not
 
 
 def test_infinite_data_is_sampled_from_its_start() -> None:
     source = live.read(tf.data.Dataset.from_tensor_slices(IMAGES).repeat().map(_seeded))
-    assert decoding.probe_crop(source, source.pipeline.output).seen == "48 elements: start"
+    assert decode_and_crop.probe_crop(source, source.pipeline.output).seen == "48 elements: start"
 
 
 def test_files_read_by_the_function_are_examined(tmp_path: Any) -> None:
@@ -363,7 +366,7 @@ def test_files_read_by_the_function_are_examined(tmp_path: Any) -> None:
         return {"image": tf.image.random_crop(_decode(tf.io.read_file(path)), [24, 20, 3]), "label": label}
 
     source = live.read(tf.data.Dataset.from_tensor_slices((paths, list(range(21)))).map(read, num_parallel_calls=2))
-    found = decoding.probe_crop(source, source.pipeline.output)
+    found = decode_and_crop.probe_crop(source, source.pipeline.output)
     assert found.why_not == "" and _proven(source, found, Safety.STATISTICAL).proven
 
 
@@ -380,7 +383,7 @@ def test_sparse_elements_and_static_tables_are_supported() -> None:
         return image, element["sparse"], element["ragged"], table.lookup(element["sparse"].values)
 
     source = live.read(tf.data.Dataset.from_tensor_slices(IMAGES).map(pack).map(cut))
-    found = decoding.probe_crop(source, source.pipeline.output)
+    found = decode_and_crop.probe_crop(source, source.pipeline.output)
     assert found.why_not == ""
     edits = [ReplaceFunction(source.pipeline.output.id, FunctionVariant.DECODE_AND_CROP, found.digest)]
     edited = apply_edits(source.pipeline, edits)
@@ -441,7 +444,7 @@ def augment(data, label):
 
 def _scripted(folder: Path, text: str) -> tuple[Sample, live.LivePipeline, Rewrite]:
     sample = script(folder, text, above=ABOVE)
-    source, (rewrite,) = proposed(propose_crop, sample.run().ds, decoding.annotate_crops)
+    source, (rewrite,) = proposed(propose_crop, sample.run().ds, annotate_graph_edits)
     return sample, source, rewrite
 
 
@@ -472,7 +475,7 @@ def test_photos_example_changes_only_in_training(tmp_path: Path) -> None:
     made += f"validation = validation_dataset({str(tmp_path / 'val*')!r})\n"
     sample = Sample(tmp_path, EXAMPLE.read_text() + made)
     module = sample.run()
-    source, (rewrite,) = proposed(propose_crop, module.ds, decoding.annotate_crops)
+    source, (rewrite,) = proposed(propose_crop, module.ds, annotate_graph_edits)
     others = [live.read(module.validation, name="validation").pipeline]
     emission = emit(source.pipeline, Plan("tuned", (rewrite,)), other_pipelines=others)
     assert emission.not_covered == ()

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures(
 from pipetune.core.functions import ScaledDecoding
 from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live
-from pipetune.probes import decoding
+from pipetune.probes import decode_and_crop
 from tests.rewrites.on_data.jpegs import photo, png
 
 Function = Callable[..., Any]
@@ -81,7 +81,7 @@ def _less_its_mean(image: Any) -> Any:
 
 def _asked(function: Function, images: list[bytes] = PHOTOS) -> tuple[live.LivePipeline, ScaledDecoding]:
     source = live.read(tf.data.Dataset.from_tensor_slices(images).map(function).prefetch(1))
-    return source, decoding.probe_scale(source, source.pipeline["n1"])
+    return source, decode_and_crop.probe_scale(source, source.pipeline["n1"])
 
 
 @pytest.mark.parametrize("name", YES)
@@ -90,7 +90,7 @@ def test_scaled_images_differ_slightly(name: str) -> None:
     assert found.why_not == "" and found.ratio == 2 and found.seen == "15 elements: all"
     assert 0 < found.mean_apart < 0.03 and found.mean_apart < found.most_apart < 0.6
     smaller = tf.data.Dataset.from_tensor_slices(PHOTOS).map(
-        decoding.decode_at_scale(source.datasets["n1"]._map_func, found.ratio).function
+        decode_and_crop.decode_at_scale(source.datasets["n1"]._map_func, found.ratio).function
     )
     assert len(list(smaller)) == len(PHOTOS)
 
@@ -99,7 +99,7 @@ def test_scaled_images_differ_slightly(name: str) -> None:
 def test_function_that_needs_full_resolution_is_refused(name: str) -> None:
     function, reason = NO[name]
     source = live.read(tf.data.Dataset.from_tensor_slices(PHOTOS).map(function))
-    told = decoding.annotate_scales(source, source.pipeline)["n1"].function
+    told = decode_and_crop.annotate_scales(source, source.pipeline)["n1"].function
     assert told is not None
     if reason == "nobody asks":
         assert told.shrinking is None
@@ -116,7 +116,8 @@ def test_scale_is_limited_by_the_smallest_image() -> None:
 
 def test_large_differences_and_other_formats_are_refused() -> None:
     source = live.read(tf.data.Dataset.from_tensor_slices([*PHOTOS, png(99, 99)]).map(YES["bilinear"]))
-    assert "1 of the 16 elements examined are not JPEGs" in decoding.probe_scale(source, source.pipeline["n1"]).why_not
+    found = decode_and_crop.probe_scale(source, source.pipeline["n1"])
+    assert "1 of the 16 elements examined are not JPEGs" in found.why_not
     stripes = np.zeros((96, 96, 3), np.uint8)
     stripes[:, ::2] = 255
     data = tf.io.encode_jpeg(stripes, quality=95, chroma_downsampling=False).numpy()
@@ -135,6 +136,6 @@ def test_default_dct_method_is_the_fast_one() -> None:
 def test_saved_share_is_measured_for_shrinkable_maps_only() -> None:
     dataset = tf.data.Dataset.from_tensor_slices([photo("4:2:0", 640, 640, seed=1)] * 4).map(YES["bilinear"])
     source = live.read(dataset.map(lambda image: image * 2.0).batch(2))
-    told = decoding.annotate_scales(source, source.pipeline)
+    told = decode_and_crop.annotate_scales(source, source.pipeline)
     shares = measure_shares(source, told, seconds=60)
     assert shares.keys() == {"n1"} and 0 < shares["n1"].shrinking < 1

@@ -21,7 +21,7 @@ from pipetune.equality.compare import compare
 from pipetune.measure.variant_costs import measure_batch_costs
 from pipetune.pipelines import gathering, live
 from pipetune.pipelines.replay import replay
-from pipetune.probes import batches, splits
+from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import Rule, RuleContext
 from tests.rewrites.on_data.patching import Sample, check_patch, script, why_not_patched
@@ -48,7 +48,7 @@ BELOW = {
 
 def _told(dataset: Any) -> tuple[live.LivePipeline, Any]:
     source = live.read(dataset)
-    return source, splits.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
+    return source, function_splitting.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
 
 
 def _rewrite(told: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> Rewrite:

@@ -23,7 +23,7 @@ from pipetune.equality.compare import compare
 from pipetune.measure.variant_costs import measure_batch_costs
 from pipetune.pipelines import gathering, live
 from pipetune.pipelines.replay import replay
-from pipetune.probes import batches, splits
+from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import emit
@@ -57,7 +57,7 @@ UTILITY: dict[str, Any] = {
 
 def _told(dataset: Any) -> tuple[live.LivePipeline, Pipeline]:
     source = live.read(dataset)
-    return source, splits.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
+    return source, function_splitting.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
 
 
 def _rewrite(told: Pipeline) -> Rewrite:

@@ -18,7 +18,7 @@ from pipetune.core.edits import Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant, MapFusion
 from pipetune.equality.compare import compare_datasets
 from pipetune.pipelines import live, map_functions, replay
-from pipetune.probes.edited_graphs import annotate_branches
+from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.rewrites import batch_first, where_to_cond
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
@@ -331,7 +331,9 @@ ds = ds.map(side_by_side)
 def test_function_whose_graph_was_edited_is_fused(tmp_path: Path) -> None:
     sample = script(tmp_path, SELECTING)
     source = live.read(sample.run().ds)
-    context = RuleContext(map_functions.annotate_fusions(source, annotate_branches(source, source.pipeline)), cores=2)
+    context = RuleContext(
+        map_functions.annotate_fusions(source, annotate_graph_edits(source, source.pipeline)), cores=2
+    )
     rules = (where_to_cond.RULE, batch_first.MAP_FUSION_RULE)
     rewrites = [one for rule in rules for one in rule.propose(context) if isinstance(one, Rewrite)]
     assert [one.node for one in rewrites] == ["n3", "n4"] and find_conflict(context, rewrites) == ""

@@ -14,10 +14,10 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.core.edits import Rewrite, apply_edits
-from pipetune.core.functions import PythonArrays
+from pipetune.core.functions import ProbeResult
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
-from pipetune.probes.edited_graphs import annotate_python
+from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.rewrites.numpy_function import propose
 from tests.rewrites.on_data.patching import check_equal, check_patch, proposed, script, why_not_patched
 
@@ -128,8 +128,8 @@ NEEDS_TENSORS: dict[str, tuple[Function, str]] = {
 }
 
 
-def _found(dataset: Any) -> tuple[live.LivePipeline, PythonArrays | None, list[Rewrite]]:
-    source, rewrites = proposed(propose, dataset, annotate_python)
+def _found(dataset: Any) -> tuple[live.LivePipeline, ProbeResult | None, list[Rewrite]]:
+    source, rewrites = proposed(propose, dataset, annotate_graph_edits)
     (known,) = (
         node.function.arrays for node in source.pipeline if node.op == "map" and node.function and node.function.python
     )

@@ -15,7 +15,7 @@ from pipetune.core.edits import Rewrite, apply_edits
 from pipetune.core.functions import Padding
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
-from pipetune.probes.padding import annotate_padding
+from pipetune.probes.pad_batches import annotate_padding
 from pipetune.rewrites.pad_batches import propose
 from tests.rewrites.on_data.patching import check_equal, check_patch, proposed, script
 

@@ -20,7 +20,7 @@ from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live
 from pipetune.pipelines.function_splitting import SplittableFunction, first_random_op
 from pipetune.pipelines.replay import replay
-from pipetune.probes import splits
+from pipetune.probes import function_splitting
 from tests.rewrites.on_data.patching import check_patch, compared, script
 
 _DRAW = np.random.default_rng(7)
@@ -35,7 +35,7 @@ def images() -> Any:
 
 def told(dataset: Any) -> tuple[live.LivePipeline, Pipeline]:
     source = live.read(dataset)
-    return source, splits.annotate_splits(source, source.pipeline)
+    return source, function_splitting.annotate_splits(source, source.pipeline)
 
 
 def found(dataset: Any) -> tuple[live.LivePipeline, FunctionSplit | None]:

@@ -13,13 +13,13 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune.core.edits import ReplaceFunction, Rewrite, Safety, SetArgument, apply_edits
-from pipetune.core.functions import Branching, FunctionVariant
+from pipetune.core.functions import FunctionVariant, ProbeResult
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
 from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live, replay
-from pipetune.pipelines.array_selections import select_by_branch
-from pipetune.probes.edited_graphs import annotate_branches
+from pipetune.pipelines.where_to_cond import edit_graph
+from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.rewrites.where_to_cond import propose
 from tests.rewrites.on_data.patching import Sample, check_patch, digests, patched_text, proposed, rerun, script
 
@@ -164,20 +164,20 @@ COMPARED = [
 KEPT = {"RandomUniform", "RandomStandardNormal", "CheckNumerics", "Exp"}
 
 
-def _asked(function: Function, *, fixed: bool = True) -> tuple[live.LivePipeline, Branching]:
+def _asked(function: Function, *, fixed: bool = True) -> tuple[live.LivePipeline, ProbeResult]:
     source = live.read(images(fixed=fixed).map(function).prefetch(1))
-    told = annotate_branches(source, source.pipeline)
+    told = annotate_graph_edits(source, source.pipeline)
     node = next(one for one in told if one.op == "map")
     assert node.function is not None
-    return source, node.function.branching or Branching("it selects nothing large")
+    return source, node.function.branching or ProbeResult("it selects nothing large")
 
 
-def _edited(source: live.LivePipeline, answer: Branching, *more: Any) -> Any:
+def _edited(source: live.LivePipeline, answer: ProbeResult, *more: Any) -> Any:
     node = next(one.id for one in source.pipeline if one.op == "map")
     return apply_edits(source.pipeline, [ReplaceFunction(node, FunctionVariant.BRANCHING, answer.digest), *more])
 
 
-def _compared(source: live.LivePipeline, answer: Branching, *more: Any) -> Comparison:
+def _compared(source: live.LivePipeline, answer: ProbeResult, *more: Any) -> Comparison:
     return compare(source, _edited(source, answer, *more), Safety.EXACT, elements=len(FIXED))
 
 
@@ -187,9 +187,7 @@ def test_ops_of_one_side_move_into_its_branch(name: str) -> None:
     source, answer = _asked(function, fixed=fixed)
     assert answer.why_not == ""
     traced = next(source.datasets[node.id] for node in source.pipeline if node.op == "map")._map_func
-    before, after = (
-        [op.type for op in one.function.graph.get_operations()] for one in (traced, select_by_branch(traced))
-    )
+    before, after = ([op.type for op in one.function.graph.get_operations()] for one in (traced, edit_graph(traced)))
     assert not moved & set(after) and moved <= set(before)
     assert {kind: before.count(kind) for kind in KEPT} == {kind: after.count(kind) for kind in KEPT}
     assert {"If", "StatelessIf"} & set(after)
@@ -317,7 +315,7 @@ def test_the_same_elements_are_rejected() -> None:
 
 def test_share_of_the_cost_is_measured() -> None:
     source, _ = _asked(_grey)
-    (shares,) = measure_shares(source, annotate_branches(source, source.pipeline), seconds=60).values()
+    (shares,) = measure_shares(source, annotate_graph_edits(source, source.pipeline), seconds=60).values()
     assert shares.variants is not None and set(shares.variants) == {FunctionVariant.BRANCHING}
     assert 0 < shares.variants[FunctionVariant.BRANCHING] < 1
 
@@ -365,7 +363,7 @@ CASES: dict[str, tuple[str, str]] = {
 
 def _scripted(folder: Path, text: str, *, above: str = "") -> tuple[Sample, live.LivePipeline, Rewrite]:
     sample = script(folder, text, above=above + ABOVE)
-    source, (rewrite,) = proposed(propose, sample.run().ds, annotate_branches)
+    source, (rewrite,) = proposed(propose, sample.run().ds, annotate_graph_edits)
     return sample, source, rewrite
 
 

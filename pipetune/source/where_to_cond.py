@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import ArraySelection
+from pipetune.core.pipeline import Node
 from pipetune.source.call_arguments import arguments_by_name, tensorflow_text
 from pipetune.source.chain import MIN_LINE_WIDTH
 from pipetune.source.draft import Draft, Splice, spliced
@@ -33,20 +33,17 @@ _PARAMETERS = {"condition": "pred", "x": "true_fn", "y": "false_fn"}
 _LONGEST_LINE = 120  # a line may be as long as the longest of its file, up to this
 
 
-def select_by_branch(draft: Draft, node: str, selections: Sequence[ArraySelection]) -> Draft:
+def write(draft: Draft, node: Node) -> Draft:
     """Returns the draft in which the function of the map `node` computes only the arrays that it selects.
-
-    Args:
-        selections: those of the function, by their lines as captured; some of them may have to stay.
 
     Raises:
         CannotExpress: a selection is not written in a way that is safe to change, or the code that would change is used
             elsewhere, too.
     """
-    draft, file, root, functions = functions_behind_map(draft, node)
+    draft, file, root, functions = functions_behind_map(draft, node.id)
     tree, original = draft.tree(file), parse(draft.read(file).removeprefix(BYTE_ORDER_MARK).encode())
     splices: list[Splice] = []
-    for selection in selections:
+    for selection in node.function.selections if node.function is not None else ():  # by their lines as captured
         if selection.why_not:
             continue
         if not os.path.exists(selection.file) or not os.path.samefile(selection.file, file):

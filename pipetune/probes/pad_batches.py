@@ -11,7 +11,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import live
 from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.functions import VALUE_CHECKS
-from pipetune.pipelines.padding import require_padding
+from pipetune.pipelines.pad_batches import require_padding
 from pipetune.pipelines.terms import CannotProve
 from pipetune.probes.batches import downstream_batch
 

@@ -16,9 +16,9 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.functions import ArraySelection
+from pipetune.core.functions import ArraySelection, FunctionFacts
 from pipetune.pipelines.call_sites import is_library
-from pipetune.pipelines.graph_edits import TracedOps, rebuild_function, replacement_node
+from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, rebuild_function, replacement_node
 from pipetune.pipelines.op_types import ELEMENTWISE, IDENTITIES, REDUCTIONS
 
 _LARGE_ARRAY = 16_384
@@ -28,10 +28,6 @@ thread took 0.2 ms longer for 3,072 numbers than `tf.cond`, 0.8 ms for 150,528, 
 _IMAGE_RANK = 3  # of an array whose shape is not fully known: boxes and tokens have fewer dimensions and are smaller
 
 _CALLS = ("SelectV2", "Where")  # what `tf.where` adds to a graph, with three arguments and with one
-
-
-class CannotBranch(Exception):
-    """No selection can become a branch; the message is the last clause of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +374,12 @@ _DERIVED: dict[str, Callable[[Any, Shapes], tuple[Size | None, ...] | None]] = {
 }
 
 
-def select_by_branch(traced: Any) -> Any:
+def applies(function: FunctionFacts) -> bool:
+    """Whether a function selects large arrays by one condition."""
+    return bool(function.selections)
+
+
+def edit_graph(traced: Any) -> Any:
     """Returns a dataset's traced function with the same ops and seeds that computes only what its selections take.
 
     All selections become branches in statements where each of them can.
@@ -387,13 +388,13 @@ def select_by_branch(traced: Any) -> Any:
         traced: the function of a map.
 
     Raises:
-        CannotBranch: there is none, or static shapes would be lost.
+        CannotEdit: there is none, or static shapes would be lost.
     """
     graph = traced.function.graph
     statements = _examine(graph)
     branched = {name: sides for one in statements if not one.facts.why_not for name, sides in one.sides.items()}
     if not branched:
-        raise CannotBranch(next((one.facts.why_not for one in statements), "it selects no large arrays"))
+        raise CannotEdit(next((one.facts.why_not for one in statements), "it selects no large arrays"))
     given = graph.as_graph_def()
     nodes = {node.name: node for node in given.node}
     pieces, gone = dict[str, TracedOps](), set(nodes) - _Graph(graph, {}).live
@@ -412,7 +413,7 @@ def select_by_branch(traced: Any) -> Any:
             [one.name for one in given_tensors],
         )
         if pieces[name].traced.outputs[0].shape.as_list() != op.outputs[0].shape.as_list():
-            raise CannotBranch("its static shapes would be lost")
+            raise CannotEdit("its static shapes would be lost")
         gone |= moved
     edited = _graph_def(given, [])
     for piece in pieces.values():

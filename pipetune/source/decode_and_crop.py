@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Node
 from pipetune.source.call_arguments import argument_text, arguments_by_name, tensorflow_text
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
@@ -170,14 +171,14 @@ def _is_docstring(line: cst.CSTNode) -> bool:
     return False
 
 
-def decode_windows(draft: Draft, node: str) -> Draft:
+def write(draft: Draft, node: Node) -> Draft:
     """Returns the draft in which the function of the map `node` decodes only the window it crops.
 
     Raises:
         CannotExpress: the decode and the crop are not written in a way that is safe to change, the code that would
             change is used elsewhere, too, or the file has no name for TensorFlow.
     """
-    draft, file, root, functions = functions_behind_map(draft, node)
+    draft, file, root, functions = functions_behind_map(draft, node.id)
     tree = draft.tree(file)
     places = [place for function in functions for place in decoded_crops(tree, function)]
     if len(places) != 1:

@@ -16,27 +16,29 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines.call_sites import is_library, syntax_tree
-from pipetune.pipelines.graph_edits import rebuild_function, replacement_node
+from pipetune.pipelines.graph_edits import CannotEdit, rebuild_function, replacement_node
 
-EAGER_CALL = "EagerPyFunc"
-
-
-class TensorsNeeded(Exception):
-    """The Python code needs tensors, or may need them; the message is the last clause of a sentence."""
+_EAGER_CALL = "EagerPyFunc"
 
 
-def call_with_arrays(traced: Any) -> Any:
+def applies(function: FunctionFacts) -> bool:
+    """Whether a function calls `tf.py_function`."""
+    return _EAGER_CALL in function.operations
+
+
+def edit_graph(traced: Any) -> Any:
     """Returns a dataset's traced function whose Python code gets arrays, everything else being as it was.
 
     Raises:
-        TensorsNeeded: the Python code does more with an argument than to call `.numpy()` on it, or cannot be read.
+        CannotEdit: the Python code does more with an argument than to call `.numpy()` on it, or cannot be read.
     """
     graph = traced.function.graph
     edited = graph.as_graph_def()
-    places = [place for place, node in enumerate(edited.node) if node.op == EAGER_CALL]
+    places = [place for place, node in enumerate(edited.node) if node.op == _EAGER_CALL]
     if not places:
-        raise TensorsNeeded("it calls Python inside a branch, a loop or a traced function")
+        raise CannotEdit("it calls Python inside a branch, a loop or a traced function")
     for place in places:
         node = edited.node[place]
         kinds = [tf.as_dtype(kind).as_numpy_dtype for kind in node.attr["Tout"].list.type]
@@ -85,23 +87,23 @@ def require_arrays(function: Any) -> None:
     """Raises unless a Python function does nothing with its arguments but to call `.numpy()` on them.
 
     Raises:
-        TensorsNeeded: it does, or its code cannot be read.
+        CannotEdit: it does, or its code cannot be read.
     """
     plain = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(plain, FunctionType):
-        raise TensorsNeeded("its Python code is no plain function")
+        raise CannotEdit("its Python code is no plain function")
     if is_library(plain.__code__.co_filename):
-        raise TensorsNeeded("its Python code belongs to a library")
+        raise CannotEdit("its Python code belongs to a library")
     definition = _definition(plain)
     body = definition.body if isinstance(definition.body, list) else [ast.Expr(definition.body)]
     given = definition.args
     if given.vararg or given.kwarg or given.kwonlyargs or given.defaults:
-        raise TensorsNeeded("its Python code has parameters that are starred or have defaults")
+        raise CannotEdit("its Python code has parameters that are starred or have defaults")
     names = [one.arg for one in (*given.posonlyargs, *given.args)]
     for name in names[1:] if plain is not function else names:
         _require_array(name, body)
     if any(map(_is_tensorflow, _values_read(plain, body))):
-        raise TensorsNeeded("its Python code calls TensorFlow")
+        raise CannotEdit("its Python code calls TensorFlow")
 
 
 def _definition(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
@@ -112,7 +114,7 @@ def _definition(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
     lines = {line}
     tree = syntax_tree(file)
     if tree is None:
-        raise TensorsNeeded("its Python code cannot be read")
+        raise CannotEdit("its Python code cannot be read")
     if written is not None:  # AutoGraph knows statements, which may have several lines
         around = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line]
         around = [node for node in around if line <= (node.end_lineno or node.lineno)]
@@ -126,7 +128,7 @@ def _definition(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
         and [one.arg for one in (*node.args.posonlyargs, *node.args.args)] == names
     ]
     if len(found) != 1:
-        raise TensorsNeeded("its Python code cannot be read")
+        raise CannotEdit("its Python code cannot be read")
     return found[0]
 
 
@@ -137,9 +139,9 @@ def _require_array(name: str, body: Sequence[ast.stmt]) -> None:
         nodes = list(ast.walk(statement.value if bound and isinstance(statement, ast.Assign) else statement))
         as_array = set(map(id, filter(None, map(_made_an_array, nodes))))
         if any(isinstance(node, ast.Name) and node.id == name and id(node) not in as_array for node in nodes):
-            raise TensorsNeeded(f"its Python code needs {name} as a tensor")
+            raise CannotEdit(f"its Python code needs {name} as a tensor")
         if any(isinstance(node, ast.arg) and node.arg == name for node in nodes):
-            raise TensorsNeeded(f"its Python code gives {name} another meaning")
+            raise CannotEdit(f"its Python code gives {name} another meaning")
         if bound:
             return
 

@@ -10,18 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines.graph_edits import TracedOps, rebuild_function, replacement_node
+from pipetune.core.functions import FunctionFacts
+from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, rebuild_function, replacement_node
 
-DECODER = "DecodeJpeg"
+_DECODER = "DecodeJpeg"
 
 _CROPS = frozenset({"Slice", "StridedSlice"})
 _RESIZES = frozenset({"ResizeArea", "ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor", "ScaleAndTranslate"})
 _PIXELWISE = frozenset({"Cast", "Identity"})
 _SCALAR_ARITHMETIC = frozenset({"AddV2", "Mul", "RealDiv", "Sub"})
-
-
-class WholeImageNeeded(Exception):
-    """The whole image is needed, or less is not known to suffice; the message is the last clause of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,11 @@ def find_crop(graph: Any) -> Crop:
     """Returns the one decode in the graph of which only a window is used.
 
     Raises:
-        WholeImageNeeded: there is none, or decoding only the window might give a different result.
+        CannotEdit: there is none, or decoding only the window might give a different result.
     """
     use = _find_use(graph, _CROPS)
     if use.lead > 1 or not _is_window(use.op, use.lead):
-        raise WholeImageNeeded(f"its op {use.op.type} cuts out something other than a window")
+        raise CannotEdit(f"its op {use.op.type} cuts out something other than a window")
     return Crop(use.decode, use.op, use.shapes, use.lead)
 
 
@@ -69,14 +66,14 @@ def find_resize(graph: Any) -> Resize:
     """Returns the one decode in the graph whose whole image is resized to a fixed size.
 
     Raises:
-        WholeImageNeeded: there is none, or something depends on the size of the original image.
+        CannotEdit: there is none, or something depends on the size of the original image.
     """
     use = _find_use(graph, _RESIZES)
     size = tf.get_static_value(use.op.inputs[1])
     if size is None:
-        raise WholeImageNeeded("the size it resizes to is not fixed")
+        raise CannotEdit("the size it resizes to is not fixed")
     if any(not _only_feeds(graph, op, use.op) for op, _ in use.shapes):
-        raise WholeImageNeeded("it uses the size of the image")
+        raise CannotEdit("it uses the size of the image")
     return Resize(use.decode, use.op, (int(size[0]), int(size[1])))
 
 
@@ -84,13 +81,13 @@ def _find_use(graph: Any, kinds: frozenset[str]) -> _DecodeUse:
     """Finds the one decode in the graph, and the op with a type in `kinds` that alone uses its image.
 
     Raises:
-        WholeImageNeeded: there is none, or its image is used in another way.
+        CannotEdit: there is none, or its image is used in another way.
     """
-    decodes = [op for op in graph.get_operations() if op.type == DECODER]
+    decodes = [op for op in graph.get_operations() if op.type == _DECODER]
     if not decodes:
-        raise WholeImageNeeded("it decodes inside a branch, a loop or a traced function")
+        raise CannotEdit("it decodes inside a branch, a loop or a traced function")
     if len(decodes) > 1:
-        raise WholeImageNeeded(f"it decodes {len(decodes)} images")
+        raise CannotEdit(f"it decodes {len(decodes)} images")
     (decode,) = decodes
     _refuse_unusual(decode)
     tensor, steps, shapes, lead = decode.outputs[0], list[Any](), list[tuple[Any, int]](), 0
@@ -99,15 +96,15 @@ def _find_use(graph: Any, kinds: frozenset[str]) -> _DecodeUse:
         shapes += [(op, lead) for op in readers if op.type == "Shape"]
         using = [op for op in readers if op.type != "Shape" and not _is_unused_identity(graph, op)]
         if any(tensor is output for output in graph.outputs):
-            raise WholeImageNeeded("it returns the whole image")
+            raise CannotEdit("it returns the whole image")
         if len(using) != 1:
             names = " and ".join(sorted(op.type for op in using)) or "nothing"
-            raise WholeImageNeeded(f"the whole image is used by {names}")
+            raise CannotEdit(f"the whole image is used by {names}")
         (op,) = using
         if op.type in kinds:
             break
         if not _is_pixelwise(op, tensor):
-            raise WholeImageNeeded(f"its op {op.type} uses the whole image")
+            raise CannotEdit(f"its op {op.type} uses the whole image")
         if op.type == "ExpandDims":
             lead += 1
         steps.append(op)
@@ -132,9 +129,9 @@ def _only_feeds(graph: Any, shape: Any, resize: Any) -> bool:
 
 def _refuse_unusual(decode: Any) -> None:
     if decode.get_attr("ratio") != 1:
-        raise WholeImageNeeded("it decodes at a smaller scale (ratio)")
+        raise CannotEdit("it decodes at a smaller scale (ratio)")
     if decode.get_attr("try_recover_truncated") or decode.get_attr("acceptable_fraction") != 1:
-        raise WholeImageNeeded("it accepts truncated images")
+        raise CannotEdit("it accepts truncated images")
 
 
 def _is_unused_identity(graph: Any, op: Any) -> bool:
@@ -159,7 +156,7 @@ def _is_pixelwise(op: Any, tensor: Any) -> bool:
 def _refuse_control_dependencies(graph: Any, whole: set[int]) -> None:
     for op in graph.get_operations():
         if any(id(other) in whole for other in op.control_inputs):
-            raise WholeImageNeeded(f"its op {op.type} has a control dependency on the whole image")
+            raise CannotEdit(f"its op {op.type} has a control dependency on the whole image")
 
 
 def _is_window(cut: Any, lead: int) -> bool:
@@ -290,7 +287,12 @@ def _clipped_index(position: Any, whole: Any) -> Any:
     return tf.clip_by_value(tf.where(place < 0, place + whole, place), 0, whole)
 
 
-def decode_only_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
+def applies(function: FunctionFacts) -> bool:
+    """Whether a function decodes JPEGs."""
+    return _DECODER in function.operations
+
+
+def edit_graph(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
     """Returns a dataset's traced function with the same ops and seeds that decodes only the window it crops.
 
     Args:
@@ -298,7 +300,7 @@ def decode_only_window(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
         margin: pixels decoded beyond the crop on each side.
 
     Raises:
-        WholeImageNeeded: it needs the whole image.
+        CannotEdit: it needs the whole image.
     """
     graph = traced.function.graph
     edited, pieces = _edited_graph(graph, find_crop(graph), margin)

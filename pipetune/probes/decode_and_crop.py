@@ -11,21 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.functions import CropDecoding, ScaledDecoding
+from pipetune.core.functions import CropDecoding, FunctionVariant, ScaledDecoding
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.equality import recordings
 from pipetune.pipelines import live
+from pipetune.pipelines.decode_and_crop import Resize, applies, find_crop, find_resize
 from pipetune.pipelines.errors import unknown_on_error
-from pipetune.pipelines.graph_edits import rebuild_function
-from pipetune.pipelines.window_decoding import (
-    DECODER,
-    Resize,
-    WholeImageNeeded,
-    decode_only_window,
-    find_crop,
-    find_resize,
-)
-from pipetune.probes.edited_graphs import ShapesLost, annotate_maps, edited_digest
+from pipetune.pipelines.graph_edits import CannotEdit, rebuild_function
+from pipetune.probes.edited_graphs import annotate_maps, probe_edit
 
 _SAMPLED = 48  # elements examined
 _MIN_SAMPLED = 8  # elements that must be read in time, unless the dataset has fewer
@@ -46,20 +39,20 @@ def sample_jpegs(upstream: Any, traced: Any, decode: Any) -> JpegSample:
     """Returns the bytes that the op `decode` of a function receives for a sample of the dataset `upstream`.
 
     Raises:
-        WholeImageNeeded: one is not a JPEG, or too few could be read in time.
+        CannotEdit: one is not a JPEG, or too few could be read in time.
     """
     with tensorflow_private.reusing_traced_functions():
         encoded = upstream.map(_function_before_decode(traced, decode.inputs[0]))
     found = recordings.record(encoded, count=_SAMPLED, deadline=time.monotonic() + _SECONDS, max_bytes=_BYTES)
     (elements,) = found.passes
     if not elements:
-        raise WholeImageNeeded("no element could be read" + (f" ({found.error})" if found.error else ""))
+        raise CannotEdit("no element could be read" + (f" ({found.error})" if found.error else ""))
     contents = tuple(element.numpy() for element in elements)
     others = sum(not one.startswith(_JPEG) for one in contents)
     if others:
-        raise WholeImageNeeded(f"{others} of the {len(contents)} elements examined are not JPEGs")
+        raise CannotEdit(f"{others} of the {len(contents)} elements examined are not JPEGs")
     if len(contents) < _MIN_SAMPLED and not found.complete:
-        raise WholeImageNeeded(f"only {len(contents)} elements could be read in time")
+        raise CannotEdit(f"only {len(contents)} elements could be read in time")
     return JpegSample(contents, f"{len(contents)} elements: {found.covered_part}")
 
 
@@ -85,25 +78,18 @@ def _function_before_decode(traced: Any, contents: Any) -> Any:
     return tensorflow_private.with_function(traced, concrete, output_spec=tf.TensorSpec([], tf.string))
 
 
-def annotate_crops(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode only a window."""
-    return annotate_maps(source, pipeline, "cropping", probe_crop, lambda function: DECODER in function.operations)
-
-
 @unknown_on_error(CropDecoding)
 def probe_crop(source: live.LivePipeline, node: Node) -> CropDecoding:
     """Returns whether the function of `node` could decode only the window it crops, or why not."""
-    original = source.datasets[node.id]
+    answer = probe_edit(source, node, FunctionVariant.DECODE_AND_CROP)
+    if answer.why_not:
+        return CropDecoding(answer.why_not)
+    traced = source.datasets[node.id]._map_func
     try:
-        edited = decode_only_window(original._map_func)
-        decode = find_crop(original._map_func.function.graph).decode
-        seen = sample_jpegs(source.datasets[node.inputs[0]], original._map_func, decode)
-        digest = edited_digest(source, node, edited)
-    except (WholeImageNeeded, ShapesLost) as reason:
-        return CropDecoding(why_not=str(reason))
-    except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
-        return CropDecoding(why_not=f"its graph cannot be changed ({type(error).__name__})")
-    return CropDecoding(digest=digest, seen=seen.description)
+        seen = sample_jpegs(source.datasets[node.inputs[0]], traced, find_crop(traced.function.graph).decode)
+    except CannotEdit as reason:
+        return CropDecoding(str(reason))
+    return CropDecoding(digest=answer.digest, seen=seen.description)
 
 
 _MAX_MEAN_DIFFERENCE = 0.1
@@ -112,7 +98,7 @@ _MAX_MEAN_DIFFERENCE = 0.1
 
 def annotate_scales(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     """Returns `pipeline` with its JPEG-decoding functions annotated with whether they could decode at a lower scale."""
-    return annotate_maps(source, pipeline, "shrinking", probe_scale, lambda function: DECODER in function.operations)
+    return annotate_maps(source, pipeline, "shrinking", probe_scale, applies)
 
 
 @unknown_on_error(ScaledDecoding)
@@ -127,7 +113,7 @@ def probe_scale(source: live.LivePipeline, node: Node) -> ScaledDecoding:
         most, mean = _pixel_difference(traced.function.graph, resize, ratio, seen.contents)
         with tensorflow_private.reusing_traced_functions():
             mapped = above.map(decode_at_scale(traced, ratio))
-    except WholeImageNeeded as reason:
+    except CannotEdit as reason:
         return ScaledDecoding(why_not=str(reason))
     except (tf.errors.OpError, ValueError, TypeError) as error:  # the graph cannot be rebuilt
         return ScaledDecoding(why_not=f"its graph cannot be changed ({type(error).__name__})")
@@ -142,7 +128,7 @@ def decode_at_scale(traced: Any, ratio: int) -> Any:
     """Returns a dataset's traced function with the same ops and seeds that decodes 1/`ratio` of the rows and columns.
 
     Raises:
-        WholeImageNeeded: it needs the image at full scale.
+        CannotEdit: it needs the image at full scale.
     """
     graph = traced.function.graph
     graph_def = _with_ratio(graph.as_graph_def(), find_resize(graph).decode, ratio)
@@ -163,15 +149,13 @@ def _largest_ratio(size: tuple[int, int], contents: Sequence[bytes]) -> int:
         size: height and width of the resize target.
 
     Raises:
-        WholeImageNeeded: there is none.
+        CannotEdit: there is none.
     """
     shapes = [tf.io.extract_jpeg_shape(one).numpy()[:2] for one in contents]
     times = min(min(shape[0] / size[0], shape[1] / size[1]) for shape in shapes)
     fitting = [ratio for ratio in (2, 4, 8) if ratio <= times]
     if not fitting:
-        raise WholeImageNeeded(
-            f"an image is {times:.1f} times as large as what it is resized to, and would have to be twice"
-        )
+        raise CannotEdit(f"an image is {times:.1f} times as large as what it is resized to, and would have to be twice")
     return max(fitting)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Node
 from pipetune.source.call_arguments import arguments_by_name, module_text, tensorflow_text
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
@@ -31,14 +32,14 @@ def numpy_call(func, inp, Tout, name=None):
 '''
 
 
-def call_with_arrays(draft: Draft, node: str) -> Draft:
+def write(draft: Draft, node: Node) -> Draft:
     """Returns the draft in which the Python code that the function of the map `node` calls gets arrays.
 
     Raises:
         CannotExpress: a call of `tf.py_function` or the function that it names is not visible, the code that would
             change is used elsewhere, too, or the file has no name for TensorFlow.
     """
-    draft, file, root, functions = functions_behind_map(draft, node)
+    draft, file, root, functions = functions_behind_map(draft, node.id)
     tree = draft.tree(file)
     within = [root, *functions]
     calls = [
