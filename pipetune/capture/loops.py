@@ -185,6 +185,15 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
     return []
 
 
+def rebuilt_operators(source: LivePipeline, use: Consumption) -> frozenset[str]:
+    """Returns the ids of the operators that the loop which reads the dataset builds anew in each iteration."""
+    return frozenset(
+        node.id
+        for node in source.pipeline
+        if rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path) is not None
+    )
+
+
 def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> RebuildLoop | None:
     """Returns the innermost `for` loop around both building and reading, unless the building depends on the loop.
 

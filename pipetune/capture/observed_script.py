@@ -10,12 +10,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, job_processes
+from pipetune.capture import consumption, job_processes, loops
 from pipetune.capture.consumption import Consumption, variable_name
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.loop_consumer import LoopConsumer
@@ -141,21 +142,36 @@ class ObservedScript:
 
     def record_use(self, dataset: Any, role: str, how: str) -> Consumption:
         """Returns the record of a dataset's use, updated with its role and the current location in the script."""
+        frame, _ = call_sites.user_frame(sys._getframe(1))
         use: Consumption | None = getattr(dataset, _USE, None)
         if use is None:
-            use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
+            use = self._use_of_rebuilt(dataset, role, frame)
+            if use is None:
+                use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
+            use.dataset = dataset
             object.__setattr__(dataset, _USE, use)
             self._used_datasets.add(dataset)
         elif role != "training" and use.role != "preview":
             return self._keep_use(use)  # its role is known already
         elif role != "preview":
             use.role, use.consumer_call = role, how
-        frame, _ = call_sites.user_frame(sys._getframe(1))  # location of the last use: a preview comes before training
-        if frame is not None:
+        if frame is not None:  # the location of the last use: a preview comes before training
             use.variable = variable_name(frame, dataset) or use.variable
             use.file, use.line = frame.f_code.co_filename, frame.f_lineno
             use.call_path = call_sites.path_from(frame)
         return self._keep_use(use)
+
+    def _use_of_rebuilt(self, dataset: Any, role: str, frame: FrameType | None) -> Consumption | None:
+        """Returns the record of the dataset that the last iteration of a loop built and read in place of this one."""
+        made = call_sites.path_of(dataset)
+        if role != "preview" or frame is None or not made:
+            return None
+        for seen in reversed(self.uses):
+            here = (seen.file, seen.line) == (frame.f_code.co_filename, frame.f_lineno)
+            if here and seen.role == role and call_sites.path_of(seen.dataset) == made:
+                read = call_sites.path_from(frame)
+                return seen if read == seen.call_path and loops.rebuild_loop(made, read) is not None else None
+        return None
 
     def _keep_use(self, use: Consumption) -> Consumption:
         """Keeps the uses that the session may need, of other previews only the most consumed; returns `use`."""

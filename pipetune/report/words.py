@@ -112,11 +112,14 @@ def joined(items: list[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Capital first letter, full stop last; a first word that is code ("map(decode)", "map (a.py:3)") stays."""
+    """Capital first letter, full stop last; a first word that is code ("map(decode)", "map (a.py:3)") stays.
+
+    What ends with a full stop is a sentence already: if it begins with a small letter, that is a name in the script.
+    """
     text = text.strip()
-    if not text:
-        return ""
+    if not text or text[-1] in ".!?":
+        return text
     first, _, rest = text.partition(" ")
     if first.rstrip(",").isalpha() and not rest.startswith("("):
         text = text[0].upper() + text[1:]
-    return text if text[-1] in ".!?" else f"{text}."
+    return f"{text}."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node
-from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
 from pipetune.rewrites.cache_places import (
     MIN_EPOCHS,
     CachePosition,
@@ -22,7 +22,7 @@ from pipetune.rewrites.cache_places import (
 )
 from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, stops_early, variation_lost_in_fixed_order
 from pipetune.rewrites.legality import describe_operator, last_active_operator
-from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes
+from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "cache"
@@ -72,6 +72,32 @@ def best_position(context: RuleContext) -> CachePosition | None:
     places = [one for one in answers if isinstance(one, CachePosition)]
     in_order = [one for one in places if one.constancy is Constancy.SAME]
     return next(iter(select_for_trial(in_order or places, most=1)), None)
+
+
+def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
+    """Yields what a cache would save if the loop that reads the dataset did not build it in each iteration."""
+    place = best_position(replace(context, rebuilt_operators=frozenset()))
+    if not context.rebuilt_operators or place is None or place.node.id not in context.rebuilt_operators:
+        return
+    if place.size_bytes > available_cache_bytes(context) or place.safety > Safety.STATISTICAL:
+        return
+    total = sum(seconds_per_output(context, node.id) or 0.0 for node in context.pipeline)
+    share = (place.cpu_seconds_per_output or 0.0) / total if total else 0.0
+    if share >= _MIN_SAVED_SHARE:
+        yield finding_at(
+            "cache-if-built-once",
+            place.node,
+            f"Every iteration of the loop that reads the dataset builds it anew, so a cache would always be empty. "
+            f"Built once, before the loop, and cached after {describe_operator(place.node)}, the input needs "
+            f"{share:.0%} less CPU time from the second iteration on.",
+            hint=f"Build the dataset before the loop, add .cache() there, and analyze the script again: "
+            f"{format_bytes(place.size_bytes)} of memory hold its elements.",
+        )
+
+
+_MIN_SAVED_SHARE = 0.2
+"""Minimum saving of CPU time, as a share of all that the input needs, for which it is advised to change the loop. By
+judgement: a change by hand has to be worth it."""
 
 
 def cache_all(context: RuleContext, *, elements: int, element_bytes: float) -> Rewrite | None:
@@ -124,6 +150,9 @@ def _in_memory(node: Node) -> bool:
 
 def position_after(context: RuleContext, node: Node) -> CachePosition | NoProposal:
     """Returns the priced place directly after `node`, or why no cache is allowed there."""
+    if node.id in context.rebuilt_operators:
+        why = "the loop that reads the data builds this part in each iteration, and each time the cache would be empty"
+        return NoProposal(NAME, node.id, f"No cache: {why}.")
     found = constancy_after(context, node.id)
     if found.constancy is Constancy.DIFFERENT:
         return NoProposal(

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from pipetune.capture.consumption import Consumption
+from pipetune.capture.loops import rebuilt_operators
 from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE
@@ -146,6 +147,7 @@ def _candidates(
         cores=study.cores,
         memory_limit_bytes=free_bytes,
         randomness_fixed=study.subject.randomness_fixed,
+        rebuilt_operators=rebuilt_operators(source, use),
         partial_read=use.steps_per_epoch is not None,
         epochs=study.subject.epochs,
         fingerprint=pipeline.fingerprint,

@@ -77,6 +77,25 @@ def test_loop_that_changes_trainable_variables_trains(script: Callable[[Any], No
     assert found[0] <= FIRST_ELEMENTS + 16 and found[1] == "it changes trainable variables"
 
 
+def in_short_epochs(_dataset: Any) -> None:
+    weights = tf.Variable([2.0])
+    for _ in range(9):
+        for _ in tf.data.Dataset.range(12).batch(2):  # built anew in each epoch
+            weights.assign_add([1.0])
+
+
+def on_short_datasets(_dataset: Any) -> None:
+    weights = tf.Variable([2.0])
+    for size in range(10, 16):
+        for _ in tf.data.Dataset.range(size):
+            weights.assign_add([1.0])
+
+
+def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
+    assert begun(in_short_epochs) == (FIRST_ELEMENTS + 1, "it changes trainable variables")
+    assert begun(on_short_datasets) is None  # each has other data
+
+
 @pytest.mark.parametrize("script", [printing, evaluating])
 def test_loop_that_changes_nothing_does_not_train(script: Callable[[Any], None]) -> None:
     assert begun(script) is None

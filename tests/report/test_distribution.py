@@ -248,7 +248,7 @@ def test_distributed_coverage():
 def test_a_distributed_form_that_was_not_written_says_why_first():
     refused = DistributedResult("tpu", "", "", notes=("map at train.py:9 runs Python code.", "Say it otherwise."))
     found = distributed_sentences(replace(samples.photos(), distributed=refused))
-    assert found == ["Not written. Map at train.py:9 runs Python code.", "Say it otherwise."]
+    assert found == ["Not written. map at train.py:9 runs Python code.", "Say it otherwise."]
 
 
 def test_a_distributed_form_of_which_each_worker_reads_everything():

@@ -9,7 +9,7 @@ import pytest
 
 from pipetune.core.edits import Consent
 from pipetune.core.storage import FileUse, Sweep, SweepReader
-from pipetune.rewrites.cache import RULE, best_position
+from pipetune.rewrites.cache import RULE, best_position, suggest_building_once
 from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_break_even
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test
@@ -46,6 +46,8 @@ SILENT: list[Row] = [
     # The data is infinite, or is repeated upstream.
     ("range 10 | repeat[ or  -1] | map bytes=1k | batch 2", "endlessly"),
     ("range 10 | repeat 3 | map bytes=1k elements=30 | batch 2", "every epoch again"),
+    # It would be empty each time.
+    (f"{_FILES} | map | batch 2", {"rebuilt_operators": frozenset({"n0", "n1", "n2"})}, "in each iteration"),
     # It would never be complete.
     (f"{_FILES} | map | batch 2", {"partial_read": True}, "stops before the end of the data"),
     (f"{_FILES} | map | [batch 2 | take 3 or take_while | batch 2 or opaque or scan unknown]", "may stop reading"),
@@ -305,6 +307,16 @@ def test_saved_dataset_is_priced_whether_or_not_it_fits_in_memory(
     assert "5.7 MiB on storage that every host can reach, 100 ms of CPU time to compute once" in sentence
     assert ("pays off after 2 epochs" in sentence) is (paid == 2)
     assert "Dataset.snapshot" in sentence and "order in which it was saved" not in sentence
+
+
+def test_advice_says_what_a_cache_would_save_if_the_dataset_were_built_once() -> None:
+    words = "list_files shuffle=False elements=4 | map bytes=1k cpu=9ms | map random cpu=1ms | batch 2"
+    (advice,) = suggest_building_once(context(words, rebuilt_operators=frozenset({"n0", "n1", "n2"})))
+    assert "cached after map (train.py:2), the input needs 90% less CPU time" in advice.message
+    for kept in (frozenset(), frozenset({"n2"})):  # what the loop builds does not matter: the cache is before it
+        assert not list(suggest_building_once(context(words, rebuilt_operators=kept)))
+    cheap = words.replace("9ms", "9us")
+    assert not list(suggest_building_once(context(cheap, rebuilt_operators=frozenset({"n0", "n1", "n2"}))))
 
 
 def test_best_position_is_upstream_of_a_shuffle_where_possible() -> None:
