@@ -26,6 +26,10 @@ BASE_EVERY = 4
 LIKELY_ENOUGH = 0.3
 """What is added to a proven plan is raced where it is as probable as this that it gains: the patch waits for it."""
 
+ENOUGH_FOR_A_PATCH = 0.5
+"""The least log of the gain, as a share of another's, of what is raced first because the source can express it. By
+judgement: a patch with half of that helps more than a plan without one."""
+
 
 # -- which are left
 
@@ -35,7 +39,7 @@ def not_run(state: SearchState) -> dict[str, str]:
 
     It loses beyond doubt, alone and beside all others; or another of its group that runs is faster, alone and beside
     all others: what is slower alone may leave room for them. What needs a consent of its own beats none: what a file
-    takes to read the model does not know.
+    takes to read the model does not know. Nor does what the source cannot express: the patch may need the other.
     """
     composer, gains, loses = state.composer, state.gains, state.gains.loses
 
@@ -53,7 +57,7 @@ def not_run(state: SearchState) -> dict[str, str]:
             found[one.key] = f"predicted to lose {share_lost(alone, state.base):.0%} of the rate; it was not run"
         elif one.group and not one.equal_is_enough:
             if one.group not in best:
-                if not one.needs and _may_run(one, state):
+                if not one.needs and _may_run(one, state) and state.expressible(one):
                     best[one.group] = one
                 continue
             other = composer.plan([best[one.group]])
@@ -83,6 +87,7 @@ def waiting(state: SearchState) -> list[Rewrite]:
     out = {*state.raced, *state.left_out, *(one.key for one in have), *not_run(state)}
     left = [one for one in (*state.usable, *numbers) if one.key not in out]
     left = [one for one in left if not composer.conflict(composer.added(state.before, one))]
+    left = [one for one in left if not state.stays_out_of_patch(one, have)]
     return state.gains.ranked(left, over=state.chosen)
 
 
@@ -226,10 +231,12 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
     everywhere.
     """
     first = not state.races
-    for strongest in (one for one in waiting(state) if is_worth_a_race(one, state, in_doubt=in_doubt)):
+    worth = [one for one in waiting(state) if is_worth_a_race(one, state, in_doubt=in_doubt)]
+    for strongest in _with_patch_first(worth, state):
         single = joined = state.composer.added(state.before, strongest)
         if first:  # what must be proven by itself has no company
             others = [] if strongest.key in state.proven_alone else waiting(state)
+            others = [one for one in others if not state.stays_out_of_patch(one, [strongest])]
             joined = state.gains.joined([one for one in others if one.key not in state.proven_alone], strongest)
         hopeless = len(joined.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless
         if hopeless or not state.budget.affords(state.part, state.gate.cost(0.0)):
@@ -242,6 +249,22 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
             return strongest.key, [single]
         state.gate.blame(strongest, single)
     return _autotune_everywhere(state)
+
+
+def _with_patch_first(rewrites: Sequence[Rewrite], state: SearchState) -> list[Rewrite]:
+    """Returns the rewrites with the first that the source can express in front, if it gains enough.
+
+    Without a proven plan: what is only in a plan does not help who wants to see the change in the script.
+    """
+    if not rewrites or state.chosen is not None or state.expressible(rewrites[0]):
+        return list(rewrites)
+
+    def gain(rewrite: Rewrite) -> float:
+        return state.gains.attainable(state.composer.plan([rewrite])).expected
+
+    least = max(WORTH, ENOUGH_FOR_A_PATCH * gain(rewrites[0]))
+    near = next((one for one in rewrites[1:] if gain(one) >= least and state.expressible(one)), None)
+    return [*([near] if near is not None else []), *(one for one in rewrites if one is not near)]
 
 
 def _autotune_everywhere(state: SearchState) -> tuple[str, list[Plan]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.profile import LEAST_POSSIBLE_GAIN
@@ -66,6 +66,8 @@ class SearchState:
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
         most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
         bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
+        expressible: whether the script's source can express a rewrite; of two that gain about as much, one that it can
+            is tried first.
         earlier: what windows of the pipeline as written took before the search; None where there was none.
     """
 
@@ -88,6 +90,7 @@ class SearchState:
         only_promising: bool = False,
         most_gain: MostGain | None = None,
         bound_seconds: float | None = None,
+        expressible: Callable[[Rewrite], bool] = lambda rewrite: True,
         earlier: EarlierWindows | None = None,
     ) -> None:
         clock = clock or SystemClock()
@@ -109,7 +112,8 @@ class SearchState:
         )
         self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
         self.proven_alone, self.most_gain, self.bound_seconds = proven_alone, most_gain, bound_seconds
-        self.earlier = earlier
+        self.earlier, self._can_express = earlier, expressible
+        self._expressible: dict[str, bool] = {}  # by rewrite key
 
         # What decides.
         self.unit = "input"  # "input" or "training": of the windows
@@ -157,6 +161,16 @@ class SearchState:
     def left(self) -> list[Rewrite]:
         """Returns the rewrites in play that neither failed nor were refused."""
         return [one for one in self.usable if one.key not in self.left_out]
+
+    def expressible(self, rewrite: Rewrite) -> bool:
+        """Whether the script's source can express a rewrite."""
+        if rewrite.key not in self._expressible:
+            self._expressible[rewrite.key] = self._can_express(rewrite)
+        return self._expressible[rewrite.key]
+
+    def stays_out_of_patch(self, rewrite: Rewrite, rewrites: Sequence[Rewrite]) -> bool:
+        """Whether the source can express all of `rewrites`, but not `rewrite`: together they would be half a patch."""
+        return bool(rewrites) and not self.expressible(rewrite) and all(map(self.expressible, rewrites))
 
     def seconds(self, arms: int, *, rounds: int) -> float:
         """Returns the seconds that `rounds` rounds of `arms` windows are expected to take."""

@@ -31,6 +31,7 @@ from pipetune.search.search import search
 from pipetune.search.state import SearchState
 from pipetune.source.source_mistakes import dropped_results
 from pipetune.stages.dataset_costs import measure_dataset_costs
+from pipetune.stages.emission import can_express
 from pipetune.stages.profiling import store_autotuned, watch_autotune
 from pipetune.stages.study import Study, rule_context
 
@@ -104,6 +105,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
     proposed, silences = propose_all(context)
     candidates = [rewrite for rewrite in proposed if rewrite.rule not in study.settings.without]
     variants = baselines_of(study)
+    with_patch = study.journal.studies_training and study.patch_is_verified
     little = diagnosis.verdict is Verdict.BALANCED and not study.settings.force
     if little:
         study.time_plan.shorten_search()
@@ -125,6 +127,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             only_promising=little,
             most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
             bound_seconds=profile.consumer.bound_seconds,
+            expressible=lambda one: can_express(study, one) if with_patch else True,
             earlier=_earlier_windows(study, profile),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )

@@ -59,6 +59,15 @@ def test_windows_choose_where_the_model_cannot_tell() -> None:
     assert raced(found)[0] == "e@n1" and names(found.chosen) == ["e"]
 
 
+@pytest.mark.parametrize(("gain", "first"), [(1.6, "patched"), (1.3, "planned")])
+def test_what_the_source_can_express_is_raced_first_if_it_gains_enough(gain: float, first: str) -> None:
+    gains = {"planned@n1": 2.0, "patched@n1": gain}
+    candidates = [rewrite("planned", group="one"), rewrite("patched", group="one")]
+    scene = Scene(candidates, runner(gains), expected=expecting(gains), expressible=lambda one: one.rule == "patched")
+    found = scene.run()
+    assert raced(found)[0] == f"{first}@n1" and names(found.chosen) == [first]
+
+
 def test_only_what_is_expected_to_add_3_percent_is_joined() -> None:
     gains = {"a@n1": 1.5, "b@n1": 1.3, "c@n1": 1.01}
     scene = Scene(rewrites(LETTERS), runner(gains), expected=expecting(gains))
