@@ -20,7 +20,13 @@ from pipetune.rewrites.cache_places import (
     select_for_trial,
     suggest_saved_dataset,
 )
-from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, stops_early, variation_lost_in_fixed_order
+from pipetune.rewrites.epoch_constancy import (
+    Constancy,
+    constancy_after,
+    shuffles_all,
+    stops_early,
+    variation_lost_in_fixed_order,
+)
 from pipetune.rewrites.legality import describe_operator, last_active_operator
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
 from pipetune.rewrites.rule import Rule, RuleContext
@@ -181,6 +187,8 @@ def position_after(context: RuleContext, node: Node) -> CachePosition | NoPropos
     place = price_position(context, node, found.constancy, elements=elements, element_bytes=size)
     if place.constancy is Constancy.SAME_ELEMENTS and place.moved_shuffle is None:
         for reader in below:
+            if shuffles_all(context, reader):
+                break  # what follows varies as before
             if why := variation_lost_in_fixed_order(reader):
                 return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
     return place
@@ -217,8 +225,12 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     if below is not None:
         notes += below.notes
     elif place.safety is Safety.REORDERS:
+        after = next((one for one in context.pipeline.downstream(node.id) if shuffles_all(context, one)), None)
         notes.append(
             "Every epoch then has the order of the first one: the cache freezes the order of the shuffle upstream."
+            if after is None
+            else f"The cache freezes the order of the shuffle upstream; {describe_operator(after)}, whose buffer holds "
+            "all elements, still gives each epoch another one."
         )
     if to_file:
         notes.append(

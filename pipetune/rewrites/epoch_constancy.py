@@ -156,6 +156,17 @@ def variation_lost_in_fixed_order(node: Node) -> str:
     return ""
 
 
+def shuffles_all(context: RuleContext, node: Node) -> bool:
+    """Whether a shuffle gives each epoch an order that does not depend on the order of its input.
+
+    Its buffer holds all elements, and has to be filled before the first of them leaves it.
+    """
+    if node.op != "shuffle" or not reshuffles_each_epoch(node):
+        return False
+    size, elements = node.argument("buffer_size"), element_count(context, node.inputs[0])
+    return isinstance(size, int) and elements is not None and 0 <= elements <= size
+
+
 def _unordered(node: Node, context: RuleContext) -> bool:
     if node.argument("deterministic") is False or node.argument("deterministic") == "false":
         return True

@@ -67,6 +67,9 @@ SILENT: list[Row] = [
     (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 1, "steps_per_epoch": 5}, "1 epoch of 5 steps"),
     (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 2}, "at most once"),
     (f"{_FILES} | map bytes=600k", {"epochs": 1, "memory_limit_bytes": 1e4}, "at most once"),
+    # What varies with the order behind it would not: the shuffle between the two holds some elements only.
+    ("list_files elements=4 | interleave elements=9 bytes=1k | map random | shuffle [8 or 9"
+     " reshuffle_each_iteration=False] | batch 2 drop_remainder=True", "selects or joins"),
     # The price is unknown.
     ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", "the number of elements is unknown"),
     ("TFRecordDataset elements=9 | map | batch 2", "the size of an element"),
@@ -129,6 +132,9 @@ FIRES: list[Row] = [
      ["EXACT n2>n3 cache(filename=)>n3", *_cache("n4", safety=_REORDERS)]),
     (f"{_FILES} | map bytes=1k | shuffle 9 | map random | batch 2", _cache("n1")),
     (f"{_FILES} | shuffle 9 reshuffle_each_iteration=False | map bytes=1k | map random", _cache("n2")),
+    # What varies with the order behind it still does where a shuffle of all elements is between the two.
+    ("list_files elements=4 | interleave elements=9 bytes=1k | map bytes=1k cpu=1ms | map random | shuffle 9"
+     " | batch 2 drop_remainder=True", _cache("n3", safety=_REORDERS)),
     # Unless the shuffle can move after the cache: past maps that depend on their element alone.
     (f"{_FILES} | shuffle 9 seed=1 | map bytes=1k cpu=1ms | map random", ["EXACT n1>n2 cache(filename=)>n2"]),
     (f"{_SHUFFLED} | map bytes=1k | prefetch | map bytes=1k cpu=1ms | map random | batch 3",
@@ -152,7 +158,11 @@ test_proposed_places = proposal_test("cache", FIRES, group="cache")
 
 def test_note_says_that_a_cache_freezes_an_order() -> None:
     moved, frozen = check_proposes("cache", f"{_FILES} | map bytes=1k | shuffle 9 | map bytes=1k | batch 2")
-    assert "freezes" not in " ".join(moved.notes) and "freezes" in " ".join(frozen.notes)
+    assert "freezes" not in " ".join(moved.notes) and "order of the first one" in " ".join(frozen.notes)
+    (shuffled,) = check_proposes(
+        "cache", "list_files elements=4 | interleave elements=9 bytes=1k | shuffle 9 | map random"
+    )
+    assert "shuffle (train.py:4), whose buffer holds all elements, still gives each epoch another" in shuffled.notes[-1]
 
 
 def test_element_counts_pass_through_operators_that_keep_them() -> None:
