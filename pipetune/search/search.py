@@ -13,14 +13,14 @@ from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.ablation import ablate
 from pipetune.search.candidates import next_race, open_plans, screen, screen_again
 from pipetune.search.composing import structural
-from pipetune.search.evidence import WORTH
+from pipetune.search.evidence import WORTH, Evidence
 from pipetune.search.information import measure_baselines, measure_offers
 from pipetune.search.meter import rate_from
 from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult, build_result
 from pipetune.search.runner import DEFAULTS
 from pipetune.search.state import REASONS, SearchState
-from pipetune.search.statistics import LOOKS, USUAL_PAIRS, ratio_interval
+from pipetune.search.statistics import FEWEST_PAIRS, LOOKS, USUAL_PAIRS, ratio_interval
 
 
 def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchResult:
@@ -235,7 +235,11 @@ def _find_candidate(state: SearchState) -> None:
     It must yield the same data. What is not compared yet is compared in the time that nothing has to be verified in.
     """
     known = [(state.gains.attainable(plan), plan) for plan in open_plans(state)]
-    known = [(gain, plan) for gain, plan in known if gain.probability >= NOTHING_BELOW]
+    known = [
+        (gain, plan)
+        for gain, plan in known
+        if gain.probability >= NOTHING_BELOW and not _whole_showed_less(state, plan, gain)
+    ]
     known.sort(key=lambda one: (min(one[0].probability, LIKELY_FROM), one[0].mean), reverse=True)
     for gain, plan in known:
         cost = state.gate.cost(state.budget.usual_seconds(COMPARISON))
@@ -252,6 +256,21 @@ def _find_candidate(state: SearchState) -> None:
                 comparison=state.gate.comparison(plan),
             )
             return
+
+
+def _whole_showed_less(state: SearchState, plan: Plan, gain: Evidence) -> bool:
+    """Whether pairs of a plan with more in it showed less than is expected of this one, which has not been raced.
+
+    A part gains no more than the whole, unless the rest is predicted to lose.
+    """
+    raced = [trial for trial in state.trials if trial.kind == "search" and len(trial.ratios) >= FEWEST_PAIRS]
+    if any(trial.plan.key == plan.key for trial in raced):
+        return False
+    keys = {one.key for one in plan.rewrites}
+    wholes = [trial.plan for trial in raced if keys < {one.key for one in trial.plan.rewrites}]
+    return any(
+        state.gains.of(whole).mean < gain.mean and state.gains.prior(whole, plan).mean >= 0.0 for whole in wholes
+    )
 
 
 def _why_unproven(pairs: int, budget: str) -> str:

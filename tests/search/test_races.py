@@ -15,7 +15,7 @@ from pipetune.search.candidates import next_race
 from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
-from pipetune.search.search import _part_for
+from pipetune.search.search import _find_candidate, _part_for
 from pipetune.testing.runner import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, reasons, rewrites, rough, runner, whys
 
@@ -217,6 +217,18 @@ def test_a_number_in_autotunes_place_that_is_not_proven_leaves_nothing_to_decide
     assert found.chosen is None and found.candidate is None and not found.budget_too_small
     (trial,) = [trial for trial in found.trials if trial.kind == "search"]
     assert trial.outcome is Outcome.REJECTED and trial.why == "not proven better than what AUTOTUNE chooses"
+
+
+@pytest.mark.parametrize(("measured", "told"), [(None, True), (1.0, False)])
+def test_a_part_is_not_told_of_where_the_whole_showed_less(measured: float | None, told: bool) -> None:
+    candidates = rewrites("ab")
+    state = Scene(candidates, runner(), expected=expecting({"a@n1": 1.3, "b@n1": 1.25})).state()
+    if measured is not None:
+        whole, ratios = state.composer.plan(candidates), (0.98 * measured, 1.02 * measured) * 6
+        state.trials.append(Trial(whole, Outcome.UNDECIDED, "", kind="search", ratios=ratios))
+        state.gains.pairs[whole.key, state.base.key] = ratios
+    _find_candidate(state)
+    assert (state.candidate is not None) is told
 
 
 def test_a_number_that_is_proven_by_itself_replaces_autotune() -> None:
