@@ -131,6 +131,8 @@ def why_no_patch(session: Session) -> str:
     match outcome_of(session):
         case SessionOutcome.PROVEN:
             return "the plan has no form in the source"
+        case SessionOutcome.NONE if session.advice:
+            return "no rewrite that pipetune makes is faster; the advice is on changes by hand"
         case SessionOutcome.NONE:
             return "no rewrite is faster, there is nothing to change"
         case SessionOutcome.NOT_INPUT_BOUND:
