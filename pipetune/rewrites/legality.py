@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pipetune.core.edits import Safety
+from pipetune.core.graph_passes import runs_pass
 from pipetune.core.operators import (
     CAUTIOUS,
     DIVIDED_DOWNSTREAM,
@@ -125,15 +126,9 @@ def tensorflow_parallelizes(node: Node, context: RuleContext) -> bool:
     if node.id in context.observed_kernels:
         kernel = context.observed_kernels[node.id]
         return kernel.startswith("ParallelMap") or (kernel == "MapAndBatch" and is_stateless(node))
-    return is_stateless(node) and not any(context.pipeline.options.get(name) is False for name in _SWITCHES)
-
-
-_SWITCHES = (
-    "experimental_optimization.apply_default_optimizations",
-    "experimental_optimization.map_parallelization",
-    "autotune.enabled",
-)
-"""Options that switch off TensorFlow's own parallel maps."""
+    options = context.pipeline.options
+    autotuned = options.get("autotune.enabled") is not False
+    return is_stateless(node) and autotuned and runs_pass(options, "map_parallelization")
 
 
 def parallel_safety(node: Node, context: RuleContext) -> Safety:

@@ -341,7 +341,11 @@ def test_apply_warns_of_another_machine_and_of_an_unverified_patch(
         ({"status": "interrupted"}, "the run did not finish", 1),
         ({"datasets": "busy"}, "the input is not what holds training back, there is nothing to change", 0),
         ({"datasets": "none"}, "no rewrite is faster, there is nothing to change", 0),
-        ({"datasets": "none", "advice": (Finding("x", "x", "x"),)}, "no rewrite that pipetune makes is faster; the advice", 0),
+        (
+            {"datasets": "none", "advice": (Finding("x", "x", "x"),)},
+            "no rewrite that pipetune makes is faster; the advice",
+            0,
+        ),
         ({"datasets": "none", "trials": ()}, "no rewrite was tried", 1),
         ({"datasets": "none", "trials": "undecided"}, "the time was over before it was decided", 1),
         ({"datasets": "none", "trials": "accepted"}, "a plan was faster in its trials, and was not", 1),

@@ -41,6 +41,7 @@ MAP_FIRES: list[Row] = [
     ("range 9 | map", {"cores": 8}, _calls("EXACT", 2, 8)),
     ("range 9 | map", _OFF, _calls("EXACT", -1, 2)),
     ("range 9 | map", {"options": {f"{_PASSES}map_parallelization": False}}, _calls("EXACT", -1, 2)),
+    ("range 9 | map", {"options": {**_OFF["options"], f"{_PASSES}map_parallelization": True}}, _calls("EXACT", 2)),
     ("range 9 | map | batch 2", {"observed_kernels": {"n1": "MapAndBatch"}}, _calls("EXACT", 2)),
     ("range 9 | map", {"observed_kernels": {"n1": "Map"}}, _calls("EXACT", -1, 2)),
     ("range 9 | map 2", {"cores": 4}, _calls("EXACT", -1, 4)),

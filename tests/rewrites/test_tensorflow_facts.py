@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipetune.rewrites.legality import tensorflow_parallelizes
 from pipetune.rewrites.map_and_batch_fusion import fusion_verdict
 from pipetune.rewrites.parallel_reads import effective_cycle_length
 from pipetune.testing.rules import context
@@ -91,6 +92,22 @@ def test_fusion_verdict_matches_the_runtime(words: str, options: dict[str, Any],
     described = context(words, options=options)
     (batch,) = [node for node in described.pipeline if node.op == "batch"]
     assert ("MapAndBatch" in _kernels(dataset())) == fusion_verdict(batch, described).fuses
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"map_parallelization": False},
+        {"apply_default_optimizations": False},
+        {"apply_default_optimizations": False, "map_parallelization": True},
+    ],
+)
+def test_maps_that_tensorflow_runs_in_parallel_are_known(options: dict[str, bool]) -> None:
+    described = context("range 9 | map | prefetch 2", options={_OPTIMIZATION + key: on for key, on in options.items()})
+    kernels = _kernels(_with(_numbers().map(_plain).prefetch(2), **options))
+    parallel = any(kernel.startswith("ParallelMap") for kernel in kernels)
+    assert parallel == tensorflow_parallelizes(described.pipeline["n1"], described)
 
 
 def test_map_with_two_readers_is_fused() -> None:
