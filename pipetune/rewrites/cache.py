@@ -49,15 +49,15 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         )
         return
     places: list[CachePosition] = []
-    stopped = ""
+    stopped: NoProposal | None = None
     for node in context.pipeline:
         if not _is_worth_caching(context, node):
             continue
         answer = position_after(context, node)
         if isinstance(answer, CachePosition):
             places.append(answer)
-        elif answer.why != stopped:  # report the deciding operator once, not again for each one downstream
-            stopped = answer.why
+        elif answer != stopped:  # report the deciding operator once, not again for each one downstream
+            stopped = answer
             yield answer
     if any(place.never_pays for place in places):
         yield _no_proposal_for_single_read(context, output)
@@ -158,7 +158,8 @@ def position_after(context: RuleContext, node: Node) -> CachePosition | NoPropos
     """Returns the priced place directly after `node`, or why no cache is allowed there."""
     if node.id in context.rebuilt_operators:
         why = "the loop that reads the data builds this part in each iteration, and each time the cache would be empty"
-        return NoProposal(NAME, node.id, f"No cache: {why}.")
+        first = next(one.id for one in context.pipeline if one.id in context.rebuilt_operators)
+        return NoProposal(NAME, first, f"No cache: {why}.")
     found = constancy_after(context, node.id)
     if found.constancy is Constancy.DIFFERENT:
         return NoProposal(

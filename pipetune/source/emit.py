@@ -176,7 +176,7 @@ def _write_rewrite(
         try:
             for_all = _write_edits(draft, rewrite, current, sharing=replace(sharing, allow_all=True))
         except CannotExpress as reason:
-            if reason.message == shared.message:
+            if isinstance(reason, SharedCall):
                 raise
             raise CannotExpress(f"{shared.message} {reason.message}") from reason
         touched = _affected_operators(rewrite, current, sharing)
