@@ -18,6 +18,7 @@ from pipetune.core.edits import (
     ReplaceOperator,
     ReplaceSource,
     Rewrite,
+    Safety,
     SetArgument,
     SetOption,
     SplitFunction,
@@ -38,7 +39,7 @@ from pipetune.source.function_variants import fuse, gets_components, use_parse_e
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
 from pipetune.source.map_functions import restrict_to_choice
 from pipetune.source.operator_replacement import replace_operator
-from pipetune.source.own_branch import move_into_own_branch
+from pipetune.source.own_branch import move_copied_shuffle, move_into_own_branch
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
@@ -285,8 +286,15 @@ def _write_beside_shared_call(
     """Returns the draft with the edit written where it affects this dataset only; raises `shared` if that fails."""
     if not isinstance(edit, Insert | Move):
         raise shared
-    # What is moved must not be shared itself.
-    sharing.sharing_note(rewrite, edit, anchor=None, exclusive=draft.exclusive)
+    try:  # what is moved must not be shared itself
+        sharing.sharing_note(rewrite, edit, anchor=None, exclusive=draft.exclusive)
+    except SharedCall:
+        if not isinstance(edit, Move) or rewrite.safety is not Safety.EXACT:
+            raise
+        try:
+            return move_copied_shuffle(draft, edit, current)
+        except CannotExpress as reason:
+            raise SharedCall(f"{shared.message} {reason.message}") from None
     for express in (express_before_consumer, express_after_helper):
         try:
             return express(draft, edit, current, sharing=sharing)

@@ -33,7 +33,29 @@ def move_into_own_branch(draft: Draft, edit: Move, current: Pipeline) -> Draft:
         CannotExpress: the calls in between are no maps of their element alone, the variables that hold their results
             are assigned in another block, or something that they read may change in between.
     """
-    passed = _passed_operators(edit, current)
+    return _into_branch(draft, edit, _passed_operators(edit, current))
+
+
+def move_copied_shuffle(draft: Draft, edit: Move, current: Pipeline) -> Draft:
+    """Returns the draft with a shuffle that other datasets read moved downstream of the next call of this dataset.
+
+    `every = x.shuffle(9)` and `part = every.map(f)` become `every_before_shuffle = x`,
+    `every = every_before_shuffle.shuffle(9)` and `part = every_before_shuffle.map(f).shuffle(9)`. The shuffle that is
+    written once more has the same distribution, as each iteration of the one has.
+
+    Raises:
+        CannotExpress: it is no such shuffle, or as for `move_into_own_branch`.
+    """
+    shuffle, below = current[edit.node], current[edit.after]
+    if shuffle.op != "shuffle" or below.inputs != (shuffle.id,):
+        raise CannotExpress("It is no shuffle directly upstream of its new place.")
+    if shuffle.argument("reshuffle_each_iteration") is False:
+        raise CannotExpress("Other datasets have the order of this shuffle, and another one would differ from it.")
+    return _into_branch(draft, Move(below.id, shuffle.inputs[0]), [shuffle])
+
+
+def _into_branch(draft: Draft, edit: Move, passed: Sequence[Node]) -> Draft:
+    """Returns the draft with a call moved upstream of the calls of `passed`, nearest first, which are written again."""
     tree, call = draft.find(edit.node)
     file = draft.sites[edit.node].file
     if any(draft.sites.get(name, CallSite("", -1)).file != file for name in (edit.after, *(one.id for one in passed))):
@@ -135,13 +157,19 @@ class _Branch:
         """Refuses if what the copied calls read may be different where they are written again."""
         copied = [moved_call(self.tree, link) for link in self.links]
         names = frozenset().union(*(one.names for one in copied))
+        constant = all(map(_gets_plain_values, self.links)) and not names & self._declared_global()
+        plain = constant and not any(one.order_matters for one in copied)
         for line in self._lines_between():
             if bound_names(line) & names:
                 raise CannotExpress("A name in the arguments of the shared calls is reassigned in between.")
-            if not (only_binds_or_reports(self.tree, line) or _only_makes_dataset(self.tree, line)):
+            if not (plain or only_binds_or_reports(self.tree, line) or _only_makes_dataset(self.tree, line)):
                 raise CannotExpress("The functions of the shared calls may depend on statements in between.")
         for link in self.links:
             refuse_bindings(link)
+
+    def _declared_global(self) -> set[str]:
+        """Returns the variables of the file that a function may assign."""
+        return {item.name.value for item in self.tree.nodes(cst.NameItem)}
 
     def holder(self, anchor: cst.Call, *, op: str) -> tuple[str, list[Splice]]:
         """Returns the variable that holds the dataset of `anchor` for the branch, and the changes that it needs.
@@ -166,6 +194,11 @@ class _Branch:
         opening, closing = (b"(", b")") if newline in code[begins:ends] else (b"", b"")
         rest = closing + newline + indentation + code[start:begins] + name.encode()
         return name, [Splice(start, begins, f"{name} = ".encode() + opening), Splice(ends, ends, rest)]
+
+
+def _gets_plain_values(call: cst.Call) -> bool:
+    """Whether the arguments of a call are numbers and variables, so that only an assignment changes what it gets."""
+    return all(isinstance(one.value, cst.Name | cst.Integer) and not one.star for one in call.args)
 
 
 def _only_makes_dataset(tree: SyntaxTree, line: cst.CSTNode) -> bool:

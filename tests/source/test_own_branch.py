@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.edits import Insert, Move, Plan, Rewrite, Safety, SetArgument, apply_edits
+from pipetune.core.edits import Edit, Insert, Move, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
 from pipetune.source.emit import Emission, emit, emit_more
 from tests.source.recorder import plan, record, shape
@@ -16,7 +16,7 @@ HEAD = "import tensorflow as tf\nFIRST = 7\n"
 EARLIER = (Move("n2", "n0"),)
 
 
-def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Move, ...] = EARLIER) -> Emission:
+def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Edit, ...] = EARLIER) -> Emission:
     path = tmp_path / "sample.py"
     path.write_text(HEAD + text)
     recorder = record(path)
@@ -131,6 +131,55 @@ def test_other_shared_calls_are_kept(name: str, tmp_path: Path) -> None:
     emission = _emit(tmp_path, text)
     assert emission.files == {}
     assert why in emission.not_covered[0].why
+
+
+ADAPTED = """SIZE = OTHER = 9
+def change():
+    global OTHER
+    OTHER = 3
+every = {numbers}
+every = every.shuffle({size})
+{between}
+validate(every.batch(4))
+training = every.map(abs).batch(4)
+train(training)
+"""
+BEHIND = (Move("n1", "n2"), Insert("n2", "cache", "cache@n2"))
+
+
+@pytest.mark.parametrize(
+    ("size", "between", "why"),
+    [
+        ("SIZE", "help(abs)", ""),
+        ("9, seed=3", "help(abs)", ""),
+        ("SIZE", "SIZE = 3", "reassigned"),
+        ("OTHER", "change()", "statements in between"),
+        ("int(SIZE)", "help(abs)", "statements in between"),
+        ("9, reshuffle_each_iteration=False", "", "another one would differ"),
+    ],
+)
+def test_shuffle_that_other_datasets_read_is_written_once_more_behind_a_cache(
+    size: str, between: str, why: str, tmp_path: Path
+) -> None:
+    text = ADAPTED.format(numbers=NUMBERS, size=size, between=between)
+    emission = _emit(tmp_path, text, dataset="train", edits=BEHIND)
+    if why:
+        assert emission.files == {} and why in emission.not_covered[0].why
+    else:
+        before = f"every_before_shuffle = every\nevery = every.shuffle({size})\n"
+        after = f"training = every_before_shuffle.map(abs).cache().shuffle({size}).batch(4)\n"
+        assert before in _change(emission) and after in _change(emission)
+
+
+def test_shuffle_of_a_script_with_seeds_is_not_written_once_more(tmp_path: Path) -> None:
+    """It would take a seed from the generator that makes those of what follows."""
+    path = tmp_path / "sample.py"
+    path.write_text(HEAD + ADAPTED.format(numbers=NUMBERS, size=9, between=""))
+    recorder = record(path)
+    others = [recorder.pipeline("validate")]
+    assert not emit(
+        recorder.pipeline("train"), plan(*BEHIND, safety=Safety.STATISTICAL), other_pipelines=others
+    ).covered
 
 
 @pytest.mark.parametrize("facts", [{"random": True}, {"random_python": True}, {"python": True}])
