@@ -41,12 +41,18 @@ class Consumption:
     loop: int | None = None  # the last loop over it, counted among the script's loops over datasets from 0
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time
+    first_dataset: Any = None  # that a loop read in place of this one in its first iteration; None: it builds none anew
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
 
     @property
     def name(self) -> str:
         """Name of the dataset: the user's variable, else its role."""
         return self.variable or self.role
+
+    @property
+    def begun_with(self) -> Any:
+        """The dataset with which the script began this use."""
+        return self.dataset if self.first_dataset is None else self.first_dataset
 
 
 def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str:

@@ -93,6 +93,18 @@ def on_short_datasets(_dataset: Any) -> None:
 
 def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
     assert begun(in_short_epochs) == (FIRST_ELEMENTS + 1, "it changes trainable variables")
+    uses: list[consumption.Consumption] = []
+    seen: list[Any] = []
+
+    def on_training(use: consumption.Consumption, _consumer: Any) -> None:
+        uses.append(use)
+        raise consumption.ScriptStopped
+
+    script = ObservedScript(on_training, on_iteration=seen.append)
+    with call_sites.Recorder(), hooks.installed(script), contextlib.suppress(consumption.ScriptStopped):
+        in_short_epochs(None)
+    (use,) = uses
+    assert use.begun_with is seen[0] and use.dataset is seen[-1] is not seen[0], "what is undone began with the first"
     assert begun(on_short_datasets) is None  # each has other data
 
 
