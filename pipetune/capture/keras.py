@@ -105,7 +105,7 @@ def _patch(script: ObservedScript, module: ModuleType) -> None:
     if module.__name__ in _LAYERS:
         for layer in list(vars(module).values()):
             if inspect.isclass(layer) and "adapt" in vars(layer):
-                script.patches.wrap(layer, "adapt", functools.partial(_around_role, script, "adapt"))
+                script.patches.wrap(layer, "adapt", functools.partial(_around_adapt, script))
 
 
 def _around_role(script: ObservedScript, role: str, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,6 +119,17 @@ def _around_role(script: ObservedScript, role: str, original: Any, *args: Any, *
             use.steps_per_epoch = kwargs.get("steps", use.steps_per_epoch)
         with whole_call_stopwatch(uses if outermost else []):
             return original(*args, **kwargs)
+
+
+def _around_adapt(script: ObservedScript, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def adapt(*args: Any, **kwargs: Any) -> Any:
+        return original(*map(chosen, args), **{name: chosen(value) for name, value in kwargs.items()})
+
+    def chosen(value: Any) -> Any:
+        is_dataset = isinstance(value, tensorflow_private.DatasetV2)
+        return script.adapts_to(value) if is_dataset and not script.training_begun else value
+
+    return _around_role(script, "adapt", adapt, *args, **kwargs)
 
 
 def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:

@@ -55,6 +55,7 @@ class ObservedScript:
         lockstep: bool = False,
         training_loop: int | None = None,
         on_iteration: Callable[[Any], None] = lambda _dataset: None,
+        adapts_to: Callable[[Any], Any] = lambda dataset: dataset,
         stop: Callable[[], NoReturn] = raise_script_stopped,
     ) -> None:
         """Prepares for a script that has not run yet; it is observed while the hooks are installed (`hooks.installed`).
@@ -65,10 +66,11 @@ class ObservedScript:
             lockstep: every process that trains with this one runs under pipetune, and takes the same steps.
             training_loop: which of the script's loops was found to train when it ran before, as `Consumption.loop`.
             on_iteration: called with a dataset before the script iterates it in Python, which may be training.
+            adapts_to: returns the dataset that a layer adapts to in place of the script's.
             stop: called when a thread of the script must not continue; does not return.
         """
         self._on_training = on_training
-        self.on_iteration, self.stop = on_iteration, stop
+        self.on_iteration, self.adapts_to, self.stop = on_iteration, adapts_to, stop
         self._context = threading.local()
         self.target_dataset = target_dataset
         self.lockstep = lockstep

@@ -75,6 +75,7 @@ class ObservedRun:
             lockstep=job.lockstep_role is not None,
             training_loop=training_loop,
             on_iteration=self._on_loop,
+            adapts_to=repeatability.with_seeds,
             stop=self._block_forever,
         )
         self._thread: threading.Thread | None = None
