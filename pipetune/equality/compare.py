@@ -316,65 +316,9 @@ def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: floa
     return _pinned_run(dataset, count=count, seed=seed, seconds=time_limit_seconds).digests
 
 
-def reproducible(
-    source: live.LivePipeline, *, count: int = 64, time_limit_seconds: float = 5.0, seed: int = 0
-) -> tuple[bool, str]:
-    """Returns whether two runs of the original pipeline with fixed seeds yield the same elements, and if not, why.
-
-    Args:
-        source: the live pipeline.
-        count: number of elements to compare, at most.
-        time_limit_seconds: approximate limit for both runs together.
-        seed: seed of the pinned random draws.
-
-    Returns:
-        Whether they do, and a phrase that starts with "not reproducible, because" or ''.
-    """
-    for node in source.pipeline:
-        if node.function is not None and node.function.random_python and node.op != "from_generator":
-            return False, _not_reproducible(f"{node.title} draws from a generator whose state outlives the pipeline")
-    half = time_limit_seconds / 2
-    try:
-        first = _pinned_run(source.dataset, count=count, seed=seed, seconds=half)
-        second = _pinned_run(source.dataset, count=len(first.hashes) + first.complete, seed=seed, seconds=half)
-    except (elements.IncomparableElement, CannotPin) as error:
-        return False, _not_reproducible(str(error))
-    except (tf.errors.OpError, NotImplementedError, ValueError, TypeError) as error:
-        return False, _not_reproducible(f"the pipeline cannot be serialized ({type(error).__name__})")
-    both = min(len(first.hashes), len(second.hashes))
-    if second.complete and len(second.hashes) < len(first.hashes):
-        return False, _not_reproducible(
-            f"its second run ended after {len(second.hashes)} elements, the first yielded {len(first.hashes)}"
-            + (": the source can be read only once" if _generators(source) else "")
-        )
-    if first.hashes[:both] == second.hashes[:both]:
-        return True, ""
-    return False, _not_reproducible(_likely_cause(source))
-
-
 def _pinned_run(dataset: Any, *, count: int, seed: int, seconds: float) -> elements.DrawnElements:
     with files.temporary_folder("digests") as folder:
         graph = tensorflow_private.serialized_graph(dataset)
         fixed = pin_dataset(graph, dataset.element_spec, PinningOptions(seed), folder=f"{folder}/cache")
-        return elements.draw_elements(fixed.dataset, count=count, deadline=time.monotonic() + seconds)
-
-
-def _generators(source: live.LivePipeline) -> list[str]:
-    return [node.title for node in source.pipeline if node.op == "from_generator"]
-
-
-def _likely_cause(source: live.LivePipeline) -> str:
-    """Returns the most likely reason why two runs differ."""
-    for node in source.pipeline:
-        if node.op == "from_generator":
-            return "the generator yields different elements each time it is started"
-        function = node.function
-        if function is not None and function.python:
-            return f"the Python function of {node.title} returns different results for the same element"
-        if function is not None and (function.writes_variables or function.mutable_tables):
-            return f"{node.title} changes a variable or a table it reads"
-    return "two runs with the same seeds differ"
-
-
-def _not_reproducible(reason: str) -> str:
-    return f"not reproducible, because {reason}"
+        with elements.seeded_python(seed):
+            return elements.draw_elements(fixed.dataset, count=count, deadline=time.monotonic() + seconds)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +114,19 @@ def draw_elements(
     finally:
         del iterator
     return DrawnElements(tuple(hashes), errors=tuple(errors), values=tuple(values))
+
+
+@contextmanager
+def seeded_python(seed: int) -> Iterator[None]:
+    """Context manager: while open, `random` and `np.random` draw from this seed on; both then go on as before."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 _MAX_CONSECUTIVE_ERRORS = 16  # in a row: some readers raise the same error forever without advancing

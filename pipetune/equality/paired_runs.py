@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,6 +86,9 @@ class PairedRuns:
         self._folder = folder
         self._runs = itertools.count(1)
         self._built: dict[tuple[bool, bool, int, int], tuple[SerializedPipeline, SerializedPipeline]] = {}
+        # What Python draws by `random` and `np.random` is fixed where the same functions are called in the same order.
+        one, other = (_python_calls(side.pipeline) for side in sides)
+        self._same_python_calls = bool(one) and one == other
         self._exact_count = (
             False  # whether exactly `count` elements are served, regardless of the size of the last batch
         )
@@ -254,14 +257,15 @@ class PairedRuns:
         if rows:
             dataset = dataset.unbatch()
         keep = MAX_RECORDED_BYTES if self.safety == Safety.APPROXIMATE and observe is None else 0.0
-        return elements.draw_elements(
-            dataset,
-            count=count,
-            deadline=self.time_at(until_share),
-            max_kept_bytes=keep,
-            on_element=observe,
-            normalize_zeros=self.normalize_zeros,
-        )
+        with elements.seeded_python(self._seed) if self._same_python_calls else nullcontext():
+            return elements.draw_elements(
+                dataset,
+                count=count,
+                deadline=self.time_at(until_share),
+                max_kept_bytes=keep,
+                on_element=observe,
+                normalize_zeros=self.normalize_zeros,
+            )
 
     def drawn_share(self, *runs: DrawnElements) -> float:
         """Returns the share of the sample that every run yielded before the time ended, always above zero.
@@ -486,6 +490,15 @@ def _may_share_state(pipeline: Pipeline) -> bool:
         or (node.function is not None and (node.function.python or node.function.may_change_state))
         for node in pipeline
     )
+
+
+def _python_calls(pipeline: Pipeline) -> list[tuple[object, ...]]:
+    """Returns the operators whose functions run Python, in order, with what decides the order of their calls."""
+    return [
+        (node.id, node.op, node.argument("num_parallel_calls"), node.argument("deterministic"))
+        for node in pipeline
+        if node.function is not None and node.function.python
+    ]
 
 
 def _serialize(dataset: Any, passes: recordings.PassCounter) -> SerializedPipeline:

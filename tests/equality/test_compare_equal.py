@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -400,6 +401,22 @@ def test_elements_are_reduced_where_three_epochs_do_not_fit(monkeypatch: pytest.
     found = compare(source, apply_edits(source.pipeline, [plan]), Safety.EXACT, time_limit_seconds=2.5)
     assert_proven(found)
     assert len(counts) > 1 and counts[-1] < counts[0]
+
+
+def test_what_python_draws_is_compared_where_its_calls_stay_as_they_are() -> None:
+    def draw(x: Any) -> Any:
+        return np.float32(x + random.random() + np.random.random())
+
+    def slow(x: Any) -> Any:
+        return x * 2
+
+    made = tf.data.Dataset.range(40).map(slow)
+    dataset = made.map(lambda x: tf.numpy_function(draw, [x], tf.float32)).batch(4)
+    state, numpy_state = random.getstate(), np.random.get_state()[1].tolist()
+    assert_proven(edited(dataset, Insert(after=node(made, "map"), op="cache", id="cache@1")))
+    assert random.getstate() == state and np.random.get_state()[1].tolist() == numpy_state
+    wrong = edited(dataset, Insert(after=live.read(dataset).pipeline.output.id, op="cache", id="cache@1"))
+    assert not wrong.proven and next(check for check in wrong.checks if check.name == "epochs").equal is False
 
 
 def test_python_randomness_is_no_proof() -> None:

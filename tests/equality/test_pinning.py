@@ -13,9 +13,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from pipetune import tensorflow_private
-from pipetune.equality.compare import digests, reproducible
+from pipetune.equality.compare import digests
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions, pin_dataset
-from pipetune.pipelines import live
 
 pytestmark = pytest.mark.tensorflow
 
@@ -209,36 +208,6 @@ def test_digests_are_equal_in_another_process(
     there = subprocess.run([sys.executable, "-c", script, "0"], capture_output=True, text=True, check=True).stdout
     assert here.count(",") == 4
     assert here == there
-
-
-def test_pinned_pipeline_is_reproducible() -> None:
-    dataset = augmented(numbers(30)).shuffle(10).batch(4)
-    assert reproducible(live.read(dataset)) == (True, "")
-
-
-def test_python_randomness_is_not_reproducible() -> None:
-    import random
-
-    dataset = numbers().map(lambda x: tf.py_function(lambda _: random.random(), [x], tf.float32))
-    found, why = reproducible(live.read(dataset))
-    assert not found
-    assert why.startswith("not reproducible, because the Python function of map")
-
-
-def test_generator_that_can_be_read_once_is_not_reproducible() -> None:
-    items = iter(range(10))
-    dataset = tf.data.Dataset.from_generator(lambda: items, output_signature=tf.TensorSpec([], tf.int64))
-    found, why = reproducible(live.read(dataset))
-    assert not found
-    assert "can be read only once" in why
-    again = tf.data.Dataset.from_generator(lambda: range(10), output_signature=tf.TensorSpec([], tf.int64))
-    assert reproducible(live.read(again)) == (True, "")
-
-
-def test_random_generator_is_not_reproducible() -> None:
-    found, why = reproducible(live.read(numbers().map(lambda x: GENERATOR.uniform([]))))
-    assert not found
-    assert "generator whose state outlives the pipeline" in why
 
 
 def test_adjacent_repeats_are_merged_and_repeat_1_is_dropped() -> None:
