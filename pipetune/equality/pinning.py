@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.pipelines.op_types import PYTHON_OPS
 
 DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 
@@ -72,6 +73,10 @@ class FunctionLibrary:
                 )
             )
         return self._random[name]
+
+    def runs_python(self, name: str) -> bool:
+        """Whether a function calls Python."""
+        return not self._all_op_types(name).isdisjoint(PYTHON_OPS)
 
     def draws_from_variable_seed(self, name: str) -> bool:
         """Whether a function draws with seeds from a variable that it also advances."""
@@ -340,6 +345,8 @@ class _GraphPinner:
     def _functions(self, node: Any, key: str, *, inside: bool) -> None:
         for position, reference in enumerate(list(function_references(node))):
             if not self.library.is_random(reference.name):
+                if self.library.runs_python(reference.name):
+                    _make_serial(node)  # what Python draws depends on the order of its calls
                 continue
             drawing = self.library.draw_identity(reference.name)
             if inside:

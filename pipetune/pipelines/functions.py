@@ -13,9 +13,9 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines.objects import inherits, live_instances
+from pipetune.pipelines.op_types import PYTHON_OPS
 from pipetune.pipelines.where_to_cond import array_selections
 
-_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless", "GeneratorDataset"})
 _GENERATOR_STATE = frozenset(
     {"StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt", "StatefulStandardNormalV2",
      "StatefulTruncatedNormal", "StatefulRandomBinomial", "RngSkip", "RngReadAndSkip",
@@ -66,7 +66,7 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         random=bool(drawing or shuffles or generator),
         seeded=bool(drawing) and not generator and not shuffles and all(_seeded(node) for node in drawing),
         random_python=generator,
-        python=any(kind in _PYTHON for kind in types),
+        python=any(kind in PYTHON_OPS for kind in types),
         reads_variables=variables if any(kind in _READS for kind in types) or variables else (),
         writes_variables=any(kind in _WRITES for kind in types),
         mutable_tables=any(kind in _TABLE_WRITES for kind in types)
@@ -129,7 +129,7 @@ def _seeded(node: Any) -> bool:
 
 
 def _has_side_effect(kind: str) -> bool:
-    if kind in _NO_SIDE_EFFECT or kind in VALUE_CHECKS or kind in _PYTHON or kind in _GENERATOR_STATE:
+    if kind in _NO_SIDE_EFFECT or kind in VALUE_CHECKS or kind in PYTHON_OPS or kind in _GENERATOR_STATE:
         return False
     if kind in _WRITES or kind in _READS or kind in _TABLE_READS or kind in _TABLE_WRITES:
         return False

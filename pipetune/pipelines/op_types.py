@@ -5,6 +5,9 @@ from __future__ import annotations
 IDENTITIES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
 """Ops that return their inputs."""
 
+PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless", "GeneratorDataset"})
+"""Ops that call Python."""
+
 REDUCTIONS = frozenset({"All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"})
 """Ops that reduce the axes named by their second input."""
 

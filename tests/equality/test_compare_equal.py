@@ -411,7 +411,7 @@ def test_what_python_draws_is_compared_where_its_calls_stay_as_they_are() -> Non
         return x * 2
 
     made = tf.data.Dataset.range(40).map(slow)
-    dataset = made.map(lambda x: tf.numpy_function(draw, [x], tf.float32)).batch(4)
+    dataset = made.map(lambda x: tf.numpy_function(draw, [x], tf.float32), num_parallel_calls=4).batch(4)
     state, numpy_state = random.getstate(), np.random.get_state()[1].tolist()
     assert_proven(edited(dataset, Insert(after=node(made, "map"), op="cache", id="cache@1")))
     assert random.getstate() == state and np.random.get_state()[1].tolist() == numpy_state
