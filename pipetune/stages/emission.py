@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from pipetune.core.edits import Plan, Rewrite, apply_edits
+from pipetune.core.edits import Plan, apply_edits
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.equality import compare
@@ -51,12 +51,6 @@ def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True) -> PatchResul
         )
         journal.add_notes(*emission.notes, *shared.notes)
     return patch
-
-
-def can_express(study: Study, rewrite: Rewrite) -> bool:
-    """Whether the source can express a rewrite alone, without a change of the script's other datasets."""
-    pipeline, others = study.subject.source.pipeline, [other.pipeline for other, _ in study.subject.other_datasets]
-    return bool(emit(pipeline, Plan("tuned", (rewrite,)), other_pipelines=others).covered)
 
 
 def patch_of(study: Study, emission: Emission, plan: Plan) -> PatchResult:

@@ -29,9 +29,9 @@ from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
 from pipetune.search.search import search
 from pipetune.search.state import SearchState
+from pipetune.source.emit import emit
 from pipetune.source.source_mistakes import dropped_results
 from pipetune.stages.dataset_costs import measure_dataset_costs
-from pipetune.stages.emission import can_express
 from pipetune.stages.profiling import store_autotuned, watch_autotune
 from pipetune.stages.study import Study, rule_context
 
@@ -127,7 +127,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             only_promising=little,
             most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
             bound_seconds=profile.consumer.bound_seconds,
-            expressible=lambda one: can_express(study, one) if with_patch else True,
+            expressible=lambda one: _can_express(study, one) if with_patch else True,
             earlier=_earlier_windows(study, profile),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
@@ -147,6 +147,12 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             seconds = {**study.journal.session.seconds, "to_95_percent": round(found.seconds_to_most, 3)}
             study.journal.update(seconds=seconds)
     return PlanningResult(found, variants, earlier)
+
+
+def _can_express(study: Study, rewrite: Rewrite) -> bool:
+    """Whether the source can express a rewrite alone, without a change of the script's other datasets."""
+    pipeline, others = study.subject.source.pipeline, [other.pipeline for other, _ in study.subject.other_datasets]
+    return bool(emit(pipeline, Plan("tuned", (rewrite,)), other_pipelines=others).covered)
 
 
 def _earlier_windows(study: Study, profile: Profile) -> EarlierWindows | None:
