@@ -41,7 +41,9 @@ class Consumption:
     loop: int | None = None  # the last loop over it, counted among the script's loops over datasets from 0
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time
-    first_dataset: Any = None  # that a loop read in place of this one in its first iteration; None: it builds none anew
+    first_dataset: Any = (
+        None  # of those that a loop builds, one in each iteration, up to `dataset`; None: it builds none
+    )
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
 
     @property

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.errors import CannotReplay
 from pipetune.pipelines import call_sites, live, replay
 
 _SEED = 1
@@ -58,20 +57,21 @@ def with_seeds(dataset: Any) -> Any:
     script other elements than the plan. It is the dataset itself if each of its shuffles has a seed, if a cache is in
     it, which the script may fill so, or if it cannot be rebuilt.
     """
-    with call_sites.running_workflow():  # nothing of this is the script's
-        return _with_seeds(dataset, live.read(dataset))
+    try:
+        with call_sites.running_workflow():  # nothing of this is the script's
+            return _with_seeds(dataset)
+    except Exception:  # whatever keeps it from being rebuilt: the script goes on with its own
+        return dataset
 
 
-def _with_seeds(dataset: Any, source: live.LivePipeline) -> Any:
+def _with_seeds(dataset: Any) -> Any:
+    source = live.read(dataset)
     unseeded = [node for node in source.pipeline if node.op == "shuffle" and node.argument("seed") is None]
     if not unseeded or any(node.op in ("cache", "snapshot") for node in source.pipeline):
         return dataset
     seeded: dict[str, Any] = {}
-    try:
-        for node in unseeded:  # what is upstream comes first
-            above = replay.replay_nodes(source, source.pipeline, replacements=seeded)[node.inputs[0]]
-            again = node.argument("reshuffle_each_iteration")
-            seeded[node.id] = above.shuffle(node.argument("buffer_size"), _SEED, reshuffle_each_iteration=again)
-        return replay.replay(source, source.pipeline, replacements=seeded)
-    except (CannotReplay, tf.errors.OpError, ValueError, TypeError):
-        return dataset
+    for node in unseeded:  # what is upstream comes first
+        above = replay.replay_nodes(source, source.pipeline, replacements=seeded)[node.inputs[0]]
+        again = node.argument("reshuffle_each_iteration")
+        seeded[node.id] = above.shuffle(node.argument("buffer_size"), _SEED, reshuffle_each_iteration=again)
+    return replay.replay(source, source.pipeline, replacements=seeded)
