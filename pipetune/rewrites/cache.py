@@ -279,18 +279,19 @@ RULE = Rule(
         "function or generator, a function that reads a variable or a mutable table, a side effect, "
         "`deterministic=False`, a repeat, an unknown operator, or one that selects by position (take, skip, shard, "
         "enumerate, a dropped last batch) after a shuffle. Not if a consumer reads the data only in part, not before "
-        "take, take_while, zip or a choice between datasets, and not if the script is known to train for one epoch. "
-        "Only if the price (elements times bytes) is known and below the memory limit. Of the remaining places, up to "
-        "three are tried that no other place beats in both time saved and memory used. If the best place does not "
-        "fit, the size and cost of a saved dataset are reported instead, and a file cache is offered, which requires "
-        "--allow file-cache; its file name contains the fingerprint of the pipeline. If other pipelines share the "
+        "take, take_while, zip or a choice between datasets, not if the script is known to train for one epoch, and "
+        "not behind what the loop that reads the data builds anew in each iteration. Only if the price (elements times "
+        "bytes) is known and below the memory limit. Of the remaining places, up to three are tried "
+        "that no other place beats in both time saved and memory used. If the best place does not fit, the size and "
+        "cost of a saved dataset are reported instead, and a file cache is offered, which requires --allow file-cache; "
+        "its file name contains the fingerprint of the pipeline. If other pipelines share the "
         "branch, the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with only a shuffle upstream: the shuffle "
         "then moves after the cache, and its order still differs in every epoch. REORDERS after any other "
         "`shuffle` or `list_files` (which shuffles by default): all epochs then have the order of the first "
-        "one."
+        "one, unless a shuffle of all elements follows."
     ),
     propose=propose,
 )

@@ -66,8 +66,7 @@ class SearchState:
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
         most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
         bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
-        expressible: whether the script's source can express a rewrite; of two that gain about as much, one that it can
-            is tried first.
+        expressible: whether the source can express a rewrite; one that it can is tried first where it gains enough.
         earlier: what windows of the pipeline as written took before the search; None where there was none.
     """
 
