@@ -93,7 +93,7 @@ def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
         yield finding_at(
             "cache-if-built-once",
             place.node,
-            f"Every iteration of the loop that reads the dataset builds it anew, so a cache would always be empty. "
+            f"Every iteration of the loop that reads the dataset builds it again, so a cache would always be empty. "
             f"Built once, before the loop, and cached after {describe_operator(place.node)}, the input needs "
             f"{share:.0%} less CPU time from the second iteration on.",
             hint=f"Build the dataset before the loop, add .cache() there, and analyze the script again: "
@@ -280,7 +280,7 @@ RULE = Rule(
         "`deterministic=False`, a repeat, an unknown operator, or one that selects by position (take, skip, shard, "
         "enumerate, a dropped last batch) after a shuffle. Not if a consumer reads the data only in part, not before "
         "take, take_while, zip or a choice between datasets, not if the script is known to train for one epoch, and "
-        "not behind what the loop that reads the data builds anew in each iteration. Only if the price (elements times "
+        "not behind what the loop that reads the data builds again in each iteration. Only if the price (elements times "
         "bytes) is known and below the memory limit. Of the remaining places, up to three are tried "
         "that no other place beats in both time saved and memory used. If the best place does not fit, the size and "
         "cost of a saved dataset are reported instead, and a file cache is offered, which requires --allow file-cache; "
