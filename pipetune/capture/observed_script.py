@@ -169,11 +169,11 @@ class ObservedScript:
         made = call_sites.path_of(dataset)
         if role != "preview" or frame is None or not made:
             return None
+        read = call_sites.path_from(frame)
         for seen in reversed(self.uses):
-            here = (seen.file, seen.line) == (frame.f_code.co_filename, frame.f_lineno)
-            if here and seen.role == role and call_sites.path_of(seen.dataset) == made:
-                read = call_sites.path_from(frame)
-                return seen if read == seen.call_path and loops.rebuild_loop(made, read) is not None else None
+            again = seen.role == role and call_sites.same_calls(seen.call_path, read)
+            if again and call_sites.same_calls(call_sites.path_of(seen.dataset), made):
+                return seen if loops.rebuild_loop(made, read) is not None else None
         return None
 
     def _keep_use(self, use: Consumption) -> Consumption:

@@ -175,6 +175,16 @@ def path_from(frame: FrameType | None) -> CallPath:
     return tuple(found)
 
 
+def same_calls(one: CallPath, other: CallPath) -> bool:
+    """Whether two call stacks are in the same calls.
+
+    Their positions may differ all the same: CPython ends a call at another instruction once it has specialized it.
+    """
+    return len(one) == len(other) and all(
+        here[0] is there[0] and span_of(here) == span_of(there) for here, there in zip(one, other, strict=True)
+    )
+
+
 def span_of(step: FramePosition) -> tuple[int | None, int | None, int | None, int | None]:
     """Returns line, end line, column and end column of the code at a frame's position; columns count UTF-8 bytes."""
     code, offset = step

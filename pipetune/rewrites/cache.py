@@ -280,12 +280,11 @@ RULE = Rule(
         "`deterministic=False`, a repeat, an unknown operator, or one that selects by position (take, skip, shard, "
         "enumerate, a dropped last batch) after a shuffle. Not if a consumer reads the data only in part, not before "
         "take, take_while, zip or a choice between datasets, not if the script is known to train for one epoch, and "
-        "not behind what the loop that reads the data builds again in each iteration. Only if the price (elements times "
-        "bytes) is known and below the memory limit. Of the remaining places, up to three are tried "
-        "that no other place beats in both time saved and memory used. If the best place does not fit, the size and "
-        "cost of a saved dataset are reported instead, and a file cache is offered, which requires --allow file-cache; "
-        "its file name contains the fingerprint of the pipeline. If other pipelines share the "
-        "branch, the rewrite says so."
+        "not behind what the loop that reads the data builds again in each iteration. Only if the price (elements "
+        "times bytes) is known and below the memory limit. Of the remaining places, up to three are tried that no "
+        "other place beats in both time saved and memory used. If the best place does not fit, the size and cost of a "
+        "saved dataset are reported instead, and a file cache is offered, which requires --allow file-cache; its file "
+        "name contains the fingerprint of the pipeline. If other pipelines share the branch, the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with only a shuffle upstream: the shuffle "
