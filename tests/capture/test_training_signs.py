@@ -80,7 +80,7 @@ def test_loop_that_changes_trainable_variables_trains(script: Callable[[Any], No
 def in_short_epochs(_dataset: Any) -> None:
     weights = tf.Variable([2.0])
     for _ in range(9):
-        for _ in tf.data.Dataset.range(12).batch(2):  # built anew in each epoch
+        for _ in enumerate(tf.data.Dataset.range(24).batch(2)):  # built anew in each epoch
             weights.assign_add([1.0])
 
 
@@ -100,9 +100,15 @@ def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
         uses.append(use)
         raise consumption.ScriptStopped
 
+    def epochs() -> None:  # runs for the first time: CPython specializes its calls after the first epoch
+        weights = tf.Variable([2.0])
+        for _ in range(9):
+            for _ in enumerate(tf.data.Dataset.range(24).batch(2)):
+                weights.assign_add([1.0])
+
     script = ObservedScript(on_training, on_iteration=seen.append)
     with call_sites.Recorder(), hooks.installed(script), contextlib.suppress(consumption.ScriptStopped):
-        in_short_epochs(None)
+        epochs()
     (use,) = uses
     assert use.begun_with is seen[0] and use.dataset is seen[-1] is not seen[0], "what is undone began with the first"
     assert begun(on_short_datasets) is None  # each has other data
