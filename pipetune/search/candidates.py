@@ -39,7 +39,7 @@ def not_run(state: SearchState) -> dict[str, str]:
 
     It loses beyond doubt, alone and beside all others; or another of its group that runs is faster, alone and beside
     all others: what is slower alone may leave room for them. What needs a consent of its own beats none: what a file
-    takes to read the model does not know. Nor does what the source cannot express: the patch may need the other.
+    takes to read the model does not know. Nor does what the source cannot express, if it can express another.
     """
     composer, gains, loses = state.composer, state.gains, state.gains.loses
 
@@ -57,7 +57,9 @@ def not_run(state: SearchState) -> dict[str, str]:
             found[one.key] = f"predicted to lose {share_lost(alone, state.base):.0%} of the rate; it was not run"
         elif one.group and not one.equal_is_enough:
             if one.group not in best:
-                if not one.needs and _may_run(one, state) and state.expressible(one):
+                group = [other for other in ranked if other.group == one.group]
+                may_be_patch = state.expressible(one) or not any(map(state.expressible, group))
+                if not one.needs and _may_run(one, state) and may_be_patch:
                     best[one.group] = one
                 continue
             other = composer.plan([best[one.group]])

@@ -11,7 +11,7 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Interval, Outcome, Prediction, Trial, Window
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.time_plan import Part
-from pipetune.search.candidates import next_race
+from pipetune.search.candidates import next_race, not_run
 from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
@@ -66,6 +66,18 @@ def test_what_the_source_can_express_is_raced_first_if_it_gains_enough(gain: flo
     scene = Scene(candidates, runner(gains), expected=expecting(gains), expressible=lambda one: one.rule == "patched")
     found = scene.run()
     assert raced(found)[0] == f"{first}@n1" and names(found.chosen) == [first]
+
+
+@pytest.mark.parametrize(("expressible", "skipped"), [("", True), ("slow", False), ("fast slow", True)])
+def test_what_is_predicted_slower_than_its_kind_is_run_only_if_it_alone_makes_a_patch(
+    expressible: str, skipped: bool
+) -> None:
+    gains = {"fast@n1": 4.0, "slow@n1": 1.5}
+    candidates = [rewrite("fast", group="one"), rewrite("slow", group="one")]
+    scene = Scene(
+        candidates, runner(gains), expected=expecting(gains), expressible=lambda one: one.rule in expressible.split()
+    )
+    assert ("slow@n1" in not_run(scene.state())) is skipped
 
 
 def test_only_what_is_expected_to_add_3_percent_is_joined() -> None:
