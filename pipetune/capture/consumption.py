@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
@@ -41,20 +41,16 @@ class Consumption:
     loop: int | None = None  # the last loop over it, counted among the script's loops over datasets from 0
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time
-    first_dataset: Any = (
-        None  # of those that a loop builds, one in each iteration, up to `dataset`; None: it builds none
-    )
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
+    first_dataset: Any = field(init=False)  # `dataset`, or the first of those that a loop has built one after another
+
+    def __post_init__(self) -> None:
+        self.first_dataset = self.dataset
 
     @property
     def name(self) -> str:
         """Name of the dataset: the user's variable, else its role."""
         return self.variable or self.role
-
-    @property
-    def begun_with(self) -> Any:
-        """The dataset with which the script began this use."""
-        return self.dataset if self.first_dataset is None else self.first_dataset
 
 
 def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str:

@@ -150,8 +150,7 @@ class ObservedScript:
             use = self._use_of_rebuilt(dataset, role, frame)
             if use is None:
                 use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
-            else:
-                use.first_dataset, use.dataset = use.begun_with, dataset
+            use.dataset = dataset
             object.__setattr__(dataset, _USE, use)
             self._used_datasets.add(dataset)
         elif role != "training" and use.role != "preview":

@@ -202,7 +202,7 @@ class ObservedCell:
         if os.getpid() != self._process:
             return  # in a child process that the cell has forked
         loop = isinstance(consumer, LoopConsumer)
-        known = (self._state_of(use.begun_with) or next(reversed(self._states), None)) if loop else None
+        known = (self._state_of(use.first_dataset) or next(reversed(self._states), None)) if loop else None
         self._state = known or self._current_state(use.dataset)
         self._states.clear()
         consumer = self._files.confirm(consumer, self._state.generation, on_too_large=self._on_too_large)

@@ -82,8 +82,10 @@ def best_position(context: RuleContext) -> CachePosition | None:
 
 def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
     """Yields what a cache would save if the loop that reads the dataset did not build it in each iteration."""
+    if not context.rebuilt_operators:
+        return
     place = best_position(replace(context, rebuilt_operators=frozenset()))
-    if not context.rebuilt_operators or place is None or place.node.id not in context.rebuilt_operators:
+    if place is None or place.node.id not in context.rebuilt_operators:
         return
     if place.size_bytes > available_cache_bytes(context) or place.safety > Safety.STATISTICAL:
         return

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial, Window
-from pipetune.core.session import NOTHING_BELOW
+from pipetune.core.session import NOTHING_BELOW, RejectionReason
 from pipetune.core.time_plan import Part
 from pipetune.search.composing import numbers_for, values_of
 from pipetune.search.evidence import SURE, WORTH, ShortWindow, spread_of
@@ -39,7 +39,7 @@ def not_run(state: SearchState) -> dict[str, str]:
 
     It loses beyond doubt, alone and beside all others; or another of its group that runs is faster, alone and beside
     all others: what is slower alone may leave room for them. What needs a consent of its own beats none: what a file
-    takes to read the model does not know. Nor does what the source cannot express, if it can express another.
+    takes to read the model does not know. Nor does what the source cannot express rule out what it can.
     """
     composer, gains, loses = state.composer, state.gains, state.gains.loses
 
@@ -57,15 +57,16 @@ def not_run(state: SearchState) -> dict[str, str]:
             found[one.key] = f"predicted to lose {share_lost(alone, state.base):.0%} of the rate; it was not run"
         elif one.group and not one.equal_is_enough:
             if one.group not in best:
-                group = [other for other in ranked if other.group == one.group]
-                may_be_patch = state.expressible(one) or not any(map(state.expressible, group))
-                if not one.needs and _may_run(one, state) and may_be_patch:
+                if not one.needs and _may_run(one, state):
                     best[one.group] = one
                 continue
             other = composer.plan([best[one.group]])
             company = [rewrite for rewrite in ranked if rewrite.group != one.group]
             beside = [composer.everything([*plan.rewrites, *company]) for plan in (alone, other)]
             if loses(alone, other) and loses(*beside):
+                if state.stays_out_of_patch(best[one.group], [one]):
+                    best[one.group] = one
+                    continue
                 slower = share_lost(alone, other)
                 found[one.key] = f"predicted {slower:.0%} slower than another of its kind; it was not run"
     return {key: why for key, why in found.items() if key not in gains.short_windows}
@@ -89,8 +90,16 @@ def waiting(state: SearchState) -> list[Rewrite]:
     out = {*state.raced, *state.left_out, *(one.key for one in have), *not_run(state)}
     left = [one for one in (*state.usable, *numbers) if one.key not in out]
     left = [one for one in left if not composer.conflict(composer.added(state.before, one))]
-    left = [one for one in left if not state.stays_out_of_patch(one, have)]
     return state.gains.ranked(left, over=state.chosen)
+
+
+def _fits_patch(rewrite: Rewrite, state: SearchState) -> bool:
+    """Whether the source can express a rewrite, or not all of the proven plan either; what does not fit is left out."""
+    if not state.stays_out_of_patch(rewrite, state.before.rewrites):
+        return True
+    why = "the source cannot express it, and the patch gains without it"
+    state.left_out[rewrite.key] = RejectionReason.EXCLUDED, why
+    return False
 
 
 def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = False) -> bool:
@@ -147,7 +156,7 @@ def screen(state: SearchState) -> bool:
     if not state.raced and not state.gains.short_windows and _one_leads(left, state):
         return False
     new = [one for one in left if one.key not in state.gains.short_windows]
-    promising = [one for one in new if state.gains.added(one, state.chosen).may_gain]
+    promising = [one for one in new if state.gains.added(one, state.chosen).may_gain and _fits_patch(one, state)]
     return _screen(promising or ([] if state.gains.short_windows or state.raced else new), state)
 
 
@@ -235,11 +244,12 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
     first = not state.races
     worth = [one for one in waiting(state) if is_worth_a_race(one, state, in_doubt=in_doubt)]
     for strongest in _with_patch_first(worth, state):
+        if not _fits_patch(strongest, state):
+            continue
         single = joined = state.composer.added(state.before, strongest)
         if first:  # what must be proven by itself has no company
             others = [] if strongest.key in state.proven_alone else waiting(state)
-            others = [one for one in others if not state.stays_out_of_patch(one, [strongest])]
-            joined = state.gains.joined([one for one in others if one.key not in state.proven_alone], strongest)
+            joined = _joined([one for one in others if one.key not in state.proven_alone], strongest, state)
         hopeless = len(joined.rewrites) == 1 and state.gains.added(strongest, state.chosen).hopeless
         if hopeless or not state.budget.affords(state.part, state.gate.cost(0.0)):
             break
@@ -251,6 +261,14 @@ def next_race(state: SearchState, *, in_doubt: bool = False) -> tuple[str, list[
             return strongest.key, [single]
         state.gate.blame(strongest, single)
     return _autotune_everywhere(state)
+
+
+def _joined(others: Sequence[Rewrite], strongest: Rewrite, state: SearchState) -> Plan:
+    """Returns `strongest` with what is worth joining to it, without what would not be in its patch."""
+    joined = state.gains.joined(others, strongest)
+    if out := {one.key for one in joined.rewrites if state.stays_out_of_patch(one, [strongest])}:
+        return _joined([one for one in others if one.key not in out], strongest, state)
+    return joined
 
 
 def _with_patch_first(rewrites: Sequence[Rewrite], state: SearchState) -> list[Rewrite]:

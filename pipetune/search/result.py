@@ -186,8 +186,6 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
         if key in asking:
             other = "another of its kind is offered" if shape_of(rewrite) in shapes_offered else "no gain is expected"
             return RejectionReason.NEEDS_CONSENT, f"needs {asking[key]}; {other}"
-        if state.stays_out_of_patch(rewrite, kept):
-            return RejectionReason.EXCLUDED, f"the source cannot express it, and the patch gains without it{seen}"
         if group_of(rewrite) in groups or shape_of(rewrite) in shapes:
             return RejectionReason.OTHER_KIND, "another of its kind is in the plan"
         if plan and (conflict := composer.conflict(composer.added(plan, rewrite))):

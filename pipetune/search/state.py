@@ -162,14 +162,14 @@ class SearchState:
         return [one for one in self.usable if one.key not in self.left_out]
 
     def expressible(self, rewrite: Rewrite) -> bool:
-        """Whether the script's source can express a rewrite."""
+        """Whether the script's source can express a rewrite; to find out takes seconds where its file is long."""
         if rewrite.key not in self._expressible:
             self._expressible[rewrite.key] = self._can_express(rewrite)
         return self._expressible[rewrite.key]
 
     def stays_out_of_patch(self, rewrite: Rewrite, rewrites: Sequence[Rewrite]) -> bool:
         """Whether the source can express all of `rewrites`, but not `rewrite`: together they would be half a patch."""
-        return bool(rewrites) and not self.expressible(rewrite) and all(map(self.expressible, rewrites))
+        return bool(rewrites) and all(map(self.expressible, rewrites)) and not self.expressible(rewrite)
 
     def seconds(self, arms: int, *, rounds: int) -> float:
         """Returns the seconds that `rounds` rounds of `arms` windows are expected to take."""

@@ -191,7 +191,7 @@ class ObservedRun:
     def _on_training(self, use: consumption.Consumption, consumer: consumption.Consumer) -> None:
         if os.getpid() != self._process:
             return  # in a child process that the script has forked
-        consumer = self._protect(consumer, getattr(use.begun_with, _MARK, 0) or self._files.begin(use.dataset))
+        consumer = self._protect(consumer, getattr(use.first_dataset, _MARK, 0) or self._files.begin(use.dataset))
         if isinstance(consumer, loop_consumer.LoopConsumer):
             self._thread = threading.Thread(target=self._in_thread, args=(use, consumer), name="pipetune")
             self._thread.start()

@@ -110,7 +110,9 @@ def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
     with call_sites.Recorder(), hooks.installed(script), contextlib.suppress(consumption.ScriptStopped):
         epochs()
     (use,) = uses
-    assert use.begun_with is seen[0] and use.dataset is seen[-1] is not seen[0], "what is undone began with the first"
+    assert use.first_dataset is seen[0] and use.dataset is seen[-1] is not seen[0], (
+        "what is undone began with the first"
+    )
     assert begun(on_short_datasets) is None  # each has other data
 
 
