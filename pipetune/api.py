@@ -161,7 +161,7 @@ def _study(
     dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
 ) -> Study:
     from pipetune.capture import consumption, loop_consumer
-    from pipetune.capture.step_state import unrestorable_state
+    from pipetune.capture.protection import unrestorable_state
     from pipetune.pipelines import live, resume_points
     from pipetune.stages.study import Subject, new_study
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from pipetune.core import session_file
 from pipetune.core.edits import Safety
+from pipetune.core.pipeline import location_of
 from pipetune.core.plan_file import PlanFile, plan_file, save_plan
 from pipetune.core.profile import Finding, Verdict
 from pipetune.core.results import Interval
 from pipetune.core.session import Session, SessionOutcome, outcome_of
-from pipetune.core.summary import location_of
 
 if TYPE_CHECKING:
     import pandas
@@ -147,7 +147,7 @@ class TunedSession:
     def _answer(self) -> Iterator[str]:
         """Yields the answer in a few words: outcome, gain and wait, each with its interval."""
         from pipetune.report import words
-        from pipetune.report.values import interval
+        from pipetune.report.words import interval
 
         candidate = self.session.candidate
         yield self.outcome.value

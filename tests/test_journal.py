@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pipetune.core.command import Command
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.journal import Journal, Listener
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pipetune.capture import consumption
-from pipetune.core.command import Command
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener

@@ -25,8 +25,7 @@ from pipetune.search.result import SearchResult
 from pipetune.search.search import search
 from pipetune.search.state import SearchState
 from pipetune.testing import recorded
-from pipetune.testing.recorded import CONDITIONS, UNITS, ReplayRunner
-from pipetune.testing.runner import FakeClock, rewrite
+from pipetune.testing.recorded import CONDITIONS, UNITS, FakeClock, ReplayRunner, rewrite
 
 CANDIDATES = 10
 BUDGET_SECONDS = 60.0  # the default of `pipetune analyze`

@@ -17,8 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture.imports import ImportWatcher
-from pipetune.capture.patches import Patches
+from pipetune.capture.patches import ImportWatcher, Patches
 from pipetune.core import file_events
 from pipetune.core.undo import UndoJournal
 

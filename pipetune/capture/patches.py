@@ -1,9 +1,16 @@
-"""Attributes and methods of other libraries that are replaced for a while."""
+"""Attributes and methods of other libraries that are replaced for a while, and calls once a module is imported.
+
+Keras is patched before other code can hold references to its methods.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Collection, Sequence
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -43,3 +50,52 @@ class Patches:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
+
+
+class ImportWatcher(importlib.abc.MetaPathFinder):
+    """Context manager: calls `on_import(module)` for each of `names`, immediately for those already imported."""
+
+    def __init__(self, names: Collection[str], on_import: Callable[[ModuleType], None]) -> None:
+        self._names = frozenset(names)
+        self._on_import = on_import
+        self._finding: set[str] = set()
+
+    def __enter__(self) -> ImportWatcher:
+        for name in self._names:
+            if name in sys.modules:
+                self._on_import(sys.modules[name])
+        sys.meta_path.insert(0, self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns the spec that another finder finds for a watched module, with its loader wrapped; else None."""
+        if fullname not in self._names or fullname in self._finding:
+            return None
+        self._finding.add(fullname)
+        try:
+            for finder in sys.meta_path:
+                spec = finder.find_spec(fullname, path, target) if finder is not self else None
+                if spec is not None:
+                    self._watch(spec)
+                    return spec
+        finally:
+            self._finding.discard(fullname)
+        return None
+
+    def _watch(self, spec: importlib.machinery.ModuleSpec) -> None:
+        loader = spec.loader
+        if loader is None:
+            return
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            original(module)
+            self._on_import(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]

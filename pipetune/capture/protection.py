@@ -1,15 +1,21 @@
-"""Protects the user's state while pipetune measures: variables are restored, and nothing is saved."""
+"""Protects the user's state while pipetune measures: variables are restored, nothing is saved, files can be undone.
+
+What a step changes and cannot be put back, objects of PyTorch and JAX, is named.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import dis
+import functools
+import inspect
 import io
 import os
 import random
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -18,8 +24,11 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture.imports import ImportWatcher
+from pipetune.capture import consumption, loop_consumer
+from pipetune.capture.patches import ImportWatcher
 from pipetune.core import file_events
+from pipetune.core.undo import UndoJournal
+from pipetune.pipelines import files
 from pipetune.pipelines.objects import inherits, live_instances
 from pipetune.timing.windows import is_variable_type
 
@@ -253,3 +262,141 @@ def flush() -> None:
 def _loaded(module: str, name: str) -> tuple[type, ...]:
     kind = getattr(sys.modules.get(module), name, None)
     return (kind,) if isinstance(kind, type) else ()
+
+
+_MAX_FLUSHES = 16  # each scans all live objects, which takes a tenth of a second; a script may begin many loops
+
+TOO_LARGE = (
+    "Its loop changes more than 1 GB of files, too much to back up first: {}. It was stopped there, and no training "
+    "steps were measured."
+)
+
+
+class FileProtection:
+    """Records in a journal what the loops of a script change in files; None: there is no place for a journal."""
+
+    def __init__(self, journal: UndoJournal | None) -> None:
+        self._journal = journal
+        self._flushes = 0
+
+    def begin(self, dataset: Any) -> int:
+        """Begins a new generation of the journal, after flushing buffered writes; returns its number.
+
+        Args:
+            dataset: is about to be iterated, which writes its caches and snapshots.
+        """
+        if self._journal is None:
+            return 0
+        if self._flushes < _MAX_FLUSHES and self._journal.open_files():
+            self._flushes += 1
+            flush()
+        generation = self._journal.begin_generation()
+        for name in files.files_written_by(dataset):
+            self._journal.before_files_named(os.path.abspath(name), changing=False)
+        return generation
+
+    def confirm(
+        self, consumer: consumption.Consumer, generation: int, *, on_too_large: Callable[[str], None]
+    ) -> consumption.Consumer:
+        """Protects the user's files from `generation` on; returns the consumer that may train.
+
+        Args:
+            consumer: what was found to train.
+            generation: what `begin` returned before it took its first element.
+            on_too_large: as in `UndoJournal`.
+        """
+        large = self._journal.confirm_training(generation) if self._journal is not None else ()
+        if not isinstance(consumer, loop_consumer.LoopConsumer):
+            return consumer
+        if self._journal is None:
+            return consumption.NoConsumer(
+                "There is no place to back up the files that the script's loop may overwrite."
+            )
+        self._journal.on_too_large = on_too_large
+        return consumption.NoConsumer(TOO_LARGE.format(large[0])) if large else consumer
+
+
+_DEPTH = 3  # attributes and items that are followed: self.trainer.model
+
+
+def unrestorable_state(step: Callable[..., Any]) -> list[str]:
+    """Returns what a step can reach and change, and pipetune cannot restore, in words: "model (PyTorch)".
+
+    Looked at: what the function closes over, the globals that it names, its defaults and bound arguments, and the
+    object it is a method of. A JAX array is listed where the step can rebind or replace it: it is in a container, in
+    an object, or in a variable that the step declares `global` or `nonlocal`.
+    """
+    found: dict[str, None] = {}
+    for name, value, rebound in _reachable(step):
+        for path, kind in _states(name, value, _DEPTH, held=rebound):
+            found[f"{path} ({kind})"] = None
+    return list(found)
+
+
+def unrestorable_names(code: CodeType, namespace: Mapping[str, Any]) -> list[str]:
+    """Returns the same of what the code of a cell can change: by the names in it, and in functions among them.
+
+    Args:
+        code: of the cell.
+        namespace: the names of the notebook, which pipetune can bind as they were.
+    """
+    found: dict[str, None] = {}
+    for name in code.co_names:
+        value = namespace.get(name)
+        if inspect.isfunction(value):
+            found |= dict.fromkeys(unrestorable_state(value))
+        else:
+            found |= dict.fromkeys(f"{path} ({kind})" for path, kind in _states(name, value, _DEPTH, held=False))
+    return list(found)
+
+
+def _reachable(step: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Yields the name and value of each variable that the step uses from outside, and whether it may rebind it."""
+    while isinstance(step, functools.partial):
+        yield from ((f"argument {index}", value, False) for index, value in enumerate(step.args, 1))
+        yield from ((name, value, False) for name, value in step.keywords.items())
+        step = step.func
+    owner = getattr(step, "__self__", None)
+    if owner is not None and not inspect.ismodule(owner):
+        yield "self", owner, True
+    function = inspect.unwrap(getattr(step, "__func__", step))
+    if not inspect.isfunction(function):
+        if not inspect.isbuiltin(function):
+            yield type(step).__name__, step, True  # an object with __call__
+        return
+    variables = inspect.getclosurevars(function)
+    names = {**variables.globals, **variables.nonlocals}
+    code = function.__code__
+    stored = _stored_names(function)
+    yield from ((name, value, name in stored) for name, value in names.items())
+    arguments = code.co_varnames[: code.co_argcount][::-1]
+    yield from (
+        (name, value, False) for name, value in zip(arguments, (function.__defaults__ or ())[::-1], strict=False)
+    )
+
+
+def _stored_names(function: Any) -> set[str]:
+    return {one.argval for one in dis.get_instructions(function) if one.opname in ("STORE_GLOBAL", "STORE_DEREF")}
+
+
+def _states(name: str, value: Any, depth: int, *, held: bool) -> Iterator[tuple[str, str]]:
+    """Yields path and library of each state found in a value.
+
+    Args:
+        held: whether the step can put another object in its place.
+    """
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+        yield name, "PyTorch"
+    elif jax is not None and isinstance(value, jax.Array):
+        if held:
+            yield name, "JAX"
+    elif depth and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _states(f"{name}[{key!r}]", item, depth - 1, held=True)
+    elif depth and isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _states(f"{name}[{index}]", item, depth - 1, held=held or isinstance(value, list))
+    elif depth and not inspect.ismodule(value) and not inspect.isroutine(value) and not inspect.isclass(value):
+        for key, item in getattr(value, "__dict__", {}).items():
+            yield from _states(f"{name}.{key}", item, depth - 1, held=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetune.cli import values
+from pipetune.cli import command
 from pipetune.cli.answer import Answer, Failure
 from pipetune.cli.command import Subparsers, add_command, add_target, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
@@ -76,14 +76,14 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--budget",
-        type=values.positive_seconds,
+        type=command.positive_seconds,
         metavar="SECONDS",
         help="seconds from the first training step to the patch, not counting what further processes take to their "
         "first step (default 60)",
     )
     group.add_argument(
         "--steps",
-        type=values.positive_count,
+        type=command.positive_count,
         metavar="N",
         help="training steps per end-to-end window (default: until the rate is stable)",
     )
@@ -100,27 +100,27 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--workers",
-        type=values.positive_count,
+        type=command.positive_count,
         metavar="N",
         help="run N processes of the script on this machine that train in lockstep, each with its own TF_CONFIG: "
         "for scripts with MultiWorkerMirroredStrategy",
     )
     group.add_argument(
         "--parameter-servers",
-        type=values.positive_count,
+        type=command.positive_count,
         metavar="N",
         help="run a chief, N parameter servers and the --workers processes (default 2) on this machine: for scripts "
         "with ParameterServerStrategy",
     )
     group.add_argument(
         "--step-time",
-        type=values.milliseconds,
+        type=command.milliseconds,
         metavar="MS",
         help="assume that a training step takes this long (to tune for a faster accelerator than this machine has)",
     )
     group.add_argument(
         "--time-limit",
-        type=values.positive_seconds,
+        type=command.positive_seconds,
         metavar="SECONDS",
         help="stop the script if it has not reached its first training step by then (default 1800)",
     )
@@ -140,7 +140,7 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
 def _add_permissions(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--allow",
-        type=values.consents,
+        type=command.consents,
         action="append",
         default=[],
         metavar="LIST",
@@ -148,7 +148,7 @@ def _add_permissions(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--without",
-        type=values.names,
+        type=command.names,
         action="append",
         default=[],
         metavar="RULES",
@@ -156,7 +156,7 @@ def _add_permissions(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--memory-limit",
-        type=values.byte_size,
+        type=command.byte_size,
         metavar="SIZE",
         help=(
             "reject plans that need more memory: 512M, 4GiB (default: the memory limit of the container, minus a "

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetune.cli.answer import Answer
-from pipetune.cli.command import Subparsers, add_command
-from pipetune.cli.values import positive_count
+from pipetune.cli.command import Subparsers, add_command, positive_count
 from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:

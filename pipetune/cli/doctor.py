@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 def _lines(machine: Machine) -> Iterator[str]:
     """The whole output, 80 columns wide."""
-    from pipetune.report.granted import settings
+    from pipetune.report.environment import settings
 
     yield from _resource_table(machine)
     yield ""
@@ -74,7 +74,7 @@ def _lines(machine: Machine) -> Iterator[str]:
 
 def _resource_table(machine: Machine) -> Iterator[str]:
     """A table of available resources next to those TensorFlow detects; rows that differ are marked."""
-    from pipetune.report.granted import sides
+    from pipetune.report.environment import sides
 
     rows = [(one.label, one.granted, one.believed + ("  <- more" if one.differs else "")) for one in sides(machine)]
     titles = ("", "available", "detected by TensorFlow")

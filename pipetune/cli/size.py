@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipetune.cli import values
+from pipetune.cli import command
 from pipetune.cli.answer import Answer, session_file_of
 from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.codec import Json, encode
@@ -33,48 +33,48 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--dataset", metavar="NAME", help="which dataset (default: the first one with measured costs)")
     job = parser.add_argument_group("the job")
     job.add_argument(
-        "--replicas", type=values.positive_count, required=True, metavar="N", help="total number of replicas"
+        "--replicas", type=command.positive_count, required=True, metavar="N", help="total number of replicas"
     )
     job.add_argument(
         "--step-time",
-        type=values.milliseconds,
+        type=command.milliseconds,
         metavar="MS",
         help="duration of a training step on those machines (default: that of the model alone, as measured here)",
     )
     job.add_argument(
         "--per-host",
-        type=values.positive_count,
+        type=command.positive_count,
         metavar="N",
         help="replicas per host, fed by one input pipeline (default: the number of accelerators detected here, else 1)",
     )
     job.add_argument(
         "--batch",
-        type=values.positive_count,
+        type=command.positive_count,
         metavar="N",
         help="examples per replica and step (default: the batch size of the script)",
     )
     there = parser.add_argument_group("the machines")
     there.add_argument(
-        "--cores", type=values.positive_count, metavar="N", help="cores of one host (default: as available here)"
+        "--cores", type=command.positive_count, metavar="N", help="cores of one host (default: as available here)"
     )
     there.add_argument(
         "--worker-cores",
-        type=values.positive_count,
+        type=command.positive_count,
         metavar="N",
         help="cores of one tf.data service worker (default: as available here)",
     )
     there.add_argument(
         "--storage-bandwidth",
-        type=values.bandwidth,
+        type=command.bandwidth,
         metavar="RATE",
         help="total bandwidth of the storage for all hosts: 1GB/s",
     )
     there.add_argument(
-        "--network", type=values.bandwidth, metavar="RATE", help="network bandwidth into one host: 10Gb/s"
+        "--network", type=command.bandwidth, metavar="RATE", help="network bandwidth into one host: 10Gb/s"
     )
     there.add_argument(
         "--compression",
-        type=values.factor,
+        type=command.factor,
         metavar="FACTOR",
         help="compression ratio that the tf.data service achieves: 2.5",
     )

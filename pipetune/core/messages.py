@@ -17,12 +17,11 @@ from pathlib import Path
 
 from pipetune.core.cluster import LockstepRole
 from pipetune.core.codec import decode, decode_union, encode
-from pipetune.core.command import Command
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 
 
 class Mode(enum.StrEnum):

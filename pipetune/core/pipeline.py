@@ -1,14 +1,85 @@
-"""The pipeline: a graph of the user's dataset calls, each with its location in the source."""
+"""The pipeline: a graph of the user's dataset calls, each with its location in the source.
+
+The `element_spec` of a dataset is text, because sessions and plans contain only that: `repr(dataset.element_spec)`, as
+`TensorSpec(shape=(None, 8), dtype=tf.float32, name=None)`, tuples and dictionaries of that, `RaggedTensorSpec(...)`.
+Only `ElementSpec` looks into it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from pipetune.core.element_spec import ElementSpec
 from pipetune.core.functions import FunctionFacts, FunctionVariant, RowGathering
+
+_SPEC = re.compile(r"(\w*Spec)\(")
+_TENSOR = re.compile(r"shape=(?:\(.*?\)|<unknown>), dtype=[\w.]+")
+_SIZES = re.compile(r"(?:shape=\(|TensorShape\(\[?)([^)\]]*)")
+_FIRST_SIZE = re.compile(r"TensorSpec\(shape=\((\d+)[,)]")
+_FIRST_TENSOR = re.compile(r"(?P<single>TensorSpec)|(?P<tuple>\(TensorSpec)|\{(?P<key>'[^'\\]*'): TensorSpec")
+_COMPOSITE = frozenset({"RaggedTensorSpec", "SparseTensorSpec", "DatasetSpec", "OptionalSpec"})
+
+
+@dataclass(frozen=True)
+class ElementSpec:
+    """The `element_spec` of a dataset, as text; "" if it is not known."""
+
+    text: str
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether elements are tuples, whose components a function gets as separate arguments."""
+        return self.text.startswith("(")
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all components are plain tensors: not ragged, sparse, optional, or datasets."""
+        return not _COMPOSITE & set(_SPEC.findall(self.text))
+
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether every size of every component is known."""
+        return bool(self.text) and not self.has_unknown_sizes and "unknown" not in self.text
+
+    @property
+    def has_unknown_sizes(self) -> bool:
+        """Whether some size of a component is None."""
+        return any("None" in sizes for sizes in _SIZES.findall(self.text))
+
+    @property
+    def has_unknown_batch_size(self) -> bool:
+        """Whether the first size of a component is None, or nothing is known."""
+        return not self.text or "shape=(None" in self.text
+
+    @property
+    def first_sizes(self) -> tuple[int, ...] | None:
+        """The first size of each component; None unless all components are tensors with a known first size."""
+        sizes = tuple(map(int, _FIRST_SIZE.findall(self.text)))
+        return sizes if sizes and len(sizes) == len(_SPEC.findall(self.text)) else None
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Shapes and dtypes of the components as text, sorted: regardless of names and structure."""
+        return tuple(sorted(_TENSOR.findall(self.text)))
+
+    @property
+    def first_tensor(self) -> str | None:
+        """How code gets the first tensor of an element: "", "[0]", "['image']"; None if it is nested deeper."""
+        found = _FIRST_TENSOR.match(self.text)
+        if found is None:
+            return None
+        return "" if found["single"] else "[0]" if found["tuple"] else f"[{found['key']}]"
+
+    def has_dtype(self, name: str) -> bool:
+        """Whether a component has this dtype: "tf.string"."""
+        return re.search(rf"\b{re.escape(name)}\b", self.text) is not None
+
+    def has_component(self, name: str) -> bool:
+        """Whether a dictionary of the elements has this key."""
+        return f"'{name}'" in self.text
 
 
 @dataclass(frozen=True)
@@ -256,3 +327,12 @@ def consecutive_maps(pipeline: Pipeline, *, drawing: bool = False) -> Iterator[t
 
 def _same_arguments(one: Node, other: Node) -> bool:
     return all(one.argument(name) == other.argument(name) for name in _ARGUMENTS)
+
+
+def location_of(node_id: str, *pipelines: Pipeline | None) -> SourceLocation | None:
+    """Returns the location of operator `node_id`; an inserted one ("prefetch@n3") has that of the call it follows."""
+    for name in (node_id, node_id.rpartition("@")[2]):
+        for pipeline in pipelines:
+            if pipeline is not None and name in pipeline and pipeline[name].location:
+                return pipeline[name].location
+    return None

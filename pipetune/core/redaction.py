@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pipetune.core.codec import Json, decode, encode
-from pipetune.core.command import Command
 from pipetune.core.session import PatchResult, Session
+from pipetune.core.settings import Command
 
 WITHHELD = "withheld"
 _PATH_KEYS = frozenset({"file", "files", "directory", "out"})

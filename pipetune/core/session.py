@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from pipetune.core.command import Command
 from pipetune.core.distribution import Coverage, InputDistribution, InputSkew, ModuleCheck, OriginalSharding
 from pipetune.core.edits import NoProposal, Plan, Rewrite
 from pipetune.core.machine import CpuLoad, Machine
@@ -27,6 +26,7 @@ from pipetune.core.results import (
     StoredPrefix,
     Trial,
 )
+from pipetune.core.settings import Command
 
 SCHEMA = 1  # schema version of session.json and plan.json; files with a different one are not read
 

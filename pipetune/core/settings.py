@@ -1,9 +1,9 @@
-"""The options chosen by the user."""
+"""The options chosen by the user, and what was run with them: the script and its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipetune.core.edits import Consent, Safety
 from pipetune.core.errors import did_you_mean
@@ -65,3 +65,18 @@ class Settings:
                 return Consent.REORDER in self.allow
             case Safety.APPROXIMATE:
                 return Consent.APPROXIMATE in self.allow
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a session is about. A dataset that was passed to `pipetune.tune` has neither script nor module."""
+
+    script: str = ""  # its absolute path
+    module: str = ""  # the name, as after `python -m`
+    arguments: tuple[str, ...] = ()  # of the script
+    directory: str = ""  # the folder in which it ran
+    out: str = ""  # the folder of the results, as typed from `directory`
+    options: Settings = field(default_factory=Settings)
+    date: str = ""
+    resumed: int = 0  # how often sessions went on with the race of the first one, this one counted
+    confidential: bool = False  # the session has no source text, paths and arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipetune.core.codec import Json, encode
 from pipetune.core.distribution import Coverage, InputSkew, OriginalSharding
 from pipetune.core.edits import Edit, Plan, Rewrite
-from pipetune.core.pipeline import Pipeline, SourceLocation
+from pipetune.core.pipeline import location_of
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, Interval, Rate
 from pipetune.core.session import DatasetResult, DistributedResult, PatchResult, Session, outcome_of
@@ -47,15 +47,6 @@ def _training_at(session: Session) -> Json:
         "kind": main.consumer,
         "others": [{"file": one.file, "line": one.line, "kind": one.consumer, "role": one.role} for one in others],
     }
-
-
-def location_of(node_id: str, *pipelines: Pipeline | None) -> SourceLocation | None:
-    """Returns the location of operator `node_id`; an inserted one ("prefetch@n3") has that of the call it follows."""
-    for name in (node_id, node_id.rpartition("@")[2]):
-        for pipeline in pipelines:
-            if pipeline is not None and name in pipeline and pipeline[name].location:
-                return pipeline[name].location
-    return None
 
 
 def _input_wait(diagnosis: Diagnosis | None) -> Json:

@@ -31,8 +31,7 @@ from pipetune.measure.shuffles import CutBuffers
 from pipetune.model.memory import expected_peak_bytes
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
-from pipetune.pipelines.file_names import NamedFiles, files_within, named_files
-from pipetune.pipelines.files import private_files, private_folder
+from pipetune.pipelines.files import NamedFiles, files_within, named_files, private_files, private_folder
 from pipetune.timing import windows
 from pipetune.timing.cpu_load import LoadMeter
 from pipetune.timing.iterators import free_iterators

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pipetune.core.profile import NOT_BOUND_BELOW
 from pipetune.core.results import Interval, Pause, Window
 from pipetune.core.time_plan import Clock
-from pipetune.search.meter import FEWEST_SLOW_STEPS, FEWEST_STEPS
-from pipetune.search.neighbours import undisturbed
+from pipetune.search.meter import FEWEST_SLOW_STEPS, FEWEST_STEPS, undisturbed
 from pipetune.search.statistics import expected_interval
 
 ROUNDS = (4, 8, 16)

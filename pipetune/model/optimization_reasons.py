@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from pipetune.core.functions import FunctionFacts
-from pipetune.core.graph_passes import DEFAULT_PASSES, OPTION
+from pipetune.core.operators import DEFAULT_PASSES, OPTION
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import PassReason
 

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pipetune.core.element_counts import element_bytes
-from pipetune.core.graph_passes import runs_pass
 from pipetune.core.machine import IDEAL, Overheads
-from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.operators import CountEffect, operator_facts, runs_pass
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, passes_components
 from pipetune.core.profile import OperatorProfile, Profile, part_costs
 

@@ -10,7 +10,7 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-from pipetune.capture.imports import ImportWatcher
+from pipetune.capture.patches import ImportWatcher
 from pipetune.core import requirements
 
 

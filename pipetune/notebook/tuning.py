@@ -15,10 +15,10 @@ from typing import Any, cast
 from IPython.core.displaypub import DisplayPublisher
 
 from pipetune import workflow
-from pipetune.capture import step_state
+from pipetune.capture import protection
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
+from pipetune.capture.loops import extend_loops
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.capture.range_loops import extend_loops
 from pipetune.core import restoration
 from pipetune.core.errors import PipetuneError
 from pipetune.core.restoration import Restoration
@@ -105,7 +105,7 @@ class CellTuning:
         if not source.pipeline.nodes:
             raise PipetuneError("No operator of the dataset can be read.")
         if consumer.kind == "loop":
-            self.kept = step_state.unrestorable_names(self._code, self._shell.user_ns)
+            self.kept = protection.unrestorable_names(self._code, self._shell.user_ns)
         resuming = (*script.resuming, *resume_points.find(source))
         subject = Subject(source, consumer, use, other_pipelines(script.uses, use), resuming)
         listener = cast(Listener, _Stoppable(self._listener, self._observed))

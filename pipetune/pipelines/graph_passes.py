@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.errors import PipetuneError
-from pipetune.core.graph_passes import DEFAULT_PASSES, passes_in_force
+from pipetune.core.operators import DEFAULT_PASSES, passes_in_force
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import OptimizationPasses, PassReason, PassResult, PassState
 from pipetune.model.optimization_reasons import unchanged_reasons

@@ -1,17 +1,109 @@
-"""The first part of a report: the outcome, the steps before and after, the patch, and whether it is safe."""
+"""The first part of a report: the outcome, the steps before and after, the patch, whether it is safe, what to type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from posixpath import join
 
-from pipetune.core.session import PatchResult, Session, SessionOutcome, outcome_of
+from pipetune.core.session import OptionalRewrite, PatchResult, Session, SessionOutcome, outcome_of
 from pipetune.report import words
 from pipetune.report.blocks import Block, Claim, Commands, Forest, Listing, Section, Sentence, ratio_axis
 from pipetune.report.headline import Headline
-from pipetune.report.next_steps import next_steps
 from pipetune.report.patch import checks, diff, shown_patch, why_no_patch
-from pipetune.report.places import Places
+from pipetune.report.places import Places, analyze_words, results_folder, script_words, shell
 from pipetune.report.step_times import StepTimes, step_bars
+from pipetune.report.words import Fact, interval
+
+
+def next_steps(session: Session) -> tuple[Fact, ...]:
+    """Commands, the most useful first, each with what it does. The label is the command."""
+    folder = results_folder(session)
+    where = (folder,) if folder else ()  # else the default of the other commands applies
+    script = script_words(session)
+    result = session.main_dataset
+    steps: list[Fact] = []
+    patch = session.patch
+    command = session.command
+    if not (command.script or command.module or command.confidential):
+        return tuple(_in_python(session))
+    if patch and patch.diff and patch.verified is not False:
+        apply = shell("pipetune", "apply", *where)
+        steps.append(Fact(apply, "apply the patch (undo: pipetune apply --revert)"))
+    planned = session.plan is not None and bool(session.plan.rewrites)
+    if script and planned and not (patch and patch.diff and not patch.not_covered):
+        run = shell("pipetune", "run", "--plan", join(folder, "plan.json"), *script)
+        steps.append(Fact(run, "run with the whole plan, without changing the source"))
+    ends_without_plan = script and session.status == "done" and not planned
+    again = _again(session, script) if ends_without_plan else []
+    candidate = session.candidate
+    if candidate is not None and candidate.is_shown:
+        apply = shell("pipetune", "apply", "--unproven", *where)
+        unproven = Fact(apply, "apply the patch although it is not proven")
+        again.insert(0 if candidate.likely else len(again), unproven)
+    steps.extend(again)
+    offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
+    for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
+        allowed = shell(*analyze_words(session), *consent.split(), *script)
+        rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
+        steps.append(Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}"))
+    if session.status == "failed":
+        typed = analyze_words(session)
+        log = "worker-0.log" if "--workers" in typed else "script.log"
+        log = "chief.log" if "--parameter-servers" in typed else log
+        steps.append(Fact(shell("less", join(folder, log)), "what the script printed"))
+    if session.status == "interrupted" and script:
+        steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))
+    return tuple(steps)
+
+
+def _with_gain(offer: OptionalRewrite) -> str:
+    """The rule of what needs approval, and what it gained where that was measured: "cache (6.0x)"."""
+    rule = offer.rewrite.rule
+    return rule if offer.gain is None else f"{rule} ({interval(offer.gain, words.ratio).short})"
+
+
+def report_step(session: Session) -> Fact | None:
+    """How to see the report, for who does not look at it yet."""
+    folder = results_folder(session)
+    if not folder or session.main_dataset is None:
+        return None
+    return Fact(shell("pipetune", "report", folder, "--open"), "see why, in the browser")
+
+
+def _in_python(session: Session) -> Iterator[Fact]:
+    """What to type after `tune` or `%%pipetune`, where no script was run."""
+    main, patch = session.main_dataset, session.patch
+    if main is not None and session.plan is not None and session.plan.rewrites:
+        name = main.pipeline.name if main.pipeline.name.isidentifier() else "dataset"
+        yield Fact(
+            f"{name} = pipetune.apply_plan({name}, session.plan)",
+            "train with the plan; session is what tune returned, or the name given to %%pipetune (else _pipetune)",
+        )
+    if patch is not None and patch.diff and not patch.of_cells:
+        yield Fact(shell("pipetune", "apply", "session.json"), 'apply the patch, after session.save("session.json")')
+
+
+def _again(session: Session, script: tuple[str, ...]) -> list[Fact]:
+    """Another run that could tell more, where one could."""
+    match outcome_of(session):
+        case SessionOutcome.NOT_INPUT_BOUND:
+            return [Fact(shell(*analyze_words(session), "--force", *script), "try to make it faster all the same")]
+        case SessionOutcome.UNDECIDED | SessionOutcome.LIKELY if session.candidate is not None:
+            resume = shell("pipetune", "analyze", "--resume", results_folder(session) or "session.json")
+            return [Fact(resume, "go on measuring")]
+        case SessionOutcome.UNDECIDED:
+            longer = shell(*analyze_words(session), "--budget", _more(session), *script)
+            return [Fact(longer, "give it more time to decide")]
+        case SessionOutcome.UNTRIED:
+            return [Fact(shell(*analyze_words(session), *script), "try the rewrites")]
+        case _:
+            return []
+
+
+def _more(session: Session) -> str:
+    """Seconds: three times what it had, which narrows an interval to about three fifths."""
+    return f"{3 * session.command.options.budget_seconds:.0f}"
+
 
 _SETTLED = frozenset({SessionOutcome.NOT_INPUT_BOUND, SessionOutcome.FAILED})  # why there is no patch is said already
 

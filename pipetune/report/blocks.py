@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipetune.report.values import Fact, Figure
+from pipetune.report.words import Fact, Figure
 
 
 @dataclass(frozen=True)

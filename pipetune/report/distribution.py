@@ -14,7 +14,7 @@ from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Band, Bands, Block, Cell, Column, Listing, Row, Section, Sentence, Table
 from pipetune.report.places import Places
-from pipetune.report.values import Fact
+from pipetune.report.words import Fact
 
 _DISTINGUISHED_BY = {
     ElementIdentity.INDEX: "Elements were distinguished by a number given to each as it was read.",

@@ -8,7 +8,7 @@ from pipetune.core.results import Drift, RunDynamics
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
 from pipetune.report.blocks import Block, Facts, Part, Section, Sentence, Series
-from pipetune.report.values import Fact, interval
+from pipetune.report.words import Fact, interval
 
 _LONG_FILL = 0.5  # seconds
 _LONG_PAUSE, _PAUSE_SHARE = 0.1, 0.01  # seconds, and share of an epoch

@@ -10,7 +10,7 @@ from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
 from pipetune.report import words
 from pipetune.report.blocks import Bar, Bars, Block, Facts, Part, Section, Sentence
 from pipetune.report.places import Places
-from pipetune.report.values import Fact, Figure, figure, interval
+from pipetune.report.words import Fact, Figure, figure, interval
 
 _AT_THE_LIMIT = 0.8  # of what storage delivers: who reads that much waits for it
 

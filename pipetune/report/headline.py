@@ -21,7 +21,7 @@ from pipetune.core.session import (
 from pipetune.report import words
 from pipetune.report.handover import step_note
 from pipetune.report.places import Places
-from pipetune.report.values import Figure, interval
+from pipetune.report.words import Figure, interval
 
 _VERDICT_SENTENCE = {
     Verdict.INPUT_BOUND: "The input holds training back.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,22 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from pipetune.core.codec import Json, encode
+from pipetune.core.redaction import redact
 from pipetune.core.session import Session
+from pipetune.core.summary import summary
 from pipetune.report.blocks import Place
-from pipetune.report.data import figures
 from pipetune.report.page import page
+
+
+def figures(session: Session) -> Json:
+    """Returns the summary as JSON can carry it: what is not a finite number is null."""
+    return encode(summary(redact(session) if session.command.confidential else session))
+
+
+def json_text(session: Session) -> str:
+    return json.dumps(figures(session), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -11,7 +11,7 @@ from pipetune.model.memory import by_operator
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Section, Sentence, Table, missing_or
 from pipetune.report.places import Places
-from pipetune.report.values import Fact, figure
+from pipetune.report.words import Fact, figure
 
 _MOST_BUFFERS = 4  # named
 

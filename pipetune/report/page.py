@@ -18,11 +18,9 @@ from pipetune.report.files import files
 from pipetune.report.headline import busy_sentence, headline
 from pipetune.report.memory import memory
 from pipetune.report.places import WITHHELD, Places, places_of, script_words
-from pipetune.report.predictions import predictions
-from pipetune.report.step_times import step_times
-from pipetune.report.steps import steps
+from pipetune.report.predictions import predictions, throughput
+from pipetune.report.step_times import step_times, steps
 from pipetune.report.tensorflow_work import tensorflow_work
-from pipetune.report.throughput import throughput
 from pipetune.report.tried import changes_table, tried
 from pipetune.report.why import operators, why
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from pipetune.core.edits import Safety
+from pipetune.core.pipeline import location_of
 from pipetune.core.session import PatchResult, Session, SessionOutcome, has_accepted_trial, outcome_of
-from pipetune.core.summary import location_of
 from pipetune.report import words
 from pipetune.report.blocks import Checks, Diff, Hunk
 from pipetune.report.equality import compared_extent, comparison_of
 from pipetune.report.places import Places
-from pipetune.report.values import interval
+from pipetune.report.words import interval
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 

@@ -6,10 +6,9 @@ import os
 import shlex
 from dataclasses import dataclass
 
-from pipetune.core.pipeline import Pipeline, SourceLocation
+from pipetune.core.pipeline import Pipeline, SourceLocation, location_of
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
-from pipetune.core.summary import location_of
 from pipetune.report.blocks import Place
 from pipetune.report.words import clean, sentence
 

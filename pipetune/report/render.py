@@ -33,7 +33,7 @@ def render_text(session: Session, format: str, *, editor: str = "vscode") -> str
 
             return markdown(session)
         case "json":
-            from pipetune.report.data import json_text
+            from pipetune.report.html import json_text
 
             return json_text(session)
         case "csv":

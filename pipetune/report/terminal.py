@@ -15,6 +15,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pipetune.core.session import Session
+from pipetune.report.answer import report_step
 from pipetune.report.blocks import (
     Bands,
     Bars,
@@ -34,7 +35,6 @@ from pipetune.report.blocks import (
     Table,
 )
 from pipetune.report.console import PLAIN_WIDTH, console_for, indented, stripped, unit_text, write
-from pipetune.report.next_steps import report_step
 from pipetune.report.page import page
 
 _CLAIMS = {

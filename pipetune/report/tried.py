@@ -29,7 +29,7 @@ from pipetune.report.blocks import (
 from pipetune.report.blocks import missing_or as shown
 from pipetune.report.edit_text import SAFETY_WORDS, operator_name, plan_text
 from pipetune.report.places import Places
-from pipetune.report.values import Figure, interval
+from pipetune.report.words import Figure, interval
 
 _BASELINE = "baseline"
 _LAST = ("verification", "confirmation")  # of the whole plan: their interval is the headline's

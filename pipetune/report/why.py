@@ -15,7 +15,7 @@ from pipetune.report.epochs import epochs_sentence
 from pipetune.report.files import storage_sentence
 from pipetune.report.handover import between
 from pipetune.report.places import Places
-from pipetune.report.values import Fact
+from pipetune.report.words import Fact
 
 
 def why(session: Session, places: Places) -> Section | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import NoProposal, Remove, Rewrite, Safety
-from pipetune.core.graph_passes import runs_pass
+from pipetune.core.operators import runs_pass
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rewrites.legality import describe_operator, runs_ahead
 from pipetune.rewrites.prefetch import read_ahead_obstacle

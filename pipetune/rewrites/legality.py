@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pipetune.core.edits import Safety
-from pipetune.core.graph_passes import runs_pass
 from pipetune.core.operators import (
     CAUTIOUS,
     DIVIDED_DOWNSTREAM,
@@ -13,6 +12,7 @@ from pipetune.core.operators import (
     is_dataset_kernel,
     operator_facts,
     public_name,
+    runs_pass,
 )
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.rule import RuleContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipetune.core.edits import NoProposal, Rewrite, Safety, SetArgument, SetOption
-from pipetune.core.graph_passes import OPTION
+from pipetune.core.operators import OPTION
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.legality import describe_operator, is_stateless, tensorflow_parallelizes
 from pipetune.rewrites.pricing import format_seconds

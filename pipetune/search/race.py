@@ -16,8 +16,7 @@ from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, OutOfBudget, RunFailed, Trial, Window
 from pipetune.core.session import Candidate
 from pipetune.core.time_plan import Part
-from pipetune.search.meter import Meter, outcome_of, rate_ratios
-from pipetune.search.neighbours import undisturbed, usable_cores
+from pipetune.search.meter import Meter, outcome_of, rate_ratios, undisturbed, usable_cores
 from pipetune.search.statistics import (
     ACCEPT_ABOVE,
     FEWEST_PAIRS,

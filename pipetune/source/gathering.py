@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from pipetune.core.edits import ReplaceSource
-from pipetune.core.element_spec import ElementSpec
 from pipetune.core.errors import CannotExpress
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import ElementSpec, Pipeline
 from pipetune.source.call_arguments import METHODS, method_arguments, module_text, tensorflow_text
 from pipetune.source.chain import insert_link, upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe

@@ -22,10 +22,9 @@ from pipetune.core.session import TrainingResult
 from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
 from pipetune.lint.dataset_use import runs_python
 from pipetune.measure import machine, profiler
-from pipetune.measure.differencing import DifferencingResult, measure_costs
+from pipetune.measure.differencing import Cost, DifferencingResult, measure_costs
 from pipetune.measure.epochs import measure_transfer
 from pipetune.measure.memory import MemorySamples, sample_memory
-from pipetune.measure.prefix_differences import Cost
 from pipetune.measure.shuffles import cut_buffers
 from pipetune.measure.stall import Stall, measure_stall
 from pipetune.model.bottleneck import diagnose, output_buffer

@@ -14,14 +14,13 @@ from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.loops import rebuilt_operators
 from pipetune.capture.training_signs import FIRST_ELEMENTS
-from pipetune.core.command import Command
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import PARALLELISM, AutotuneValues, ResumePoint
 from pipetune.core.session import DatasetResult, Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import COMPARISON, TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener

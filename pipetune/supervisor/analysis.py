@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipetune.core import files, session_file
-from pipetune.core.command import Command
 from pipetune.core.messages import Job, LogLine, Message, Mode, SessionSaved
 from pipetune.core.session import Session
+from pipetune.core.settings import Command
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
 from pipetune.supervisor.collected_sessions import with_input_skew
-from pipetune.supervisor.display import Screen, Tail, show
+from pipetune.supervisor.display import Screen, Tail, TimeLeft, show
 from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
 from pipetune.supervisor.monitoring import Interrupts, monitor
@@ -33,7 +33,6 @@ from pipetune.supervisor.session_ending import (
     with_validation,
     with_verification,
 )
-from pipetune.supervisor.time_left import TimeLeft
 from pipetune.supervisor.user_files import UserFiles
 from pipetune.supervisor.worker_state import Ending, WorkerState
 

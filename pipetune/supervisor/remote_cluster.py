@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pipetune.core.cluster import ClusterTask, LockstepRole
 from pipetune.core.codec import encode
-from pipetune.core.command import Command
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection
 from pipetune.core.messages import AnalysisFailed, Job, Mode
 from pipetune.core.session import Session
+from pipetune.core.settings import Command
 from pipetune.core.version import VERSION
 from pipetune.supervisor import handshake, rendezvous
 from pipetune.supervisor.display import Screen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import statistics
+import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +18,41 @@ from pipetune import tensorflow_private
 from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.objects import inherits, live_instances
-from pipetune.timing import other_libraries
 from pipetune.timing.cpu_load import available_cores, core_seconds, has_children
 from pipetune.timing.iterators import free_iterators
+
+
+def other_libraries_run_ahead() -> bool:
+    """Whether steps of JAX or PyTorch may still be queued when the loop goes on, of which TensorFlow knows nothing."""
+    return bool(_waits())
+
+
+def wait_for_other_libraries() -> None:
+    """Waits until everything that is queued in JAX and PyTorch is done.
+
+    Raises:
+        Exception: the exception of a queued step; it surfaces here at the latest.
+    """
+    for one in _waits():
+        one()
+
+
+def _waits() -> list[Callable[[], object]]:
+    """Returns what waits for each library that the script uses; for the others, there is nothing to wait for.
+
+    JAX queues on processors too: a loop that reads no value is up to 32 steps ahead there.
+    """
+    found: list[Callable[[], object]] = []
+    jax = sys.modules.get("jax")
+    # To ask JAX for arrays before it has any would start its devices and take the memory of a GPU; a private name.
+    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", lambda: True)
+    if jax is not None and hasattr(jax, "live_arrays") and started():
+        found.append(lambda: jax.block_until_ready(jax.live_arrays()))
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        found.append(cuda.synchronize)
+    return found
+
 
 DATA_RAN_OUT = "The data ran out: the dataset is empty when it is iterated a second time."
 """Message for a dataset that is empty when iterated again: a generator function that returns an exhausted iterator."""
@@ -143,7 +176,7 @@ class DeviceSynchronizer:
         if self._variables is None:
             self._variables = training_variables()
         wait_for_device(variables=self._variables)
-        other_libraries.wait()
+        wait_for_other_libraries()
 
 
 def training_variables() -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from pipetune import workflow
 from pipetune.capture import consumption
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.training_signs import UNCERTAIN_ELEMENTS
-from pipetune.core.command import Command
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import (
     Job,
@@ -26,6 +25,7 @@ from pipetune.core.messages import (
 )
 from pipetune.core.profile import Diagnosis, Finding
 from pipetune.core.session import Session
+from pipetune.core.settings import Command
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener

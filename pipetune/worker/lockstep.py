@@ -14,7 +14,6 @@ from pipetune.capture.patches import Patches
 from pipetune.capture.repeatability import repeatable
 from pipetune.core import file_events, undo
 from pipetune.core.cluster import LockstepRole
-from pipetune.core.command import Command
 from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam, RequestLink
@@ -27,7 +26,7 @@ from pipetune.core.messages import (
     ScriptFailed,
 )
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener

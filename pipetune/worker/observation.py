@@ -18,13 +18,12 @@ from typing import Any, NoReturn
 
 from pipetune.capture import (
     consumption,
-    file_protection,
     hooks,
     loop_consumer,
+    loops,
     native_writers,
     pending_cleanup,
     protection,
-    range_loops,
     repeatability,
 )
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
@@ -83,9 +82,9 @@ class ObservedRun:
         self._process = os.getpid()
         self._stop_signals = StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
         self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
-        self._loop_extender = range_loops.LoopExtender(self._elements_taken)
+        self._loop_extender = loops.LoopExtender(self._elements_taken)
         self._journal = undo.open_journal(job.undo)
-        self._files = file_protection.FileProtection(self._journal)
+        self._files = protection.FileProtection(self._journal)
         self._exit_handlers = pending_cleanup.ExitHandlers()
         self._loop_left = False  # the script has left its loop
         self._leave_lock = threading.Lock()
@@ -124,7 +123,7 @@ class ObservedRun:
             with repeatability.repeatable(until=lambda: self._script.training_begun):
                 script.run(
                     self._job,
-                    range_loops.compile_with_extended_loops,
+                    loops.compile_with_extended_loops,
                     compiles_module=lambda path: not call_sites.is_library(path),
                 )
         except consumption.ScriptStopped:
@@ -207,7 +206,7 @@ class ObservedRun:
 
     def _on_journal_full(self, path: str) -> None:
         """Called when the script would change more than can be copied: the change is refused and its loop held."""
-        why, loop = file_protection.TOO_LARGE.format(path), self._script.loop
+        why, loop = protection.TOO_LARGE.format(path), self._script.loop
         if loop is not None:
             loop.abandon(why)
             if loop.thread == threading.get_ident():

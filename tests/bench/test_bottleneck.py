@@ -14,8 +14,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
-from pipetune.bench.bottleneck import claims, measure
-from pipetune.bench.injected import injected_bottlenecks
+from pipetune.bench.bottleneck import claims, injected_bottlenecks, measure
 from pipetune.bench.resumable import ResumableResults
 
 

@@ -13,7 +13,7 @@ from pipetune.bench import prediction
 from pipetune.core.edits import Plan
 from pipetune.model.throughput import predict
 from pipetune.search.composing import Composer
-from pipetune.testing.runner import rewrite
+from pipetune.testing.recorded import rewrite
 from pipetune.testing.words import parse
 
 # By the model: as it is 2 ms, with a cache 1 ms.

@@ -11,8 +11,17 @@ import pytest
 from pipetune.core.edits import Plan
 from pipetune.search.statistics import lag_one
 from pipetune.testing import recorded
-from pipetune.testing.recorded import CONDITIONS, SCALE, UNITS, RecordedWindow, Recording, ReplayRunner, Series
-from pipetune.testing.runner import FakeClock, rewrite
+from pipetune.testing.recorded import (
+    CONDITIONS,
+    SCALE,
+    UNITS,
+    FakeClock,
+    RecordedWindow,
+    Recording,
+    ReplayRunner,
+    Series,
+    rewrite,
+)
 
 BASE, FASTER = Plan("defaults"), Plan("tuned", (rewrite("useful"),))
 

@@ -505,7 +505,7 @@ def test_hooks_are_undone_after_the_run() -> None:
     assert all(new is not old for new, old in zip(during, before, strict=True))
     import sys
 
-    from pipetune.capture.imports import ImportWatcher
+    from pipetune.capture.patches import ImportWatcher
 
     assert not any(isinstance(finder, ImportWatcher) for finder in sys.meta_path)
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from pipetune.capture.imports import ImportWatcher
+from pipetune.capture.patches import ImportWatcher
 
 NAMES = ("watched_package", "watched_package.inner", "unwatched_module", "broken_module")
 

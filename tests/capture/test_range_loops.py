@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.capture import range_loops
+from pipetune.capture import loops
 
 NAME = "__pipetune_lasting__"
 
@@ -34,10 +34,10 @@ def run(source: str, measured: int = 1_000, **names: Any) -> dict[str, Any]:
     steps = Steps(measured)
     found = {"steps": steps, "done": [], **names}
     thread = threading.get_ident()
-    kept = range_loops.LoopExtender(lambda: steps.taken if threading.get_ident() == thread else 0)
+    kept = loops.LoopExtender(lambda: steps.taken if threading.get_ident() == thread else 0)
     kept.install()
     try:
-        exec(range_loops.compile_with_extended_loops(source, "train.py"), found)
+        exec(loops.compile_with_extended_loops(source, "train.py"), found)
     except StopAsyncIteration:
         found["stopped"] = True
     finally:
@@ -105,7 +105,7 @@ def test_loop_of_other_thread_is_not_extended() -> None:
 
 def test_script_without_training_loop_is_compiled_unchanged() -> None:
     source = "total = 0\nfor turn in range(3):\n    total += turn\n"
-    assert range_loops.compile_with_extended_loops(source, "a.py").co_code == compile(source, "a.py", "exec").co_code
+    assert loops.compile_with_extended_loops(source, "a.py").co_code == compile(source, "a.py", "exec").co_code
 
 
 def test_function_compiled_so_runs_as_it_is_after_uninstall() -> None:
@@ -117,7 +117,7 @@ def test_function_compiled_so_runs_as_it_is_after_uninstall() -> None:
 
 def test_call_sites_are_unchanged() -> None:
     source = "from __future__ import annotations\nfor _ in range(3):\n    train(next(it),\n          kind='a')\n"
-    code, as_is = range_loops.compile_with_extended_loops(source, "a.py"), compile(source, "a.py", "exec")
+    code, as_is = loops.compile_with_extended_loops(source, "a.py"), compile(source, "a.py", "exec")
     places = set(as_is.co_positions())
     assert set(code.co_positions()) == places
     assert NAME in code.co_names
@@ -126,10 +126,10 @@ def test_call_sites_are_unchanged() -> None:
 def test_declared_encoding_of_bytes_is_used() -> None:
     source = "# -*- coding: latin-1 -*-\nname = 'é'\nfor _ in range(0):\n    next(it)\n".encode("latin-1")
     found: dict[str, Any] = {}
-    kept = range_loops.LoopExtender(lambda: 0)
+    kept = loops.LoopExtender(lambda: 0)
     kept.install()
     try:
-        exec(range_loops.compile_with_extended_loops(source, "a.py"), found)
+        exec(loops.compile_with_extended_loops(source, "a.py"), found)
     finally:
         delattr(builtins, NAME)
     assert found["name"] == "é"
@@ -137,4 +137,4 @@ def test_declared_encoding_of_bytes_is_used() -> None:
 
 def test_invalid_python_is_rejected() -> None:
     with pytest.raises(SyntaxError):
-        range_loops.compile_with_extended_loops("for in range(3): next(it)", "a.py")
+        loops.compile_with_extended_loops("for in range(3): next(it)", "a.py")

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import pipetune
-from pipetune.capture.step_state import unrestorable_names, unrestorable_state
+from pipetune.capture.protection import unrestorable_names, unrestorable_state
 
 
 class _Module:

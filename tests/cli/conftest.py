@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipetune.core import session_file
-from pipetune.core.command import Command
 from pipetune.core.results import Interval
 from pipetune.core.session import Candidate, PatchResult
+from pipetune.core.settings import Command
 from pipetune.source.patch_application import digest_of
 from pipetune.source.unified_diffs import file_diff
 from tests.cli.results import AFTER, BEFORE, run

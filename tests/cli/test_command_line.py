@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.cli import values
+from pipetune.cli import command
 from pipetune.cli.analyze import settings_of
 from pipetune.cli.command import target_of
 from pipetune.cli.main import build_parser, main
@@ -215,23 +215,23 @@ def test_unwritable_out_folder_is_reported_before_anything_runs(
 @pytest.mark.parametrize(
     ("parse", "text", "value"),
     [
-        (values.byte_size, "1", 1),
-        (values.byte_size, "512M", 512 << 20),
-        (values.byte_size, "4GiB", 4 << 30),
-        (values.byte_size, "2 kb", 2048),
-        (values.byte_size, "0.5T", 1 << 39),
-        (values.bandwidth, "1.5 GB/s", 1.5e9),
-        (values.bandwidth, "500MiB/s", 500 * 2**20),
-        (values.bandwidth, "10Gb/s", 1.25e9),
-        (values.bandwidth, "10Gbps", 1.25e9),
-        (values.bandwidth, "100Mbit/s", 12.5e6),
-        (values.bandwidth, "800B/s", 800),
-        (values.share, "5%", 0.05),
-        (values.share, "0.05", 0.05),
-        (values.share, "0", 0.0),
-        (values.share, "100%", 1.0),
-        (values.factor, "1.1x", 1.1),
-        (values.milliseconds, "4", 0.004),
+        (command.byte_size, "1", 1),
+        (command.byte_size, "512M", 512 << 20),
+        (command.byte_size, "4GiB", 4 << 30),
+        (command.byte_size, "2 kb", 2048),
+        (command.byte_size, "0.5T", 1 << 39),
+        (command.bandwidth, "1.5 GB/s", 1.5e9),
+        (command.bandwidth, "500MiB/s", 500 * 2**20),
+        (command.bandwidth, "10Gb/s", 1.25e9),
+        (command.bandwidth, "10Gbps", 1.25e9),
+        (command.bandwidth, "100Mbit/s", 12.5e6),
+        (command.bandwidth, "800B/s", 800),
+        (command.share, "5%", 0.05),
+        (command.share, "0.05", 0.05),
+        (command.share, "0", 0.0),
+        (command.share, "100%", 1.0),
+        (command.factor, "1.1x", 1.1),
+        (command.milliseconds, "4", 0.004),
     ],
 )
 def test_values_of_options(parse: Callable[[str], float], text: str, value: float) -> None:
@@ -241,14 +241,14 @@ def test_values_of_options(parse: Callable[[str], float], text: str, value: floa
 @pytest.mark.parametrize(
     ("parse", "texts"),
     [
-        (values.byte_size, ("", "M", "-1", "0", "1X", "1e9G", "nan")),
-        (values.bandwidth, ("", "1", "1G", "10GB", "-1GB/s", "0B/s", "1XB/s", "nan", "1iB/s", "1 gb / s")),
-        (values.share, ("5", "-1%", "101%", "nan", "x", "%")),
-        (values.factor, ("0", "-1", "inf", "x")),
-        (values.milliseconds, ("0", "-3", "nan", "inf")),
-        (values.positive_seconds, ("0", "-3", "nan", "inf", "x")),
-        (values.positive_count, ("0", "-2", "two", "2.5", "")),
-        (values.consents, ("", "everything")),
+        (command.byte_size, ("", "M", "-1", "0", "1X", "1e9G", "nan")),
+        (command.bandwidth, ("", "1", "1G", "10GB", "-1GB/s", "0B/s", "1XB/s", "nan", "1iB/s", "1 gb / s")),
+        (command.share, ("5", "-1%", "101%", "nan", "x", "%")),
+        (command.factor, ("0", "-1", "inf", "x")),
+        (command.milliseconds, ("0", "-3", "nan", "inf")),
+        (command.positive_seconds, ("0", "-3", "nan", "inf", "x")),
+        (command.positive_count, ("0", "-2", "two", "2.5", "")),
+        (command.consents, ("", "everything")),
     ],
 )
 def test_values_that_options_refuse(parse: Callable[[str], object], texts: tuple[str, ...]) -> None:

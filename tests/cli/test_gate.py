@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.cli.gate import MOST_LINES, Gate, annotation_lines, job_summary
+from pipetune.cli.check import MOST_LINES, Gate, annotation_lines, job_summary
 from pipetune.cli.main import main
 from pipetune.core import session_file
 from pipetune.core.comparison import check_completed, check_input_wait

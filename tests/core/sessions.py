@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipetune.core.command import Command
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
 from pipetune.core.edits import (
     Consent,
@@ -45,6 +44,7 @@ from pipetune.core.session import (
     Session,
     TrainingResult,
 )
+from pipetune.core.settings import Command
 
 SCRIPT = "/home/ada/secret project/train.py"
 

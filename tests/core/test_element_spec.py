@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.core.element_spec import ElementSpec
+from pipetune.core.pipeline import ElementSpec
 
 IMAGES = ElementSpec("TensorSpec(shape=(None, 8), dtype=tf.float32, name=None)")
 FIXED = ElementSpec(

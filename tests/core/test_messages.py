@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pipetune.core.command import Command
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import (
@@ -34,7 +33,7 @@ from pipetune.core.messages import (
     to_line,
     write_job,
 )
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from tests.core.sessions import MACHINE, session
 
 EVERY_KIND: list[Message] = [

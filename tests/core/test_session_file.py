@@ -12,7 +12,6 @@ import pytest
 
 from pipetune.core import plan_file, session_file
 from pipetune.core.codec import encode
-from pipetune.core.command import Command
 from pipetune.core.edits import Plan, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.files import write_text
@@ -21,6 +20,7 @@ from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.results import Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, Rejection, Session
+from pipetune.core.settings import Command
 from tests.core.schemas import schema
 from tests.core.sessions import MACHINE, PARALLEL, WINDOW, pipeline, session
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.command import Command
 from pipetune.core.distribution import OriginalSharding
 from pipetune.core.edits import Consent
 from pipetune.core.profile import Finding
 from pipetune.core.redaction import WITHHELD, redact
 from pipetune.core.session import Session
 from pipetune.core.session_file import session_data
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.core.summary import summary
 from tests.core.sessions import PARALLEL, SCRIPT, WINDOW, session
 

@@ -16,7 +16,7 @@ from pipetune.core.time_plan import (
     Part,
     TimePlan,
 )
-from pipetune.testing.runner import FakeClock
+from pipetune.testing.recorded import FakeClock
 
 
 def plan(seconds: float = 60.0, **changes: bool) -> tuple[TimePlan, FakeClock]:

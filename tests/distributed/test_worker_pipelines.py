@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tensorflow
 from tensorflow.python.data.experimental.ops import distribute
 
 from pipetune import tensorflow_private
-from pipetune.model.sharding import AutoShardPolicy, batch_size_known, find_shardable_files, worker_batches
+from pipetune.model.coverage import AutoShardPolicy, batch_size_known, find_shardable_files, worker_batches
 from pipetune.pipelines import live
 
 

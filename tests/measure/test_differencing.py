@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune import tensorflow_private
 from pipetune.core.results import RunFailed
 from pipetune.measure import differencing, known_costs
-from pipetune.measure.prefix_differences import Cost
+from pipetune.measure.differencing import Cost
 from pipetune.pipelines import live
 
 Dataset = tf.data.Dataset

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pipetune.measure.prefix_differences import Cost, PrefixSeconds, operator_costs
+from pipetune.measure.differencing import Cost, PrefixSeconds, operator_costs
 
 
 def chain(

@@ -11,7 +11,7 @@ import pytest
 
 from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.measure.stall import ROUNDS, Stall, measure_stall
-from pipetune.testing.runner import FakeClock
+from pipetune.testing.recorded import FakeClock
 
 
 class Steps:

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 from pipetune.core.distribution import Coverage, ElementIdentity, WorkerShare
 from pipetune.model.coverage import (
+    AutoShardPolicy,
     DeliveryCounts,
     computed_coverage,
     count_batches,
     count_deliveries,
     divide_into_cells,
     epoch_remainder,
+    worker_batches,
     worst_coverage,
 )
-from pipetune.model.sharding import AutoShardPolicy, worker_batches
 
 WANTED = Counter(range(6))
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from pipetune.core.graph_passes import DEFAULT_PASSES, passes_in_force
+from pipetune.core.operators import DEFAULT_PASSES, passes_in_force
 from pipetune.model.optimization_reasons import unchanged_reasons
 from pipetune.testing.words import pipeline
 

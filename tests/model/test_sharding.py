@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.errors import PipetuneError
-from pipetune.model.sharding import (
+from pipetune.model.coverage import (
     AutoShardPolicy,
     applied_policy,
     batch_ranges,

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipetune.core.command import Command
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.profile import Diagnosis, Finding, Verdict
 from pipetune.core.results import Interval
 from pipetune.core.session import Candidate, DatasetResult, PatchResult, Session
+from pipetune.core.settings import Command
 from pipetune.report.patch import diff
 from pipetune.report.places import places_of
 from pipetune.report.render import render_text

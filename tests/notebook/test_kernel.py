@@ -98,7 +98,7 @@ NORMALLY = FIT.replace("%%pipetune --budget 6 --allow python-parallel,statistica
 ITERATIONS = "print(int(model.optimizer.iterations))"
 
 DIFF = """
-from pipetune.core.command import Command
+from pipetune.core.settings import Command
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.session import DatasetResult, Session

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipetune.notebook.namespace import NamespaceCopy
+from pipetune.notebook.observed_cell import NamespaceCopy
 
 
 class Trainer:

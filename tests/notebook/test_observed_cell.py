@@ -23,9 +23,9 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 from pipetune import tensorflow_private
-from pipetune.capture import range_loops
+from pipetune.capture import loops
 from pipetune.capture.consumption import Consumer, Consumption
-from pipetune.capture.imports import ImportWatcher
+from pipetune.capture.patches import ImportWatcher
 from pipetune.core import file_events, restoration
 from pipetune.core.results import RunFailed
 from pipetune.notebook.observed_cell import ObservedCell
@@ -66,7 +66,7 @@ class Notebook:
             self.silent.append("ended")
 
         tree = ast.parse(textwrap.dedent(text), "/cells/1.py")
-        extends = range_loops.extend_loops(tree)
+        extends = loops.extend_loops(tree)
         code = compile(tree, "/cells/1.py", "exec")
         with restoration.journal_folder() as folder:
             self.observed = ObservedCell(self.names, measure, undo_folder=folder, silence=silence)

@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.pipelines import file_names, live
+from pipetune.pipelines import files, live
 
 Dataset = tf.data.Dataset
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def found(dataset: Any) -> set[str]:
-    return {Path(path).name for path in file_names.named_files(live.read(dataset)).paths}
+    return {Path(path).name for path in files.named_files(live.read(dataset)).paths}
 
 
 RECORDS = {"part-0.tfrecord", "part-1.tfrecord", "part-2.tfrecord"}
@@ -85,9 +85,9 @@ def test_files_of_saved_datasets_and_caches_are_found(folder: Path) -> None:
 
 def test_text_is_not_taken_for_file_names(folder: Path) -> None:
     words = Dataset.from_tensor_slices(["a man", "a plan", "a canal"])
-    assert file_names.named_files(live.read(words)) == file_names.NamedFiles()
+    assert files.named_files(live.read(words)) == files.NamedFiles()
     numbers = Dataset.range(10).map(lambda x: x + 1).batch(2)
-    assert file_names.named_files(live.read(numbers)) == file_names.NamedFiles()
+    assert files.named_files(live.read(numbers)) == files.NamedFiles()
 
 
 def test_missing_files_are_left_out_and_others_counted_once(folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_missing_files_are_left_out_and_others_counted_once(folder: Path) -> Non
 
 def test_remote_names_are_counted_by_scheme() -> None:
     names = ["gs://bucket/a.tfrecord", "gs://bucket/b.tfrecord", "s3://bucket/c.tfrecord"]
-    named = file_names.named_files(live.read(tf.data.TFRecordDataset(names)))
+    named = files.named_files(live.read(tf.data.TFRecordDataset(names)))
     assert dict(named.remote) == {"gs": 2, "s3": 1} and named.paths == ()
 
 
@@ -107,4 +107,4 @@ def test_file_scheme_is_local(folder: Path) -> None:
 
 def test_search_stops_at_its_time_limit(folder: Path) -> None:
     source = live.read(tf.data.TextLineDataset([str(folder / "0.txt")] * 5))
-    assert not file_names.named_files(source, limit_seconds=-1).complete
+    assert not files.named_files(source, limit_seconds=-1).complete

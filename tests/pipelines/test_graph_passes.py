@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune import tensorflow_private
-from pipetune.core.graph_passes import DEFAULT_PASSES
+from pipetune.core.operators import DEFAULT_PASSES
 from pipetune.core.results import OptimizationPasses, PassState
 from pipetune.model.optimization_reasons import SWITCHES
 from pipetune.pipelines import graph_passes, live

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pipetune.core.command import Command
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
 from pipetune.core.edits import Consent, Insert, NoProposal, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
@@ -34,7 +33,7 @@ from pipetune.core.session import (
     Session,
     TrainingResult,
 )
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.supervisor.session_ending import without_patch
 
 SCRIPT = "/home/ada/photos/train.py"

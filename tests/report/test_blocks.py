@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.report.blocks import ratio_axis
-from pipetune.report.values import Figure
+from pipetune.report.words import Figure
 
 
 def ratio(low: float, middle: float, high: float) -> Figure:

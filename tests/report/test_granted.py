@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.cli import doctor
 from pipetune.core.machine import CpuLoad, DetectedResources
-from pipetune.report.granted import load_fact, settings, sides
+from pipetune.report.environment import load_fact, settings, sides
 from tests.core.sessions import MACHINE
 
 WHOLE = replace(

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipetune.report.data import json_text
-from pipetune.report.html import TEMPLATES, environment, html, typeset
+from pipetune.report.html import TEMPLATES, environment, html, json_text, typeset
 from tests.report import sessions as samples
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.command import Command
 from pipetune.core.edits import Consent, Insert
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
@@ -21,6 +20,7 @@ from pipetune.core.session import (
     Session,
     TrainingResult,
 )
+from pipetune.core.settings import Command
 from pipetune.report.blocks import Checks, Commands, Diff, Facts, Sentence
 from pipetune.report.page import page
 from pipetune.report.terminal import summary_text

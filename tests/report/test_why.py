@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.command import Command
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.redaction import redact
 from pipetune.core.session import DatasetResult, Session
+from pipetune.core.settings import Command
 from pipetune.report.blocks import Facts, Listing, Sentence
 from pipetune.report.edit_text import argument_list
 from tests.report import sessions as samples

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipetune.core.results import Interval
 from pipetune.report import words
-from pipetune.report.values import interval
+from pipetune.report.words import interval
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
 from pipetune.search.search import search
 from pipetune.search.state import SearchState
-from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
+from pipetune.testing.recorded import FakeClock, FakeRunner, Noise, rewrite
 
 BASELINES = {name: Plan(name) for name in ("off", "defaults", "autotune")}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, ablate
 from pipetune.search.state import SearchState
-from pipetune.testing.runner import FakeRunner, Noise
+from pipetune.testing.recorded import FakeRunner, Noise
 from tests.search.scenes import Scene, names, quiet, rewrites, runner, shared
 
 

@@ -9,7 +9,7 @@ import pytest
 from pipetune.core.edits import Plan, Remove, Safety
 from pipetune.core.results import Comparison, EqualityCheck, Outcome, RunFailed
 from pipetune.search.equality import EqualityGate
-from pipetune.testing.runner import rewrite
+from pipetune.testing.recorded import rewrite
 from tests.search.scenes import runner
 
 PLAN = Plan("tuned", (replace(rewrite("drop"), edits=(Remove("n1"),)),))

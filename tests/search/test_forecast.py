@@ -13,7 +13,7 @@ from pipetune.core.results import Outcome, Prediction
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import Expected, Gains
 from pipetune.search.result import SearchResult
-from pipetune.testing.runner import rewrite
+from pipetune.testing.recorded import rewrite
 from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner, whys
 
 

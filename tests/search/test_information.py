@@ -12,7 +12,7 @@ from pipetune.search.information import FEWEST_EQUAL_PAIRS, affordable_pairs, un
 from pipetune.search.result import SearchResult
 from pipetune.search.state import SearchState
 from pipetune.search.statistics import NOT_SLOWER
-from pipetune.testing.runner import Noise, rewrite
+from pipetune.testing.recorded import Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, reasons, runner, whys
 
 

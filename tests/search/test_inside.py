@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.results import Outcome
-from pipetune.testing.runner import Noise, rewrite
+from pipetune.testing.recorded import Noise, rewrite
 from tests.search.scenes import Scene, names, rewrites, runner, whys
 
 DEVICE = replace(rewrite("device"), only_training=True)

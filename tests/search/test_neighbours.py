@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from pipetune.core.results import Window
-from pipetune.search.neighbours import undisturbed
+from pipetune.search.meter import undisturbed
 
 CORES = 2
 

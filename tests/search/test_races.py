@@ -16,7 +16,7 @@ from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _find_candidate, _part_for
-from pipetune.testing.runner import FakeRunner, Noise, rewrite
+from pipetune.testing.recorded import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, reasons, rewrites, rough, runner, whys
 
 LETTERS = "abcdefgh"

@@ -14,7 +14,7 @@ from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of
-from pipetune.testing.runner import Noise, rewrite
+from pipetune.testing.recorded import Noise, rewrite
 from tests.search.scenes import Scene, expecting, names, of_key, quiet, reasons, rewrites, runner, shared, whys
 
 

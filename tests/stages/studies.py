@@ -7,11 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.capture.consumption import Consumer, Consumption, NoConsumer
-from pipetune.core.command import Command
 from pipetune.core.machine import Machine
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Profile, Verdict
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.core.time_plan import TimePlan
 from pipetune.journal import Journal, Listener
 from pipetune.pipelines import live

@@ -21,7 +21,7 @@ from pipetune.search.state import SearchState
 from pipetune.stages import planning
 from pipetune.stages.planning import give_verdict, replaces_autotune
 from pipetune.stages.study import rule_context
-from pipetune.testing.runner import rewrite
+from pipetune.testing.recorded import rewrite
 from pipetune.testing.words import pipeline
 from tests.stages.studies import DIAGNOSIS, PROFILE, numbers, study_of
 

@@ -6,8 +6,7 @@ import pytest
 
 from pipetune.core.profile import CostSource
 from pipetune.core.results import Interval
-from pipetune.measure.differencing import DifferencingResult
-from pipetune.measure.prefix_differences import Cost
+from pipetune.measure.differencing import Cost, DifferencingResult
 from pipetune.measure.stall import Stall
 from pipetune.stages.profiling import _limited, _slowdown, with_differences
 from pipetune.testing.words import parse

@@ -11,13 +11,12 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import Consumption
-from pipetune.core.command import Command
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import DatasetCost
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.source.emit import Emission
 from pipetune.stages import validation as stage
 from pipetune.stages.dataset_costs import with_validation_shares

@@ -17,7 +17,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.command import Command
 from pipetune.core.lockstep import (
     Inform,
     MeasurePass,
@@ -49,6 +48,7 @@ from pipetune.core.messages import (
 from pipetune.core.results import Outcome, Trial, Window
 from pipetune.core.session import Session
 from pipetune.core.session_file import load
+from pipetune.core.settings import Command
 from tests.core.sessions import PARALLEL, WINDOW, session, validated
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: of the user\n'

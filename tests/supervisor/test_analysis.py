@@ -18,7 +18,7 @@ from pipetune.core import plan_file, session_file
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import Outcome
 from pipetune.core.settings import Settings
-from pipetune.report.next_steps import next_steps
+from pipetune.report.answer import next_steps
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.monitoring import Timeouts
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult

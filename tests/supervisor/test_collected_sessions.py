@@ -10,9 +10,9 @@ import pytest
 
 from pipetune.core import session_file
 from pipetune.core.cluster import ClusterTask
-from pipetune.core.command import Command
 from pipetune.core.distribution import WorkerInput
 from pipetune.core.session import Session
+from pipetune.core.settings import Command
 from pipetune.supervisor.collected_sessions import peer_names, with_input_skew, worker_input
 from pipetune.supervisor.monitoring import Interrupts
 from tests.core.sessions import session

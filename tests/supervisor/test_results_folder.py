@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipetune.core import session_file
-from pipetune.core.command import Command
 from pipetune.core.session import Session
-from pipetune.core.settings import Settings
+from pipetune.core.settings import Command, Settings
 from pipetune.supervisor import results_folder
 from pipetune.supervisor.results_folder import Results, ResultsFolder, default_results_folder, results_folder_of
 from pipetune.supervisor.target import Target, module_target

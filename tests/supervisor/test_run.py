@@ -22,7 +22,7 @@ import os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from pipetune.core.messages import *
-from pipetune.core.command import Command
+from pipetune.core.settings import Command
 from pipetune.core.session import Session
 from tests.core.sessions import MACHINE
 job = read_job(Path(sys.argv[1]))

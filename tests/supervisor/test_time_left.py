@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.supervisor.time_left import TimeLeft
+from pipetune.supervisor.display import TimeLeft
 
 RECORDED = {
     "csv": (

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnin
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core.results import Window
-from pipetune.timing import other_libraries, windows
+from pipetune.timing import windows
 from tests.timing.asynchronous import Device, InventedClock
 
 Dataset = tf.data.Dataset
@@ -158,8 +158,8 @@ def test_libraries_that_have_queued_nothing_are_not_waited_for(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(live_arrays=None))
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", idle)
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=idle))
-    assert not other_libraries.run_ahead()
-    other_libraries.wait()
+    assert not windows.other_libraries_run_ahead()
+    windows.wait_for_other_libraries()
 
 
 def test_asynchronous_eager_execution_is_waited_for() -> None:

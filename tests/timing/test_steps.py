@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.results import StepSeries
-from pipetune.timing import other_libraries
+from pipetune.timing import windows
 from pipetune.timing.steps import InputRelay, StepRecorder
 from tests.timing.asynchronous import InventedClock, Pending
 
@@ -98,8 +98,8 @@ def test_the_host_waits_for_the_step_before_the_last() -> None:
 def test_the_host_waits_for_what_another_library_has_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """On processors too: JAX queues there."""
     waited: list[bool] = []
-    monkeypatch.setattr(other_libraries, "run_ahead", lambda: True)
-    monkeypatch.setattr(other_libraries, "wait", lambda: waited.append(True))
+    monkeypatch.setattr(windows, "other_libraries_run_ahead", lambda: True)
+    monkeypatch.setattr(windows, "wait_for_other_libraries", lambda: waited.append(True))
     StepRecorder(steps=9, seconds=60.0).keep_pace()
     assert waited
 

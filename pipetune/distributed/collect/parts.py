@@ -16,7 +16,7 @@ from pipetune.core.distribution import Definition, FunctionSource, SourceText, S
 from pipetune.core.errors import CannotExpress
 from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.distributed.collect import python_literals
+from pipetune.distributed.collect import function_sources
 from pipetune.distributed.collect.function_sources import FunctionSources
 from pipetune.pipelines import live
 from pipetune.pipelines.gathering import source_arrays
@@ -82,7 +82,7 @@ def _extra(node: Node, dataset: Any) -> dict[str, str]:
         if shapes is None:
             raise CannotExpress(f"{node.title} of elements that are not tensors, dicts or tuples cannot be written.")
         padding = getattr(dataset, "_padding_values", ())  # of a batch that an edit makes a padded one: zeros
-        found_padding = {} if _all_zero(padding) else {"padding_values": python_literals.literal(padding)}
+        found_padding = {} if _all_zero(padding) else {"padding_values": function_sources.literal(padding)}
         return {"padded_shapes": str(shapes), **found_padding}
     return {}
 
@@ -209,10 +209,10 @@ def _in_memory(op: str, dataset: Any) -> SourceText:
         raise CannotExpress(f"The data of {op} in memory is ragged or sparse.")
     if sum(int(np.prod(tensor.shape)) for tensor in tensors) <= _MOST_VALUES:
         try:
-            text = python_literals.literal(source_arrays(dataset))
+            text = function_sources.literal(source_arrays(dataset))
         except CannotExpress:
             pass
         else:
-            needed = tuple(Definition(*pair) for pair in python_literals.names_of_modules(text))
+            needed = tuple(Definition(*pair) for pair in function_sources.names_of_modules(text))
             return SourceText(count, expression=f"{constructor}({text})", definitions=needed)
     return SourceText(count, expression=f"{constructor}(source)", takes_source=True)

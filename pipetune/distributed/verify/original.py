@@ -18,7 +18,7 @@ from pipetune.core.operators import READERS
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import counting, numbering, stored_bytes
-from pipetune.model import sharding
+from pipetune.model import coverage
 from pipetune.model.coverage import computed_coverage, worst_coverage
 from pipetune.pipelines import live
 
@@ -38,14 +38,14 @@ def _applied_policy(source: live.LivePipeline, job: WorkerJob) -> str:
         _DivisionRefused: the policy does not fit the dataset.
         CannotExpress: the pipeline fails at its first element.
     """
-    policy = sharding.AutoShardPolicy(job.policy.lower())
+    policy = coverage.AutoShardPolicy(job.policy.lower())
     try:
-        found = sharding.applied_policy(
-            policy, from_files=bool(sharding.find_shardable_files(source.pipeline)), workers=job.workers
+        found = coverage.applied_policy(
+            policy, from_files=bool(coverage.find_shardable_files(source.pipeline)), workers=job.workers
         )
     except PipetuneError as error:
         raise _DivisionRefused(policy.name, error.message) from error
-    if found is sharding.AutoShardPolicy.FILE:
+    if found is coverage.AutoShardPolicy.FILE:
         _try_files(source, job)
     return found.name
 
@@ -84,7 +84,7 @@ def _sharded_by_file(pipeline: Pipeline, workers: int, worker: int) -> Pipeline:
     TensorFlow finds readers in functions that are called directly, but not in those that `numbering` wraps.
     """
     edits = []
-    for name in sharding.find_shardable_files(pipeline).divided_at:
+    for name in coverage.find_shardable_files(pipeline).divided_at:
         above = pipeline[pipeline[name].inputs[0]]
         while above.op == "shuffle":
             above = pipeline[above.inputs[0]]
@@ -157,7 +157,7 @@ def measure_worker_coverage(
 
 
 def _stopped_at(source: live.LivePipeline, policy: str) -> str:
-    return sharding.find_shardable_files(source.pipeline).stopped_at if policy == "DATA" else ""
+    return coverage.find_shardable_files(source.pipeline).stopped_at if policy == "DATA" else ""
 
 
 class _TooLong(CannotReplay):
@@ -182,8 +182,8 @@ def _by_arithmetic(pipeline: Pipeline, job: WorkerJob, policy: str) -> Coverage 
         size,
         workers=job.workers,
         replicas_per_worker=job.replicas_per_worker if policy else 1,
-        policy=sharding.AutoShardPolicy(policy.lower()) if policy else None,
-        batch_size_known=sharding.batch_size_known(pipeline),
+        policy=coverage.AutoShardPolicy(policy.lower()) if policy else None,
+        batch_size_known=coverage.batch_size_known(pipeline),
     )
 
 
@@ -272,7 +272,7 @@ class _Division:
         """Yields the batches of a worker's replicas: 1-D int64 arrays of the keys that identify the elements."""
         policy = self._policy
         if policy == "FILE" and all(
-            pipeline[name].inputs for name in sharding.find_shardable_files(pipeline).divided_at
+            pipeline[name].inputs for name in coverage.find_shardable_files(pipeline).divided_at
         ):
             pipeline, policy = _sharded_by_file(pipeline, self._job.workers, worker), "OFF"
         look = numbering.numbers if told_by is ElementIdentity.INDEX else numbering.fingerprints
@@ -281,7 +281,7 @@ class _Division:
         dataset = look(self._source, reduced).batch(self._batch or 1)
         if policy:
             # A map after the batch hides the batch size from TensorFlow, as the script's own operators do.
-            if not sharding.batch_size_known(self._source.pipeline):
+            if not coverage.batch_size_known(self._source.pipeline):
                 dataset = dataset.map(tf.autograph.experimental.do_not_convert(lambda rows: rows + 0))
             dataset = _worker_dataset(dataset, policy, self._job, worker=worker)
         with counting.running():

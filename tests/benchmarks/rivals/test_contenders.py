@@ -24,7 +24,7 @@ from pipetune.core.results import RunFailed, Window
 from pipetune.core.storage import FileUse
 from pipetune.rewrites import baselines
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.runner import FakeClock, FakeRunner, Noise, rewrite
+from pipetune.testing.recorded import FakeClock, FakeRunner, Noise, rewrite
 from pipetune.testing.words import parse
 
 TEXT = "range elements=100 bytes=100 | map bytes=1k | shuffle 9 bytes=1k | map random | batch 10"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetune.bench.shared_machine import combined_rate, simulate
+from pipetune.bench.sharing import combined_rate, simulate
 from pipetune.core.machine import Overheads
 from pipetune.model.segments import Segment, Work
 from pipetune.model.throughput import predict
