@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from pipetune.core.pipeline import AUTOTUNE, INFINITE, Pipeline, Value
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, Value
 
 
 class CountEffect(enum.StrEnum):
@@ -403,6 +403,39 @@ def fused_shuffles(pipeline: Pipeline) -> frozenset[str]:
         for node in pipeline
         if node.op == "shuffle" and node.argument("seed") is not None and node.id in repeated
     )
+
+
+def settled_shuffles(pipeline: Pipeline) -> frozenset[str]:
+    """Returns the ids of the shuffles whose own order nobody can tell: one downstream draws every order anew.
+
+    That one has a buffer for all elements, which it fills before it draws the first, and reshuffles in each epoch.
+    Between the two, every element becomes one other, whatever its position.
+    """
+    found: set[str] = set()
+    for last in pipeline:
+        size = last.argument("buffer_size")
+        holds_all = isinstance(size, int) and 0 <= last.cardinality <= size
+        if last.op != "shuffle" or not holds_all or last.argument("reshuffle_each_iteration") is False:
+            continue
+        node = last
+        while len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1:
+            node = pipeline[node.inputs[0]]
+            if node.op not in _KEEP_ELEMENTS_APART or (node.op == "map" and not _ignores_position(node)):
+                break
+            found.update({node.id} if node.op == "shuffle" else ())
+    return frozenset(found)
+
+
+_KEEP_ELEMENTS_APART = frozenset({"assert_cardinality", "cache", "map", "prefetch", "shuffle", "with_options"})
+
+
+def _ignores_position(node: Node) -> bool:
+    """Whether the function of a map treats an element alike wherever it stands; draws without a seed differ anyway."""
+    function = node.function
+    if function is None or function.python or function.random_python or (function.random and function.seeded):
+        return False
+    state = function.reads_variables or function.writes_variables or function.mutable_tables or function.side_effects
+    return not state
 
 
 OPTION = "experimental_optimization."

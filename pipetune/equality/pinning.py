@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 from collections import Counter
@@ -247,6 +248,7 @@ class PinningOptions:
     infinite_repeat_count: int = 1  # repetitions of a repeat without end
     epochs: int | None = None  # count for repeats of three and more; a repeat is appended if there is none
     buffers: Mapping[int, int] = field(default_factory=dict)  # shuffle buffer size -> the size to use instead
+    fixed_shuffles: tuple[bool, ...] = ()  # for each shuffle in turn, whether all epochs get the order of the first
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,10 @@ class _GraphPinner:
         self._files = 0
 
     def run(self) -> None:
+        shuffles = [node for node in self.graph.node if node.op in _BUFFER_SIZE_INPUTS]
+        if len(shuffles) == len(self.pins.fixed_shuffles):
+            for node in itertools.compress(shuffles, self.pins.fixed_shuffles):
+                node.attr["reshuffle_each_iteration"].b = False
         for node in list(self.graph.node):
             self._operator(node, self.graph.node, "", inside=False)
         if self.pins.epochs is not None and not any(_repeats_epochs(count) for count in self.repeats.values()):

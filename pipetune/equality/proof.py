@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.edits import Safety
-from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
+from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, settled_shuffles
 from pipetune.core.results import EqualityCheck
 from pipetune.equality import generated_inputs, sharing
 from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, is_error, randomness_check
@@ -123,7 +123,7 @@ class EqualityProof:
         )
         # Functions that are called as one make the same draws in the same order, but in another function.
         merged = any(node.function is not None and node.function.first for node in runs.sides[1].pipeline)
-        self._pins = PinningOptions(seed, counted_draws=merged)
+        self._pins = PinningOptions(seed, counted_draws=merged, fixed_shuffles=self._fixed_shuffles())
         self._random_ops: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._reproducible = True
         self.elements = 0
@@ -145,6 +145,29 @@ class EqualityProof:
             return [*invented, *self._pinned_checks(self._pins, until=0.95)]
         return [*invented, *self._relaxed_checks()]
 
+    def _fixed_shuffles(self) -> tuple[bool, ...]:
+        """Returns for each shuffle whether its order is of no account, so that all epochs may be compared in one order.
+
+        That is so in chains where a shuffle of all elements downstream draws every order anew (`settled_shuffles`): a
+        uniform order of elements in any order is uniform. Empty where the two pipelines differ in this.
+        """
+        if self._runs.safety == Safety.EXACT or any(
+            len(node.inputs) > 1 for side in self._runs.sides for node in side.pipeline
+        ):
+            return ()
+        found = {
+            tuple(node.id in settled_shuffles(side.pipeline) for node in side.pipeline if node.op == "shuffle")
+            for side in self._runs.sides
+        }
+        fixed = found.pop()
+        if found or not any(fixed):
+            return ()
+        self._runs.notes.append(
+            "A shuffle of all elements draws every order anew: the order in which it gets them was the same in all "
+            "epochs compared."
+        )
+        return fixed
+
     def _relaxed_checks(self) -> list[EqualityCheck]:
         """Runs the checks of a safety class under which draws, order or last bits may differ."""
         checks = self._pinned_checks(self._pins, until=0.6)
@@ -155,7 +178,7 @@ class EqualityProof:
         # The draws cannot be matched one by one: everything else must be equal, and the outputs must vary as much.
         try:
             checks = self._pinned_checks(
-                PinningOptions(self._seed, constant_draws=True), until=self._extended_until(0.75)
+                replace(self._pins, counted_draws=False, constant_draws=True), until=self._extended_until(0.75)
             )
             checks.append(self._randomness())
         except CannotPin as error:

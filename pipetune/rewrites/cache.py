@@ -227,7 +227,7 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     notes = [*([paid] if paid else []), *_sharing_notes(context, node)]
     if below is not None:
         notes += below.notes
-    elif place.safety is Safety.REORDERS:
+    elif place.constancy is Constancy.SAME_ELEMENTS:
         after = next((one for one in context.pipeline.downstream(node.id) if shuffles_all(context, one)), None)
         notes.append(
             "Every epoch then has the order of the first one: the cache freezes the order of the shuffle upstream."
@@ -290,9 +290,10 @@ RULE = Rule(
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with only a shuffle upstream: the shuffle "
-        "then moves after the cache, and its order still differs in every epoch. REORDERS after any other "
-        "`shuffle` or `list_files` (which shuffles by default): all epochs then have the order of the first "
-        "one, unless a shuffle of all elements follows."
+        "then moves after the cache, and its order still differs in every epoch. STATISTICAL after a shuffle or "
+        "`list_files` (which shuffles by default) if a shuffle of all elements follows, with only maps in between: it "
+        "draws a new order in every epoch anyway. REORDERS after any other shuffle: all epochs then have the order of "
+        "the first one."
     ),
     propose=propose,
 )

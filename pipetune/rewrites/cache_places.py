@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
 from pipetune.core.pipeline import INFINITE, Node
-from pipetune.rewrites.epoch_constancy import Constancy, constancy_after
+from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, is_order_settled
 from pipetune.rewrites.legality import describe_operator, upstream_chain
 from pipetune.rewrites.pricing import (
     blocked_seconds_per_output,
@@ -94,13 +94,16 @@ class CachePosition:
     outputs_per_epoch: float | None = None  # output elements per epoch
     epochs: float | None = None  # how often the script reads the data here; None: not known
     moved_shuffle: MovedShuffle | None = None  # the upstream shuffle that then moves after the cache; None: none does
+    order_settled: bool = False  # the order there is of no account: a shuffle of all elements downstream draws it anew
 
     @property
     def safety(self) -> Safety:
         """Safety class of a cache here: it freezes the order of an upstream shuffle that does not move after it."""
         if self.moved_shuffle is not None:
             return self.moved_shuffle.safety
-        return Safety.EXACT if self.constancy is Constancy.SAME else Safety.REORDERS
+        if self.constancy is Constancy.SAME:
+            return Safety.EXACT
+        return Safety.STATISTICAL if self.order_settled else Safety.REORDERS
 
     @property
     def saved_seconds_per_output(self) -> float | None:
@@ -151,6 +154,7 @@ def price_position(
         outputs_per_epoch=outputs,
         epochs=epochs,
         moved_shuffle=below,
+        order_settled=is_order_settled(context.pipeline, node.id),
     )
 
 

@@ -28,6 +28,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
+    is_order_settled,
     may_batch_unequal_batches,
     reshuffles_each_epoch,
     stops_early,
@@ -212,7 +213,9 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> s
             found_before = constancy_after(context, context.pipeline[node.id].inputs[0])
             worse = found.constancy > found_before.constancy
         else:
-            worse = found.constancy > (Constancy.SAME_ELEMENTS if safety >= Safety.REORDERS else Constancy.SAME)
+            settled = safety >= Safety.STATISTICAL and is_order_settled(edited, node.inputs[0])
+            reordered = settled or safety >= Safety.REORDERS
+            worse = found.constancy > (Constancy.SAME_ELEMENTS if reordered else Constancy.SAME)
         if worse:
             return f"the cache would then be downstream of {edited[found.node].title}: {found.why}"
         if node.id in context.pipeline:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pipetune.core.operators import EpochEffect, OrderEffect, operator_facts
-from pipetune.core.pipeline import INFINITE, Node
+from pipetune.core.operators import EpochEffect, OrderEffect, operator_facts, settled_shuffles
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.rewrites.legality import (
     POSITIONAL,
     describe_state,
@@ -165,6 +165,13 @@ def shuffles_all(context: RuleContext, node: Node) -> bool:
         return False
     size, elements = node.argument("buffer_size"), element_count(context, node.inputs[0])
     return isinstance(size, int) and elements is not None and 0 <= elements <= size
+
+
+def is_order_settled(pipeline: Pipeline, node_id: str) -> bool:
+    """Whether nobody can tell if the shuffles upstream of a place, and at it, drew a new order in an epoch."""
+    settled = settled_shuffles(pipeline)
+    works = (*pipeline.upstream(node_id), pipeline[node_id])
+    return all(node.id in settled for node in works if reshuffles_each_epoch(node))
 
 
 def _unordered(node: Node, context: RuleContext) -> bool:

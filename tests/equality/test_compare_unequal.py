@@ -12,6 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from pipetune.core.edits import Insert, Move, Remove, Safety, SetArgument, SetOption
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare_datasets
+from pipetune.pipelines import live
 from tests.equality.comparing import edited, image_draw, node, write_shards
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -179,6 +180,35 @@ def test_shuffle_moved_across_repeat_is_unequal() -> None:
     dataset = tf.data.Dataset.range(60).shuffle(30).repeat().batch(8)
     found = edited(dataset, Move(node(dataset, "shuffle"), after=node(dataset, "repeat")), safety=Safety.STATISTICAL)
     assert failed(found) == {"epochs"}
+
+
+@pytest.mark.parametrize("size", [5, 59, 60])
+@pytest.mark.parametrize("reshuffled", [True, False])
+def test_cache_behind_a_shuffle_that_the_next_one_does_not_settle(size: int, reshuffled: bool) -> None:
+    """Only a shuffle of all elements, in each epoch another one, hides in which order it gets them."""
+    dataset = tf.data.Dataset.range(60).shuffle(60).map(lambda x: x + 1)
+    dataset = dataset.shuffle(size, reshuffle_each_iteration=reshuffled).batch(8)
+    cache = Insert(node(dataset, "map"), "cache", "cache@1", {"filename": ""})
+    found = edited(dataset, cache, safety=Safety.STATISTICAL)
+    assert found.equal is (size == 60 and reshuffled)
+    assert not edited(dataset, cache).equal
+
+
+@pytest.mark.parametrize("between", ["batch", "enumerate", "take", "seeded"])
+def test_cache_of_one_order_that_shows_behind_the_shuffle(between: str) -> None:
+    """What differs from epoch to epoch with the order of the elements, and would not any more."""
+    dataset = tf.data.Dataset.range(60).shuffle(60).map(lambda x: x + 1)
+    match between:
+        case "batch":
+            dataset = dataset.batch(4)
+        case "enumerate":
+            dataset = dataset.enumerate()
+        case "take":
+            dataset = dataset.take(30)
+        case "seeded":
+            dataset = dataset.map(lambda x: tf.cast(x, tf.float32) + tf.random.uniform([], seed=1))
+    cache = Insert(next(one.id for one in live.read(dataset).pipeline if one.op == "map"), "cache", "cache@1")
+    assert not edited(dataset.shuffle(60), cache, safety=Safety.STATISTICAL).equal
 
 
 def test_batch_moved_across_repeat_is_unequal() -> None:

@@ -135,6 +135,15 @@ FIRES: list[Row] = [
     # What varies with the order behind it still does where a shuffle of all elements is between the two.
     ("list_files elements=4 | interleave elements=9 bytes=1k | map bytes=1k cpu=1ms | map random | shuffle 9"
      " | batch 2 drop_remainder=True", _cache("n3", safety=_REORDERS)),
+    # Nobody can tell the order of the files where every epoch draws the order of all elements.
+    ("list_files elements=9 | map bytes=1k cpu=1ms | map random | shuffle 9 elements=9 | batch 2",
+     _cache("n2", safety="STATISTICAL")),
+    ("list_files elements=9 | map bytes=1k cpu=1ms | map random | shuffle [8 elements=9 or 9 or 9 elements=9"
+     " reshuffle_each_iteration=False] | batch 2", _cache("n2", safety=_REORDERS)),
+    ("list_files elements=9 | map bytes=1k cpu=1ms | map [python_random or variable=w] | shuffle 9 elements=9 | batch 2",
+     _cache("n2", safety=_REORDERS)),
+    ("list_files elements=9 | map bytes=1k cpu=1ms | batch 1 | map random elements=9 | shuffle 9 elements=9",
+     _cache("n3", safety=_REORDERS)),
     # Unless the shuffle can move after the cache: past maps that depend on their element alone.
     (f"{_FILES} | shuffle 9 seed=1 | map bytes=1k cpu=1ms | map random", ["EXACT n1>n2 cache(filename=)>n2"]),
     (f"{_SHUFFLED} | map bytes=1k | prefetch | map bytes=1k cpu=1ms | map random | batch 3",

@@ -112,6 +112,7 @@ SPLIT_SILENT: list[Row] = [
     (f"list_files elements=9 | interleave elements=100 bytes=1k | {_DRAWS}", _DIFFERS),
     (f"{_SOURCE} | shuffle 9 | {_DRAWS}", {"epochs": 2}, _DIFFERS),
     (f"{_SOURCE} | shuffle 9 | filter | {_DRAWS}", _DIFFERS),
+    (f"list_files elements=100 | {_DRAWS} elements=100 | shuffle 99 elements=100", _DIFFERS),
     (f"from_generator | {_DRAWS}", "it runs Python"),
     (f"{_SOURCE} | map random | {_DRAWS}", "draws random numbers"),
     (f"{_SOURCE} | repeat | {_DRAWS}", "repeats endlessly"),
@@ -141,6 +142,9 @@ SPLIT_FIRES: list[Row] = [
      [f"{_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | shuffle 9 | {_DRAWS} | batch 4",
      ["STATISTICAL n2 cut in front of its first random draw n1>head@n2 cache(filename=)>head@n2"]),
+    # As in a script for pairs of images: its files in another order in each epoch, then a shuffle of all elements.
+    (f"list_files elements=100 | {_DRAWS} elements=100 | shuffle 100 elements=100 | batch 1",
+     ["STATISTICAL n2 cut in front of its first random draw n3>head@n2 cache(filename=)>head@n2"]),
 ]  # fmt: skip
 
 test_no_cropped_decoding = silent_test("decode-and-crop", CROP_SILENT)
