@@ -15,6 +15,7 @@ from pipetune.rewrites.cache_places import (
     available_cache_bytes,
     describe_file_saving,
     describe_memory_saving,
+    move_after,
     price_position,
     saves_more,
     select_for_trial,
@@ -163,10 +164,28 @@ def position_after(context: RuleContext, node: Node) -> CachePosition | NoPropos
         first = next(one.id for one in context.pipeline if one.id in context.rebuilt_operators)
         return NoProposal(NAME, first, f"No cache: {why}.")
     found = constancy_after(context, node.id)
+    moved = move_after(context, node) if found.constancy is not Constancy.SAME else None
+    if moved is not None:
+        behind = moved.applied(context)
+        place = _priced_position(behind, behind.pipeline[node.id], Constancy.SAME)
+        if isinstance(place, NoProposal) or place.epochs is None or place.epochs >= MIN_EPOCHS:
+            return place if isinstance(place, NoProposal) else replace(place, moved=moved)
     if found.constancy is Constancy.DIFFERENT:
         return NoProposal(
             NAME, found.node, f"No cache after {describe_operator(context.pipeline[found.node])}: {found.why}."
         )
+    place = _priced_position(context, node, found.constancy)
+    if isinstance(place, CachePosition) and place.constancy is Constancy.SAME_ELEMENTS:
+        for reader in context.pipeline.downstream(node.id):
+            if shuffles_all(context, reader):
+                break  # what follows varies as before
+            if why := variation_lost_in_fixed_order(reader):
+                return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
+    return place
+
+
+def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> CachePosition | NoProposal:
+    """Returns the price of a cache after `node`, whose elements are that constant, or why it would not be complete."""
     below = context.pipeline.downstream(node.id)
     for reader in below:
         if stops_early(context, node, reader):
@@ -187,14 +206,7 @@ def position_after(context: RuleContext, node: Node) -> CachePosition | NoPropos
             node.id,
             f"No cache after {describe_operator(node)}: {unknown} is unknown, so the cost cannot be estimated.",
         )
-    place = price_position(context, node, found.constancy, elements=elements, element_bytes=size)
-    if place.constancy is Constancy.SAME_ELEMENTS and place.moved_shuffle is None:
-        for reader in below:
-            if shuffles_all(context, reader):
-                break  # what follows varies as before
-            if why := variation_lost_in_fixed_order(reader):
-                return NoProposal(NAME, reader.id, f"No cache before {describe_operator(reader)}: {why}.")
-    return place
+    return price_position(context, node, constancy, elements=elements, element_bytes=size)
 
 
 def _no_proposal_for_single_read(context: RuleContext, output: Node) -> NoProposal:
@@ -220,13 +232,14 @@ def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) 
 
 
 def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Rewrite:
-    node, below = place.node, place.moved_shuffle
+    node, moved = place.node, place.moved
+    movable = [context.pipeline[one.node].op for one in reversed(moved.moves)] if moved is not None else []
     filename = f"pipetune-cache-{context.cache_fingerprint}" if to_file else ""
     where = "in a file" if to_file else "in memory"
     paid = describe_file_saving(context, place) if to_file else describe_memory_saving(place)
     notes = [*([paid] if paid else []), *_sharing_notes(context, node)]
-    if below is not None:
-        notes += below.notes
+    if moved is not None:
+        notes += moved.notes
     elif place.constancy is Constancy.SAME_ELEMENTS:
         after = next((one for one in context.pipeline.downstream(node.id) if shuffles_all(context, one)), None)
         notes.append(
@@ -244,11 +257,11 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
         rule=NAME,
         node=node.id,
         safety=place.safety,
-        edits=(*([below.move] if below else []), Insert(node.id, "cache", f"cache@{node.id}", {"filename": filename})),
+        edits=(*(moved.moves if moved else ()), Insert(node.id, "cache", f"cache@{node.id}", {"filename": filename})),
         summary=(
             f"Cache the output of {node.title} {where} ({place.elements:,} elements, "
             f"{format_bytes(place.size_bytes)}), so that only the first epoch computes it"
-            + (", and shuffle the cached elements." if below else ".")
+            + (f", and {' and '.join(dict.fromkeys(movable))} the cached elements." if movable else ".")
         ),
         needs=frozenset({Consent.FILE_CACHE}) if to_file else frozenset(),
         group=NAME,  # two caches on one path hold the same data twice
@@ -279,18 +292,19 @@ RULE = Rule(
     legality=(
         "Only if every upstream operator yields the same elements in every epoch: never after a random op, a Python "
         "function or generator, a function that reads a variable or a mutable table, a side effect, "
-        "`deterministic=False`, a repeat, an unknown operator, or one that selects by position (take, skip, shard, "
-        "enumerate, a dropped last batch) after a shuffle. Not if a consumer reads the data only in part, not before "
-        "take, take_while, zip or a choice between datasets, not if the script is known to train for one epoch, and "
-        "not behind what the loop that reads the data builds again in each iteration. Only if the price (elements "
-        "times bytes) is known and below the memory limit. Of the remaining places, up to three are tried that no "
-        "other place beats in both time saved and memory used. If the best place does not fit, the size and cost of a "
-        "saved dataset are reported instead, and a file cache is offered, which requires --allow file-cache; its file "
-        "name contains the fingerprint of the pipeline. If other pipelines share the branch, the rewrite says so."
+        "`deterministic=False`, a repeat that cannot move after the cache, an unknown operator, or one that selects "
+        "by position (take, skip, shard, enumerate, a dropped last batch) after a shuffle. Not if a consumer reads "
+        "the data only in part, not before take, take_while, zip or a choice between datasets, not if the script is "
+        "known to train for one epoch, and not behind what the loop that reads the data builds again in each "
+        "iteration. Only if the price (elements times bytes) is known and below the memory limit. Of the remaining "
+        "places, up to three are tried that no other place beats in both time saved and memory used. If the best "
+        "place does not fit, the size and cost of a saved dataset are reported instead, and a file cache is offered, "
+        "which requires --allow file-cache; its file name contains the fingerprint of the pipeline. If other "
+        "pipelines share the branch, the rewrite says so."
     ),
     safety=(
-        "EXACT if the order repeats as well, and also after maps with only a shuffle upstream: the shuffle "
-        "then moves after the cache, and its order still differs in every epoch. STATISTICAL after a shuffle or "
+        "EXACT if the order repeats as well, and also after maps with shuffles and repeats upstream: they then move "
+        "after the cache, and the order still differs in every epoch. STATISTICAL after a shuffle or "
         "`list_files` (which shuffles by default) if a shuffle of all elements follows, with only maps in between: it "
         "draws a new order in every epoch anyway. REORDERS after any other shuffle: all epochs then have the order of "
         "the first one."

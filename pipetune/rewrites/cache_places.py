@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
-from pipetune.core.pipeline import INFINITE, Node
-from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, is_order_settled
+from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
+from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, is_order_settled, reshuffles_each_epoch
 from pipetune.rewrites.legality import describe_operator, upstream_chain
 from pipetune.rewrites.pricing import (
     blocked_seconds_per_output,
+    element_count,
     format_bytes,
     format_seconds,
     seconds_per_output,
@@ -26,43 +27,75 @@ training gets any, so that the two do not overlap there; a second epoch at best 
 
 
 @dataclass(frozen=True)
-class MovedShuffle:
-    """A shuffle that can be moved from upstream of a place to directly after it."""
+class MovedOperators:
+    """Operators that move from upstream of a place to directly after it, in their order."""
 
-    move: Move
+    moves: tuple[Move, ...]
     safety: Safety
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def applied(self, context: RuleContext) -> RuleContext:
+        """Returns the context with them moved; what is then upstream of a repeat has the elements of one pass."""
+        pipeline = apply_edits(context.pipeline, self.moves)
+        repeats = [
+            node for node in context.pipeline if node.op == "repeat" and node.id in {one.node for one in self.moves}
+        ]
+        if not repeats:
+            return replace(context, pipeline=pipeline)
+        elements = element_count(context, repeats[0].inputs[0])
+        once = {node.id for node in context.pipeline.downstream(repeats[0].id)} & {
+            node.id for node in (*pipeline.upstream(self.moves[0].after), pipeline[self.moves[0].after])
+        }
+        nodes = tuple(
+            replace(node, cardinality=UNKNOWN if elements is None else elements) if node.id in once else node
+            for node in pipeline.nodes
+        )
+        profile = context.profile
+        if profile is not None and profile.cardinality is not None:
+            counted = {name: count for name, count in profile.cardinality.items() if name not in once}
+            profile = replace(profile, cardinality=counted)
+        return replace(context, pipeline=replace(pipeline, nodes=nodes), profile=profile)
 
 
-def _move_shuffle_after(context: RuleContext, anchor: Node) -> MovedShuffle | None:
-    """Returns the shuffle upstream of `anchor` to move after it, if all upstream then repeats every epoch, else None.
+def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
+    """Returns the shuffles and repeats upstream of `anchor` to move after it, if all upstream then repeats every epoch.
 
     `anchor` must be a map, and only maps that a shuffle may pass, and operators that pass elements through in order,
-    may be in between.
+    may be in between. None if an operator cannot move, or if nothing has to.
     """
     if len(context.pipeline.consumers(anchor.id)) > 1:
         return None
-    shuffle = next((above for above in upstream_chain(context.pipeline, anchor) if above.op == "shuffle"), None)
-    if shuffle is None or _part_of_another_call(shuffle):
-        return None
-    move = Move(shuffle.id, anchor.id)
-    after = replace(context, pipeline=apply_edits(context.pipeline, [move]))
-    if constancy_after(after, anchor.id).constancy is not Constancy.SAME:
-        return None
-    # Moving it down past the maps is as safe as moving it back up from its new place.
-    moved = after.pipeline[shuffle.id]
-    for step in upstream_moves(after, moved):
-        if isinstance(step, Obstacle):
+    above = [node for node in upstream_chain(context.pipeline, anchor) if node.op in _MOVABLE]
+    varying = [place for place, node in enumerate(above) if node.op == "repeat" or reshuffles_each_epoch(node)]
+    moved = above[: varying[-1] + 1] if varying else []  # what is downstream of the last one keeps its place behind it
+    safety, notes = Safety.EXACT, list[str]()
+    for node in moved:
+        move = Move(node.id, anchor.id)
+        after = replace(context, pipeline=apply_edits(context.pipeline, [move]))
+        # Moving it down past the maps is as safe as moving it back up from its new place.
+        back = next(
+            (step for step in upstream_moves(after, after.pipeline[node.id])
+             if isinstance(step, Obstacle) or step.anchor == node.inputs[0]),
+            None,
+        )  # fmt: skip
+        if back is None or isinstance(back, Obstacle) or _part_of_another_call(node):
             return None
-        if step.anchor == shuffle.inputs[0]:
-            safety, notes = shuffle_move_class(shuffle, context, step)
-            return MovedShuffle(move, safety, (*_notes(context, shuffle), *notes))
-    return None
+        if node.op == "shuffle":
+            own, remarks = shuffle_move_class(node, context, back)
+            safety = max(safety, own)
+            notes += [*_notes(context, node), *remarks]
+        context = after
+    if not moved or constancy_after(context, anchor.id).constancy is not Constancy.SAME:
+        return None
+    return MovedOperators(tuple(Move(node.id, anchor.id) for node in moved), safety, tuple(dict.fromkeys(notes)))
 
 
-def _part_of_another_call(shuffle: Node) -> bool:
-    """Whether the shuffle is part of a call such as `list_files`: nothing can be inserted between the two."""
-    return shuffle.location is not None and shuffle.location.method not in ("", "shuffle")
+_MOVABLE = frozenset({"repeat", "shuffle"})
+
+
+def _part_of_another_call(node: Node) -> bool:
+    """Whether the operator is part of a call such as `list_files`: nothing can be inserted between the two."""
+    return node.location is not None and node.location.method not in ("", node.op)
 
 
 def _notes(context: RuleContext, shuffle: Node) -> tuple[str, ...]:
@@ -93,14 +126,14 @@ class CachePosition:
     blocked_seconds_per_output: float = 0.0  # blocked seconds (off the CPU) per output element, saved as well
     outputs_per_epoch: float | None = None  # output elements per epoch
     epochs: float | None = None  # how often the script reads the data here; None: not known
-    moved_shuffle: MovedShuffle | None = None  # the upstream shuffle that then moves after the cache; None: none does
+    moved: MovedOperators | None = None  # the operators upstream that then move after the cache; None: none do
     order_settled: bool = False  # the order there is of no account: a shuffle of all elements downstream draws it anew
 
     @property
     def safety(self) -> Safety:
         """Safety class of a cache here: it freezes the order of an upstream shuffle that does not move after it."""
-        if self.moved_shuffle is not None:
-            return self.moved_shuffle.safety
+        if self.moved is not None:
+            return self.moved.safety
         if self.constancy is Constancy.SAME:
             return Safety.EXACT
         return Safety.STATISTICAL if self.order_settled else Safety.REORDERS
@@ -141,9 +174,6 @@ def price_position(
     measured = context.measured(node.id)
     visits = measured.visits if measured is not None else None
     outputs = elements / visits if visits else None
-    epochs = _epochs(context, node, outputs)
-    lasts = epochs is None or epochs >= MIN_EPOCHS
-    below = _move_shuffle_after(context, node) if lasts and constancy is Constancy.SAME_ELEMENTS else None
     return CachePosition(
         node,
         constancy,
@@ -152,8 +182,7 @@ def price_position(
         cpu_seconds_per_output=sum(known) if known else None,
         blocked_seconds_per_output=sum(blocked_seconds_per_output(context, work.id) for work in resting),
         outputs_per_epoch=outputs,
-        epochs=epochs,
-        moved_shuffle=below,
+        epochs=_epochs(context, node, outputs),
         order_settled=is_order_settled(context.pipeline, node.id),
     )
 

@@ -12,7 +12,7 @@ from pipetune.core.profile import Profile, with_part_costs
 from pipetune.rewrites.cache import position_after
 from pipetune.rewrites.cache_places import (
     CachePosition,
-    MovedShuffle,
+    MovedOperators,
     available_cache_bytes,
     describe_memory_saving,
 )
@@ -85,11 +85,11 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
             f"the part before its random draws takes {measured.head_share:.0%} of its time, less than a tenth of "
             "the input's CPU time: too little to justify the additional code"
         )
-    shuffle = place.moved_shuffle or _downstream_shuffle(split_context, node, split.head)
+    shuffle = place.moved or _downstream_shuffle(split_context, node, split.head)
     return _rewrite(node, split, place, shuffle, share=measured.head_share)
 
 
-def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedShuffle | None:
+def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedOperators | None:
     """Returns the shuffle downstream of the second part to move upstream of it; None if there is none that may.
 
     Its buffer then holds cached elements, which take no more memory there, and the first batch of an epoch no longer
@@ -105,7 +105,7 @@ def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedShu
         return None
     for step in upstream_moves(context, shuffle):
         if isinstance(step, UpstreamMove) and step.passed.id == tail.id:
-            return MovedShuffle(Move(shuffle.id, head), *shuffle_move_class(shuffle, context, step))
+            return MovedOperators((Move(shuffle.id, head),), *shuffle_move_class(shuffle, context, step))
     return None
 
 
@@ -116,7 +116,7 @@ def _input_cpu_seconds(profile: Profile) -> float:
 
 
 def _rewrite(
-    node: Node, split: SplitFunction, place: CachePosition, shuffle: MovedShuffle | None, *, share: float
+    node: Node, split: SplitFunction, place: CachePosition, shuffle: MovedOperators | None, *, share: float
 ) -> Rewrite:
     paid = describe_memory_saving(place)
     return Rewrite(
@@ -125,7 +125,7 @@ def _rewrite(
         safety=max(Safety.STATISTICAL, shuffle.safety if shuffle else Safety.EXACT),
         edits=(
             split,
-            *([shuffle.move] if shuffle else []),
+            *(shuffle.moves if shuffle else ()),
             Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""}),
         ),
         summary=(

@@ -43,9 +43,13 @@ SILENT: list[Row] = [
     (f"{_CYCLE} 2 cycle_length=2 | batch 2", _UNORDERED, "overtake"),
     ("range 10 | map 4 deterministic=False elements=10 bytes=1k | batch 2", "overtake"),
     ("range 10 | map elements=10 bytes=1k | batch 2", _UNORDERED, "overtake"),
-    # The data is infinite, or is repeated upstream.
-    ("range 10 | repeat[ or  -1] | map bytes=1k | batch 2", "endlessly"),
-    ("range 10 | repeat 3 | map bytes=1k elements=30 | batch 2", "every epoch again"),
+    # The data is repeated upstream, and what follows depends on it.
+    ("range 10 elements=10 | repeat[ or  -1] | take 25 | map bytes=1k | batch 2", "endlessly"),
+    ("range 10 elements=10 | repeat 3 | take 25 | map bytes=1k | batch 2", "every epoch again"),
+    ("a = range 10 elements=10 | repeat 3 | map bytes=1k elements=30; zip a a", "every epoch again"),
+    ("range 10 elements=10 | repeat 3 | map bytes=1k elements=30 | ignore_errors", "every epoch again"),
+    ("range 10 elements=10 | repeat 3 | batch 2 | map bytes=1k", "every epoch again"),
+    ("range 10 elements=10 | repeat 2 | map bytes=1k elements=20 | map random", {"epochs": 1}, "every epoch again"),
     # It would be empty each time.
     (f"{_FILES} | map | batch 2", {"rebuilt_operators": frozenset({"n0", "n1", "n2"})}, "in each iteration"),
     # It would never be complete.
@@ -153,7 +157,19 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k | shuffle 9 | map bytes=1k cpu=1ms | batch 2", {"randomness_fixed": True},
      [*_cache("n1"), "STATISTICAL n2>n3 cache(filename=)>n3",
       *_cache("n4", safety=_REORDERS)]),  # it may get another seed
-    (f"{_SHUFFLED} | [filter or shuffle 5] | map bytes=1k cpu=1ms | map random", _cache("n3", safety=_REORDERS)),
+    (f"{_SHUFFLED} | filter | map bytes=1k cpu=1ms | map random", _cache("n3", safety=_REORDERS)),
+    (f"{_SHUFFLED} | shuffle 5 | map bytes=1k cpu=1ms | map random", ["EXACT n2>n3 n1>n3 cache(filename=)>n3"]),
+    # So can a repeat, as scripts have it that were written for TensorFlow 1.
+    (f"{_SHUFFLED} | repeat[ or  9] | map reads_file bytes=1k cpu=1ms | map random | batch 2",
+     ["EXACT n2>n3 n1>n3 cache(filename=)>n3"]),
+    ("from_tensor_slices elements=10 bytes=1k | repeat elements=-1 | shuffle 9 elements=-1 | map elements=-1 bytes=1k"
+     " cpu=1ms | batch 2", ["EXACT n2>n3 n1>n3 cache(filename=)>n3"]),
+    (f"{_FILES} | map bytes=1k cpu=1ms | repeat | prefetch | map bytes=1k cpu=1ms | map random",
+     ["EXACT n2>n4 cache(filename=)>n4"]),
+    (f"{_SHUFFLED} reshuffle_each_iteration=False | repeat | map reads_file bytes=1k cpu=1ms | batch 2",
+     ["EXACT n2>n3 cache(filename=)>n3"]),
+    (f"{_SHUFFLED} | repeat | map reads_file bytes=1k cpu=1ms | batch 2", {"epochs": 6, "steps_per_epoch": 5},
+     ["EXACT n2>n3 n1>n3 cache(filename=)>n3"]),
     ("list_files elements=9 | map bytes=1k cpu=1ms | map random", _cache("n2", safety=_REORDERS)),
     (f"{_SHUFFLED} | batch 3 | map bytes=1k", _cache("n3", safety=_REORDERS)),
     (f"{_SHUFFLED} reshuffle_each_iteration=False | take 5 | map bytes=1k | map random", _cache("n3")),

@@ -115,7 +115,7 @@ SPLIT_SILENT: list[Row] = [
     (f"list_files elements=100 | {_DRAWS} elements=100 | shuffle 99 elements=100", _DIFFERS),
     (f"from_generator | {_DRAWS}", "it runs Python"),
     (f"{_SOURCE} | map random | {_DRAWS}", "draws random numbers"),
-    (f"{_SOURCE} | repeat | {_DRAWS}", "repeats endlessly"),
+    (f"{_SOURCE} | repeat | take 500 | {_DRAWS}", "repeats endlessly"),
     (f"{_SOURCE} | {_DRAWS} | take 5", "may stop reading before the end"),
     (f"{_SOURCE} | {_DRAWS} | cache", "stores elements here"),
     (f"TFRecordDataset bytes=1k | {_DRAWS}", "number of elements is unknown"),
@@ -141,6 +141,8 @@ SPLIT_FIRES: list[Row] = [
     (f"{_SOURCE} | {_DRAWS} raises reads_file | batch 4", {"epochs": 2, "randomness_fixed": True},
      [f"{_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | shuffle 9 | {_DRAWS} | batch 4",
+     ["STATISTICAL n2 cut in front of its first random draw n1>head@n2 cache(filename=)>head@n2"]),
+    (f"{_SOURCE} | repeat | {_DRAWS} | batch 4",
      ["STATISTICAL n2 cut in front of its first random draw n1>head@n2 cache(filename=)>head@n2"]),
     # As in a script for pairs of images: its files in another order in each epoch, then a shuffle of all elements.
     (f"list_files elements=100 | {_DRAWS} elements=100 | shuffle 100 elements=100 | batch 1",
