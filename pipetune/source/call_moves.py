@@ -11,6 +11,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.storage import LIBRARY
 from pipetune.source.call_arguments import METHODS, RETURNS_ONE_DATASET, method_arguments, receiver_of
 from pipetune.source.chain import (
+    chain_root,
     drop_site,
     insert_link,
     lines_of_link,
@@ -23,6 +24,7 @@ from pipetune.source.chain import (
 )
 from pipetune.source.dataset_flow import (
     ConditionalStatement,
+    condition_around,
     conditional_move,
     dataset_argument,
     moved_call,
@@ -35,6 +37,7 @@ from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import (
     Statement,
+    block_index,
     bound_names,
     conjunction,
     enclosing_function,
@@ -111,7 +114,7 @@ def _is_single_subset(subset: cst.BaseExpression) -> bool:
     return isinstance(subset, cst.SimpleString) and subset.evaluated_value in ("training", "validation")
 
 
-_IN_TRANSIT, _ANCHOR = "#moved", "#place"
+_IN_TRANSIT, _ANCHOR, _ABOVE = "#moved", "#place", "#above"
 
 
 def remove(draft: Draft, node: str) -> Draft:
@@ -161,9 +164,10 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
         inserted = insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text, own_lines=piece)
         # If the whole lines cannot be moved, the comments above the link stay where they are.
         return _finish_move(_remove_link(inserted, node, with_comments=piece is not None), node)
-    conditional = conditional_move(draft, tree, call, anchor=anchor)
+    apart = _in_own_statement(draft, node, after)
+    conditional = conditional_move(apart, *apart.find(node), anchor=apart.find(after)[1])
     if conditional is not None:
-        return _move_with_condition(draft, conditional, node=node, after=after)
+        return _move_with_condition(apart, conditional, node=node, after=after)
     here, there = refuse_unsafe(draft, tree, call, anchor=anchor, may_pass_unmet=True)
     draft = _restrict_to_conditions(draft, tree, file, here, unmet_conditions(draft, tree, here, there))
     if is_self_assignment(tree, here, call) and here.name == there.name and there.value is anchor:
@@ -202,11 +206,34 @@ def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
     """Whether the move would take along the condition of the `if` statement around the call."""
     if node not in draft.sites or after not in draft.sites or draft.sites[node].file != draft.sites[after].file:
         return False
-    (tree, call), (_, anchor) = draft.find(node), draft.find(after)
     try:
-        return conditional_move(draft, tree, call, anchor=anchor) is not None
+        draft = _in_own_statement(draft, node, after)
+        return conditional_move(draft, *draft.find(node), anchor=draft.find(after)[1]) is not None
     except CannotExpress:
         return False
+
+
+def _in_own_statement(draft: Draft, node: str, after: str) -> Draft:
+    """Returns the draft in which a call under a condition, which the new place is not under, is `x = x.method(...)`.
+
+    The chain `x = x.one(...).two(...)` that it is part of is split for that.
+
+    Raises:
+        CannotExpress: the chain cannot be split.
+    """
+    tree, call = draft.find(node)
+    here, there = statement_of(tree, call), statement_of(tree, draft.find(after)[1])
+    condition = condition_around(tree, here)
+    if here is None or there is None or condition is None or condition not in there.block:
+        return draft
+    root = chain_root(tree, call)
+    if here.name is None or not isinstance(root, cst.Name) or root.value != here.name:
+        return draft
+    name, above = here.name, receiver_of(tree, call)
+    if isinstance(above, cst.Call):
+        draft = draft.with_site(_ABOVE, CallSite(draft.sites[node].file, tree.end(above)))
+        draft = drop_site(split_after(draft, _ABOVE, name=name), _ABOVE)
+    return split_after(draft, node, name=name)
 
 
 def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing) -> Draft:
@@ -259,12 +286,32 @@ def _move_with_condition(draft: Draft, moved: ConditionalStatement, *, node: str
     code = tree.code
     first, last = _start_with_comments(tree, statement), line_end(code, tree.end(statement.small))
     indentation = code[line_start(code, tree.start(behind.small)) : tree.start(behind.small)]
+    alone = len(statement.block) == 1
+    taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
+    inside = _same_condition_behind(tree, behind, condition, statement)
+    if inside is not None:
+        at = line_end(code, tree.end(inside.test))
+        return _move_lines(draft, node, (first, last), at=at, heading=newline_of(code, at), taken=taken)
     at = line_end(code, tree.end(behind.small))
     newline = newline_of(code, at)
     heading = indentation + code[tree.start(condition) : tree.end(condition.test)].rstrip() + b":"
-    alone = len(statement.block) == 1
-    taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
     return _move_lines(draft, node, (first, last), at=at, heading=newline + heading + newline, taken=taken)
+
+
+def _same_condition_behind(
+    tree: SyntaxTree, behind: Statement, condition: cst.If, statement: Statement
+) -> cst.If | None:
+    """Returns the `if` directly behind a statement that has the same test as `condition`, and can take its line."""
+    at = block_index(behind) + 1
+    following = behind.block[at] if at < len(behind.block) else None
+    if not isinstance(following, cst.If) or following is condition or following.orelse is not None:
+        return None
+    if tree.text(following.test) != tree.text(condition.test) or not isinstance(following.body, cst.IndentedBlock):
+        return None
+    code, column = tree.code, tree.start(statement.small) - line_start(tree.code, tree.start(statement.small))
+    first = tree.start(following.body.body[0])
+    plain = code[tree.end(following.test) : line_end(code, tree.end(following.test))].strip() == b":"
+    return following if plain and first - line_start(code, first) == column else None
 
 
 def _if_removal(tree: SyntaxTree, condition: cst.If) -> Splice:

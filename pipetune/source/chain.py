@@ -252,10 +252,9 @@ def split_after(draft: Draft, node: str, *, name: str) -> Draft:
     if not _can_hold_dataset(tree, statement, top, name):
         raise CannotExpress(f"{name} is also used for something else, inside or outside of the statement.")
     indentation = code[line_start(code, start) : start]
-    rest = b"" if top is call else code[tree.end(call) : end]
-    again = newline_of(code, end) + indentation + code[start:begins] + name.encode() + rest
-    splices = [Splice(start, begins, f"{name} = ".encode())]
-    splices.append(Splice(end if top is call else tree.end(call), end, again))
+    again = newline_of(code, end) + indentation + code[start:begins] + name.encode()
+    at = end if top is call else tree.end(call)
+    splices = [Splice(start, begins, f"{name} = ".encode()), Splice(at, at, again)]
     return draft.splice(draft.sites[node].file, splices)
 
 

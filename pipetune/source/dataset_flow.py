@@ -259,7 +259,7 @@ def conditional_move(
         CannotExpress: the condition may have another value at the new place, or something in between could change.
     """
     here, there = statement_of(tree, call), statement_of(tree, anchor)
-    condition = _condition_around(tree, here)
+    condition = condition_around(tree, here)
     if here is None or there is None or condition is None or condition not in there.block:
         return None
     if not here.alone_on_line or here.name is None or not is_self_assignment(tree, here, call):
@@ -343,7 +343,8 @@ def _has_pipeline_call(draft: Draft, tree: SyntaxTree, suite: cst.BaseSuite) -> 
     return any(tree.start(suite) < end <= tree.end(suite) for end in recorded_call_ends(draft, tree))
 
 
-def _condition_around(tree: SyntaxTree, here: Statement | None) -> cst.If | None:
+def condition_around(tree: SyntaxTree, here: Statement | None) -> cst.If | None:
+    """Returns the `if`, without `else`, in whose body a statement is; None if it is in no such body."""
     block = tree.parent(here.line) if here is not None else None
     owner = tree.parent(block) if block is not None else None
     if isinstance(owner, cst.If) and owner.body is block and owner.orelse is None:

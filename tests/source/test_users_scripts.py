@@ -53,6 +53,22 @@ def prepare(n, training):
 train(prepare(9, True))
 """
 
+REPEATED = """import tensorflow as tf
+def make(n, training):
+    ds = tf.data.Dataset.range(n)
+    if training:
+        ds = ds.shuffle(100)
+        ds = ds.repeat()
+    ds = ds.map(abs).batch(8)
+    return ds
+train(make(9, True))
+validate(make(5, False))
+"""
+IN_ONE_CHAIN = REPEATED.replace("shuffle(100)\n        ds = ds.repeat", "shuffle(100).repeat")
+CACHED_BEFORE = (Move("repeat", "map"), Move("shuffle", "map"), Insert("map", "cache", "c"))
+CACHED_THERE = ("    ds = ds.map(abs)", "    if training:", "        ds = ds.cache().shuffle(100)",
+                "        ds = ds.repeat()", "    ds = ds.batch(8)")  # fmt: skip
+
 FINISHED = """import tensorflow as tf
 def finish(ds):
     return ds.batch(2).map(len)
@@ -147,6 +163,15 @@ validate(make(5))
 SCRIPTS = [
     Script("flags: what both pass keeps its order and goes faster", FLAGS, (SetArgument("map#0", PARALLEL, 4),),
            ("    ds = ds.map(abs, num_parallel_calls=4)",), both=True),
+    Script("shuffled and repeated in front of a map", REPEATED, CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated in one chain", IN_ONE_CHAIN, CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated, then returned", IN_ONE_CHAIN.replace("    ds = ds.map", "    return ds.map")
+           .replace("    return ds\n", ""), CACHED_BEFORE, (*CACHED_THERE[:-1], "    return ds.batch(8)")),
+    Script("shuffled and repeated in a chain over several lines", IN_ONE_CHAIN.replace(").repeat", ")\\\n  .repeat"),
+           CACHED_BEFORE, why="on further lines"),
+    Script("shuffled under one condition and repeated under another", REPEATED.replace("        ds = ds.repeat",
+           "    if n > 7:\n        ds = ds.repeat"), CACHED_BEFORE,
+           ("    ds = ds.map(abs)", "        ds = ds.cache().shuffle(100)", "    if n > 7:")),
     Script("flags: a cache behind what both pass, where only training goes on", FLAGS,
            (Insert("map#0", "cache", "c"),), ("        ds = ds.cache().shuffle(1000)",)),
     Script("flags: a shuffle that stands under its condition", FLAGS, (Move("shuffle", "range"),),
