@@ -405,10 +405,10 @@ def fused_shuffles(pipeline: Pipeline) -> frozenset[str]:
     )
 
 
-def settled_shuffles(pipeline: Pipeline) -> frozenset[str]:
-    """Returns the ids of the shuffles whose own order nobody can tell: one downstream draws every order anew.
+def settled_operators(pipeline: Pipeline) -> frozenset[str]:
+    """Returns the ids of the operators whose own order nobody can tell: a shuffle downstream draws every order anew.
 
-    That one has a buffer for all elements, which it fills before it draws the first, and reshuffles in each epoch.
+    It has a buffer for all elements, which it fills before it draws the first, and reshuffles in each epoch.
     Between the two, every element becomes one other, whatever its position.
     """
     found: set[str] = set()
@@ -422,7 +422,7 @@ def settled_shuffles(pipeline: Pipeline) -> frozenset[str]:
             node = pipeline[node.inputs[0]]
             if node.op not in _KEEP_ELEMENTS_APART or (node.op == "map" and not _ignores_position(node)):
                 break
-            found.update({node.id} if node.op == "shuffle" else ())
+            found.add(node.id)
     return frozenset(found)
 
 

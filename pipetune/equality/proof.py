@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.edits import Safety
-from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, settled_shuffles
+from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, settled_operators
 from pipetune.core.results import EqualityCheck
 from pipetune.equality import generated_inputs, sharing
 from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, is_error, randomness_check
@@ -148,7 +148,7 @@ class EqualityProof:
     def _fixed_shuffles(self) -> tuple[bool, ...]:
         """Returns for each shuffle whether its order is of no account, so that all epochs may be compared in one order.
 
-        That is so in chains where a shuffle of all elements downstream draws every order anew (`settled_shuffles`): a
+        That is so in chains where a shuffle of all elements downstream draws every order anew (`settled_operators`): a
         uniform order of elements in any order is uniform. Empty where the two pipelines differ in this.
         """
         if self._runs.safety == Safety.EXACT or any(
@@ -156,7 +156,7 @@ class EqualityProof:
         ):
             return ()
         found = {
-            tuple(node.id in settled_shuffles(side.pipeline) for node in side.pipeline if node.op == "shuffle")
+            tuple(node.id in settled_operators(side.pipeline) for node in side.pipeline if node.op == "shuffle")
             for side in self._runs.sides
         }
         fixed = found.pop()

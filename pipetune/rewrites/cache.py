@@ -242,11 +242,12 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
         notes += moved.notes
     elif place.constancy is Constancy.SAME_ELEMENTS:
         after = next((one for one in context.pipeline.downstream(node.id) if shuffles_all(context, one)), None)
+        ordering = describe_operator(context.pipeline[constancy_after(context, node.id).node])
         notes.append(
-            "Every epoch then has the order of the first one: the cache freezes the order of the shuffle upstream."
+            f"Every epoch then has the order of the first one: the cache freezes the order of {ordering}."
             if after is None
-            else f"The cache freezes the order of the shuffle upstream; {describe_operator(after)}, whose buffer holds "
-            "all elements, still gives each epoch another one."
+            else f"The cache freezes the order of {ordering}; {describe_operator(after)}, whose buffer holds all "
+            "elements, still gives each epoch another one."
         )
     if to_file:
         notes.append(
@@ -291,23 +292,23 @@ RULE = Rule(
     summary="Caches the elements of the first epoch where that saves the most time, or the most time per byte.",
     legality=(
         "Only if every upstream operator yields the same elements in every epoch: never after a random op, a Python "
-        "function or generator, a function that reads a variable or a mutable table, a side effect, "
-        "`deterministic=False`, a repeat that cannot move after the cache, an unknown operator, or one that selects "
-        "by position (take, skip, shard, enumerate, a dropped last batch) after a shuffle. Not if a consumer reads "
-        "the data only in part, not before take, take_while, zip or a choice between datasets, not if the script is "
-        "known to train for one epoch, and not behind what the loop that reads the data builds again in each "
-        "iteration. Only if the price (elements times bytes) is known and below the memory limit. Of the remaining "
-        "places, up to three are tried that no other place beats in both time saved and memory used. If the best "
-        "place does not fit, the size and cost of a saved dataset are reported instead, and a file cache is offered, "
-        "which requires --allow file-cache; its file name contains the fingerprint of the pipeline. If other "
-        "pipelines share the branch, the rewrite says so."
+        "function or generator, a function that reads a variable or a mutable table, a side effect, a repeat that "
+        "cannot move after the cache, an unknown operator, or one that selects by position (take, skip, shard, "
+        "enumerate, a dropped last batch) after a shuffle or `deterministic=False`. Not if a consumer reads the data "
+        "only in part, not before take, take_while, zip or a choice between datasets, not if the script is known to "
+        "train for one epoch, and not behind what the loop that reads the data builds again in each iteration. Only if "
+        "the price (elements times bytes) is known and below the memory limit. Of the remaining places, up to three "
+        "are tried that no other place beats in both time saved and memory used. If the best place does not fit, the "
+        "size and cost of a saved dataset are reported instead, and a file cache is offered, which requires --allow "
+        "file-cache; its file name contains the fingerprint of the pipeline. If other pipelines share the branch, the "
+        "rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with shuffles and repeats upstream: they then move "
-        "after the cache, and the order still differs in every epoch. STATISTICAL after a shuffle or "
-        "`list_files` (which shuffles by default) if a shuffle of all elements follows, with only maps in between: it "
-        "draws a new order in every epoch anyway. REORDERS after any other shuffle: all epochs then have the order of "
-        "the first one."
+        "after the cache, and the order still differs in every epoch. STATISTICAL after a shuffle, `list_files` (which "
+        "shuffles by default) or `deterministic=False` if a shuffle of all elements follows, with only maps in "
+        "between: it draws a new order in every epoch anyway. REORDERS after any other shuffle: all epochs then have "
+        "the order of the first one."
     ),
     propose=propose,
 )

@@ -183,7 +183,7 @@ def price_position(
         blocked_seconds_per_output=sum(blocked_seconds_per_output(context, work.id) for work in resting),
         outputs_per_epoch=outputs,
         epochs=_epochs(context, node, outputs),
-        order_settled=is_order_settled(context.pipeline, node.id),
+        order_settled=is_order_settled(context, node.id),
     )
 
 

@@ -213,7 +213,7 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> s
             found_before = constancy_after(context, context.pipeline[node.id].inputs[0])
             worse = found.constancy > found_before.constancy
         else:
-            settled = safety >= Safety.STATISTICAL and is_order_settled(edited, node.inputs[0])
+            settled = safety >= Safety.STATISTICAL and is_order_settled(after, node.inputs[0])
             reordered = settled or safety >= Safety.REORDERS
             worse = found.constancy > (Constancy.SAME_ELEMENTS if reordered else Constancy.SAME)
         if worse:

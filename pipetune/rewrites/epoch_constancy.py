@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pipetune.core.operators import EpochEffect, OrderEffect, operator_facts, settled_shuffles
-from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.core.operators import EpochEffect, OrderEffect, operator_facts, settled_operators
+from pipetune.core.pipeline import INFINITE, Node
 from pipetune.rewrites.legality import (
     POSITIONAL,
     describe_state,
@@ -108,12 +108,14 @@ def _own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
             may_batch_unequal_batches(node, context),
             "it rejects a shorter last batch, and from the second epoch on would not",
         ),
-        (_unordered(node, context), "`deterministic=False` lets elements overtake each other"),
     ):
         if differs:
             return ConstancyResult(Constancy.DIFFERENT, node.id, why)
     if reshuffles_each_epoch(node):
         return ConstancyResult(Constancy.SAME_ELEMENTS, node.id, "it reshuffles in each epoch")
+    if _unordered(node, context):
+        why = "`deterministic=False` lets elements overtake each other"
+        return ConstancyResult(Constancy.SAME_ELEMENTS, node.id, why)
     return ConstancyResult(Constancy.SAME, node.id)
 
 
@@ -138,9 +140,9 @@ def may_batch_unequal_batches(node: Node, context: RuleContext) -> bool:
 def _position_dependence(node: Node) -> str:
     """Returns why `node` outputs other elements if the order of its input changes; "" if it does not."""
     if node.op in POSITIONAL:
-        return "its output depends on the order of its input, and the shuffle upstream draws a new order in each epoch"
+        return "its output depends on the order of its input, which differs in each epoch"
     if operator_facts(node.op).batches and node.argument("drop_remainder"):
-        return "after a shuffle, it drops different elements at the end of each epoch"
+        return "in another order, it drops different elements at the end of each epoch"
     return ""
 
 
@@ -167,11 +169,11 @@ def shuffles_all(context: RuleContext, node: Node) -> bool:
     return isinstance(size, int) and elements is not None and 0 <= elements <= size
 
 
-def is_order_settled(pipeline: Pipeline, node_id: str) -> bool:
-    """Whether nobody can tell if the shuffles upstream of a place, and at it, drew a new order in an epoch."""
-    settled = settled_shuffles(pipeline)
-    works = (*pipeline.upstream(node_id), pipeline[node_id])
-    return all(node.id in settled for node in works if reshuffles_each_epoch(node))
+def is_order_settled(context: RuleContext, node_id: str) -> bool:
+    """Whether nobody can tell in which order the operators upstream of a place, and at it, output their elements."""
+    settled = settled_operators(context.pipeline)
+    works = (*context.pipeline.upstream(node_id), context.pipeline[node_id])
+    return all(node.id in settled for node in works if reshuffles_each_epoch(node) or _unordered(node, context))
 
 
 def _unordered(node: Node, context: RuleContext) -> bool:
