@@ -51,7 +51,7 @@ from pipetune.source.shared_calls import (
 )
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import conjunction
-from pipetune.source.switch_parameters import CallPath, add_switch_parameter
+from pipetune.source.switch_parameters import CallPath, add_switch_parameter, switch_name, turn_on
 from pipetune.source.version_merging import merge_versions, refuse_changes_beyond
 
 
@@ -78,6 +78,7 @@ def emit(
     read: Callable[[str], str] = read_source,
     other_pipelines: Sequence[Pipeline] = (),
     may_share: Callable[[Rewrite], bool] | None = None,
+    switches: Mapping[str, str] | None = None,
 ) -> Emission:
     """Returns the source with as much of `plan` as can be expressed in it.
 
@@ -89,6 +90,7 @@ def emit(
         may_share: called with a rewrite that cannot be written where it affects this dataset only; returns whether it
             may change every dataset that a shared call builds. If None, such calls only get prefetching and
             parallelism.
+        switches: by the key of a rewrite, a parameter by which the source already has the same for another dataset.
     """
     texts: dict[str, str] = {}
 
@@ -99,6 +101,7 @@ def emit(
     untouched = open_draft(pipeline, remembering)
     draft = tracking(untouched, [pipeline, *other_pipelines])
     sharing = SharingRules(pipeline, other_pipelines, callers=Callers(untouched, [pipeline, *other_pipelines]))
+    sharing = replace(sharing, switches=switches or {})
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: list[Rejection] = []
@@ -114,7 +117,9 @@ def emit(
     in_part = {rewrite.key: why for rewrite in covered if (why := excess_change(draft, rewrite, current))}
     if in_part:
         rest = Plan(plan.name, tuple(rewrite for rewrite in plan.rewrites if rewrite.key not in in_part))
-        remainder = emit(pipeline, rest, read=read, other_pipelines=other_pipelines, may_share=may_share)
+        remainder = emit(
+            pipeline, rest, read=read, other_pipelines=other_pipelines, may_share=may_share, switches=switches
+        )
         more = [Rejection(one.rule, one.node, in_part[one.key]) for one in plan.rewrites if one.key in in_part]
         return replace(remainder, not_covered=(*remainder.not_covered, *more))
     files = {}
@@ -132,6 +137,7 @@ def emit_more(
     *,
     read: Callable[[str], str] = read_source,
     other_pipelines: Sequence[Pipeline] = (),
+    switches: Mapping[str, str] | None = None,
 ) -> Emission:
     """Returns the source with another dataset's plan written into it after `first`; the result has both.
 
@@ -144,13 +150,14 @@ def emit_more(
         plan: of that pipeline.
         read: as in `emit`.
         other_pipelines: as in `emit`.
+        switches: as in `emit`: of rewrites that `first` has for its own dataset by a parameter.
     """
     pipeline, *others = (relocated(one, first.files, first.moved) for one in (pipeline, *other_pipelines))
 
     def changed(path: str) -> str:
         return first.files[path][1] if path in first.files else read(path)
 
-    second = emit(pipeline, plan, read=changed, other_pipelines=others)
+    second = emit(pipeline, plan, read=changed, other_pipelines=others, switches=switches)
     originals = {path: texts[0] for path, texts in (*second.files.items(), *first.files.items())}
     latest = {path: texts[1] for path, texts in (*first.files.items(), *second.files.items())}
     return replace(second, files={path: (originals[path], latest[path]) for path in sorted(latest)})
@@ -185,6 +192,9 @@ def _write_rewrite(
         if run and may_share is not None and may_share(rewrite):
             return for_all
         try:
+            if rewrite.key in sharing.switches:
+                name = sharing.switches[rewrite.key]
+                return turn_on(draft, _paths_to_own_calls(draft, touched, sharing=sharing), name=name)
             for_one = replace(sharing, others_unaffected=True, keep_functions=True)
             after = _write_edits(draft, rewrite, current, sharing=for_one)
             return _write_with_parameter(draft, after, rewrite, touched, sharing=sharing)
@@ -206,21 +216,31 @@ def _write_with_parameter(
     before: Draft, after: Draft, rewrite: Rewrite, touched: Sequence[Node], *, sharing: SharingRules
 ) -> Draft:
     """Returns the draft in which a parameter of the functions shared with other datasets enables the rewrite."""
-    call_paths = []
-    for node in touched:
-        if node.id in before.exclusive or node.id not in before.sites:
-            continue
-        level = sharing.exclusive_depth(node)
-        if level and node.id in before.moved_beside:
-            raise CannotExpress("A call was moved before, and is not where the other datasets pass it.")
-        if level:
-            call_paths.append(CallPath(before.sites[node.id], before.call_stacks[node.id][:level]))
-    if not call_paths:
-        raise CannotExpress("No call builds only this dataset.")
-    name = rewrite.rule.replace("-", "_")
+    call_paths = _paths_to_own_calls(before, touched, sharing=sharing)
+    name = switch_name(rewrite)
     draft = add_switch_parameter(before, after, call_paths, name=name)
     _refuse_broken(draft, before)
     return draft.with_note(f"The same function builds other datasets: the new parameter {name} leaves them unchanged.")
+
+
+def _paths_to_own_calls(draft: Draft, touched: Sequence[Node], *, sharing: SharingRules) -> list[CallPath]:
+    """Returns the calls from those of operators outward to the first that builds this dataset only.
+
+    Raises:
+        CannotExpress: there is none.
+    """
+    found = []
+    for node in touched:
+        if node.id in draft.exclusive or node.id not in draft.sites:
+            continue
+        level = sharing.exclusive_depth(node)
+        if level and node.id in draft.moved_beside:
+            raise CannotExpress("A call was moved before, and is not where the other datasets pass it.")
+        if level:
+            found.append(CallPath(draft.sites[node.id], draft.call_stacks[node.id][:level]))
+    if not found:
+        raise CannotExpress("No call builds only this dataset.")
+    return found
 
 
 def _write_edits(draft: Draft, rewrite: Rewrite, current: Pipeline, *, sharing: SharingRules) -> Draft:

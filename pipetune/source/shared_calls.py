@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 import libcst as cst
@@ -244,12 +244,14 @@ class SharingRules(SharedCalls):
         others_unaffected: whether shared sites may change because the caller limits the change to this dataset
             afterwards.
         keep_functions: whether the functions of maps must not change, because unchanged code calls them too.
+        switches: by the key of a rewrite, the parameter by which another dataset has the same at the same calls.
     """
 
     callers: Callers
     allow_all: bool = False
     others_unaffected: bool = False
     keep_functions: bool = False
+    switches: Mapping[str, str] = field(default_factory=dict)
 
     def exclusive_depth(self, node: Node) -> int:
         """Returns how many frames out from the operator's own call the first call is that makes only this dataset.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from pipetune.core.edits import Rewrite
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import LastItem, add_argument, append_item
 from pipetune.source.draft import CallSite, Draft, FunctionKey, Splice
@@ -75,6 +76,11 @@ class CallPath:
     enclosing_calls: tuple[CallSite, ...]  # innermost first; the last one sets the parameter to True
 
 
+def switch_name(rewrite: Rewrite) -> str:
+    """Returns the name of the parameter that turns a rewrite on."""
+    return rewrite.rule.replace("-", "_")
+
+
 def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft:
     """Returns the draft in which functions that make several datasets behave as in `after` for one of them only.
 
@@ -101,6 +107,29 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
     for file, path in names:
         tree = draft.tree(file)
         draft = draft.splice(file, add_parameter(tree, function_at(tree, path), name, "False"))
+    for call_path in dict.fromkeys(call_paths):
+        *inner, outermost = call_path.enclosing_calls
+        for call in inner:
+            draft = _add_argument_once(draft, before, call, name, value=name)
+        draft = _add_argument_once(draft, before, outermost, name, value="True")
+    return draft
+
+
+def turn_on(draft: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft:
+    """Returns the draft in which another dataset passes a parameter that `add_switch_parameter` has added before.
+
+    Args:
+        draft: with the functions that have the parameter.
+        call_paths: of the operators of that dataset.
+        name: of the parameter.
+
+    Raises:
+        CannotExpress: a function on the way has no such parameter, or a call cannot pass it.
+    """
+    functions = [function_at(draft.tree(file), path) for file, path in _functions_on_path(draft, call_paths)]
+    if not functions or any(name not in parameters_of(function) for function in functions):
+        raise CannotExpress(f"No parameter {name} is on the way to the dataset.")
+    before = draft
     for call_path in dict.fromkeys(call_paths):
         *inner, outermost = call_path.enclosing_calls
         for call in inner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from pipetune.core.edits import Plan, apply_edits
+from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.equality import compare
@@ -15,6 +15,7 @@ from pipetune.pipelines.replay import replay
 from pipetune.source.emit import Emission, emit, emit_more
 from pipetune.source.patch_application import digest_of
 from pipetune.source.shared_calls import SharedCalls
+from pipetune.source.switch_parameters import switch_name
 from pipetune.source.unified_diffs import patch_header, unified_diff
 from pipetune.stages.shared_calls import SharedCallTrials, translate_rewrite
 from pipetune.stages.study import Study
@@ -114,7 +115,32 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
     """
     pipeline = apply_edits(validation.pipeline, inherited.edits)
     others = [other.pipeline for other in session.datasets if other is not validation]
-    return emit_more(emission_of(session), pipeline, plan, other_pipelines=others)
+    switches = _switches(session, validation, plan)
+    return emit_more(emission_of(session), pipeline, plan, other_pipelines=others, switches=switches)
+
+
+def _switches(session: Session, validation: DatasetResult, plan: Plan) -> dict[str, str]:
+    """Returns the rewrites of a plan that training has at the same calls, with the parameters that turn them on."""
+    training, patch = session.datasets[0], session.patch
+    if training.plan is None or patch is None:
+        return {}
+    translated = (
+        translate_rewrite(one, training.pipeline, validation.pipeline)
+        for one in patch.covered_part(training.plan).rewrites
+        if one.key not in patch.shared
+    )
+    same = [one for one in translated if one is not None]
+    return {
+        mine.key: switch_name(other)
+        for mine in plan.rewrites
+        for other in same
+        if _without_ids(mine) == _without_ids(other)
+    }
+
+
+def _without_ids(rewrite: Rewrite) -> tuple[Edit, ...]:
+    """Returns the edits of a rewrite, without the ids of operators that they insert."""
+    return tuple(replace(edit, id="") if isinstance(edit, Insert) else edit for edit in rewrite.edits)
 
 
 def inherited_by(session: Session, validation: DatasetResult) -> Plan:

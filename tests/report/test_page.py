@@ -220,14 +220,15 @@ def test_a_plan_that_cannot_be_written_says_why():
     assert commands(session)[0] == "pipetune run --plan reports/train/plan.json train.py --epochs 3"
 
 
-def test_validation_hints_that_the_patch_takes_up_are_not_given():
+def test_slow_validation_is_no_warning_where_the_patch_changes_it():
     slow = Finding(VALIDATION_INPUT, "validation is slow", "analyze it", samples.SCRIPT, 40)
     session = replace(samples.photos(), findings=(slow,))
     (notice,) = section(session, "warnings").blocks
     assert (notice.message, notice.hint, notice.place.text) == ("Validation is slow.", "Analyze it.", "train.py:40")
     first, second = session.datasets
-    patched = replace(session, datasets=(first, replace(second, patch=session.patch)))
-    assert section(patched, "warnings").blocks[0].hint == ""
+    for speedup, warned in ((None, True), (Interval(3.0, 2.0, 4.0, 8), False)):
+        changed = replace(second, patch=session.patch, input_speedup=speedup)
+        assert ("warnings" in ids(replace(session, datasets=(first, changed), findings=(slow,)))) is warned
 
 
 def test_the_time_spent_adds_up():

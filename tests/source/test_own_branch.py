@@ -232,3 +232,42 @@ train(every.skip(FIRST).batch(4))
     assert site.file == str(path)
     again = emit_more(first, train, split, other_pipelines=[train])
     assert again.covered == () and again.files == first.files
+
+
+BOTH_CACHED = """import tensorflow as tf
+def make(n, size):
+    ds = tf.data.Dataset.range(n).map(abs)
+    ds = ds.batch(size)
+    return ds.prefetch(2)
+def wrapped(n):
+    return make(n, 4)
+train(wrapped(9))
+validate(make(5, 2))
+"""
+
+
+@pytest.mark.parametrize("switches", [{}, {"validation": "cache"}])
+def test_second_dataset_turns_on_what_the_first_has_by_a_parameter(switches: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "sample.py"
+    path.write_text(BOTH_CACHED)
+    recorder = record(path)
+    train, validate = recorder.pipeline("train"), recorder.pipeline("validate")
+    cached = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "cache@n2"),), "")
+    first = emit(train, Plan("t", (cached,)), other_pipelines=[validate])
+    assert first.covered == (cached.key,)
+    both = emit_more(
+        first,
+        validate,
+        Plan("v", (cached,)),
+        other_pipelines=[train],
+        switches=dict.fromkeys([cached.key] if switches else [], "cache"),
+    )
+    if not switches:
+        assert both.covered == () and "already uses the name cache" in both.not_covered[0].why
+        return
+    assert both.covered == (cached.key,), both.not_covered
+    ((_, (_, new)),) = both.files.items()
+    assert "return make(n, 4, cache=True)\ntrain(wrapped(9))\nvalidate(make(5, 2, cache=True))\n" in new
+    patched = record(path, new)
+    for name, before in (("train", train), ("validate", validate)):
+        assert shape(patched.pipeline(name)) == shape(apply_edits(before, cached.edits))
