@@ -167,9 +167,17 @@ def position_after(context: RuleContext, node: Node) -> CachePosition | NoPropos
     moved = move_after(context, node) if found.constancy is not Constancy.SAME else None
     if moved is not None:
         behind = moved.applied(context)
-        place = _priced_position(behind, behind.pipeline[node.id], Constancy.SAME)
-        if isinstance(place, NoProposal) or place.epochs is None or place.epochs >= MIN_EPOCHS:
-            return place if isinstance(place, NoProposal) else replace(place, moved=moved)
+        place = _position_as_it_is(behind, behind.pipeline[node.id])
+        if isinstance(place, CachePosition) and (place.epochs is None or place.epochs >= MIN_EPOCHS):
+            return replace(place, moved=moved)
+        if isinstance(place, NoProposal) and found.constancy is Constancy.DIFFERENT:
+            return place
+    return _position_as_it_is(context, node)
+
+
+def _position_as_it_is(context: RuleContext, node: Node) -> CachePosition | NoProposal:
+    """Returns the priced place directly after `node` while no operator moves, or why no cache is allowed there."""
+    found = constancy_after(context, node.id)
     if found.constancy is Constancy.DIFFERENT:
         return NoProposal(
             NAME, found.node, f"No cache after {describe_operator(context.pipeline[found.node])}: {found.why}."
@@ -234,15 +242,16 @@ def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) 
 def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Rewrite:
     node, moved = place.node, place.moved
     movable = [context.pipeline[one.node].op for one in reversed(moved.moves)] if moved is not None else []
+    behind = moved.applied(context) if moved is not None else context
     filename = f"pipetune-cache-{context.cache_fingerprint}" if to_file else ""
     where = "in a file" if to_file else "in memory"
     paid = describe_file_saving(context, place) if to_file else describe_memory_saving(place)
     notes = [*([paid] if paid else []), *_sharing_notes(context, node)]
     if moved is not None:
         notes += moved.notes
-    elif place.constancy is Constancy.SAME_ELEMENTS:
-        after = next((one for one in context.pipeline.downstream(node.id) if shuffles_all(context, one)), None)
-        ordering = describe_operator(context.pipeline[constancy_after(context, node.id).node])
+    if place.constancy is Constancy.SAME_ELEMENTS:
+        after = next((one for one in behind.pipeline.downstream(node.id) if shuffles_all(behind, one)), None)
+        ordering = describe_operator(behind.pipeline[constancy_after(behind, node.id).node])
         notes.append(
             f"Every epoch then has the order of the first one: the cache freezes the order of {ordering}."
             if after is None

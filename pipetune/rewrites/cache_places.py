@@ -58,18 +58,18 @@ class MovedOperators:
 
 
 def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
-    """Returns the shuffles and repeats upstream of `anchor` to move after it, if all upstream then repeats every epoch.
+    """Returns the shuffles and repeats upstream of `anchor` to move after it, so that more of it repeats every epoch.
 
     `anchor` must be a map, and only maps that a shuffle may pass, and operators that pass elements through in order,
-    may be in between. None if an operator cannot move, or if nothing has to.
+    may be in between. None if none can move, nothing has to, or the elements still differ from epoch to epoch.
     """
     if len(context.pipeline.consumers(anchor.id)) > 1:
         return None
     above = [node for node in upstream_chain(context.pipeline, anchor) if node.op in _MOVABLE]
     varying = [place for place, node in enumerate(above) if node.op == "repeat" or reshuffles_each_epoch(node)]
-    moved = above[: varying[-1] + 1] if varying else []  # what is downstream of the last one keeps its place behind it
-    safety, notes = Safety.EXACT, list[str]()
-    for node in moved:
+    moves, safety, notes = list[Move](), Safety.EXACT, list[str]()
+    # Those downstream of the last one that varies keep their places behind it.
+    for node in above[: varying[-1] + 1] if varying else []:
         move = Move(node.id, anchor.id)
         after = replace(context, pipeline=apply_edits(context.pipeline, [move]))
         # Moving it down past the maps is as safe as moving it back up from its new place.
@@ -79,15 +79,16 @@ def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
             None,
         )  # fmt: skip
         if back is None or isinstance(back, Obstacle) or _part_of_another_call(node):
-            return None
+            break
         if node.op == "shuffle":
             own, remarks = shuffle_move_class(node, context, back)
             safety = max(safety, own)
             notes += [*_notes(context, node), *remarks]
+        moves.append(move)
         context = after
-    if not moved or constancy_after(context, anchor.id).constancy is not Constancy.SAME:
+    if not moves or constancy_after(context, anchor.id).constancy is Constancy.DIFFERENT:
         return None
-    return MovedOperators(tuple(Move(node.id, anchor.id) for node in moved), safety, tuple(dict.fromkeys(notes)))
+    return MovedOperators(tuple(moves), safety, tuple(dict.fromkeys(notes)))
 
 
 _MOVABLE = frozenset({"repeat", "shuffle"})
@@ -132,11 +133,9 @@ class CachePosition:
     @property
     def safety(self) -> Safety:
         """Safety class of a cache here: it freezes the order of an upstream shuffle that does not move after it."""
-        if self.moved is not None:
-            return self.moved.safety
-        if self.constancy is Constancy.SAME:
-            return Safety.EXACT
-        return Safety.STATISTICAL if self.order_settled else Safety.REORDERS
+        frozen = Safety.STATISTICAL if self.order_settled else Safety.REORDERS
+        own = Safety.EXACT if self.constancy is Constancy.SAME else frozen
+        return max(own, self.moved.safety) if self.moved is not None else own
 
     @property
     def saved_seconds_per_output(self) -> float | None:
