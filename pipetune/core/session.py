@@ -309,7 +309,8 @@ def outcome_of(session: Session) -> SessionOutcome:
         return SessionOutcome.NOT_INPUT_BOUND
     if has_accepted_trial(session) or undecided_trials(session) or untried_rewrites(session):
         return SessionOutcome.UNDECIDED
-    return SessionOutcome.NONE if session.trials or dataset.rejected else SessionOutcome.UNTRIED
+    tried = session.trials or dataset.rejected or session.command.options.trials
+    return SessionOutcome.NONE if tried else SessionOutcome.UNTRIED
 
 
 def decisive_trials(session: Session) -> tuple[Trial, ...]:

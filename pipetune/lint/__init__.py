@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipetune.core.profile import Finding
-from pipetune.lint import caches, epochs, workers
+from pipetune.lint import caches, deprecated, epochs, workers
 from pipetune.lint.dataset_use import DatasetUse
 
 __all__ = ["DatasetUse", "find_mistakes"]
@@ -25,6 +25,7 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
             *caches.find_endless_caches(use),
             *caches.find_prefetch_of_batch_size(use),
             *caches.find_large_shuffles(use),
+            *deprecated.find_deprecated_operators(use),
         ]
     found += list(epochs.find_validation_leaks(training, others)) or epochs.find_changing_subsets(training)
     for use in uses:

@@ -198,6 +198,10 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
             + [f"{words.count(untried, 'rewrite')} untried"] * bool(untried)
         )
         return Headline("undetermined", missing, "Undecided", f"The time ended with {left}.{most}")
+    if not tried and session.command.options.trials:
+        missing = Figure(why="no rewrite can be applied")
+        text = f"No rewrite of pipetune can be applied to this pipeline.{most}"
+        return Headline("nothing", missing, "Nothing to try", text)
     if not tried:
         missing = Figure(why="no trial was run")
         text = _VERDICT_SENTENCE[diagnosis.verdict] + most

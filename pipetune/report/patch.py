@@ -133,6 +133,8 @@ def why_no_patch(session: Session) -> str:
             return "the plan has no form in the source"
         case SessionOutcome.NONE if session.advice:
             return "no rewrite that pipetune makes is faster; the advice is on changes by hand"
+        case SessionOutcome.NONE if not (session.trials or (session.main_dataset and session.main_dataset.rejected)):
+            return "no rewrite can be applied"
         case SessionOutcome.NONE:
             return "no rewrite is faster, there is nothing to change"
         case SessionOutcome.NOT_INPUT_BOUND:

@@ -346,7 +346,8 @@ def test_apply_warns_of_another_machine_and_of_an_unverified_patch(
             "no rewrite that pipetune makes is faster; the advice",
             0,
         ),
-        ({"datasets": "none", "trials": ()}, "no rewrite was tried", 1),
+        ({"datasets": "none", "trials": ()}, "no rewrite can be applied", 0),
+        ({"datasets": "none", "trials": (), "command": "--no-trials"}, "no rewrite was tried", 1),
         ({"datasets": "none", "trials": "undecided"}, "the time was over before it was decided", 1),
         ({"datasets": "none", "trials": "accepted"}, "a plan was faster in its trials, and was not", 1),
         ({"datasets": "open"}, "the time was over before it was decided", 1),
@@ -369,6 +370,8 @@ def test_missing_patch_exits_0_only_if_nothing_can_be_improved(
     given = dict(changes)
     if "datasets" in given:
         given = {"trials": (tried,)} | given | {"datasets": (datasets[str(given["datasets"])],)}
+    if "command" in given:
+        given["command"] = replace(one.command, options=replace(one.command.options, trials=False))
     if isinstance(given.get("trials"), str):
         given["trials"] = (trials[str(given["trials"])],)
     path = saved(tmp_path, replace(one, patch=None, **given))  # type: ignore[arg-type]

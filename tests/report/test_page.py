@@ -130,9 +130,14 @@ def test_a_confirmed_speedup_survives_an_interruption():
 
 
 def test_profile_without_trials_recommends_nothing():
-    session = replace(samples.nothing(), trials=())
+    untried = with_main(replace(samples.nothing(), trials=()), rejected=())
+    options = replace(untried.command.options, trials=False)
+    session = replace(untried, command=replace(untried.command, options=options))
     assert (claim(session).kind, claim(session).big) == ("profiled", "Input-bound")
     assert "nothing is recommended" in sentences(session)[0]
+    assert (claim(untried).kind, claim(untried).big) == ("nothing", "Nothing to try")
+    assert "can be applied to this pipeline" in claim(untried).sentence
+    assert [[one.split()[1] for one in commands(each)] for each in (session, untried)] == [["analyze"], []]
 
 
 def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():

@@ -1,0 +1,31 @@
+"""Operators of TensorFlow 1 that TensorFlow has deprecated, and that no rewrite can see into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipetune.core.profile import Finding, finding_at
+from pipetune.lint.dataset_use import DatasetUse
+
+_SUCCESSORS = {
+    "_MapAndBatchDataset": ("map_and_batch", ".map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(n)"),
+    "_ShuffleAndRepeatDataset": ("shuffle_and_repeat", ".shuffle(n).repeat()"),
+    "ParallelInterleaveDataset": (
+        "parallel_interleave",
+        ".interleave(f, cycle_length=n, num_parallel_calls=tf.data.AUTOTUNE)",
+    ),
+}
+"""Class of the dataset -> name in `tf.data.experimental`, and what its documentation names instead (2.21)."""
+
+
+def find_deprecated_operators(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on deprecated operators for which there are newer ones."""
+    for node in use.pipeline:
+        if node.op == "opaque" and node.label in _SUCCESSORS:
+            name, successor = _SUCCESSORS[node.label]
+            yield finding_at(
+                "deprecated-operator",
+                node,
+                f"tf.data.experimental.{name} is deprecated, and pipetune has no rewrite for it.",
+                f"Write `{successor}`, and analyze the script again.",
+            )
