@@ -36,25 +36,21 @@ class MovedOperators:
 
     def applied(self, context: RuleContext) -> RuleContext:
         """Returns the context with them moved; what is then upstream of a repeat has the elements of one pass."""
-        pipeline = apply_edits(context.pipeline, self.moves)
-        repeats = [
-            node for node in context.pipeline if node.op == "repeat" and node.id in {one.node for one in self.moves}
-        ]
-        if not repeats:
-            return replace(context, pipeline=pipeline)
-        elements = element_count(context, repeats[0].inputs[0])
-        once = {node.id for node in context.pipeline.downstream(repeats[0].id)} & {
-            node.id for node in (*pipeline.upstream(self.moves[0].after), pipeline[self.moves[0].after])
-        }
-        nodes = tuple(
-            replace(node, cardinality=UNKNOWN if elements is None else elements) if node.id in once else node
-            for node in pipeline.nodes
-        )
+        before, after = context.pipeline, apply_edits(context.pipeline, self.moves)
+        anchor, moved = self.moves[0].after, {move.node for move in self.moves}
+        repeat = next((node for node in before if node.op == "repeat" and node.id in moved), None)
+        if repeat is None:
+            return replace(context, pipeline=after)
+        elements = element_count(context, repeat.inputs[0])
+        count = UNKNOWN if elements is None else elements
+        repeated = {node.id for node in before.downstream(repeat.id)}
+        once = repeated & {anchor, *(node.id for node in after.upstream(anchor))}
+        nodes = tuple(replace(node, cardinality=count) if node.id in once else node for node in after)
         profile = context.profile
         if profile is not None and profile.cardinality is not None:
-            counted = {name: count for name, count in profile.cardinality.items() if name not in once}
+            counted = {name: number for name, number in profile.cardinality.items() if name not in once}
             profile = replace(profile, cardinality=counted)
-        return replace(context, pipeline=replace(pipeline, nodes=nodes), profile=profile)
+        return replace(context, pipeline=replace(after, nodes=nodes), profile=profile)
 
 
 def move_after(context: RuleContext, anchor: Node) -> MovedOperators | None:
