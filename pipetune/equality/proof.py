@@ -163,8 +163,8 @@ class EqualityProof:
         if found or not any(fixed):
             return ()
         self._runs.notes.append(
-            "A shuffle of all elements draws every order anew: the order in which it gets them was the same in all "
-            "epochs compared."
+            "A shuffle of all elements gives each epoch an order of its own: the order in which it gets them was the "
+            "same in all epochs compared."
         )
         return fixed
 

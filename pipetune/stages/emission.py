@@ -120,22 +120,18 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
 
 
 def _switches(session: Session, validation: DatasetResult, plan: Plan) -> dict[str, str]:
-    """Returns the rewrites of a plan that training has at the same calls, with the parameters that turn them on."""
+    """Returns the rewrite of a plan that training has at the same calls, with the parameter that turns it on.
+
+    Empty where training has others of its own: they may be in the code that the parameter turns on.
+    """
     training, patch = session.datasets[0], session.patch
     if training.plan is None or patch is None:
         return {}
-    translated = (
-        translate_rewrite(one, training.pipeline, validation.pipeline)
-        for one in patch.covered_part(training.plan).rewrites
-        if one.key not in patch.shared
-    )
-    same = [one for one in translated if one is not None]
-    return {
-        mine.key: switch_name(other)
-        for mine in plan.rewrites
-        for other in same
-        if _without_ids(mine) == _without_ids(other)
-    }
+    own = [one for one in patch.covered_part(training.plan).rewrites if one.key not in patch.shared]
+    same = translate_rewrite(own[0], training.pipeline, validation.pipeline) if len(own) == 1 else None
+    if same is None:
+        return {}
+    return {one.key: switch_name(same) for one in plan.rewrites if _without_ids(one) == _without_ids(same)}
 
 
 def _without_ids(rewrite: Rewrite) -> tuple[Edit, ...]:
