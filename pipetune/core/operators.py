@@ -432,10 +432,7 @@ _KEEP_ELEMENTS_APART = frozenset({"assert_cardinality", "cache", "map", "prefetc
 def _ignores_position(node: Node) -> bool:
     """Whether the function of a map treats an element alike wherever it stands; draws without a seed differ anyway."""
     function = node.function
-    if function is None or function.python or function.random_python or (function.random and function.seeded):
-        return False
-    state = function.reads_variables or function.writes_variables or function.mutable_tables or function.side_effects
-    return not state
+    return function is not None and function.only_draws and not (function.random and function.seeded)
 
 
 OPTION = "experimental_optimization."

@@ -313,6 +313,12 @@ def outcome_of(session: Session) -> SessionOutcome:
     return SessionOutcome.NONE if tried else SessionOutcome.UNTRIED
 
 
+def found_rewrites(session: Session) -> bool:
+    """Whether any rewrite could be applied to the main dataset, tried or not."""
+    dataset = session.main_dataset
+    return bool(decisive_trials(session) or (dataset and (dataset.rejected or dataset.offered)))
+
+
 def decisive_trials(session: Session) -> tuple[Trial, ...]:
     """Returns all trials except the baselines, which decide nothing."""
     return tuple(trial for trial in session.trials if trial.kind != "baseline")

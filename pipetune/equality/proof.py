@@ -155,12 +155,12 @@ class EqualityProof:
             len(node.inputs) > 1 for side in self._runs.sides for node in side.pipeline
         ):
             return ()
-        found = {
-            tuple(node.id in settled_operators(side.pipeline) for node in side.pipeline if node.op == "shuffle")
-            for side in self._runs.sides
-        }
-        fixed = found.pop()
-        if found or not any(fixed):
+        settled = [settled_operators(side.pipeline) for side in self._runs.sides]
+        fixed, other = (
+            tuple(node.id in ids for node in side.pipeline if node.op == "shuffle")
+            for side, ids in zip(self._runs.sides, settled, strict=True)
+        )
+        if fixed != other or not any(fixed):
             return ()
         self._runs.notes.append(
             "A shuffle of all elements gives each epoch an order of its own: the order in which it gets them was the "

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.core.functions import FunctionFacts, FunctionSplit, RowGathering, SplitPosition
+from pipetune.core.functions import FunctionSplit, RowGathering, SplitPosition
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.equality import elements, recordings
 from pipetune.pipelines import functions, gathering, live
@@ -37,14 +37,10 @@ def annotate_splits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
     facts = {
         node.id: replace(node.function, before_draws=_probe(source, node))
         for node in pipeline
-        if node.op == "map" and node.inputs and node.function is not None and _only_draws(node.function)
+        if node.op == "map" and node.inputs and node.function is not None
+        if node.function.random and node.function.only_draws
     }
     return pipeline.with_functions(facts)
-
-
-def _only_draws(function: FunctionFacts) -> bool:
-    """Whether the function draws random numbers, and keeps no state other than that of the ops that do."""
-    return function.random and replace(function, random=False).stateless and not function.random_python
 
 
 def _probe(source: live.LivePipeline, node: Node) -> FunctionSplit:

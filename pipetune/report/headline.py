@@ -13,8 +13,11 @@ from pipetune.core.session import (
     DatasetResult,
     PatchResult,
     Session,
+    SessionOutcome,
     decisive_trials,
+    found_rewrites,
     has_accepted_trial,
+    outcome_of,
     undecided_trials,
     untried_rewrites,
 )
@@ -198,17 +201,18 @@ def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
             + [f"{words.count(untried, 'rewrite')} untried"] * bool(untried)
         )
         return Headline("undetermined", missing, "Undecided", f"The time ended with {left}.{most}")
-    if not tried and session.command.options.trials:
-        missing = Figure(why="no rewrite can be applied")
-        text = f"No rewrite of pipetune can be applied to this pipeline.{most}"
-        return Headline("nothing", missing, "Nothing to try", text)
-    if not tried:
+    if not tried and outcome_of(session) is not SessionOutcome.NONE:
         missing = Figure(why="no trial was run")
         text = _VERDICT_SENTENCE[diagnosis.verdict] + most
         big = diagnosis.verdict.value.capitalize()
         return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
+    if not found_rewrites(session):
+        missing = Figure(why="no rewrite can be applied")
+        text = f"No rewrite of pipetune can be applied to this pipeline.{most}"
+        return Headline("nothing", missing, "Nothing to try", text)
     missing = Figure(why="no rewrite was proven faster")
-    text = f"{words.count(tried, 'trial')}, and none is proven faster than the current pipeline.{most}"
+    none = f"{words.count(tried, 'trial')}, and none is proven faster than the current pipeline."
+    text = (none if tried else "No rewrite was expected to make training faster.") + most
     return Headline("nothing", missing, "Nothing faster", text)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipetune.core.edits import Safety
 from pipetune.core.pipeline import location_of
-from pipetune.core.session import PatchResult, Session, SessionOutcome, has_accepted_trial, outcome_of
+from pipetune.core.session import PatchResult, Session, SessionOutcome, found_rewrites, has_accepted_trial, outcome_of
 from pipetune.report import words
 from pipetune.report.blocks import Checks, Diff, Hunk
 from pipetune.report.equality import compared_extent, comparison_of
@@ -133,7 +133,7 @@ def why_no_patch(session: Session) -> str:
             return "the plan has no form in the source"
         case SessionOutcome.NONE if session.advice:
             return "no rewrite that pipetune makes is faster; the advice is on changes by hand"
-        case SessionOutcome.NONE if not (session.trials or (session.main_dataset and session.main_dataset.rejected)):
+        case SessionOutcome.NONE if not found_rewrites(session):
             return "no rewrite can be applied"
         case SessionOutcome.NONE:
             return "no rewrite is faster, there is nothing to change"

@@ -100,8 +100,8 @@ def emit(
 
     untouched = open_draft(pipeline, remembering)
     draft = tracking(untouched, [pipeline, *other_pipelines])
-    sharing = SharingRules(pipeline, other_pipelines, callers=Callers(untouched, [pipeline, *other_pipelines]))
-    sharing = replace(sharing, switches=switches or {})
+    callers = Callers(untouched, [pipeline, *other_pipelines])
+    sharing = SharingRules(pipeline, other_pipelines, callers=callers, switches=switches or {})
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: list[Rejection] = []

@@ -107,12 +107,7 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
     for file, path in names:
         tree = draft.tree(file)
         draft = draft.splice(file, add_parameter(tree, function_at(tree, path), name, "False"))
-    for call_path in dict.fromkeys(call_paths):
-        *inner, outermost = call_path.enclosing_calls
-        for call in inner:
-            draft = _add_argument_once(draft, before, call, name, value=name)
-        draft = _add_argument_once(draft, before, outermost, name, value="True")
-    return draft
+    return _pass_true(draft, before, call_paths, name=name)
 
 
 def turn_on(draft: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft:
@@ -129,7 +124,11 @@ def turn_on(draft: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft
     functions = [function_at(draft.tree(file), path) for file, path in _functions_on_path(draft, call_paths)]
     if not functions or any(name not in parameters_of(function) for function in functions):
         raise CannotExpress(f"No parameter {name} is on the way to the dataset.")
-    before = draft
+    return _pass_true(draft, draft, call_paths, name=name)
+
+
+def _pass_true(draft: Draft, before: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft:
+    """Returns the draft in which the outermost call of each path passes True, and those inside it pass that on."""
     for call_path in dict.fromkeys(call_paths):
         *inner, outermost = call_path.enclosing_calls
         for call in inner:

@@ -358,7 +358,7 @@ def test_missing_patch_exits_0_only_if_nothing_can_be_improved(
 ) -> None:
     """B5: an undecided run used to be reported in the same way."""
     one = session()
-    first = replace(one.datasets[0], plan=None, rejected=())
+    first = replace(one.datasets[0], plan=None, rejected=(), offered=())
     assert first.diagnosis is not None
     datasets = {
         "busy": replace(first, diagnosis=replace(first.diagnosis, verdict=Verdict.NOT_INPUT_BOUND)),

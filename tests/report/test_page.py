@@ -137,6 +137,9 @@ def test_profile_without_trials_recommends_nothing():
     assert "nothing is recommended" in sentences(session)[0]
     assert (claim(untried).kind, claim(untried).big) == ("nothing", "Nothing to try")
     assert "can be applied to this pipeline" in claim(untried).sentence
+    unpromising = replace(samples.nothing(), trials=())  # rewrites, none of them expected to gain
+    assert (claim(unpromising).kind, claim(unpromising).big) == ("nothing", "Nothing faster")
+    assert "expected to make training faster" in claim(unpromising).sentence
     assert [[one.split()[1] for one in commands(each)] for each in (session, untried)] == [["analyze"], []]
 
 
