@@ -115,7 +115,7 @@ def make_model():
         keras.layers.Dense(len(LETTERS) + 2),
     ]
     model = keras.Sequential(layers)
-    model.compile("adam", ctc)
+    model.compile("adam", ctc, jit_compile=False)  # XLA, which Keras uses on a GPU, cannot compile tf.nn.ctc_loss
     return model
 
 

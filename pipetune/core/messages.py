@@ -54,6 +54,7 @@ class Job:
     patched: bool = False  # "verify": apply the patch
     check_elements: bool = False  # "verify": compare elements with those of the plan, and measure memory
     request_descriptor: int = -1  # "verify": descriptor of the socket for requests
+    shares_gpu: bool = False  # "verify": TensorFlow leaves GPU memory to another process instead of taking all of it
     plan: str = ""  # "run": path of plan.json
     overlay: Mapping[str, str] = field(default_factory=dict)  # "verify": file -> source text to compile instead
     skipped_plans: tuple[str, ...] = ()  # keys of plans that crashed a worker before: recorded as failed, not tried

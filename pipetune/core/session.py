@@ -195,6 +195,7 @@ class PatchResult:
     expected: tuple[str, ...] = ()  # digests of the first elements that the patched source must yield
     texts: dict[str, str] = field(default_factory=dict)  # each file as captured; used to find the places to edit
     process_mib: float | None = None  # memory of a process that runs the script to its first step and measures
+    gpu_mib: float | None = None  # the same on its fullest GPU; None: unknown
     of_cells: bool = False  # the diff names cells of a notebook, which pipetune does not write
 
     def covered_part(self, plan: Plan, name: str = "") -> Plan:

@@ -300,6 +300,17 @@ def peak_rss_bytes() -> int:
     return rss_bytes()
 
 
+def peak_gpu_mib() -> float | None:
+    """Returns the most memory that TensorFlow has allocated on a GPU, or None where that is not all that was.
+
+    What CUDA keeps for itself is not in it. PyTorch and JAX allocate beside TensorFlow.
+    """
+    if not {"torch", "jax"}.isdisjoint(sys.modules):
+        return None
+    gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
+    return max((tf.config.experimental.get_memory_info(name)["peak"] / 2**20 for name in gpus), default=None)
+
+
 def rss_bytes() -> int:
     """Returns the current resident size of this process, in bytes."""
     return int(psutil.Process().memory_info().rss)

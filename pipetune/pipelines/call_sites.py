@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import glob
+import importlib.metadata
 import linecache
 import os
 import site
@@ -279,7 +281,7 @@ def is_library(filename: str) -> bool:
     path = os.path.abspath(filename)
     if not _INSTALLED.isdisjoint(path.split(os.sep)):
         return True
-    return any(path.startswith(folder + os.sep) for folder in _library_folders())
+    return path in _library_paths() or any(path.startswith(folder + os.sep) for folder in _library_paths())
 
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -287,13 +289,32 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 @functools.cache
-def _library_folders() -> tuple[str, ...]:
+def _library_paths() -> frozenset[str]:
+    """Returns the folders of libraries, and packages and modules that are installed in another folder of `sys.path`."""
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages())
     folders.add(site.getusersitepackages())
     folders.add(_PACKAGE)
-    return tuple(os.path.abspath(folder) for folder in folders)
+    libraries = {os.path.abspath(folder) for folder in folders}
+    others = {os.path.abspath(folder) for folder in sys.path} - libraries
+    return frozenset(libraries.union(*(_installed_in(folder) for folder in others)))
+
+
+def _installed_in(folder: str) -> set[str]:
+    """Returns the packages and modules that were installed in a folder, beside which the user's own may lie.
+
+    `pip install --target` and many platforms install in folders of any name.
+    """
+    if not glob.glob(os.path.join(glob.escape(folder), "*.dist-info")):
+        return set()
+    found: set[str] = set()
+    for distribution in importlib.metadata.distributions(path=[folder]):
+        names = (distribution.read_text("top_level.txt") or "").split()
+        found.update(names, (f"{name}.py" for name in names))
+        if not names:
+            found.update(file.parts[0] for file in distribution.files or ())
+    return {os.path.join(folder, name) for name in found - {os.pardir}}
 
 
 def _record(dataset: Any) -> None:

@@ -69,6 +69,7 @@ def patch_of(study: Study, emission: Emission, plan: Plan) -> PatchResult:
         covered=emission.covered,
         not_covered=emission.not_covered,
         process_mib=_process_bytes(study, plan) / 2**20,
+        gpu_mib=machine.peak_gpu_mib(),
     )
 
 

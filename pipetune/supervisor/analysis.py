@@ -193,10 +193,16 @@ class _Run:
         session_file.save(self._session, self._private)
         settings = self._request.settings
         processes = settings.workers + (settings.parameter_servers + 1 if settings.parameter_servers else 0)
+        on_gpu = self._session.machine is not None and self._session.machine.device == "gpu"
+        in_parallel = self._tasks is None and verification.fit_in_memory_together(
+            self._session,
+            processes=processes,
+            free_gpu_mib=local_cluster.free_gpu_mib() if on_gpu else None,
+        )
         found = verification.verify(
             self._session,
             ScriptStarter(
-                replace(self._job(Mode.VERIFY), session=str(self._private)),
+                replace(self._job(Mode.VERIFY), session=str(self._private), shares_gpu=in_parallel and on_gpu),
                 self._processes,
                 self._files.restored_on_exit,
                 self._request.limits,
@@ -204,7 +210,7 @@ class _Run:
                 lambda message: show(message, self._screen) if isinstance(message, LogLine) else None,
             ),
             settings=settings,
-            in_parallel=self._tasks is None and verification.fit_in_memory_together(self._session, processes=processes),
+            in_parallel=in_parallel,
             on_progress=self._show_verification_progress,
         )
         verifying = time.monotonic() - begun - found.start_seconds - found.seconds_after_proof

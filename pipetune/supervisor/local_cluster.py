@@ -7,6 +7,7 @@ import os
 import re
 import selectors
 import socket
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from pipetune.supervisor.worker_state import MessageReader, WorkerState, describ
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _DEVICE = re.compile(r"nvidia(\d+)")
 _NONE = "-1"
+_QUERY_SECONDS = 10.0
 
 
 def visible_gpus(environment: Mapping[str, str], *, devices: Iterable[str] | None = None) -> tuple[str, ...]:
@@ -39,6 +41,16 @@ def visible_gpus(environment: Mapping[str, str], *, devices: Iterable[str] | Non
     found = [path.name for path in Path("/dev").glob("nvidia*")] if devices is None else devices
     numbers = (match[1] for name in found if (match := _DEVICE.fullmatch(name)))
     return tuple(sorted(numbers, key=int))
+
+
+def free_gpu_mib() -> float | None:
+    """Returns the free memory of the fullest GPU as the driver's `nvidia-smi` tells it; None if it does not."""
+    query = ("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True)
+        return min((float(line) for line in answer.stdout.split()), default=None)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def gpu_environment(gpus: tuple[str, ...], *, workers: int, index: int) -> dict[str, str]:

@@ -166,6 +166,8 @@ def worker(
             write_job(replace(job, message_descriptor=write_end), path)
             if job.undo:
                 environment = {**(environment or {}), UNDO_VARIABLE: job.undo}
+            if job.shares_gpu:
+                environment = {**(environment or {}), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
             if alone and not attached:  # an unsupervised script manages its own children
                 stack.enter_context(orphans_adopted())
             orders = (job.request_descriptor,) if job.request_descriptor >= 0 else ()

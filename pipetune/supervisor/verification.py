@@ -30,6 +30,7 @@ from pipetune.supervisor.worker_state import WorkerState
 _MOST_PAIRS, _SHORT_PASSES_SECONDS = 8, 6.0  # pairs of passes, and what they may take if that is more than the fewest
 _PASSES_PER_VISIT = 2  # where the processes run one after the other: each is visited twice
 _ROUNDS = 4  # of running a patch: each removes the part for validation, or the rewrites that failed
+_CUDA_MIB = 1024.0  # of a process on a GPU, besides what TensorFlow allocates: by judgement
 _MARGIN = 0.2  # share of the memory kept free for what cannot be predicted, as in `stages.study`
 
 
@@ -119,20 +120,28 @@ def verify(
     return replace(found, start_seconds=race.start_seconds, patch=race.patch)
 
 
-def fit_in_memory_together(session: Session, *, processes: int) -> bool:
+def fit_in_memory_together(session: Session, *, processes: int, free_gpu_mib: float | None) -> bool:
     """Whether both scripts can run at the same time: they need less memory than is free, minus a margin.
 
-    False on an accelerator, as a process allocates all of its memory.
+    On GPUs they need it there, too, and must be told to share it (`Job.shares_gpu`): by default, TensorFlow takes all
+    that there is. A TPU belongs to one process.
 
     Args:
         session: holds the machine and the memory that a process needs.
         processes: number of processes per script.
+        free_gpu_mib: of the fullest GPU; None: unknown, or there is none.
     """
     machine, patch = session.machine, session.patch_to_verify
-    if machine is None or patch is None or patch.process_mib is None or machine.device != "cpu":
+    if machine is None or patch is None or patch.process_mib is None:
         return False
     free = (1 - _MARGIN) * min(machine.memory_available_bytes, machine.memory_limit_bytes)
-    return 2 * processes * patch.process_mib * 2**20 <= free
+    if 2 * processes * patch.process_mib * 2**20 > free:
+        return False
+    if machine.device != "gpu":
+        return machine.device == "cpu"
+    if patch.gpu_mib is None or free_gpu_mib is None or processes > 1:
+        return False
+    return 2 * (patch.gpu_mib + _CUDA_MIB) <= (1 - _MARGIN) * free_gpu_mib
 
 
 class _ScriptPair:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import psutil
@@ -67,6 +68,20 @@ def test_peak_memory_is_counted_from_the_reset() -> None:
         held = bytearray(64 << 20)
         held[::4096] = b"x" * len(held[::4096])
         assert machine.peak_rss_bytes() - before > 32 << 20
+
+
+def test_memory_of_the_fullest_gpu_is_known_where_tensorflow_alone_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("torch", "jax"):
+        monkeypatch.delitem(sys.modules, library, raising=False)
+    assert machine.peak_gpu_mib() is None, "no GPU"
+    peaks = {"/device:GPU:0": 3 << 20, "/device:GPU:1": 5 << 20}
+    monkeypatch.setattr(
+        tf.config, "list_logical_devices", lambda kind: [tf.config.LogicalDevice(name, kind) for name in peaks]
+    )
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name]})
+    assert machine.peak_gpu_mib() == 5
+    monkeypatch.setitem(sys.modules, "torch", object())
+    assert machine.peak_gpu_mib() is None
 
 
 def test_free_heap_memory_is_released() -> None:

@@ -481,3 +481,23 @@ def test_library_files_are_recognised() -> None:
     assert not call_sites.is_library(__file__)
     assert not call_sites.is_library("<ipython-input-1-abc>")
     assert not call_sites.is_library("/tmp/__autograph_generated_fileabc.py")
+
+
+def test_packages_installed_beside_the_users_files_are_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pip install --target` installs where no name of a folder tells."""
+    for name in ("tensorflow-2.dist-info", "six-1.dist-info", "tensorflow/data", "mine"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "tensorflow-2.dist-info" / "RECORD").write_text("tensorflow/data/ops.py,,\n../bin/tool,,\n")
+    (tmp_path / "six-1.dist-info" / "top_level.txt").write_text("six\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    call_sites._library_paths.cache_clear()
+    try:
+        assert call_sites.is_library(str(tmp_path / "tensorflow" / "data" / "ops.py"))
+        assert call_sites.is_library(str(tmp_path / "six.py"))
+        assert not call_sites.is_library(str(tmp_path / "mine" / "data.py"))
+        assert not call_sites.is_library(str(tmp_path / "train.py"))
+        assert not call_sites.is_library(str(tmp_path.parent / "train.py"))
+    finally:
+        call_sites._library_paths.cache_clear()

@@ -220,11 +220,15 @@ class Scenarios:
             machine = session().machine
             assert machine is not None
             small = replace(machine, memory_available_bytes=2 << 30)
+            if self.job.arguments[2] == "gpu":
+                with_gpu = replace(machine, device="gpu")
+                return self.analyzed(replace(DONE, machine=with_gpu, patch=replace(DONE.patch, gpu_mib=1000.0)))  # type: ignore[type-var]
             return self.analyzed(replace(DONE, machine=small if self.job.arguments[2] == "small" else machine))
         notes, lock = Path(self.job.arguments[1]), Path(f"{self.job.arguments[1]}.lock")
         link, self.begun = self.begun(), lambda: link  # type: ignore[method-assign]
         with notes.open("a") as stream:
-            stream.write(("patched" if self.job.patched else "original") + "\n")
+            grows = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
+            stream.write(("patched" if self.job.patched else "original") + (" grows" if grows else "") + "\n")
         if self.job.arguments[2] == "lock" and lock.exists():
             self.send(ScriptFailed(TRACEBACK))
             self.send(WorkerFinished(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from pipetune.core import plan_file
 from pipetune.core.results import Outcome
-from pipetune.core.session import PatchResult, Session
+from pipetune.core.session import PatchResult
 from pipetune.report.terminal import summary_text
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.request import AnalysisResult
@@ -189,6 +190,21 @@ def test_scripts_that_cannot_run_together_take_turns(tmp_path: Path, condition: 
     assert gain is not None and (gain.pairs, gain.median) == (6, pytest.approx(2, rel=0.05))
 
 
+@pytest.mark.parametrize(("free_mib", "starts"), [(8000, ["patched grows", "original grows"]), (4000, None)])
+def test_scripts_share_a_gpu_that_has_memory_for_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, starts: list[str] | None
+) -> None:
+    tools, notes = tmp_path / "bin", tmp_path / "starts"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho 80000; echo {free_mib}\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    analysis, _, _ = run(tmp_path, "noted", str(notes), "gpu")
+    assert patch_of(analysis).verified is True, patch_of(analysis).verification
+    order = notes.read_text().splitlines()
+    assert order == starts if starts else len(order) == 5 and not any("grows" in one for one in order)
+
+
 def test_part_for_validation_is_proven_by_pairs_of_passes_apart_from_training(tmp_path: Path) -> None:
     analysis, screen, out = run(tmp_path, "validated")
     found, patch = analysis.session, patch_of(analysis)
@@ -265,18 +281,24 @@ def test_part_for_validation_goes_with_a_patch_that_is_withheld(tmp_path: Path) 
 
 
 def test_memory_of_both_scripts_is_compared_with_available_memory() -> None:
-    def found(mib: float, **machine: object) -> Session:
+    def fit(
+        mib: float, *, processes: int = 1, gpu: float | None = None, free: float | None = None, **machine: object
+    ) -> bool:
         made = session()
         assert made.machine is not None and made.patch is not None
         here = replace(made.machine, **machine)  # type: ignore[arg-type]
-        return replace(made, machine=here, patch=replace(made.patch, process_mib=mib))
+        found = replace(made, machine=here, patch=replace(made.patch, process_mib=mib, gpu_mib=gpu))
+        return fit_in_memory_together(found, processes=processes, free_gpu_mib=free)
 
     gib = 1 << 30
-    assert fit_in_memory_together(found(2000, memory_available_bytes=6 * gib), processes=1)
-    assert not fit_in_memory_together(found(2600, memory_available_bytes=6 * gib), processes=1), "minus a margin"
-    assert not fit_in_memory_together(found(2000, memory_available_bytes=6 * gib), processes=2)
-    assert not fit_in_memory_together(found(2000, memory_limit_bytes=4 * gib), processes=1), (
-        "as available to the container"
-    )
-    assert not fit_in_memory_together(found(10, device="gpu"), processes=1)
-    assert not fit_in_memory_together(replace(found(10), machine=None), processes=1)
+    assert fit(2000, memory_available_bytes=6 * gib)
+    assert not fit(2600, memory_available_bytes=6 * gib), "minus a margin"
+    assert not fit(2000, memory_available_bytes=6 * gib, processes=2)
+    assert not fit(2000, memory_limit_bytes=4 * gib), "as available to the container"
+    assert not fit_in_memory_together(replace(session(), machine=None), processes=1, free_gpu_mib=None)
+
+    assert fit(10, device="gpu", gpu=2000, free=8000)
+    assert not fit(10, device="gpu", gpu=2000, free=7000), "CUDA needs some, too"
+    assert not fit(10, device="gpu", gpu=2000) and not fit(10, device="gpu", free=8000), "unknown"
+    assert not fit(10, device="gpu", gpu=2000, free=80000, processes=2)
+    assert not fit(10, device="tpu", gpu=2000, free=80000), "it belongs to one process"
