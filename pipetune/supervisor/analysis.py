@@ -199,6 +199,8 @@ class _Run:
             processes=processes,
             free_gpu_mib=local_cluster.free_gpu_mib() if on_gpu else None,
         )
+        if not in_parallel:
+            self._time_left.verification_takes_turns()
         found = verification.verify(
             self._session,
             ScriptStarter(

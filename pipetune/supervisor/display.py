@@ -18,6 +18,7 @@ from pipetune.core.time_plan import AFTER_NO_SECONDS
 
 # Measured on two cores with the examples; whatever they are, the estimate is corrected as the run goes on.
 _STARTS = 1.7  # of the way to the first training step: two processes take it at the same time, on the same cores
+_STARTS_IN_TURN = 5.0  # where they run one after the other: each twice, and the original once more
 _AFTER_PROOF = 0.2  # share of the budget: AUTOTUNE for comparison, epochs and memory, once the patch is proven
 _VERIFYING = 0.2  # share of the budget: pairs of windows of the patched script and the original
 _PAIRS = 6  # that a verification takes as a rule
@@ -38,6 +39,7 @@ class TimeLeft:
         self._begun = clock()
         self._first_step: float | None = None  # seconds from the start
         self._verdict = ""
+        self._starts = _STARTS
         self._promising = False  # a plan is proven in the search, so that a patch will be verified
         self._verifying_since: float | None = None
         self._pairs = 0
@@ -62,12 +64,16 @@ class TimeLeft:
         self._promising = promising or self._promising
         if self._verdict == Verdict.NOT_INPUT_BOUND.value:
             return min(budget_left, AFTER_NO_SECONDS) + _REPORT
-        verification = self._starts() + _AFTER_PROOF * self._budget
+        verification = self._starting() + _AFTER_PROOF * self._budget
         if self._promising:  # a proven plan ends the search before its time
             return min(budget_left, 0.5 * self._budget) + verification + _REPORT
         # Half of the runs have a patch to verify; the later it is, the fewer of those without a proven plan.
         chance = min(0.5, max(0.0, (budget_left / self._budget - 0.3) / 0.6))
         return budget_left + chance * verification + _REPORT
+
+    def verification_takes_turns(self) -> None:
+        """The two scripts of the verification cannot run at the same time."""
+        self._starts = _STARTS_IN_TURN
 
     def verifying(self, *, pairs: int = 0, proven: bool = False) -> float:
         """Returns the estimate while the patch is verified.
@@ -86,13 +92,13 @@ class TimeLeft:
         if self._proven_since is not None:
             return max(0.0, after - (now - self._proven_since)) + _REPORT
         measuring = _VERIFYING * self._budget
-        if self._pairs:
+        if self._pairs and self._starts == _STARTS:
             return measuring * max(0, _PAIRS - self._pairs) / _PAIRS + after + _REPORT
-        starting = max(0.0, self._starts() - (now - self._verifying_since))
+        starting = max(0.0, self._starting() - (now - self._verifying_since))
         return starting + measuring + after + _REPORT
 
-    def _starts(self) -> float:
-        return _STARTS * (self._first_step or 0.0)
+    def _starting(self) -> float:
+        return self._starts * (self._first_step or 0.0)
 
 
 class Screen(Protocol):

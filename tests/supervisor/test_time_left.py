@@ -104,6 +104,18 @@ def test_the_estimate_shrinks_as_the_patch_is_verified() -> None:
     assert left.verifying() > 0, "something is always left while it runs"
 
 
+def test_scripts_that_take_turns_start_five_times() -> None:
+    clock = Clock()
+    left = TimeLeft(60, clock)
+    clock.now += 12
+    left.seconds("profile", 60)
+    left.verification_takes_turns()
+    begin = left.verifying()
+    assert begin >= 5 * 12
+    clock.now += 50
+    assert left.verifying(pairs=3) == begin - 50, "the other half of the starts is still to come"
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_after_the_verdict_the_estimate_is_within_a_third_of_the_truth(name: str) -> None:
     """Or within five seconds, near the end."""
