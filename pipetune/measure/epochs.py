@@ -315,6 +315,7 @@ def _window(dataset: Any, seconds: float) -> tuple[float, float]:
         wait_for_released_iterators()  # a collection, which only finds cycles, would take as long as the window
 
 
+_HOST = "/CPU:0"
 _WARM_UP = 2  # the first copies set up memory on the device
 _MOST = 30  # copies
 
@@ -364,10 +365,13 @@ def _time_copies(components: list[Any], device: str, limit_seconds: float) -> tu
     copied: list[Any] = []
     end = time.perf_counter() + limit_seconds
     while len(seconds) <= _WARM_UP or (len(seconds) < _MOST and time.perf_counter() < end):
+        # TensorFlow keeps the copy of an eager tensor on another device, and would not copy the same tensor again.
+        with tf.device(_HOST):
+            uncopied = [tf.identity(component) for component in components]
         windows.wait_for_device()
         started = time.perf_counter()
         with tf.device(device):
-            copied = [tf.identity(component) for component in components]
+            copied = [tf.identity(component) for component in uncopied]
         windows.wait_for_device()
         seconds.append(time.perf_counter() - started)
         # With soft placement, TensorFlow silently ignores a device that does not exist.
