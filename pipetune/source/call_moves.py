@@ -216,11 +216,13 @@ def moves_with_condition(draft: Draft, node: str, after: str) -> bool:
 def _in_own_statement(draft: Draft, node: str, after: str) -> Draft:
     """Returns the draft in which a call under a condition, which the new place is not under, is `x = x.method(...)`.
 
-    The chain `x = x.one(...).two(...)` that it is part of is split for that.
+    The chain `x = x.one(...).two(...)` that it is part of is split for that, and `if condition: x = ...` gets a second
+    line.
 
     Raises:
         CannotExpress: the chain cannot be split.
     """
+    draft = _below_its_condition(draft, node, after)
     tree, call = draft.find(node)
     here, there = statement_of(tree, call), statement_of(tree, draft.find(after)[1])
     condition = condition_around(tree, here)
@@ -234,6 +236,22 @@ def _in_own_statement(draft: Draft, node: str, after: str) -> Draft:
         draft = draft.with_site(_ABOVE, CallSite(draft.sites[node].file, tree.end(above)))
         draft = drop_site(split_after(draft, _ABOVE, name=name), _ABOVE)
     return split_after(draft, node, name=name)
+
+
+def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
+    """Returns the draft in which the statement of a call that follows its `if` on the same line has its own line."""
+    tree, call = draft.find(node)
+    here, there = statement_of(tree, call), statement_of(tree, draft.find(after)[1])
+    if here is None or there is None or not isinstance(here.line, cst.SimpleStatementSuite) or len(here.block) > 1:
+        return draft
+    condition = tree.parent(here.line)
+    if not isinstance(condition, cst.If) or condition not in there.block:
+        return draft
+    begin, code = tree.start(here.small), tree.code
+    above = line_start(code, begin)
+    indentation = code[above : tree.start(condition)] + tree.indentation_unit
+    line = Splice(len(code[:begin].rstrip(b" \t")), begin, newline_of(code, begin) + indentation)
+    return draft.splice(draft.sites[node].file, [line])
 
 
 def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing) -> Draft:

@@ -65,6 +65,13 @@ train(make(9, True))
 validate(make(5, False))
 """
 IN_ONE_CHAIN = REPEATED.replace("shuffle(100)\n        ds = ds.repeat", "shuffle(100).repeat")
+
+
+def on_its_line(text: str) -> str:
+    """The script with the first statement under the condition on its line."""
+    return text.replace("training:\n        ", "training: ")
+
+
 CACHED_BEFORE = (Move("repeat", "map"), Move("shuffle", "map"), Insert("map", "cache", "c"))
 CACHED_THERE = ("    ds = ds.map(abs)", "    if training:", "        ds = ds.cache().shuffle(100)",
                 "        ds = ds.repeat()", "    ds = ds.batch(8)")  # fmt: skip
@@ -167,6 +174,11 @@ SCRIPTS = [
     Script("shuffled and repeated in one chain", IN_ONE_CHAIN, CACHED_BEFORE, CACHED_THERE),
     Script("shuffled and repeated, then returned", IN_ONE_CHAIN.replace("    ds = ds.map", "    return ds.map")
            .replace("    return ds\n", ""), CACHED_BEFORE, (*CACHED_THERE[:-1], "    return ds.batch(8)")),
+    Script("shuffled and repeated on the line of the condition", on_its_line(IN_ONE_CHAIN), CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated on the lines of two conditions", on_its_line(REPEATED)
+           .replace("        ds = ds.repeat", "    if training: ds = ds.repeat"), CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled or cut on the lines of one condition", on_its_line(IN_ONE_CHAIN)
+           .replace("    ds = ds.map", "    else: ds = ds.take(3)\n    ds = ds.map"), CACHED_BEFORE, why="different blocks"),
     Script("shuffled and repeated in a chain over several lines", IN_ONE_CHAIN.replace(").repeat", ")\\\n  .repeat"),
            CACHED_BEFORE, why="on further lines"),
     Script("shuffled under one condition and repeated under another", REPEATED.replace("        ds = ds.repeat",
