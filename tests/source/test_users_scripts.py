@@ -174,11 +174,13 @@ SCRIPTS = [
     Script("shuffled and repeated in one chain", IN_ONE_CHAIN, CACHED_BEFORE, CACHED_THERE),
     Script("shuffled and repeated, then returned", IN_ONE_CHAIN.replace("    ds = ds.map", "    return ds.map")
            .replace("    return ds\n", ""), CACHED_BEFORE, (*CACHED_THERE[:-1], "    return ds.batch(8)")),
-    Script("shuffled and repeated on the line of the condition", on_its_line(IN_ONE_CHAIN), CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated on the line of the condition", on_its_line(IN_ONE_CHAIN),
+           CACHED_BEFORE, CACHED_THERE),
     Script("shuffled and repeated on the lines of two conditions", on_its_line(REPEATED)
            .replace("        ds = ds.repeat", "    if training: ds = ds.repeat"), CACHED_BEFORE, CACHED_THERE),
     Script("shuffled or cut on the lines of one condition", on_its_line(IN_ONE_CHAIN)
-           .replace("    ds = ds.map", "    else: ds = ds.take(3)\n    ds = ds.map"), CACHED_BEFORE, why="different blocks"),
+           .replace("    ds = ds.map", "    else: ds = ds.take(3)\n    ds = ds.map"),
+           CACHED_BEFORE, why="different blocks"),
     Script("shuffled and repeated in a chain over several lines", IN_ONE_CHAIN.replace(").repeat", ")\\\n  .repeat"),
            CACHED_BEFORE, why="on further lines"),
     Script("shuffled under one condition and repeated under another", REPEATED.replace("        ds = ds.repeat",
