@@ -239,19 +239,35 @@ def _in_own_statement(draft: Draft, node: str, after: str) -> Draft:
 
 
 def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
-    """Returns the draft in which the statement of a call that follows its `if` on the same line has its own line."""
+    """Returns the draft in which the statement of a call has its own line, below the condition on which it is run.
+
+    `if condition: x = x.one()` gets a second line, and so does `x = x.one() if condition else x`, which does the same.
+    """
     tree, call = draft.find(node)
     here, there = statement_of(tree, call), statement_of(tree, draft.find(after)[1])
-    if here is None or there is None or not isinstance(here.line, cst.SimpleStatementSuite) or len(here.block) > 1:
+    if here is None or there is None or len(here.line.body) > 1:
         return draft
-    condition = tree.parent(here.line)
-    if not isinstance(condition, cst.If) or condition not in there.block:
+    code, begin = tree.code, tree.start(here.small)
+    indentation = code[line_start(code, begin) : begin]
+    if isinstance(here.line, cst.SimpleStatementSuite):
+        condition = tree.parent(here.line)
+        if not isinstance(condition, cst.If) or condition not in there.block:
+            return draft
+        indentation = code[line_start(code, begin) : tree.start(condition)]
+        colon_ends = len(code[:begin].rstrip(b" \t"))
+        splices = [Splice(colon_ends, begin, newline_of(code, begin) + indentation + tree.indentation_unit)]
+    elif isinstance(here.value, cst.IfExp) and here.name is not None and here.line in there.block:
+        choice, end = here.value, tree.end(here.small)
+        otherwise, first, last = choice.orelse, tree.start(choice.body), tree.end(choice.body)
+        same = isinstance(otherwise, cst.Name) and otherwise.value == here.name
+        if not same or b"\n" in code[begin:end] or call not in nodes_within(choice.body, cst.Call):
+            return draft
+        condition_line = b"if " + tree.text(choice.test).encode() + b":" + newline_of(code, begin)
+        assignment = indentation + tree.indentation_unit + f"{here.name} = ".encode()
+        splices = [Splice(begin, first, condition_line + assignment), Splice(last, end, b"")]
+    else:
         return draft
-    begin, code = tree.start(here.small), tree.code
-    above = line_start(code, begin)
-    indentation = code[above : tree.start(condition)] + tree.indentation_unit
-    line = Splice(len(code[:begin].rstrip(b" \t")), begin, newline_of(code, begin) + indentation)
-    return draft.splice(draft.sites[node].file, [line])
+    return draft.splice(draft.sites[node].file, splices)
 
 
 def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing) -> Draft:

@@ -420,6 +420,8 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
     ("an argument that reads the dataset", "", [UP],
      "ds = tf.data.Dataset.range(3).map(abs)\nds = ds.shuffle(ds.cardinality())"),
     ("through a condition", "may not run", [UP],
+     "ds = tf.data.Dataset.range(3).map(abs)\nds = ds.shuffle(9) if ds else ds.take(3)"),
+    ("before its condition", "reassigned in between", [UP],
      "ds = tf.data.Dataset.range(3).map(abs)\nds = ds.shuffle(9) if ds else ds"),
     ("through an attribute", "a single name", [UP],
      "class A: pass\na = A()\na.ds = tf.data.Dataset.range(3).map(abs)\nds = a.ds.shuffle(9)"),

@@ -67,6 +67,9 @@ validate(make(5, False))
 IN_ONE_CHAIN = REPEATED.replace("shuffle(100)\n        ds = ds.repeat", "shuffle(100).repeat")
 
 
+CHOSEN = IN_ONE_CHAIN.replace("if training:\n        ", "").replace("repeat()", "repeat() if training else ds")
+
+
 def on_its_line(text: str) -> str:
     """The script with the first statement under the condition on its line."""
     return text.replace("training:\n        ", "training: ")
@@ -178,6 +181,12 @@ SCRIPTS = [
            CACHED_BEFORE, CACHED_THERE),
     Script("shuffled and repeated on the lines of two conditions", on_its_line(REPEATED)
            .replace("        ds = ds.repeat", "    if training: ds = ds.repeat"), CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated by a conditional expression", CHOSEN, CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated by a conditional expression in parentheses",
+           CHOSEN.replace("= ds.sh", "= ((ds.sh").replace("() if", "()) if").replace("else ds", "else ds)"),
+           CACHED_BEFORE, CACHED_THERE),
+    Script("shuffled and repeated, or cut, by a conditional expression", CHOSEN.replace("else ds", "else ds.take(3)"),
+           CACHED_BEFORE, why="single name"),
     Script("shuffled or cut on the lines of one condition", on_its_line(IN_ONE_CHAIN)
            .replace("    ds = ds.map", "    else: ds = ds.take(3)\n    ds = ds.map"),
            CACHED_BEFORE, why="different blocks"),
@@ -214,7 +223,7 @@ SCRIPTS = [
            (Insert("repeat", "prefetch", "p", {"buffer_size": 1}),),
            ("    ds = ds.repeat().prefetch(1) if training else ds.cache()",)),
     Script("a conditional expression: moved out of it", CONDITIONAL, (Move("shuffle", "repeat"),),
-           why="may not run"),
+           why="through a single name"),
     Script("a helper that goes on behind the batch: two calls into it", FINISHED,
            (Move("map#1", "batch"), Move("map#0", "batch")),
            ("    return ds.batch(2).map(abs).map(int).map(len)", "ds = tf.data.Dataset.range(9)")),
