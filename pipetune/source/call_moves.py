@@ -248,14 +248,14 @@ def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
     if here is None or there is None or len(here.line.body) > 1:
         return draft
     code, begin = tree.code, tree.start(here.small)
-    indentation = code[line_start(code, begin) : begin]
+    line = line_start(code, begin)
     if isinstance(here.line, cst.SimpleStatementSuite):
         condition = tree.parent(here.line)
         if not isinstance(condition, cst.If) or condition not in there.block:
             return draft
-        indentation = code[line_start(code, begin) : tree.start(condition)]
         colon_ends = len(code[:begin].rstrip(b" \t"))
-        splices = [Splice(colon_ends, begin, newline_of(code, begin) + indentation + tree.indentation_unit)]
+        indentation = code[line : tree.start(condition)] + tree.indentation_unit
+        splices = [Splice(colon_ends, begin, newline_of(code, begin) + indentation)]
     elif isinstance(here.value, cst.IfExp) and here.name is not None and here.line in there.block:
         choice, end = here.value, tree.end(here.small)
         otherwise, first, last = choice.orelse, tree.start(choice.body), tree.end(choice.body)
@@ -263,7 +263,7 @@ def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
         if not same or b"\n" in code[begin:end] or call not in nodes_within(choice.body, cst.Call):
             return draft
         condition_line = b"if " + tree.text(choice.test).encode() + b":" + newline_of(code, begin)
-        assignment = indentation + tree.indentation_unit + f"{here.name} = ".encode()
+        assignment = code[line:begin] + tree.indentation_unit + f"{here.name} = ".encode()
         splices = [Splice(begin, first, condition_line + assignment), Splice(last, end, b"")]
     else:
         return draft

@@ -39,7 +39,7 @@ class TimeLeft:
         self._begun = clock()
         self._first_step: float | None = None  # seconds from the start
         self._verdict = ""
-        self._starts = _STARTS
+        self._in_turn = False  # the two scripts of the verification run one after the other
         self._promising = False  # a plan is proven in the search, so that a patch will be verified
         self._verifying_since: float | None = None
         self._pairs = 0
@@ -64,7 +64,7 @@ class TimeLeft:
         self._promising = promising or self._promising
         if self._verdict == Verdict.NOT_INPUT_BOUND.value:
             return min(budget_left, AFTER_NO_SECONDS) + _REPORT
-        verification = self._starting() + _AFTER_PROOF * self._budget
+        verification = self._starts() + _AFTER_PROOF * self._budget
         if self._promising:  # a proven plan ends the search before its time
             return min(budget_left, 0.5 * self._budget) + verification + _REPORT
         # Half of the runs have a patch to verify; the later it is, the fewer of those without a proven plan.
@@ -73,7 +73,7 @@ class TimeLeft:
 
     def verification_takes_turns(self) -> None:
         """The two scripts of the verification cannot run at the same time."""
-        self._starts = _STARTS_IN_TURN
+        self._in_turn = True
 
     def verifying(self, *, pairs: int = 0, proven: bool = False) -> float:
         """Returns the estimate while the patch is verified.
@@ -92,13 +92,13 @@ class TimeLeft:
         if self._proven_since is not None:
             return max(0.0, after - (now - self._proven_since)) + _REPORT
         measuring = _VERIFYING * self._budget
-        if self._pairs and self._starts == _STARTS:
+        if self._pairs and not self._in_turn:
             return measuring * max(0, _PAIRS - self._pairs) / _PAIRS + after + _REPORT
-        starting = max(0.0, self._starting() - (now - self._verifying_since))
+        starting = max(0.0, self._starts() - (now - self._verifying_since))
         return starting + measuring + after + _REPORT
 
-    def _starting(self) -> float:
-        return self._starts * (self._first_step or 0.0)
+    def _starts(self) -> float:
+        return (_STARTS_IN_TURN if self._in_turn else _STARTS) * (self._first_step or 0.0)
 
 
 class Screen(Protocol):

@@ -137,9 +137,9 @@ def fit_in_memory_together(session: Session, *, processes: int, free_gpu_mib: fl
     free = (1 - _MARGIN) * min(machine.memory_available_bytes, machine.memory_limit_bytes)
     if 2 * processes * patch.process_mib * 2**20 > free:
         return False
-    if machine.device != "gpu":
-        return machine.device == "cpu"
-    if patch.gpu_mib is None or free_gpu_mib is None or processes > 1:
+    if machine.device == "cpu":
+        return True
+    if machine.device != "gpu" or patch.gpu_mib is None or free_gpu_mib is None or processes > 1:
         return False
     return 2 * (patch.gpu_mib + _CUDA_MIB) <= (1 - _MARGIN) * free_gpu_mib
 
