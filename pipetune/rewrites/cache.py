@@ -13,6 +13,8 @@ from pipetune.rewrites.cache_places import (
     MIN_EPOCHS,
     CachePosition,
     available_cache_bytes,
+    branch_of,
+    cache_group,
     describe_file_saving,
     describe_memory_saving,
     move_after,
@@ -235,8 +237,26 @@ def _proposals(context: RuleContext, places: list[CachePosition], *, most: int) 
         if best.size_bytes > available_cache_bytes(context):
             yield suggest_saved_dataset(context, best, rule=NAME)
             yield _rewrite(context, best, to_file=True)
-    for place in select_for_trial(_fitting(context, places), most=most):
+    for place in _with_other_branches(context, select_for_trial(_fitting(context, places), most=most), places):
         yield _rewrite(context, place, to_file=False)
+
+
+def _with_other_branches(
+    context: RuleContext, chosen: list[CachePosition], places: list[CachePosition]
+) -> list[CachePosition]:
+    """Returns the places chosen and, where one of them is in a branch, the best ones of some others beside it."""
+    by_branch: dict[str, list[CachePosition]] = {}
+    for place in _fitting(context, places):
+        by_branch.setdefault(branch_of(context.pipeline, place.node.id), []).append(place)
+    taken = {branch_of(context.pipeline, place.node.id) for place in chosen}
+    if taken == {""}:
+        return chosen
+    others = [here for branch, here in by_branch.items() if branch and branch not in taken]
+    return [*chosen, *(place for here in others[:_MAX_BRANCHES] for place in select_for_trial(here, most=1))]
+
+
+_MAX_BRANCHES = 3
+"""Other branches that get a proposal of their own: each may have a cache, and costs the search a trial."""
 
 
 def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Rewrite:
@@ -274,7 +294,7 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
             + (f", and {' and '.join(dict.fromkeys(movable))} the cached elements." if movable else ".")
         ),
         needs=frozenset({Consent.FILE_CACHE}) if to_file else frozenset(),
-        group=NAME,  # two caches on one path hold the same data twice
+        group=cache_group(context.pipeline, node.id),
         notes=tuple(notes),
         predicted_bytes=0.0 if to_file else place.size_bytes,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipetune.core.edits import Move, NoProposal, Safety, apply_edits
-from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
+from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
 from pipetune.rewrites.epoch_constancy import Constancy, constancy_after, is_order_settled, reshuffles_each_epoch
 from pipetune.rewrites.legality import describe_operator, upstream_chain
 from pipetune.rewrites.pricing import (
@@ -164,8 +165,9 @@ def price_position(
         element_bytes: bytes of one element there.
     """
     resting = _skipped_operators(context, node)
-    costs = [seconds_per_output(context, work.id) for work in resting]
-    known = [cost for cost in costs if cost is not None]
+    shares = _shares_read(context.pipeline, node, resting)
+    costs = [(seconds_per_output(context, work.id), shares[work.id]) for work in resting]
+    known = [cost * share for cost, share in costs if cost is not None]
     measured = context.measured(node.id)
     visits = measured.visits if measured is not None else None
     outputs = elements / visits if visits else None
@@ -175,7 +177,7 @@ def price_position(
         elements,
         elements * element_bytes,
         cpu_seconds_per_output=sum(known) if known else None,
-        blocked_seconds_per_output=sum(blocked_seconds_per_output(context, work.id) for work in resting),
+        blocked_seconds_per_output=sum(blocked_seconds_per_output(context, one.id) * shares[one.id] for one in resting),
         outputs_per_epoch=outputs,
         epochs=_epochs(context, node, outputs),
         order_settled=is_order_settled(context, node.id),
@@ -191,6 +193,42 @@ def _skipped_operators(context: RuleContext, node: Node) -> list[Node]:
             found.append(above)
             needed.update(() if above.op == "cache" else above.inputs)
     return found
+
+
+def _shares_read(pipeline: Pipeline, node: Node, operators: Sequence[Node]) -> dict[str, float]:
+    """Returns the share of the elements of each operator that is read for `node`: less than 1 where branches share it.
+
+    Each consumer iterates over an operator that several share for itself.
+    """
+    everywhere, here = _readers(pipeline, pipeline.output), _readers(pipeline, node)
+    times = everywhere[node.id]
+    return {one.id: times * here[one.id] / everywhere[one.id] if times else 1.0 for one in operators}
+
+
+def _readers(pipeline: Pipeline, end: Node) -> Counter[str]:
+    """Returns how many times the operators upstream of `end` are iterated over for one iteration over it."""
+    found = Counter({end.id: 1})
+    for one in (end, *reversed(pipeline.upstream(end.id))):
+        for name in one.inputs:
+            found[name] += found[one.id]
+    return found
+
+
+def branch_of(pipeline: Pipeline, node_id: str) -> str:
+    """Returns the operator by which the next join downstream reads `node_id` and not its other inputs; "" if none."""
+    reached = {node_id}
+    for below in pipeline.downstream(node_id):
+        read = [name for name in below.inputs if name in reached]
+        if len(read) == 1 and len(below.inputs) > 1:
+            return read[0]
+        reached.add(below.id)
+    return ""
+
+
+def cache_group(pipeline: Pipeline, node_id: str) -> str:
+    """Returns the group of a rewrite that caches after an operator: one cache for each branch, and one behind them."""
+    branch = branch_of(pipeline, node_id)
+    return f"cache@{branch}" if branch else "cache"
 
 
 def _epochs(context: RuleContext, node: Node, outputs: float | None) -> float | None:

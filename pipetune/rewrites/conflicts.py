@@ -220,6 +220,8 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> s
             return f"the cache would then be downstream of {edited[found.node].title}: {found.why}"
         if node.id in context.pipeline:
             continue
+        if any(other.op == "cache" and other.id not in context.pipeline for other in edited.upstream(node.id)):
+            return "two caches on one path would hold the same data twice"
         partly = next((reader for reader in edited.downstream(node.id) if stops_early(after, node, reader)), None)
         if partly is not None:
             return f"the cache would then be upstream of {partly.title}, which may not read it to the end"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pipetune.core.operators import EpochEffect, OrderEffect, operator_facts, settled_operators
-from pipetune.core.pipeline import INFINITE, Node
+from pipetune.core.operators import CountEffect, EpochEffect, OrderEffect, operator_facts, settled_operators
+from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
 from pipetune.rewrites.legality import (
     POSITIONAL,
     describe_state,
@@ -65,9 +65,9 @@ def constancy_after(context: RuleContext, node_id: str, *, read_to_end: bool = T
 def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     """Whether an operator downstream of `node` may stop before the end of what `node` yields in one pass.
 
-    A cache after `node` may then never be complete. `take` reads all where it takes more than one pass, which a
-    `repeat` upstream of it may offer; `zip` where everything else that it joins has more elements, as the numbers of
-    `enumerate` have.
+    A cache after `node` may then never be complete. `take`, and a `zip` with other datasets, read all where they read
+    more than one pass, which a `repeat` upstream of them may offer. So does a `zip` whose inputs have the same number
+    of elements: it asks each of them once more even if another one has just ended.
     """
     if reader.op == "scan":
         return True  # its function may end the data
@@ -76,19 +76,37 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     pipeline = context.pipeline
     path = {node.id, *(below.id for below in pipeline.downstream(node.id))}
     joined = [name for name in reader.inputs if name in path]
+    others = [name for name in reader.inputs if name not in path]
+    if reader.op == "take":
+        count = reader.argument("count")
+        limits = [count if isinstance(count, int) else UNKNOWN]
+    elif reader.op == "zip":
+        if all(_have_as_many(context.pipeline, name, joined[0]) for name in joined[1:] + others):
+            return False
+        limits = [pipeline[name].cardinality for name in others]
+    else:
+        return True
     repeats = [above for above in pipeline.upstream(reader.id) if above.op == "repeat" and above.id in path]
     if len(joined) != 1 or len(repeats) > 1:
         return True
-    if reader.op == "take":
-        one_pass = element_count(context, repeats[0].inputs[0] if repeats else joined[0])
-        count = reader.argument("count")
-        more = isinstance(count, int) and one_pass is not None and (count == INFINITE or count > one_pass >= 0)
-        return not more
-    if reader.op == "zip":
-        here = element_count(context, joined[0])
-        others = [pipeline[name].cardinality for name in reader.inputs if name not in path]
-        return here is None or here < 0 or not all(other == INFINITE or other > here for other in others)
-    return True
+    one_pass = element_count(context, repeats[0].inputs[0] if repeats else joined[0])
+    known = one_pass is not None and one_pass >= 0
+    return not known or not all(limit == INFINITE or limit > (one_pass or 0) for limit in limits)
+
+
+def _have_as_many(pipeline: Pipeline, name: str, other: str) -> bool:
+    """Whether two operators surely yield the same finite number of elements, whether or not TensorFlow knows it."""
+    if INFINITE in (pipeline[name].cardinality, pipeline[other].cardinality):
+        return False
+    one, two = _counted_at(pipeline, name), _counted_at(pipeline, other)
+    return one.id == two.id or one.cardinality == two.cardinality >= 0
+
+
+def _counted_at(pipeline: Pipeline, name: str) -> Node:
+    """Returns the operator furthest upstream that surely yields as many elements as operator `name`."""
+    while len(pipeline[name].inputs) == 1 and operator_facts(pipeline[name].op).count is CountEffect.ONE_TO_ONE:
+        (name,) = pipeline[name].inputs
+    return pipeline[name]
 
 
 def _own_constancy(node: Node, context: RuleContext) -> ConstancyResult:

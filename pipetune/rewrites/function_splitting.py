@@ -14,6 +14,7 @@ from pipetune.rewrites.cache_places import (
     CachePosition,
     MovedOperators,
     available_cache_bytes,
+    cache_group,
     describe_memory_saving,
 )
 from pipetune.rewrites.legality import (
@@ -86,7 +87,8 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
             "the input's CPU time: too little to justify the additional code"
         )
     shuffle = place.moved or _downstream_shuffle(split_context, node, split.head)
-    return _rewrite(node, split, place, shuffle, share=measured.head_share)
+    group = cache_group(context.pipeline, node.id)
+    return _rewrite(node, split, place, shuffle, group=group, share=measured.head_share)
 
 
 def _downstream_shuffle(context: RuleContext, tail: Node, head: str) -> MovedOperators | None:
@@ -116,7 +118,7 @@ def _input_cpu_seconds(profile: Profile) -> float:
 
 
 def _rewrite(
-    node: Node, split: SplitFunction, place: CachePosition, shuffle: MovedOperators | None, *, share: float
+    node: Node, split: SplitFunction, place: CachePosition, shuffle: MovedOperators | None, *, group: str, share: float
 ) -> Rewrite:
     paid = describe_memory_saving(place)
     return Rewrite(
@@ -133,7 +135,7 @@ def _rewrite(
             f"first part in memory ({place.elements:,} elements, {format_bytes(place.size_bytes)}): only the "
             f"first epoch computes this part, {share:.0%} of the work."
         ),
-        group="cache",  # two caches on one path hold the same data twice
+        group=group,
         notes=(
             *([paid] if paid else ()),
             *(shuffle.notes if shuffle else ()),

@@ -85,12 +85,12 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     candidates = _candidates(
         study, source, use, inherited=inherited, elements=cost.epoch_elements, free_bytes=free_bytes
     )
-    if not candidates:
+    if not candidates and not inherited.rewrites:
         return
     emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(candidates)), inherited)
     rejected = emission.not_covered
     own = Plan(pipeline.name, tuple(one for one in candidates if one.key in emission.covered))
-    if not own.rewrites:
+    if not own.rewrites and not inherited.rewrites:
         journal.update_dataset(rejected=tuple(rejected))
         return
     plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
@@ -106,9 +106,10 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
         with runner.measuring():
             seconds = {
                 one.key: pass_seconds(runner.dataset(one), elements=cost.epoch_elements, seconds=limit)
-                for one in ([inherited, plan] if inherited.rewrites else [plan])
+                for one in ([inherited, plan] if inherited.rewrites and own.rewrites else [plan])
             }
-        before, after = seconds.get(inherited.key, cost.epoch_wall_seconds), seconds[plan.key]
+        after = seconds.pop(plan.key)
+        before = seconds.get(inherited.key, cost.epoch_wall_seconds)
         if before < _LEAST_GAIN * after:
             why = f"A pass takes {after:.2g} s with it and {before:.2g} s without."
             rejected += _rejections(own, why, RejectionReason.NOT_FASTER)

@@ -130,6 +130,8 @@ def with_validation(session: Session, found: Verification | None) -> Session:
         Rejection(one.rule, one.node, why, proof.speedup if proof is not None else None)
         for one in result.patch.covered_part(result.plan).rewrites
     )
+    if not rejected:  # the patch changes validation as it does training
+        session = replace(session, notes=(*session.notes, f"The gain for {result.pipeline.name} is not known: {why}"))
     rejected = (*result.rejected, *rejected)
     return _with_result(
         session, result, plan=None, tuned=None, comparison=None, order=None, patch=None, rejected=rejected

@@ -174,8 +174,9 @@ class _ScriptPair:
 
     @property
     def runs_validation(self) -> bool:
-        """Whether the patch that runs has a part for validation."""
-        return self._session.validation is not None
+        """Whether the patch that runs has a part for validation alone, beside what it changes in both."""
+        found = self._session.validation
+        return found is not None and found.patch is not None and bool(found.patch.covered)
 
     @property
     def _has_training_patch(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pipetune import workflow
 from pipetune.capture import consumption
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.core import session_file
-from pipetune.core.edits import Edit, Plan, Remove, apply_edits, inserted_caches
+from pipetune.core.edits import Edit, Plan, Remove, ReplaceSource, apply_edits, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.lockstep import Inform, RequestLink, RunToFirstStep, StepReply
@@ -166,14 +166,17 @@ def _with_validation(
 ) -> tuple[LivePipeline | None, StepReply]:
     """Returns the validation data that the script has built, if the patch is to change it, and the completed answer."""
     result = session.validation
-    if result is None or result.patch is None or result.tuned is None or answer.why:
+    if result is None or result.patch is None or result.plan is None or answer.why:
         return None, answer
     built = [source for source, use in study.subject.other_datasets if use.role == result.role]
     named = [source for source in built if source.pipeline.name == result.pipeline.name]
     if len(named or built) != 1:
         return None, replace(answer, validation_why=f"The script builds no {result.pipeline.name} any more.")
-    ((source,), expected) = (named or built), result.tuned if job.patched else result.pipeline
-    different = first_difference(source.pipeline, expected)
+    (source,), edits = (named or built), result.plan.edits if job.patched else ()
+    expected = apply_edits(result.pipeline, edits)
+    # The functions that gather rows hold arrays: those of training are what the plan has.
+    gathering = {edit.gather for edit in edits if isinstance(edit, ReplaceSource)}
+    different = first_difference(source.pipeline, expected, functions_differ=gathering)
     if different:
         why = f"The script builds another {result.pipeline.name} than expected: {different}."
         return None, replace(answer, validation_why=why)
@@ -245,26 +248,28 @@ class _Difference:
     description: str
 
 
-def first_difference(actual: Pipeline, expected: Pipeline) -> str:
+def first_difference(actual: Pipeline, expected: Pipeline, *, functions_differ: Collection[str] = ()) -> str:
     """Returns a description of the first operator that differs; '' if none does.
 
-    Ignores names, seeds, and the ops of functions that the patch expresses in other ops than the plan. Options are
-    compared by what is in force at the end, not by where they are set.
+    Ignores names, seeds, and the ops of functions that the patch expresses in other ops than the plan, or that
+    `functions_differ` names by their operators. Options are compared by what is in force at the end, not by where they
+    are set.
     """
-    different = _first_difference(actual, expected)
+    different = _first_difference(actual, expected, functions_differ=functions_differ)
     return different.description if different else ""
 
 
-def _first_difference(actual: Pipeline, expected: Pipeline) -> _Difference | None:
+def _first_difference(
+    actual: Pipeline, expected: Pipeline, *, functions_differ: Collection[str] = ()
+) -> _Difference | None:
     actual, expected = _without_options(actual), _without_options(expected)
     here, there = actual.identities(), expected.identities()
     for index, (one, other) in enumerate(zip(here, there, strict=False)):
-        if _has_other_ops(expected.nodes[index]) and _may_be_equivalent(actual.nodes[index], expected.nodes[index]):
+        mine, node = actual.nodes[index], expected.nodes[index]
+        if node.id in functions_differ or (_has_other_ops(node) and _may_be_equivalent(mine, node)):
             one = replace(one, function=other.function)
         if one != other:
-            return _Difference(
-                expected.nodes[index].id, f"operator {index} is {_operator_text(one)}, not {_operator_text(other)}"
-            )
+            return _Difference(node.id, f"operator {index} is {_operator_text(one)}, not {_operator_text(other)}")
     if len(here) != len(there):
         return _Difference("", f"it has {len(here)} operators, not {len(there)}")
     if actual.options != expected.options:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Consent
+from pipetune.core.edits import Consent, Insert, Rewrite, Safety
+from pipetune.core.pipeline import Pipeline
 from pipetune.core.storage import FileUse, Sweep, SweepReader
-from pipetune.rewrites.cache import RULE, best_position, suggest_building_once
-from pipetune.rewrites.cache_places import describe_saved_dataset, epochs_to_break_even
+from pipetune.rewrites.cache import RULE, best_position, position_after, suggest_building_once
+from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
+from pipetune.rewrites.conflicts import find_conflict
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test
 
@@ -45,7 +47,6 @@ SILENT: list[Row] = [
     # The data is repeated upstream, and what follows depends on it.
     ("range 10 elements=10 | repeat[ or  -1] | take 25 | map bytes=1k | batch 2", "endlessly"),
     ("range 10 elements=10 | repeat 3 | take 25 | map bytes=1k | batch 2", "every epoch again"),
-    ("a = range 10 elements=10 | repeat 3 | map bytes=1k elements=30; zip a a", "every epoch again"),
     ("range 10 elements=10 | repeat 3 | map bytes=1k elements=30 | ignore_errors", "every epoch again"),
     ("range 10 elements=10 | repeat 3 | batch 2 | map bytes=1k", "every epoch again"),
     ("range 10 elements=10 | repeat 2 | map bytes=1k elements=20 | map random", {"epochs": 1}, "every epoch again"),
@@ -56,6 +57,7 @@ SILENT: list[Row] = [
     (f"{_FILES} | map | [batch 2 | take 3 or take_while | batch 2 or opaque or scan unknown]", "may stop reading"),
     (f"a = {_FILES} | map; b = range 9; zip a b", "may stop reading"),
     (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", "may stop reading"),
+    (f"a = {_FILES} | map bytes=1k | map random; b = TFRecordDataset; zip a b", "may stop reading"),
     (f"{_FILES} | map bytes=1k | repeat | take 10", "may stop reading"),  # asks for no eleventh element
     ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", "draws random numbers"),
     # After a shuffle, each epoch picks other elements, not just another order.
@@ -98,6 +100,8 @@ def _cache(*nodes: str, safety: str = "EXACT") -> list[str]:
 
 _REORDERS = "REORDERS"
 
+_OTHER = "range 10 elements=10 | map bytes=1k cpu=1ms | map random"
+
 FIRES: list[Row] = [
     # The deepest place upstream of the first operator that differs; after the last one that works.
     (f"{_FILES} | map[ or  4] bytes=1k | map random | batch 2 | repeat", _cache("n1")),
@@ -125,6 +129,18 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k | map random | repeat | take 11", _cache("n1")),
     (f"a = {_FILES} | map bytes=1k | map random[ or  | repeat | take 30]; b = range 99 elements=99; zip b a",
      _cache("n1")),
+    # Of joined datasets all are read to the end that end together, or before the others.
+    (f"a = {_FILES} | map bytes=1k; b = a | [map random or shuffle 9 | map random]; c = a | map random; zip b c",
+     _cache("n1")),
+    ("a = range 10 elements=10 | repeat 3 | map bytes=1k elements=30; zip a a", ["EXACT n1>n2 cache(filename=)>n2"]),
+    # Each branch may have one.
+    (f"a = {_FILES} | map bytes=1k cpu=1ms | map random; b = {_OTHER}; zip a b", _cache("n4", "n1")),
+    (f"a = {_FILES} | map bytes=1k cpu=1ms | map random | repeat elements=-1; b = {_OTHER} | repeat"
+     " elements=-1; zip a b | batch 2",
+     _cache("n5", "n1")),
+    (f"a = {_FILES} | map bytes=1k cpu=1ms | map random | repeat; b = range 99 elements=99; zip a b", _cache("n1")),
+    (f"a = {_FILES} | map bytes=900k; b = a | shuffle 9 | map bytes=1k cpu=1ms; c = a | shuffle 9 | map bytes=1k"
+     " cpu=1ms; zip b c | map random", ["EXACT n4>n5 cache(filename=)>n5", "EXACT n2>n3 cache(filename=)>n3"]),
     # It is read more than once.
     (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 2}, _cache("n2")),
     (f"{_FILES} | map bytes=1k | repeat[ or  3] | batch 2", {"epochs": 1}, _cache("n1")),
@@ -184,7 +200,29 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k", {"options": {"deterministic": True}}, _cache("n1")),
 ]  # fmt: skip
 
-test_proposed_places = proposal_test("cache", FIRES, group="cache")
+test_proposed_places = proposal_test("cache", FIRES, group="cache(@n[0-9]+)?")
+
+
+def test_what_branches_share_is_saved_only_where_all_of_them_read_the_cache() -> None:
+    words = f"a = {_FILES} | map bytes=1k cpu=4ms; b = a | map bytes=1k cpu=1ms; c = a | map random; zip b c"
+    described = context(words)
+    places = {node: position_after(described, described.pipeline[node]) for node in ("n1", "n2")}
+    saved = {name: place.cpu_seconds_per_output for name, place in places.items() if isinstance(place, CachePosition)}
+    assert saved["n1"] is not None and saved["n2"] is not None and saved["n1"] > saved["n2"]
+
+
+def _cache_rewrite(node: str, pipeline: Pipeline) -> Rewrite:
+    insert = Insert(node, "cache", f"cache@{node}", {"filename": ""})
+    return Rewrite("cache", node, Safety.EXACT, (insert,), "", group=cache_group(pipeline, node))
+
+
+def test_caches_stand_beside_each_other_in_branches_only() -> None:
+    described = context(
+        f"a = {_FILES} | map bytes=9k; b = a | map bytes=1k | map random; c = a | map bytes=2k; zip b c"
+    )
+    found = {name: _cache_rewrite(name, described.pipeline) for name in ("n1", "n2", "n4")}
+    assert not find_conflict(described, [found["n2"], found["n4"]])
+    assert "on one path" in find_conflict(described, [found["n1"], found["n2"]])
 
 
 def test_note_says_that_a_cache_freezes_an_order() -> None:
