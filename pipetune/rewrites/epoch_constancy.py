@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from pipetune.core.element_counts import output_count
 from pipetune.core.operators import CountEffect, EpochEffect, OrderEffect, operator_facts, settled_operators
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
 from pipetune.rewrites.legality import (
@@ -90,8 +91,11 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     if len(joined) != 1 or len(repeats) > 1:
         return True
     one_pass = element_count(context, repeats[0].inputs[0] if repeats else joined[0])
-    known = one_pass is not None and one_pass >= 0
-    return not known or not all(limit == INFINITE or limit > (one_pass or 0) for limit in limits)
+    behind = {below.id for repeat in repeats for below in pipeline.downstream(repeat.id)}
+    for above in pipeline.upstream(reader.id):
+        if above.id in behind and one_pass is not None:
+            one_pass = output_count(above, one_pass)
+    return one_pass is None or one_pass < 0 or any(INFINITE != limit <= one_pass for limit in limits)
 
 
 def _have_as_many(pipeline: Pipeline, name: str, other: str) -> bool:

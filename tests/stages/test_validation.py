@@ -101,6 +101,22 @@ def test_random_function_is_not_passed(given: dict[str, Any]) -> None:
     assert one.journal.session.datasets[1].rejected == ()
 
 
+@pytest.mark.parametrize("seconds", [0.25, 0.95])
+def test_what_the_patch_for_training_changes_is_measured_for_validation(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    shared = Rewrite("parallel-map", "n1", Safety.EXACT, (SetArgument("n1", "num_parallel_calls", 2),), "")
+    monkeypatch.setattr(stage, "inherited_by", lambda *_: Plan("validation", (shared,)))
+    given["seconds"] = seconds
+    one = study(Dataset.range(100).map(lambda x: x * 2).shuffle(9).batch(4))
+    assert stage.tune_validation(one, Plan("tuned", (shared,))) == (seconds < 0.9)
+    result = one.journal.session.datasets[1]
+    assert result.rejected == ()
+    if seconds < 0.9:
+        assert result.plan is not None and result.plan.rewrites == (shared,)
+        assert result.patch is not None and result.patch.covered == ()
+
+
 def tried(data: Any, *, epochs: int = 9, **use: Any) -> list[str]:
     """The rules of what is tried of 10 elements of validation, with 1 MB of memory."""
     made = study(data)
