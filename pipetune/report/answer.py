@@ -41,7 +41,8 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
         unproven = Fact(apply, "apply the patch although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
     steps.extend(again)
-    offered = [offer for offer in (result.offered if result else ()) if offer.gain is None or offer.gain.median > 1]
+    offers = result.offered if result else ()
+    offered = [offer for offer in offers if offer.gain is None or offer.gain.median >= _WORTH_TYPING]
     for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
         allowed = shell(*analyze_words(session), *consent.split(), *script)
         rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
@@ -54,6 +55,10 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     if session.status == "interrupted" and script:
         steps.append(Fact(shell(*analyze_words(session), *script), "run it to the end"))
     return tuple(steps)
+
+
+_WORTH_TYPING = 1.03
+"""Gain of what needs approval from which on the command that measures it is shown: less makes no plan."""
 
 
 def _with_gain(offer: OptionalRewrite) -> str:

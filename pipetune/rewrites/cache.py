@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
@@ -111,26 +111,44 @@ _MIN_SAVED_SHARE = 0.2
 judgement: a change by hand has to be worth it."""
 
 
-def cache_all(context: RuleContext, *, elements: int, element_bytes: float) -> Rewrite | None:
-    """Returns a cache in memory of all that a pipeline outputs; None unless it fits, pays, and keeps every epoch.
+def cache_whole_passes(
+    context: RuleContext, *, elements: int, element_bytes: Callable[[Node], float]
+) -> Rewrite | None:
+    """Returns a cache in memory as far downstream as every epoch keeps its elements and their order.
+
+    None unless it fits and pays.
 
     Args:
         context: needs no profile.
         elements: of the output in an epoch.
-        element_bytes: bytes of one of them.
+        element_bytes: called with an operator; returns the bytes of one element of its output.
     """
-    node = last_active_operator(context.pipeline)
-    while node.op == "prefetch":
-        node = context.pipeline[node.inputs[0]]
-    output = OperatorProfile(node.id, Stage.TRANSFORM, bytes_out=element_bytes)
-    sizes = Profile((output,), ConsumerProfile("none"), cardinality={node.id: elements})
+    pipeline = context.pipeline
+    if context.partial_read or any(above.op in ("cache", "snapshot") for above in pipeline):
+        return None
+    counts = {last_active_operator(pipeline).id: elements}
+    node = pipeline.output
+    while node.op in ("prefetch", "with_options") or not _keeps_order(context, node):
+        if len(node.inputs) != 1:
+            return None
+        node = pipeline[node.inputs[0]]
+    if not _is_worth_caching(context, node):
+        return None
+    output = OperatorProfile(node.id, Stage.TRANSFORM, bytes_out=element_bytes(node))
+    sizes = Profile((output,), ConsumerProfile("none"), cardinality=counts)
     place = position_after(replace(context, profile=sizes), node)
-    stored = any(above.op in ("cache", "snapshot") for above in context.pipeline)
-    if stored or context.partial_read or isinstance(place, NoProposal) or place.safety is not Safety.EXACT:
+    if isinstance(place, NoProposal) or place.safety is not Safety.EXACT:
         return None
     pays = place.epochs is None or place.epochs >= MIN_EPOCHS
     fits = place.size_bytes <= available_cache_bytes(context)
     return _rewrite(context, place, to_file=False) if pays and fits else None
+
+
+def _keeps_order(context: RuleContext, node: Node) -> bool:
+    """Whether the elements after an operator are the same, in the same order, in every epoch, or could be."""
+    if constancy_after(context, node.id).constancy is Constancy.SAME:
+        return True
+    return node.op == "map" and move_after(context, node) is not None
 
 
 def _is_worth_caching(context: RuleContext, node: Node) -> bool:

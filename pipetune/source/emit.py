@@ -47,6 +47,7 @@ from pipetune.source.shared_calls import (
     excess_change,
     express_after_helper,
     express_before_consumer,
+    express_before_helper,
     refuse_partial_change,
 )
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
@@ -315,7 +316,7 @@ def _write_beside_shared_call(
             return move_copied_shuffle(draft, edit, current)
         except CannotExpress as reason:
             raise SharedCall(f"{shared.message} {reason.message}") from None
-    for express in (express_before_consumer, express_after_helper):
+    for express in (express_before_consumer, express_after_helper, express_before_helper):
         try:
             return express(draft, edit, current, sharing=sharing)
         except CannotExpress:

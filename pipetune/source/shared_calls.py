@@ -17,6 +17,7 @@ from pipetune.core.storage import read_config_field
 from pipetune.source.call_arguments import write_call
 from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
 from pipetune.source.chain import break_before, drop_site, insert_link, link_of
+from pipetune.source.dataset_flow import only_appends
 from pipetune.source.draft import CallSite, Draft, Splice, locations
 from pipetune.source.map_functions import parameters_of
 from pipetune.source.statements import block_index, bound_names, enclosing_function, statement_of
@@ -489,6 +490,39 @@ def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *
     draft = draft.with_position_of(edit.after, edit.id, level=level)
     draft = replace(draft, original_calls={**draft.original_calls, edit.id: draft.original_calls[_RECEIVER]})
     return replace(drop_site(draft, _RECEIVER), exclusive=draft.exclusive | {edit.id})
+
+
+def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
+    """Returns the draft with `edit` written behind what a call passes to a helper: `prepare(data.cache())`.
+
+    Args:
+        current: the pipeline before the edit.
+        sharing: the call sites of the captured pipeline that serve other datasets too.
+
+    Raises:
+        CannotExpress: the edit is not an insertion, or what reads `edit.after` is not made by a helper that does no
+            more than append to the one dataset that it gets in a variable, in a call that makes only this dataset.
+    """
+    readers = current.consumers(edit.after)
+    if not isinstance(edit, Insert) or len(readers) != 1 or readers[0].id not in sharing.pipeline:
+        raise CannotExpress("Not exactly one captured operator reads what stands there.")
+    (reader,) = readers
+    level = sharing.exclusive_depth(sharing.pipeline[reader.id])
+    if not level or reader.id not in draft.call_stacks or reader.id in draft.moved_beside:
+        raise CannotExpress("The call that reads it is no part of a helper, or was moved.")
+    site = draft.call_stacks[reader.id][level - 1]
+    if site in draft.calls_around(edit.after):
+        raise CannotExpress("It is made by the helper itself.")
+    tree = draft.tree(site.file)
+    call = tree.calls.get(site.end)
+    names = [one.value for one in call.args if isinstance(one.value, cst.Name)] if call is not None else []
+    given = [one for one in names if call is not None and only_appends(draft, tree, call, one)]
+    if call is None or len(given) != 1:
+        raise CannotExpress("pipetune cannot determine which dataset the helper gets.")
+    new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(given[0])
+    draft = draft.with_position_of(reader.id, edit.id, level=level).splice(site.file, [Splice(end, end, new)])
+    draft = replace(draft, original_calls={**draft.original_calls, edit.id: (tree, call)})
+    return replace(draft.with_site(edit.id, CallSite(site.file, end + len(new))), exclusive=draft.exclusive | {edit.id})
 
 
 def _insert_before(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:

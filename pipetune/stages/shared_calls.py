@@ -7,11 +7,11 @@ elements of each dataset and makes none slower. Datasets that nothing has consum
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipetune.capture import consumption
-from pipetune.core.edits import Edit, Insert, Plan, ReplaceFunction, ReplaceSource, Rewrite
+from pipetune.core.edits import Edit, Insert, Plan, ReplaceFunction, ReplaceSource, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Interval, RunFailed
@@ -65,6 +65,11 @@ class SharedCallTrials:
             if self._sharing.count_datasets(node)[0] > 1 + len(sharing):
                 return False  # the call has created a dataset that was not read here
             others.update(sharing)
+        if rewrite.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in rewrite.edits):
+            previews = {index for index in others if self._previews_what_is_read(index, touched)}
+            if others and others == previews:
+                return True  # they get the same elements, from the same cache
+            others -= previews
         if not others or any(isinstance(edit, Insert) and edit.op in _MEMORY_OPERATORS for edit in rewrite.edits):
             return False
         plans = {index: plan for index in sorted(others) if (plan := self._try_on_other(index, rewrite)) is not None}
@@ -72,6 +77,10 @@ class SharedCallTrials:
             return False
         self._plans |= plans
         return True
+
+    def _previews_what_is_read(self, index: int, touched: Sequence[Node]) -> bool:
+        """Whether another dataset is a preview of the datasets that operators make, and not of others like them."""
+        return self._others[index][1].role == "preview" and all(node.shared == 1 for node in touched)
 
     def _try_on_other(self, index: int, rewrite: Rewrite) -> Plan | None:
         """Returns the plan of another dataset with this rewrite too; None if the data differ or it may get slower."""

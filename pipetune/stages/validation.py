@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 
@@ -9,12 +10,13 @@ from pipetune.capture.consumption import Consumption
 from pipetune.capture.loops import rebuilt_operators
 from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
-from pipetune.core.pipeline import AUTOTUNE
+from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.results import RunFailed
-from pipetune.core.session import Rejection, RejectionReason
+from pipetune.core.session import PatchResult, Rejection, RejectionReason
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
 from pipetune.measure.epochs import pass_seconds
+from pipetune.measure.runner import TensorFlowRunner
 from pipetune.model.reproducibility import order_of
 from pipetune.pipelines.live import LivePipeline
 from pipetune.pipelines.replay import replay
@@ -85,53 +87,72 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     candidates = _candidates(
         study, source, use, inherited=inherited, elements=cost.epoch_elements, free_bytes=free_bytes
     )
-    if not candidates and not inherited.rewrites:
-        return
-    emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(candidates)), inherited)
-    rejected = emission.not_covered
-    own = Plan(pipeline.name, tuple(one for one in candidates if one.key in emission.covered))
-    if not own.rewrites and not inherited.rewrites:
-        journal.update_dataset(rejected=tuple(rejected))
-        return
-    plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
-    runner = study.input_runner(source)
-    try:
-        journal.report_progress(f"comparing {pipeline.name} with and without its rewrites")
-        comparison = runner.compare(plan)
-        if not allows(comparison, plan):
-            why = comparison.why or "it could not be shown to yield the same data"
-            rejected += _rejections(own, f"{why}.", RejectionReason.NOT_EQUAL)
-            return
-        limit = max(1.0, cost.epoch_wall_seconds)
-        with runner.measuring():
-            seconds = {
-                one.key: pass_seconds(runner.dataset(one), elements=cost.epoch_elements, seconds=limit)
-                for one in ([inherited, plan] if inherited.rewrites and own.rewrites else [plan])
-            }
-        after = seconds.pop(plan.key)
-        before = seconds.get(inherited.key, cost.epoch_wall_seconds)
-        if before < _LEAST_GAIN * after:
-            why = f"A pass takes {after:.2g} s with it and {before:.2g} s without."
-            rejected += _rejections(own, why, RejectionReason.NOT_FASTER)
-            return
-        filled = cost.epoch_wall_seconds if inserted_caches(plan.edits) else 0.0
-        pairs = filled + VALIDATION_PAIRS * (cost.epoch_wall_seconds + after)
-        if time.monotonic() + pairs > end:
-            journal.add_notes(_NO_TIME.format(pipeline.name))
-            rejected += _rejections(own, "There was no time to measure it in pairs.", RejectionReason.NO_TIME)
-            return
-        edited = runner.edited(plan)
-        expected = expected_digests(replay(source, edited), seed=study.settings.seed)
-    finally:
-        journal.update_dataset(rejected=tuple(rejected))
-        runner.close()
-    journal.update_dataset(
-        plan=plan,
-        tuned=edited,
-        comparison=comparison,
-        order=order_of(pipeline, plan),
-        patch=replace(patch_of(study, emission, training), expected=expected),
-    )
+    with contextlib.closing(study.input_runner(source)) as runner:
+        for added in (candidates, []) if candidates and inherited.rewrites else (candidates,):
+            emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(added)), inherited)
+            journal.update_dataset(rejected=(*journal.result.rejected, *emission.not_covered))
+            own = Plan(pipeline.name, tuple(one for one in added if one.key in emission.covered))
+            plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
+            if not plan.rewrites or (added and not own.rewrites):
+                continue
+            compared_with = inherited if own.rewrites else Plan(pipeline.name)
+            patch = patch_of(study, emission, training)
+            failure = _store_plan(study, runner, source, patch, plan, compared_with, end=end)
+            if failure is None:
+                return
+            reason, why = failure
+            rejected = tuple(Rejection(one.rule, one.node, why, reason=reason) for one in own.rewrites)
+            journal.update_dataset(rejected=(*journal.result.rejected, *rejected))
+            if reason is RejectionReason.NO_TIME:
+                return journal.add_notes(_NO_TIME.format(pipeline.name))
+
+
+def _store_plan(
+    study: Study,
+    runner: TensorFlowRunner,
+    source: LivePipeline,
+    patch: PatchResult,
+    plan: Plan,
+    without: Plan,
+    *,
+    end: float,
+) -> tuple[RejectionReason, str] | None:
+    """Stores a plan of the validation data if it keeps them and shortens a pass; else returns why it does not.
+
+    Args:
+        study: of training; the validation data is selected in its journal.
+        runner: of the validation data.
+        source: the validation data.
+        patch: has the plan.
+        plan: what is tried.
+        without: the plan whose passes are to be shortened.
+        end: as in `_find_plan`.
+    """
+    journal, pipeline, cost = study.journal, source.pipeline, study.journal.result.cost
+    assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
+    written = cost.epoch_wall_seconds
+    journal.report_progress(f"comparing {pipeline.name} with and without its rewrites")
+    comparison = runner.compare(plan)
+    if not allows(comparison, plan):
+        why = comparison.why or "it could not be shown to yield the same data"
+        return RejectionReason.NOT_EQUAL, f"{why}."
+    with runner.measuring():
+        before, after = (
+            pass_seconds(runner.dataset(one), elements=cost.epoch_elements, seconds=max(1.0, written))
+            if one.rewrites
+            else written
+            for one in (without, plan)
+        )
+    if before < _LEAST_GAIN * after:
+        return RejectionReason.NOT_FASTER, f"A pass takes {after:.2g} s with it and {before:.2g} s without."
+    filled = written if inserted_caches(plan.edits) else 0.0
+    if time.monotonic() + filled + VALIDATION_PAIRS * (written + after) > end:
+        return RejectionReason.NO_TIME, "There was no time to measure it in pairs."
+    edited = runner.edited(plan)
+    patch = replace(patch, expected=expected_digests(replay(source, edited), seed=study.settings.seed))
+    order = order_of(pipeline, plan)
+    journal.update_dataset(plan=plan, tuned=edited, comparison=comparison, order=order, patch=patch)
+    return None
 
 
 def _candidates(
@@ -156,9 +177,12 @@ def _candidates(
         device=study.machine.device,
         resuming=study.subject.resuming,
     )
-    with study.runner.measuring():
-        size = element_bytes(next(iter(source.dataset)))
-    cached = cache.cache_all(context, elements=elements, element_bytes=size)
+
+    def measured_bytes(node: Node) -> float:
+        with study.runner.measuring():
+            return element_bytes(next(iter(source.datasets[node.id])))
+
+    cached = cache.cache_whole_passes(context, elements=elements, element_bytes=measured_bytes)
     proposed = [
         one
         for one in (*propose_all(context)[0], *([cached] if cached is not None else []))
@@ -172,7 +196,3 @@ def _candidates(
         if one.key not in known and not find_conflict(context, [*inherited.rewrites, *found, one]):
             found.append(one)
     return found
-
-
-def _rejections(plan: Plan, why: str, reason: RejectionReason) -> tuple[Rejection, ...]:
-    return tuple(Rejection(one.rule, one.node, why, reason=reason) for one in plan.rewrites)

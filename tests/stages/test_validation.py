@@ -108,7 +108,7 @@ def test_what_the_patch_for_training_changes_is_measured_for_validation(
     shared = Rewrite("parallel-map", "n1", Safety.EXACT, (SetArgument("n1", "num_parallel_calls", 2),), "")
     monkeypatch.setattr(stage, "inherited_by", lambda *_: Plan("validation", (shared,)))
     given["seconds"] = seconds
-    one = study(Dataset.range(100).map(lambda x: x * 2).shuffle(9).batch(4))
+    one = study(Dataset.range(100).map(lambda x: x * 2).shuffle(9).batch(4), without=frozenset({"cache"}))
     assert stage.tune_validation(one, Plan("tuned", (shared,))) == (seconds < 0.9)
     result = one.journal.session.datasets[1]
     assert result.rejected == ()
@@ -133,7 +133,9 @@ def test_whole_validation_is_cached_where_every_epoch_is_the_same_and_it_fits() 
     assert tried(plain) == tried(plain, epochs=3) == tried(plain.prefetch(2)) == ["cache"]
     assert tried(plain, epochs=2) == []  # two passes: only one of them gains
     assert tried(plain, steps_per_epoch=5) == []  # never read to its end
-    assert tried(plain.shuffle(9)) == tried(plain.cache()) == []
+    assert tried(plain.cache()) == tried(Dataset.range(40).shuffle(9).batch(4)) == []
+    shuffled = Dataset.range(40).map(lambda x: tf.fill([1000], x)).shuffle(9).batch(4)
+    assert tried(plain.shuffle(9)) == tried(shuffled) == tried(shuffled.map(lambda x: x + 1)) == ["cache"]
     assert tried(Dataset.range(40).map(lambda x: tf.fill([9000], x)).batch(4)) == []  # 2.9 MB
     drawn = Dataset.range(40).map(lambda x: tf.random.uniform([9])).batch(4)
     assert tried(drawn) == []
