@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.consumption import Consumption
-from pipetune.core.edits import Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
+from pipetune.core.edits import Edit, Insert, Move, Plan, ReplaceFunction, Rewrite, Safety
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
@@ -125,6 +126,27 @@ def test_what_a_strategy_derives_from_a_dataset_is_no_other_dataset(tmp_path: Pa
 
 def test_cache_is_not_added_to_shared_call() -> None:
     assert not shared().may_change(CACHED)
+
+
+@pytest.mark.parametrize(
+    ("role", "edit", "safety", "shares"),
+    [
+        ("preview", CACHED.edits[0], Safety.EXACT, True),
+        ("validation", CACHED.edits[0], Safety.EXACT, False),
+        ("preview", CACHED.edits[0], Safety.REORDERS, False),
+        ("preview", Move("n2", "n0"), Safety.EXACT, False),
+    ],
+)
+def test_preview_reads_the_cache_of_the_dataset_that_it_shows(
+    role: str, edit: Edit, safety: Safety, shares: bool
+) -> None:
+    call_sites.clear()
+    gc.collect()
+    with call_sites.Recorder():
+        dataset = make(4096, affine)
+        shown = dataset.take(1)
+    calls = SharedCallTrials(study_of(dataset.shuffle(9), Consumption(shown, "shown", role, "iter")))
+    assert calls.may_change(replace(CACHED, edits=(edit,), safety=safety)) is shares
 
 
 def test_call_is_not_changed_if_data_would_change() -> None:
