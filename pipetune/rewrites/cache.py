@@ -26,6 +26,7 @@ from pipetune.rewrites.cache_places import (
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
+    own_constancy,
     shuffles_all,
     stops_early,
     variation_lost_in_fixed_order,
@@ -104,6 +105,50 @@ def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
             hint=f"Build the dataset before the loop, add .cache() there, and analyze the script again: "
             f"{format_bytes(place.size_bytes)} of memory hold its elements.",
         )
+
+
+def suggest_caching_sources(context: RuleContext) -> Iterator[Finding]:
+    """Yields what a cache in each of the repeated sources that elements are sampled from would save.
+
+    Maps that follow the sampling would have to move into all of them, which no rewrite does.
+    """
+    pipeline = context.pipeline
+    for choice in (node for node in pipeline if node.op == "choose"):
+        passes = [_elements_of_a_pass(context, name) for name in choice.inputs[1:]]  # the first one selects
+        maps, last = list[Node](), choice
+        while len(readers := pipeline.consumers(last.id)) == 1 and readers[0].op in ("map", "prefetch"):
+            (last,) = readers
+            if own_constancy(last, context).constancy is not Constancy.SAME:
+                break
+            maps += [last] if last.op == "map" else []
+        known = [count for count in passes if count is not None]
+        size = bytes_per_element(context, maps[-1].id) if maps else None
+        if size is None or len(known) < len(passes) or sum(known) * size > available_cache_bytes(context):
+            continue
+        total = sum(seconds_per_output(context, node.id) or 0.0 for node in pipeline)
+        share = sum(seconds_per_output(context, node.id) or 0.0 for node in maps) / total if total else 0.0
+        if share >= _MIN_SAVED_SHARE:
+            names = " and ".join(describe_operator(node) for node in maps)
+            yield finding_at(
+                "cache-before-sampling",
+                maps[0],
+                f"{describe_operator(choice)} takes elements from sources that repeat, and {names}, {share:.0%} of the "
+                f"input's CPU time, runs again for each of them. In each source, before its repeat(), "
+                f"{sum(known):,} calls would do.",
+                hint=f"Call the function in each source and add .cache() there, in front of shuffle() and repeat(), "
+                f"and analyze the script again: {format_bytes(sum(known) * size)} of memory hold the elements.",
+            )
+
+
+def _elements_of_a_pass(context: RuleContext, name: str) -> int | None:
+    """Returns the elements in front of the endless repeat of a source; None if it has none, or they are not known."""
+    node = context.pipeline[name]
+    while len(node.inputs) == 1:
+        if node.op == "repeat" and node.argument("count") in (None, INFINITE):
+            count = element_count(context, node.inputs[0])
+            return count if count is not None and count >= 0 else None
+        node = context.pipeline[node.inputs[0]]
+    return None
 
 
 _MIN_SAVED_SHARE = 0.2

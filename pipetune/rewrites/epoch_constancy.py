@@ -49,7 +49,7 @@ def constancy_after(context: RuleContext, node_id: str, *, read_to_end: bool = T
         read_to_end: whether its output is read to the end in every epoch; if not, a cache upstream is never complete.
     """
     node = context.pipeline[node_id]
-    own = _own_constancy(node, context)
+    own = own_constancy(node, context)
     if (node.op == "cache" and read_to_end) or own.constancy is Constancy.DIFFERENT:
         return own
     read_to_end = read_to_end and operator_facts(node.op).reads_all
@@ -113,7 +113,7 @@ def _counted_at(pipeline: Pipeline, name: str) -> Node:
     return pipeline[name]
 
 
-def _own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
+def own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
     """Returns the constancy of `node` alone, without its inputs."""
     unread = operator_facts(node.op).takes_function and node.function is None
     endless = node.op == "repeat" and node.argument("count") in (None, INFINITE)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.profile import Finding, OperatorProfile, finding_at
+from pipetune.rewrites.cache_places import MIN_EPOCHS, available_cache_bytes
 from pipetune.rewrites.legality import (
     describe_operator,
     describe_state,
@@ -16,7 +17,7 @@ from pipetune.rewrites.legality import (
     runs_python,
     tensorflow_parallelizes,
 )
-from pipetune.rewrites.pricing import buffer_bytes, format_seconds
+from pipetune.rewrites.pricing import buffer_bytes, bytes_per_element, element_count, format_bytes, format_seconds
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "parallel-map"
@@ -138,9 +139,29 @@ def suggest_python_alternatives(context: RuleContext) -> Iterator[Finding]:
             continue
         if node.op == "from_generator":
             why = _describe_throughput(node, context)
-            yield finding_at("python-generator", node, why, hint=_GENERATOR_ALTERNATIVES)
+            hint = f"{_GENERATOR_ALTERNATIVES}{_cache_by_hand(node, context)}"
+            yield finding_at("python-generator", node, why, hint=hint)
         elif node.op == "map" and _is_bound_by_python(node, context):
-            yield finding_at("python-map", node, _describe_throughput(node, context), hint=_PYTHON_ALTERNATIVES)
+            hint = f"{_PYTHON_ALTERNATIVES}{_cache_by_hand(node, context)}"
+            yield finding_at("python-map", node, _describe_throughput(node, context), hint=hint)
+
+
+def _cache_by_hand(node: Node, context: RuleContext) -> str:
+    """Returns the sentence on a cache after Python code, which pipetune does not insert; "" if it would not help."""
+    elements, size = element_count(context, node.id), bytes_per_element(context, node.id)
+    above, below = context.pipeline.upstream(node.id), context.pipeline.downstream(node.id)
+    read_once = context.partial_read or (context.epochs is not None and context.epochs < MIN_EPOCHS)
+    cached = any(one.op in ("cache", "repeat") for one in above) or any(one.op == "cache" for one in below)
+    if elements is None or elements < 0 or size is None or read_once or cached:
+        return ""
+    if elements * size > available_cache_bytes(context):
+        return ""
+    shuffled = any(one.op == "shuffle" for one in above)
+    where = "put it in front of shuffle(), with a cache() between the two" if shuffled else "put a cache() after it"
+    return (
+        " If it returns the same for the same element in every epoch, which pipetune cannot prove of Python code, "
+        f"{where}: {elements:,} elements take {format_bytes(elements * size)} of memory."
+    )
 
 
 def _is_bound_by_python(node: Node, context: RuleContext) -> bool:

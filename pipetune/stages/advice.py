@@ -29,7 +29,7 @@ from pipetune.lint.consumer_advice import (
 )
 from pipetune.measure.memory import measure_padding
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
-from pipetune.rewrites.cache import suggest_building_once
+from pipetune.rewrites.cache import suggest_building_once, suggest_caching_sources
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
 from pipetune.rewrites.rule import RuleContext
@@ -61,8 +61,9 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         found += layers_in_maps(pipeline, profile)
         found += selections_in_maps(pipeline, profile, rewritten=rewritten)
         found += python_calls_in_maps(study.annotated_pipeline, profile)
-        found += suggest_python_alternatives(RuleContext(study.subject.source.pipeline, profile=profile))
-        found += suggest_building_once(rule_context(study, study.runner.profile or profile, diagnosis))
+        measured = rule_context(study, study.runner.profile or profile, diagnosis)
+        for suggest in (suggest_python_alternatives, suggest_building_once, suggest_caching_sources):
+            found += suggest(measured)
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)
     advice = _steps_in_one_call(study, profile)

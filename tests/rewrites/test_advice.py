@@ -104,6 +104,9 @@ def test_suggestion_names_saving_call_and_difference(words: str) -> None:
     assert [len(_smaller(words, share)) for share in (None, 0.89, 0.94, 1.02)] == [0, 1, 0, 0]
 
 
+_SLOW = "map python cpu=2ms waits=0us bytes=1k"
+
+
 def _python(words: str, *, input_wall_seconds: float | None = 0.1, **consumer: Any) -> list[Finding]:
     described = context(words)
     assert described.profile is not None
@@ -147,6 +150,22 @@ def test_limit_and_alternative_of_a_map_that_runs_python_are_suggested(calls: st
     (found,) = _python(f"range 9 | map {calls} python cpu=2ms waits=0us | batch 32", bound_seconds=0.02)
     assert (found.code, found.file, found.line) == ("python-map", "train.py", 2)
     assert "at most 500 elements/s (2.0 ms each)" in found.message and "tf.io.read_file" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "advised"),
+    [
+        (f"range 9 elements=90 | {_SLOW} elements=90", "put a cache() after it: 90 elements take 87.9 KiB"),
+        (f"range 9 elements=90 | shuffle 9 | {_SLOW} elements=90", "put it in front of shuffle(), with a cache()"),
+        ("from_generator cpu=2ms waits=0us elements=90 bytes=1k", "put a cache() after it: 90 elements"),
+        (f"range 9 elements=90 | {_SLOW} elements=90 | cache", ""),
+        (f"range 9 | repeat elements=-1 | {_SLOW} elements=-1", ""),
+        (f"range 9 | {_SLOW}", ""),
+    ],
+)
+def test_cache_by_hand_is_suggested_where_it_fits(words: str, advised: str) -> None:
+    (found,) = _python(f"{words} | batch 32")
+    assert advised in found.hint and ("cache()" in found.hint) == bool(advised)
 
 
 def test_no_suggestion_without_a_profile() -> None:

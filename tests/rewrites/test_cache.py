@@ -10,7 +10,7 @@ import pytest
 from pipetune.core.edits import Consent, Insert, Rewrite, Safety
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.storage import FileUse, Sweep, SweepReader
-from pipetune.rewrites.cache import RULE, best_position, position_after, suggest_building_once
+from pipetune.rewrites.cache import RULE, best_position, position_after, suggest_building_once, suggest_caching_sources
 from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
@@ -397,6 +397,26 @@ def test_advice_says_what_a_cache_would_save_if_the_dataset_were_built_once() ->
         assert not list(suggest_building_once(context(words, rebuilt_operators=kept)))
     cheap = words.replace("9ms", "9us")
     assert not list(suggest_building_once(context(cheap, rebuilt_operators=frozenset({"n0", "n1", "n2"}))))
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        ("map bytes=1k cpu=9ms | map random cpu=1ms", "89%"),
+        ("prefetch | map bytes=2k cpu=4ms | map bytes=1k cpu=5ms | map random cpu=1ms", "89%"),
+        ("map bytes=1k cpu=1ms | map random cpu=9ms", ""),
+        ("map random bytes=1k cpu=9ms", ""),
+    ],
+)
+@pytest.mark.parametrize(("source", "known"), [("repeat", True), ("repeat 3", False), ("shuffle 9", False)])
+def test_advice_says_what_caches_in_sampled_sources_would_save(
+    words: str, share: str, source: str, known: bool
+) -> None:
+    sources = f"s = random; a = range 40 elements=40 | {source}; b = range 60 elements=60 | map | repeat"
+    found = list(suggest_caching_sources(context(f"{sources}; choose s a b | {words} | batch 2")))
+    assert bool(found) == bool(share and known)
+    for advice in found:
+        assert share in advice.message and "100 calls would do" in advice.message and "97.7 KiB" in advice.hint
 
 
 def test_best_position_is_upstream_of_a_shuffle_where_possible() -> None:
