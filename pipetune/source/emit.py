@@ -39,7 +39,7 @@ from pipetune.source.function_variants import fuse, gets_components, use_parse_e
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
 from pipetune.source.map_functions import restrict_to_choice
 from pipetune.source.operator_replacement import replace_operator
-from pipetune.source.own_branch import move_copied_shuffle, move_into_own_branch
+from pipetune.source.own_branch import NotInBranch, move_copied_shuffle, move_into_own_branch
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
@@ -187,7 +187,7 @@ def _write_rewrite(
         except CannotExpress as reason:
             if isinstance(reason, SharedCall):
                 raise
-            raise CannotExpress(f"{shared.message} {reason.message}") from reason
+            raise CannotExpress(_both(shared, reason)) from reason
         touched = _affected_operators(rewrite, current, sharing)
         run = not any(sharing.callers.unrecorded_builder_reference(node) for node in touched)
         if run and may_share is not None and may_share(rewrite):
@@ -200,7 +200,13 @@ def _write_rewrite(
             after = _write_edits(draft, rewrite, current, sharing=for_one)
             return _write_with_parameter(draft, after, rewrite, touched, sharing=sharing)
         except CannotExpress as reason:
-            raise CannotExpress(f"{shared.message} {reason.message}") from reason
+            raise CannotExpress(_both(shared, reason)) from reason
+
+
+def _both(shared: SharedCall, reason: CannotExpress) -> str:
+    """Returns why a change is not written for all datasets of a call, and why not for one of them if that says more."""
+    more = not isinstance(reason, NotInBranch) and reason.message not in shared.message
+    return f"{shared.message} {reason.message}" if more else shared.message
 
 
 def _affected_operators(rewrite: Rewrite, current: Pipeline, sharing: SharingRules) -> list[Node]:
@@ -315,7 +321,7 @@ def _write_beside_shared_call(
         try:
             return move_copied_shuffle(draft, edit, current)
         except CannotExpress as reason:
-            raise SharedCall(f"{shared.message} {reason.message}") from None
+            raise SharedCall(_both(shared, reason)) from None
     for express in (express_before_consumer, express_after_helper, express_before_helper):
         try:
             return express(draft, edit, current, sharing=sharing)
@@ -325,7 +331,7 @@ def _write_beside_shared_call(
         if isinstance(edit, Move):
             return move_into_own_branch(draft, edit, current)
     except CannotExpress as reason:
-        raise SharedCall(f"{shared.message} {reason.message}") from None
+        raise SharedCall(_both(shared, reason)) from None
     raise shared
 
 

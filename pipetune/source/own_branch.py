@@ -19,6 +19,11 @@ from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import Statement, block_index, bound_names, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
 
+
+class NotInBranch(CannotExpress):
+    """The move is none for which a dataset could get calls of its own."""
+
+
 _COPIED = frozenset({"map", "prefetch"})  # operators whose calls may be written twice
 
 
@@ -30,6 +35,7 @@ def move_into_own_branch(draft: Draft, edit: Move, current: Pipeline) -> Draft:
     the copied calls stays one dataset: arrays are held once, and a shuffle without a seed keeps its own.
 
     Raises:
+        NotInBranch: the move passes no such calls.
         CannotExpress: the calls in between are no maps of their element alone, the variables that hold their results
             are assigned in another block, or something that they read may change in between.
     """
@@ -44,11 +50,12 @@ def move_copied_shuffle(draft: Draft, edit: Move, current: Pipeline) -> Draft:
     written once more has the same distribution, as each iteration of the one has.
 
     Raises:
-        CannotExpress: it is no such shuffle, or as for `move_into_own_branch`.
+        NotInBranch: it is no such shuffle.
+        CannotExpress: as for `move_into_own_branch`.
     """
     shuffle, below = current[edit.node], current[edit.after]
     if shuffle.op != "shuffle" or below.inputs != (shuffle.id,):
-        raise CannotExpress("It is no shuffle directly upstream of its new place.")
+        raise NotInBranch("It is no shuffle directly upstream of its new place.")
     if shuffle.argument("reshuffle_each_iteration") is False:
         raise CannotExpress("Other datasets have the order of this shuffle, and another one would differ from it.")
     return _into_branch(draft, Move(below.id, shuffle.inputs[0]), [shuffle])
@@ -90,7 +97,7 @@ def _passed_operators(edit: Move, current: Pipeline) -> list[Node]:
         node = current[node.inputs[0]]
         passed.append(node)
     if not passed or node.inputs != (edit.after,):
-        raise CannotExpress("It passes no call that another dataset shares.")
+        raise NotInBranch("It passes no call that another dataset shares.")
     for one in passed:
         function = one.function
         if one.op not in _COPIED or (one.op == "map" and function is None):
