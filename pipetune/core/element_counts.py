@@ -60,10 +60,10 @@ def _from_upstream(pipeline: Pipeline, counted: Mapping[str, int], node_id: str)
     if known is not None or len(node.inputs) != 1:
         return known
     above = _from_upstream(pipeline, counted, node.inputs[0])
-    return None if above is None else output_count(node, above)
+    return None if above is None else _output_count(node, above)
 
 
-def output_count(node: Node, above: int) -> int | None:
+def _output_count(node: Node, above: int) -> int | None:
     """Returns the most elements that an operator outputs for `above` input elements, or INFINITE; None if unknown."""
     operator = operator_facts(node.op)
     if node.op == "repeat":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pipetune.core.element_counts import output_count
 from pipetune.core.operators import CountEffect, EpochEffect, OrderEffect, operator_facts, settled_operators
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
 from pipetune.rewrites.legality import (
@@ -67,8 +66,8 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     """Whether an operator downstream of `node` may stop before the end of what `node` yields in one pass.
 
     A cache after `node` may then never be complete. `take`, and a `zip` with other datasets, read all where they read
-    more than one pass, which a `repeat` upstream of them may offer. So does a `zip` whose inputs have the same number
-    of elements: it asks each of them once more even if another one has just ended.
+    more than one pass, which a `repeat` or the buffer of a shuffle upstream of them may offer. So does a `zip` whose
+    inputs have the same number of elements: it asks each of them once more even if another one has just ended.
     """
     if reader.op == "scan":
         return True  # its function may end the data
@@ -82,20 +81,32 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
         count = reader.argument("count")
         limits = [count if isinstance(count, int) else UNKNOWN]
     elif reader.op == "zip":
-        if all(_have_as_many(context.pipeline, name, joined[0]) for name in joined[1:] + others):
+        if all(_have_as_many(pipeline, name, joined[0]) for name in joined[1:] + others):
             return False
         limits = [pipeline[name].cardinality for name in others]
     else:
         return True
-    repeats = [above for above in pipeline.upstream(reader.id) if above.op == "repeat" and above.id in path]
-    if len(joined) != 1 or len(repeats) > 1:
+    if len(joined) != 1 or UNKNOWN in limits:
         return True
-    one_pass = element_count(context, repeats[0].inputs[0] if repeats else joined[0])
-    behind = {below.id for repeat in repeats for below in pipeline.downstream(repeat.id)}
-    for above in pipeline.upstream(reader.id):
-        if above.id in behind and one_pass is not None:
-            one_pass = output_count(above, one_pass)
-    return one_pass is None or one_pass < 0 or any(INFINITE != limit <= one_pass for limit in limits)
+    finite = [limit for limit in limits if limit != INFINITE]
+    return bool(finite) and not _reads_a_pass(context, node, joined[0], elements=min(finite))
+
+
+def _reads_a_pass(context: RuleContext, node: Node, name: str, *, elements: int) -> bool:
+    """Whether who reads that many elements of operator `name` surely reads all that `node` yields in one pass."""
+    pipeline = context.pipeline
+    while name != node.id and pipeline[name].op != "repeat":
+        above, facts = pipeline[name], operator_facts(pipeline[name].op)
+        size = above.argument("buffer_size" if above.op == "shuffle" else "batch_size")
+        if len(above.inputs) != 1 or facts.count not in (CountEffect.ONE_TO_ONE, CountEffect.FEWER):
+            return False
+        if above.op == "shuffle" and isinstance(size, int):
+            elements += size - 1  # it fills its buffer in front of the first
+        elif facts.batches:
+            elements *= size if isinstance(size, int) else 0
+        (name,) = above.inputs
+    one_pass = element_count(context, name if name == node.id else pipeline[name].inputs[0])
+    return one_pass is not None and 0 <= one_pass < elements
 
 
 def _have_as_many(pipeline: Pipeline, name: str, other: str) -> bool:

@@ -59,6 +59,8 @@ SILENT: list[Row] = [
     (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", "may stop reading"),
     (f"a = {_FILES} | map bytes=1k | map random; b = TFRecordDataset; zip a b", "may stop reading"),
     (f"{_FILES} | map bytes=1k | repeat | [take 10 or batch 5 | take 2]", "may stop reading"),  # asks for no eleventh
+    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 2 or shuffle 10 | take 1]",
+     "may stop reading"),
     (f"{_FILES} | map bytes=1k | map random | repeat | flat_map inner=RangeDataset | take 11", "may stop reading"),
     ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", "draws random numbers"),
     # After a shuffle, each epoch picks other elements, not just another order.
@@ -128,6 +130,7 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k | batch 2 | take 3", _cache("n3")),
     # More than one pass is taken, and what is joined is longer.
     (f"{_FILES} | map bytes=1k | map random | repeat | [take 11 or batch 5 | take 3]", _cache("n1")),
+    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 3 or shuffle 10 | take 2]", _cache("n1")),
     (f"a = {_FILES} | map bytes=1k | map random[ or  | repeat | take 30]; b = range 99 elements=99; zip b a",
      _cache("n1")),
     # Of joined datasets all are read to the end that end together, or before the others.
