@@ -19,7 +19,7 @@ from pipetune.core.functions import (
     with_effects_of,
 )
 from pipetune.core.operators import operator_facts
-from pipetune.core.pipeline import Node, Pipeline, Value
+from pipetune.core.pipeline import UNKNOWN, Node, Pipeline, Value
 
 ROW_INDEX_BYTES = 8.0  # of one row index, an int64
 _ROW_INDEX_SPEC = "TensorSpec(shape=(), dtype=tf.int64, name=None)"
@@ -79,6 +79,11 @@ class Move:
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         rest, node = _take_out(pipeline, self.node)
+        if node.op == "repeat":  # what it has passed has the elements of one pass
+            passed = {below.id for below in pipeline.downstream(node.id)}
+            passed &= {self.after, *(above.id for above in rest.upstream(self.after))}
+            nodes = tuple(replace(one, cardinality=UNKNOWN) if one.id in passed else one for one in rest)
+            rest = replace(rest, nodes=nodes)
         return _insert(rest, replace(node, inputs=(self.after,)), after=self.after)
 
 

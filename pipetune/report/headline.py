@@ -87,7 +87,9 @@ def validation_sentence(session: Session) -> str:
         text += f" and takes {after} of an epoch instead of {words.percent(share)}"
     cached = result.plan is not None and bool(inserted_caches(result.plan.edits))
     first = ", from the second pass on: the first one fills the cache" if cached else ""
-    alone = "" if session.plan is not None and session.plan.rewrites else " The patch is for validation alone."
+    patch, plan = session.patch, session.plan
+    trains = patch is not None and plan is not None and bool(patch.covered_part(plan).rewrites)
+    alone = "" if trains else " The patch is for validation alone."
     return f"{text}{first}.{alone}"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Consent, Insert, Rewrite, Safety
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.edits import Consent, Insert, Rewrite, Safety, apply_edits
+from pipetune.core.pipeline import UNKNOWN, Pipeline
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.rewrites.cache import RULE, best_position, position_after, suggest_building_once, suggest_caching_sources
 from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
@@ -227,6 +227,15 @@ def test_caches_stand_beside_each_other_in_branches_only() -> None:
     found = {name: _cache_rewrite(name, described.pipeline) for name in ("n1", "n2", "n4")}
     assert not find_conflict(described, [found["n2"], found["n4"]])
     assert "on one path" in find_conflict(described, [found["n1"], found["n2"]])
+
+
+def test_repeat_that_moves_after_the_cache_leaves_one_pass_in_front_of_it() -> None:
+    words = f"{_FILES} | repeat elements=-1 | shuffle 10 elements=-1 | map bytes=1k cpu=1ms elements=-1 | map random"
+    described = context(f"{words} elements=-1 | batch 5 elements=-1 | take 1 elements=1")
+    (found,) = check_proposes("cache", f"{words} elements=-1 | batch 5 elements=-1 | take 1 elements=1")
+    assert outlines([found]) == ["EXACT n2>n3 n1>n3 cache(filename=)>n3"]
+    assert find_conflict(described, [found]) == ""
+    assert apply_edits(described.pipeline, found.edits)["n3"].cardinality == UNKNOWN
 
 
 def test_note_says_that_a_cache_freezes_an_order() -> None:
