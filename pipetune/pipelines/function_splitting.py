@@ -23,6 +23,7 @@ def statement_indices(function: Any, ops: Sequence[Any]) -> list[int] | None:
     An op that no statement created gets the index of the op before it (inputs 0). None if the function is not a plain
     `def`, its source cannot be read, or its statements did not run in order.
     """
+    function = getattr(function, "__func__", function)  # of a method
     body = _body(function)
     if body is None:
         return None

@@ -16,7 +16,8 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionSplit
 from pipetune.source.chain import break_before, link_of
 from pipetune.source.draft import CallSite, Draft, Splice, spliced
-from pipetune.source.map_functions import map_function_argument, plain_parameters
+from pipetune.source.map_functions import map_function_argument, parameters_of, plain_parameters
+from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
     bound_names,
@@ -28,7 +29,22 @@ from pipetune.source.statements import (
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
-from pipetune.source.user_functions import definition_of, text_of
+from pipetune.source.user_functions import class_of_method, definition_of, method_of_attribute, text_of
+
+
+@dataclass(frozen=True)
+class SplitTarget:
+    """The function that is split, and what names it in the call of the map."""
+
+    function: cst.FunctionDef
+    name: cst.Name  # in the call: of the function, of the method, or of the factory
+    factory: cst.FunctionDef | None = None  # that returns the function; the call of the map calls it
+    receiver: str = ""  # the first parameter of a method
+
+    @property
+    def whole(self) -> cst.FunctionDef:
+        """The definition that is written once for each part."""
+        return self.factory or self.function
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,12 @@ class PassedValue:
 
 
 def passed_values(
-    tree: SyntaxTree, function: cst.FunctionDef, block: Sequence[cst.BaseStatement], cut: FunctionSplit
+    tree: SyntaxTree,
+    function: cst.FunctionDef,
+    block: Sequence[cst.BaseStatement],
+    cut: FunctionSplit,
+    *,
+    receiver: str = "",
 ) -> tuple[PassedValue, ...]:
     """Returns what statements behind the cut read, and statements before it or the caller bind.
 
@@ -50,6 +71,7 @@ def passed_values(
 
     Args:
         block: the statements of the function's body.
+        receiver: the first parameter of a method.
 
     Raises:
         CannotExpress: the values may not correspond one to one to the tensors that the plan passes between the parts.
@@ -59,6 +81,7 @@ def passed_values(
     parameters = plain_parameters(function)
     if parameters is None:
         raise CannotExpress(f"{name} has parameters that are not plain positional ones.")
+    parameters = [one for one in parameters if one != receiver]
     above, below = block[: cut.statement], block[cut.statement :]
     bound = list(dict.fromkeys(one for line in above for one in _assigned_names(line)))
     anywhere = set().union(*(bound_names(line) for line in above))
@@ -181,29 +204,28 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
     file = draft.sites[edit.node].file
     if draft.built_by_same_call(edit.node) != (edit.node,):
         raise CannotExpress("One call makes several maps.")
-    argument, function = _map_function(tree, call)
-    block = _body_statements(function, edit.cut)
-    passed = passed_values(tree, function, block, edit.cut)
-    name = function.name.value
-    head, tail = _part_names(tree, name)
-    keep_original = keep_original or _has_other_uses(draft, tree, file, function)
+    target = _target(tree, call)
+    block = _body_statements(target.function, edit.cut)
+    passed = passed_values(tree, target.function, block, edit.cut, receiver=target.receiver)
+    head, tail = _part_names(tree, target.whole.name.value)
+    keep_original = keep_original or _has_other_uses(draft, tree, file, target.whole)
     assert edit.cut.statement is not None
     splices = [
         _part_definitions(
-            tree, function, block, edit.cut.statement, names=(head, tail), passed=passed, kept=keep_original
+            tree, target, block, edit.cut.statement, names=(head, tail), passed=passed, kept=keep_original
         ),
-        Splice(tree.start(argument.value), tree.end(argument.value), tail.encode()),
+        Splice(tree.start(target.name), tree.end(target.name), tail.encode()),
     ]
-    above, ends = _head_call(tree, call, argument, head)
+    above, ends = _head_call(tree, call, target.name, head)
     splices.append(above)
     shift = sum(len(one.new) - (one.end - one.start) for one in splices if one.start < above.start)
     site = CallSite(file, above.start + shift + ends)
     return draft.with_position_of(edit.node, edit.head).splice(file, splices).with_site(edit.head, site)
 
 
-def _head_call(tree: SyntaxTree, call: cst.Call, argument: cst.Arg, head: str) -> tuple[Splice, int]:
+def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.Name, head: str) -> tuple[Splice, int]:
     """Returns the splice with the same call for the first part, as a statement or link, and the call's end in it."""
-    code, given, end = tree.code, tree.start(argument.value), tree.end(argument.value)
+    code, given, end = tree.code, tree.start(name), tree.end(name)
     statement = statement_of(tree, call)
     if statement is not None and statement.alone_on_line and is_self_assignment(tree, statement, call):
         start = line_start(code, tree.start(statement.small))
@@ -216,17 +238,43 @@ def _head_call(tree: SyntaxTree, call: cst.Call, argument: cst.Arg, head: str) -
     return Splice(link.dot, link.dot, text + style.before), len(text)
 
 
-def _map_function(tree: SyntaxTree, call: cst.Call) -> tuple[cst.Arg, cst.FunctionDef]:
-    """Returns the argument that names the function, and the function's definition in the same file."""
+def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
+    """Returns the function of a map: named, a method of `self`, or returned by a factory; defined in the same file."""
     argument = map_function_argument(tree, call)
-    if argument is None or not isinstance(argument.value, cst.Name):
-        raise CannotExpress("The function of the map is not passed by name, so it cannot be split.")
-    function = definition_of(tree, argument.value)
-    if function is None:
-        raise CannotExpress(f"{argument.value.value} is not defined exactly once in the file of the map.")
-    if function.decorators or function.asynchronous is not None:
-        raise CannotExpress(f"{function.name.value} has a decorator or is asynchronous.")
-    return argument, function
+    match argument.value if argument is not None else None:
+        case cst.Name() as name:
+            function = definition_of(tree, name)
+            target = SplitTarget(function, name) if function is not None else None
+        case cst.Attribute(value=cst.Name(value="self"), attr=name) as attribute:
+            function = method_of_attribute(tree, attribute)
+            target = SplitTarget(function, name, receiver="self") if function is not None else None
+        case cst.Call(func=cst.Name() as name, args=arguments):
+            factory = definition_of(tree, name)
+            made = _function_made_by(factory) if factory is not None else None
+            target = SplitTarget(made, name, factory) if made is not None else None
+            if any(one.star or contains_call(one.value) for one in arguments):
+                raise CannotExpress(f"{name.value} is called with what another call returns.")
+        case _:
+            raise CannotExpress("The function of the map is not passed by name, so it cannot be split.")
+    if target is None:
+        made = ", or does more than return one function" if isinstance(tree.parent(name), cst.Call) else ""
+        raise CannotExpress(f"{name.value} is not defined exactly once in the file of the map{made}.")
+    for one in (target.function, target.whole):
+        if one.decorators or one.asynchronous is not None:
+            raise CannotExpress(f"{one.name.value} has a decorator or is asynchronous.")
+    if target.receiver and parameters_of(target.function)[:1] != [target.receiver]:
+        raise CannotExpress(f"The first parameter of {name.value} is not called {target.receiver}.")
+    return target
+
+
+def _function_made_by(factory: cst.FunctionDef) -> cst.FunctionDef | None:
+    """Returns the function that another one defines and returns, doing nothing else; None if it is no such factory."""
+    lines = list(factory.body.body)
+    lines = lines[1:] if factory.get_docstring() is not None else lines
+    match lines:
+        case [cst.FunctionDef() as made, cst.SimpleStatementLine(body=[cst.Return(value=cst.Name(value=name))])]:
+            return made if made.name.value == name else None
+    return None
 
 
 def _body_statements(function: cst.FunctionDef, cut: FunctionSplit) -> list[cst.BaseStatement]:
@@ -261,7 +309,7 @@ def _part_names(tree: SyntaxTree, name: str) -> tuple[str, str]:
 
 def _part_definitions(
     tree: SyntaxTree,
-    function: cst.FunctionDef,
+    target: SplitTarget,
     block: list[cst.BaseStatement],
     place: int,
     *,
@@ -270,22 +318,37 @@ def _part_definitions(
     kept: bool,
 ) -> Splice:
     """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
-    code = tree.code
-    start, first = tree.start(function), line_start(code, tree.start(block[0]))
+    code, function, whole = tree.code, target.function, target.whole
+    start, first = tree.start(whole), line_start(code, tree.start(block[0]))
     indentation, inner = code[line_start(code, start) : start], code[first : tree.start(block[0])]
     if indentation.strip() or inner.strip():
         raise CannotExpress(f"The def of {function.name.value}, or its first statement, shares a line with other code.")
     newline = newline_of(code, start)
-    cut_at, end = (last_line_end(tree, block[at]) for at in (place - 1, -1))
-    parameters = ", ".join(one.name for one in passed).encode()
+    cut_at, made_end, end = (last_line_end(tree, one) for one in (block[place - 1], block[-1], whole.body.body[-1]))
+    parameters = ", ".join([*filter(None, [target.receiver]), *(one.name for one in passed)]).encode()
     values = ", ".join(one.expression for one in passed).encode()
     reads = [Splice(tree.start(read), tree.end(read), one.name.encode()) for one in passed for read in one.reads]
-    rest = spliced(code, reads, start=cut_at, end=end)
-    head = b"def " + names[0].encode() + _signature_source(tree, function) + code[first:cut_at]
-    tail = b"def " + names[1].encode() + b"(" + parameters + b"):" + newline + _BLANK_LINES.sub(b"", rest)
+    rest = spliced(code, reads, start=cut_at, end=made_end)
+    head = _signature_source(tree, function) + code[first:cut_at] + newline + inner + b"return " + values
+    tail = b"(" + parameters + b"):" + newline + _BLANK_LINES.sub(b"", rest)
     gap = newline * (2 if indentation else 3) + indentation
-    both = head + newline + inner + b"return " + values + gap + tail
+    both = gap.join(
+        code[start : tree.start(whole.name)] + name.encode() + _in_factory(tree, target, part, ends=(made_end, end))
+        for name, part in zip(names, (head, tail), strict=True)
+    )
     return Splice(end, end, gap + both) if kept else Splice(start, end, both)
+
+
+def _in_factory(tree: SyntaxTree, target: SplitTarget, part: bytes, *, ends: tuple[int, int]) -> bytes:
+    """Returns the source of a part, from its parameters on, in what the factory does around it if there is one.
+
+    Args:
+        ends: offsets at which the function that is split, and the factory, end.
+    """
+    if target.factory is None:
+        return part
+    made = tree.end(target.function.name)
+    return tree.code[tree.end(target.factory.name) : made] + part + tree.code[ends[0] : ends[1]]
 
 
 _BLANK_LINES = re.compile(rb"\A(?:[ \t]*(?:\r\n|\r|\n))+")
@@ -307,6 +370,8 @@ def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.Fun
     uses = [
         one for one in variable_nodes(tree.module) if one is not function.name and definition_of(tree, one) is function
     ]
+    if class_of_method(tree, function) is not None:
+        uses += [one.attr for one in tree.nodes(cst.Attribute) if one.attr.value == name]
     if len(uses) > 1 or re.search(rf"""["']{name}["']""", tree.code.decode()):
         return True
     folder = os.path.dirname(os.path.abspath(file))

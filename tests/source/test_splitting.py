@@ -64,6 +64,32 @@ def test_patch_matches_expected_text(tmp_path, name, before, after, cut, newline
     assert new.replace(newline, "\n") == HEAD + after + CUT_TAIL
 
 
+OTHERS: list[tuple[str, str, str, str, str, dict[str, object]]] = [
+    ("a method", "reader = Reader()\ntrain(reader.dataset())\n",
+     f'class Reader:\n    size = 8\n\n    def augment(self, image, label):\n        image = tf.image.resize(image, self.size)\n    {FLIP}        return image * self.size, label\n\n    def dataset(self):\n        return tf.data.Dataset.range(3).map(self.augment, 2).batch(4)\n\n\n',
+     f'class Reader:\n    size = 8\n\n    def augment_head(self, image, label):\n        image = tf.image.resize(image, self.size)\n        return image, label\n\n    def augment_tail(self, image, label):\n    {FLIP}        return image * self.size, label\n\n    def dataset(self):\n        return tf.data.Dataset.range(3).map(self.augment_head, 2).cache().map(self.augment_tail, 2).batch(4)\n\n\n',
+     "", {"handed": 2, "taken": (1,), "components": 2}),
+    ("a method that is also read elsewhere", "reader = Reader()\ntrain(reader.dataset())\nknown = [reader.augment]\n",
+     f"class Reader:\n    def augment(self, image):\n    {IMAGE}    {FLIP}        return image\n\n    def dataset(self):\n        return tf.data.Dataset.range(3).map(self.augment).batch(4)\n\n\n",
+     f"class Reader:\n    def augment(self, image):\n    {IMAGE}    {FLIP}        return image\n\n    def augment_head(self, image):\n    {IMAGE}        return image\n\n    def augment_tail(self, image):\n    {FLIP}        return image\n\n    def dataset(self):\n        return tf.data.Dataset.range(3).map(self.augment_head).cache().map(self.augment_tail).batch(4)\n\n\n",
+     "", {}),
+    ("a factory", "",
+     f'def augment(size, flips=True):\n    """Makes it."""\n    def one(image):  # each\n        image = tf.image.resize(image, size)\n        if flips:\n        {FLIP}        return image\n    return one\n\n\ntrain(tf.data.Dataset.range(3).map(augment(8, flips=MODE == "train")).batch(4))\n',
+     f'def augment_head(size, flips=True):\n    """Makes it."""\n    def one(image):  # each\n        image = tf.image.resize(image, size)\n        return image\n    return one\n\n\ndef augment_tail(size, flips=True):\n    """Makes it."""\n    def one(image):\n        if flips:\n        {FLIP}        return image\n    return one\n\n\ntrain(tf.data.Dataset.range(3).map(augment_head(8, flips=MODE == "train")).cache().map(augment_tail(8, flips=MODE == "train")).batch(4))\n',
+     "MODE = 'train'\n", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize(
+    ("name", "behind", "before", "after", "above", "cut"), OTHERS, ids=[case[0] for case in OTHERS]
+)
+def test_methods_and_what_factories_return_are_split(tmp_path, name, behind, before, after, above, cut, newline):
+    new, emission = emitted(tmp_path, (HEAD + above + before + behind).replace("\n", newline), **cut)
+    assert [rejection.why for rejection in emission.not_covered] == []
+    assert new.replace(newline, "\n") == HEAD + above + after + behind
+
+
 CHAINS: list[tuple[str, str, str]] = [
     ("links on lines of their own, comments",
      "ds = (\n    tf.data.Dataset.range(3)  # three\n    .map(augment)  # random\n    .batch(4)\n)\ntrain(ds)\n",
@@ -117,6 +143,24 @@ REFUSED: list[tuple[str, str, dict[str, object], str]] = [
     ("stars", f"def augment(*image):\n{IMAGE}    return image\n", {}, "not plain positional"),
     ("names that are taken", f"augment_head = augment_first_part = 5\n\ndef augment(image):\n{IMAGE}{FLIP}    return image\n", {}, "No unused names"),
 ]  # fmt: skip
+
+
+FACTORIES: list[tuple[str, str, str]] = [
+    ("return one", "make(8)", ""),
+    ("print(size)\n    return one", "make(8)", "or does more than return one function"),
+    ("return one if size else None", "make(8)", "or does more than return one function"),
+    ("return one", "make(len('aaaa'))", "called with what another call returns"),
+    ("return one", "make(*[8])", "called with what another call returns"),
+    ("return one", "other.make(8)", "not passed by name"),
+]
+
+
+@pytest.mark.parametrize(("end", "called", "why"), FACTORIES)
+def test_factory_is_split_only_if_its_function_is_all_that_it_makes(tmp_path, end, called, why):
+    text = f"{HEAD}def make(size):\n    def one(image):\n    {IMAGE}    {FLIP}        return image\n    {end}\n\n\n"
+    text += f"class other:\n    make = make\n\n\ntrain(tf.data.Dataset.range(3).map({called}).batch(4))\n"
+    new, emission = emitted(tmp_path, text)
+    assert (new == text) is bool(why) and why in " ".join(one.why for one in emission.not_covered)
 
 
 @pytest.mark.parametrize(("name", "text", "cut", "why"), REFUSED, ids=[case[0] for case in REFUSED])
