@@ -257,8 +257,8 @@ def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
         case _:
             raise CannotExpress("The function of the map is not passed by name, so it cannot be split.")
     if target is None:
-        made = ", or does more than return one function" if isinstance(tree.parent(name), cst.Call) else ""
-        raise CannotExpress(f"{name.value} is not defined exactly once in the file of the map{made}.")
+        factory_only = ", or does more than return one function" if isinstance(tree.parent(name), cst.Call) else ""
+        raise CannotExpress(f"{name.value} is not defined exactly once in the file of the map{factory_only}.")
     for one in (target.function, target.whole):
         if one.decorators or one.asynchronous is not None:
             raise CannotExpress(f"{one.name.value} has a decorator or is asynchronous.")

@@ -90,12 +90,32 @@ def _checked(image: Any, label: Any) -> Any:
     return {"a": small * drawn, "b": (small, image), "c": small, "label": [label, tf.cast(found, tf.int64)]}
 
 
+class _Reader:
+    size = (8, 7)
+
+    def read(self, image: Any, label: Any) -> Any:
+        image = tf.image.resize(tf.cast(image, tf.float32), self.size)
+        image = tf.image.random_flip_left_right(image)
+        return image, label
+
+    def reads(self, halves: bool) -> Callable[..., Any]:
+        def one(image: Any, label: Any) -> Any:
+            image = tf.image.resize(tf.cast(image, tf.float32), self.size)
+            if halves:
+                image = image * tf.random.uniform([])
+            return image, label
+
+        return one
+
+
 DRAWING: dict[str, tuple[Callable[..., Any], int | None, int]] = {
     "seeded": (_seeded, 1, 2),
     "unseeded, a captured tensor, three handed on": (_unseeded, 2, 3),
     "a check, a loop, a table, tensors given twice": (_checked, 4, 4),
     "in a branch": (_in_a_branch, 1, 2),
     "in one expression": (_in_one_expression, None, 2),
+    "in a method": (_Reader().read, 1, 2),
+    "in a function that another one returns": (_Reader().reads(True), 1, 2),
     "in a traced function": (_in_a_function_of_tensorflows, 1, 2),
 }
 
