@@ -193,7 +193,8 @@ def decide(
             share = error * rounds / LOOKS[-1] - spent
             spent += share
             _look(arms, as_before, error=share)
-        yielded = rounds >= USUAL_PAIRS and not _nearly_proven(arms, as_before) and yields(ratio)
+        goes_on = rounds < USUAL_PAIRS or (rounds < _NEARLY_UNTIL and _nearly_proven(arms, as_before))
+        yielded = not goes_on and yields(ratio)
         return proven() or yielded
 
     take = with_meter(meter, part)
@@ -220,6 +221,10 @@ def _leading(arms: Sequence[Arm], base: Arm) -> tuple[Plan, tuple[float, ...]]:
     """Returns the plan with the largest median ratio, of those that are still measured, and its ratios so far."""
     measured = [(arm.plan, ratios) for arm in arms if arm.running and (ratios := arm.ratios(base))]
     return max(measured, key=lambda one: statistics.median(one[1]), default=(base.plan, ()))
+
+
+_NEARLY_UNTIL = LOOKS[-2]
+"""Pairs after which what was nearly proven, and still is not, does not keep the time from anything else."""
 
 
 def _nearly_proven(arms: Sequence[Arm], base: Arm) -> bool:
