@@ -93,8 +93,7 @@ def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
         return
     if place.size_bytes > available_cache_bytes(context) or place.safety > Safety.STATISTICAL:
         return
-    total = sum(seconds_per_output(context, node.id) or 0.0 for node in context.pipeline)
-    share = (place.cpu_seconds_per_output or 0.0) / total if total else 0.0
+    share = _share_of_input(context, place.cpu_seconds_per_output or 0.0)
     if share >= _MIN_SAVED_SHARE:
         yield finding_at(
             "cache-if-built-once",
@@ -105,6 +104,12 @@ def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
             hint=f"Build the dataset before the loop, add .cache() there, and analyze the script again: "
             f"{format_bytes(place.size_bytes)} of memory hold its elements.",
         )
+
+
+def _share_of_input(context: RuleContext, seconds: float) -> float:
+    """Returns what share of the CPU time of all operators some of it is; 0 if it was not measured."""
+    total = sum(seconds_per_output(context, node.id) or 0.0 for node in context.pipeline)
+    return seconds / total if total else 0.0
 
 
 def suggest_caching_sources(context: RuleContext) -> Iterator[Finding]:
@@ -125,8 +130,7 @@ def suggest_caching_sources(context: RuleContext) -> Iterator[Finding]:
         size = bytes_per_element(context, maps[-1].id) if maps else None
         if size is None or len(known) < len(passes) or sum(known) * size > available_cache_bytes(context):
             continue
-        total = sum(seconds_per_output(context, node.id) or 0.0 for node in pipeline)
-        share = sum(seconds_per_output(context, node.id) or 0.0 for node in maps) / total if total else 0.0
+        share = _share_of_input(context, sum(seconds_per_output(context, node.id) or 0.0 for node in maps))
         if share >= _MIN_SAVED_SHARE:
             names = " and ".join(describe_operator(node) for node in maps)
             yield finding_at(
@@ -171,8 +175,8 @@ def cache_whole_passes(
     pipeline = context.pipeline
     if context.partial_read or any(above.op in ("cache", "snapshot") for above in pipeline):
         return None
-    counts = {last_active_operator(pipeline).id: elements}
-    node = pipeline.output
+    node = last_active_operator(pipeline)
+    counts = {node.id: elements}
     while node.op in ("prefetch", "with_options") or not _keeps_order(context, node):
         if len(node.inputs) != 1:
             return None

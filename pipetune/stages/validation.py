@@ -87,13 +87,15 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     candidates = _candidates(
         study, source, use, inherited=inherited, elements=cost.epoch_elements, free_bytes=free_bytes
     )
+    if not candidates and not inherited.rewrites:
+        return
     with contextlib.closing(study.input_runner(source)) as runner:
         for added in (candidates, []) if candidates and inherited.rewrites else (candidates,):
             emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(added)), inherited)
             journal.update_dataset(rejected=(*journal.result.rejected, *emission.not_covered))
             own = Plan(pipeline.name, tuple(one for one in added if one.key in emission.covered))
             plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))
-            if not plan.rewrites or (added and not own.rewrites):
+            if added and not own.rewrites:
                 continue
             compared_with = inherited if own.rewrites else Plan(pipeline.name)
             patch = patch_of(study, emission, training)
