@@ -57,12 +57,7 @@ class PassedValue:
 
 
 def passed_values(
-    tree: SyntaxTree,
-    function: cst.FunctionDef,
-    block: Sequence[cst.BaseStatement],
-    cut: FunctionSplit,
-    *,
-    receiver: str = "",
+    tree: SyntaxTree, target: SplitTarget, block: Sequence[cst.BaseStatement], cut: FunctionSplit
 ) -> tuple[PassedValue, ...]:
     """Returns what statements behind the cut read, and statements before it or the caller bind.
 
@@ -71,17 +66,16 @@ def passed_values(
 
     Args:
         block: the statements of the function's body.
-        receiver: the first parameter of a method.
 
     Raises:
         CannotExpress: the values may not correspond one to one to the tensors that the plan passes between the parts.
     """
     assert cut.statement is not None
-    name = function.name.value
-    parameters = plain_parameters(function)
+    name = target.function.name.value
+    parameters = plain_parameters(target.function)
     if parameters is None:
         raise CannotExpress(f"{name} has parameters that are not plain positional ones.")
-    parameters = [one for one in parameters if one != receiver]
+    parameters = [one for one in parameters if one != target.receiver]
     above, below = block[: cut.statement], block[cut.statement :]
     bound = list(dict.fromkeys(one for line in above for one in _assigned_names(line)))
     anywhere = set().union(*(bound_names(line) for line in above))
@@ -206,7 +200,7 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
         raise CannotExpress("One call makes several maps.")
     target = _target(tree, call)
     block = _body_statements(target.function, edit.cut)
-    passed = passed_values(tree, target.function, block, edit.cut, receiver=target.receiver)
+    passed = passed_values(tree, target, block, edit.cut)
     head, tail = _part_names(tree, target.whole.name.value)
     keep_original = keep_original or _has_other_uses(draft, tree, file, target.whole)
     assert edit.cut.statement is not None
