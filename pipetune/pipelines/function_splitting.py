@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from types import FunctionType
+from itertools import dropwhile
+from types import CodeType, FunctionType
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines.call_sites import syntax_tree
+from pipetune.pipelines.call_sites import is_library, syntax_tree
 from pipetune.pipelines.graph_edits import function_body, rebuild_function
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
 from pipetune.pipelines.terms import CannotProve
@@ -20,18 +23,16 @@ from pipetune.pipelines.terms import CannotProve
 def statement_indices(function: Any, ops: Sequence[Any]) -> list[int] | None:
     """Returns, for every op, the index of the statement in the function's body that created it.
 
-    An op that no statement created gets the index of the op before it (inputs 0). None if the function is not a plain
-    `def`, its source cannot be read, or its statements did not run in order.
+    An op that no statement created gets the index of the op before it (inputs 0); in a lambda, all of them are 0. None
+    if the function has decorators, its source cannot be read, or its statements did not run in order.
     """
-    function = getattr(function, "__func__", function)  # of a method
-    body = _body(function)
-    if body is None:
+    traced = _TracedSource.of(function)
+    if traced is None:
         return None
-    lines = [(one.lineno, one.end_lineno or one.lineno) for one in body]
     found, last = list[int](), 0
     for op in ops:
-        line = _line_within(function, op, first=lines[0][0], last=lines[-1][1])
-        places = [place for place, (start, end) in enumerate(lines) if line is not None and start <= line <= end]
+        line = traced.line(op)
+        places = [place for place, (start, end) in enumerate(traced.lines) if line is not None and start <= line <= end]
         if places and places[0] < last:
             return None
         last = places[0] if places else last
@@ -39,31 +40,70 @@ def statement_indices(function: Any, ops: Sequence[Any]) -> list[int] | None:
     return found
 
 
-def _body(function: Any) -> list[ast.stmt] | None:
-    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
+def last_call_before(function: Any, ops: Sequence[Any], place: int) -> tuple[int, int, str] | None:
+    """Returns where the last call of a user's function ended before an op, in the statement that created this op.
+
+    Returns:
+        The index of the first op behind the call, the index of the statement and the name of the called function; None
+        if there is no such call, or if the statement calls a function of this name again.
+    """
+    traced, statements = _TracedSource.of(function), statement_indices(function, ops)
+    if traced is None or statements is None:
         return None
-    code = function.__code__
-    tree = syntax_tree(code.co_filename)
-    if tree is None:
+    called = [traced.called(op) for op in ops]
+    position = place
+    while position and called[position - 1] in ("", called[place]):
+        position -= 1
+    if not position or statements[position - 1] != statements[place] or called[position - 1] in called[position:]:
         return None
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        and node.name == code.co_name
-        and node.lineno == code.co_firstlineno
-        and not node.decorator_list
-    ]
-    return found[0].body if len(found) == 1 else None
+    return position, statements[place], called[position - 1]
 
 
-def _line_within(function: FunctionType, op: Any, *, first: int, last: int) -> int | None:
-    """Returns the line of the body that ran when an op was created: that of the outermost frame of the function."""
-    file, name = function.__code__.co_filename, function.__code__.co_name
-    for frame in op.traceback or ():
-        if frame.filename == file and frame.name in (name, f"tf__{name}") and first <= frame.lineno <= last:
-            return int(frame.lineno)
-    return None
+@dataclass(frozen=True)
+class _TracedSource:
+    """The source of a function that was traced, to tell which part of it created an op."""
+
+    code: CodeType
+    lines: tuple[tuple[int, int], ...]  # the first and the last line of each statement of its body
+
+    @classmethod
+    def of(cls, function: Any) -> _TracedSource | None:
+        """Returns the source of a plain `def` or a lambda; None for anything else, or if it cannot be read."""
+        function = getattr(function, "__func__", function)  # of a method
+        tree = syntax_tree(function.__code__.co_filename) if isinstance(function, FunctionType) else None
+        if tree is None:
+            return None
+        code = function.__code__
+        found = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.Lambda) and node.lineno == code.co_firstlineno
+            if getattr(node, "name", "<lambda>") == code.co_name and not getattr(node, "decorator_list", ())
+        ]
+        if len(found) != 1:
+            return None
+        body = found[0].body if isinstance(found[0], ast.FunctionDef) else [found[0].body]
+        return cls(code, tuple((one.lineno, one.end_lineno or one.lineno) for one in body))
+
+    def line(self, op: Any) -> int | None:
+        """Returns the line of the body that ran when an op was created: that of the function's outermost frame."""
+        return next((int(frame.lineno) for frame in op.traceback or () if self._is_frame(frame)), None)
+
+    def called(self, op: Any) -> str:
+        """Returns the user's function that the body called directly, and that created an op; "" if there is none."""
+        inside = dropwhile(lambda frame: not self._is_frame(frame), op.traceback or ())
+        called = next((one for one in inside if not self._is_frame(one) and _AUTOGRAPH not in one.filename), None)
+        return "" if called is None or is_library(called.filename) else str(called.name).removeprefix("tf__")
+
+    def _is_frame(self, frame: Any) -> bool:
+        name = self.code.co_name
+        names = (name, f"tf__{name}") if name != "<lambda>" else (name, "")  # autograph keeps no name of a lambda
+        within = self.lines[0][0] <= frame.lineno <= self.lines[-1][1]
+        return frame.filename == self.code.co_filename and frame.name in names and within
+
+
+_AUTOGRAPH = os.path.join("tensorflow", "python", "autograph", "")
+"""Frames of these files lie between a function and what it calls."""
 
 
 class CannotSplit(Exception):

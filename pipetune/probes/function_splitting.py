@@ -18,6 +18,7 @@ from pipetune.pipelines.function_splitting import (
     CannotSplit,
     SplittableFunction,
     first_random_op,
+    last_call_before,
     statement_indices,
 )
 from pipetune.pipelines.gathering import flat_map_windows, gather_from
@@ -53,28 +54,32 @@ def _probe(source: live.LivePipeline, node: Node) -> FunctionSplit:
         return FunctionSplit(kind, why_not=f"its graph cannot be split ({type(error).__name__})")
 
 
-def _place_before_draws(whole: SplittableFunction) -> tuple[int, int | None]:
-    """Returns the number of ops before the cut, and the index of the statement that begins there.
+def _place_before_draws(whole: SplittableFunction) -> tuple[int, int | None, str]:
+    """Returns the number of ops before the cut, the index of the statement there, and the call in it that ends there.
 
-    The cut is before the statement that first draws, or (then the index is None) before that op if earlier statements
-    do no work.
+    The cut is before the statement that first draws; or, if earlier statements do no work, behind the last call of a
+    user's function in it, or (then the index is None) before the op that draws.
 
     Raises:
         CannotSplit: no op of the graph draws, or nothing is computed before the first that does.
     """
     place = first_random_op(whole)
-    statements = statement_indices(tensorflow_private.python_function(whole.traced), whole.ops)
+    function = tensorflow_private.python_function(whole.traced)
+    statements = statement_indices(function, whole.ops)
     if statements is not None:
         between = statements.index(statements[place])
         if whole.working_ops(whole.ops[:between]):
-            return between, statements[place]
+            return between, statements[place], ""
+    call = last_call_before(function, whole.ops, place)
+    if call is not None and whole.working_ops(whole.ops[: call[0]]):
+        return call
     if not whole.working_ops(whole.ops[:place]):
         raise CannotSplit("it does no work before its first random draw")
-    return place, None
+    return place, None, ""
 
 
 def _split_before_draws(source: live.LivePipeline, node: Node, whole: SplittableFunction) -> FunctionSplit:
-    position, statement = _place_before_draws(whole)
+    position, statement, call = _place_before_draws(whole)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     with tensorflow_private.reusing_traced_functions():
         head = above.map(whole.head(position))
@@ -89,6 +94,7 @@ def _split_before_draws(source: live.LivePipeline, node: Node, whole: Splittable
         head=functions.read_facts(head._map_func).digest,
         tail=functions.read_facts(tail._map_func).digest,
         statement=statement,
+        call=call,
         handed=len(whole.passed_tensors(position)),
         taken=whole.passed_components(position),
         components=len(whole.arguments),

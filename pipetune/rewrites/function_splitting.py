@@ -157,9 +157,9 @@ RULE = Rule(
         "read to its end more than once and fit in memory at a known price. The cached part must account for at least "
         "a tenth of the input's CPU time. A shuffle downstream of the map moves in front of the second part, as "
         "`shuffle-small` moves it. Never a function with Python, variables, mutable tables or side effects; "
-        "never inside a branch or a loop. At run time the graph is split; in source, a plain function is split between "
-        "two statements, and its local variables are passed on. If the two splits differ, the rewrite stays in the "
-        "plan and says why."
+        "never inside a branch or a loop. At run time the graph is split; in source, a function is split between two "
+        "statements, or, like a lambda, behind the call of another function in one, and its local variables are passed "
+        "on. If the two splits differ, the rewrite stays in the plan and says why."
     ),
     safety="STATISTICAL, although ops with seeds of their own draw the same numbers.",
     propose=propose,

@@ -1,4 +1,4 @@
-"""Splits the function of a map in two between two of its statements, with the local variables that are live there."""
+"""Splits the function of a map in two, between statements or behind a call, with the values that are live there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import libcst as cst
 
@@ -20,6 +21,7 @@ from pipetune.source.map_functions import map_function_argument, parameters_of, 
 from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
+    NOT_RUN_ONCE,
     bound_names,
     is_self_assignment,
     last_line_end,
@@ -36,47 +38,51 @@ from pipetune.source.user_functions import class_of_method, definition_of, metho
 class SplitTarget:
     """The function that is split, and what names it in the call of the map."""
 
-    function: cst.FunctionDef
-    name: cst.Name  # in the call: of the function, of the method, or of the factory
+    function: cst.FunctionDef | cst.Lambda
+    name: cst.BaseExpression  # in the call: of the function, of the method, or of the factory; or the lambda
     factory: cst.FunctionDef | None = None  # that returns the function; the call of the map calls it
     receiver: str = ""  # the first parameter of a method
 
     @property
-    def whole(self) -> cst.FunctionDef:
-        """The definition that is written once for each part."""
-        return self.factory or self.function
+    def called(self) -> str:
+        """The function in messages."""
+        return self.function.name.value if isinstance(self.function, cst.FunctionDef) else "The lambda"
 
 
 @dataclass(frozen=True)
 class PassedValue:
-    """What the first part returns and the second part receives: a variable, or a field of a dict."""
+    """What the first part returns and the second receives: a variable, a field of a dict, or what a call returns."""
 
     name: str  # of the second part's parameter
     expression: str  # that the first part returns
-    reads: tuple[cst.Subscript, ...] = ()  # of the field, in the second part; its parameter takes their place
+    reads: tuple[cst.BaseExpression, ...] = ()  # in the second part; its parameter takes their place
 
 
 def passed_values(
-    tree: SyntaxTree, target: SplitTarget, block: Sequence[cst.BaseStatement], cut: FunctionSplit
+    tree: SyntaxTree, target: SplitTarget, block: Sequence[cst.CSTNode], cut: FunctionSplit
 ) -> tuple[PassedValue, ...]:
     """Returns what statements behind the cut read, and statements before it or the caller bind.
 
     Of a dict of which they read only some fields (`example["label"]`), these are passed on, and not all that a record
-    holds.
+    holds. Of a call that belongs to the first part, its result is.
 
     Args:
-        block: the statements of the function's body.
+        block: the statements of the function's body, or the expression of a lambda.
 
     Raises:
         CannotExpress: the values may not correspond one to one to the tensors that the plan passes between the parts.
     """
     assert cut.statement is not None
-    name = target.function.name.value
+    name = target.called
     parameters = plain_parameters(target.function)
     if parameters is None:
         raise CannotExpress(f"{name} has parameters that are not plain positional ones.")
     parameters = [one for one in parameters if one != target.receiver]
     above, below = block[: cut.statement], block[cut.statement :]
+    of_lambda = parameters if isinstance(target.function, cst.Lambda) else []  # two alike on a line confuse autograph
+    result = _result_of_call(tree, below, cut.call, avoid=of_lambda) if cut.call else None
+    if result is not None:
+        below = [_with_result(below[0], result.reads[0], result.name), *below[1:]]
     bound = list(dict.fromkeys(one for line in above for one in _assigned_names(line)))
     anywhere = set().union(*(bound_names(line) for line in above))
     alive = _names_read_first(below)
@@ -94,17 +100,67 @@ def passed_values(
     made = [one for one in bound if one in alive]
     order = [one for one in parameters if one in given or one in made]
     order += [one for one in made if one not in order]
-    values = tuple(value for one in order for value in _values_of(tree, one, below if one in made else ()))
+    fields = () if result is not None else below  # nodes of `below` are in the tree only where no call is taken out
+    values = [value for one in order for value in _values_of(tree, one, fields if one in made else ())]
+    if result is not None:
+        values.insert(0, result)
     if len(values) != cut.handed:
         raise CannotExpress(
             f"At the split of {name}, {len(values)} variables are live, but the plan passes {cut.handed} tensors on."
         )
     if len({one.name for one in values}) < len(values):
         raise CannotExpress(f"At the split of {name}, two values would be passed on by one name.")
-    return values
+    return tuple(values)
 
 
-def _values_of(tree: SyntaxTree, variable: str, lines: Sequence[cst.BaseStatement]) -> list[PassedValue]:
+def _result_of_call(tree: SyntaxTree, lines: Sequence[cst.CSTNode], name: str, *, avoid: Sequence[str]) -> PassedValue:
+    """Returns what the only call of a function in the first of these lines returns, by a name that is free in them.
+
+    Raises:
+        CannotExpress: there is not one such call, or it is not certainly what the line evaluates first.
+    """
+    calls = list(nodes_within(lines[0], cst.Call))
+    found = [one for one in calls if _last_name(one.func) == name]
+    if len(found) != 1 or isinstance(lines[0], cst.BaseCompoundStatement):
+        raise CannotExpress(f"It is unknown which call of {name} ends where the plan splits the function.")
+    (call,) = found
+    around = [*takewhile(lambda one: one is not lines[0], tree.ancestors(call)), lines[0]]
+    earlier = [one for one in calls if tree.start(one) < tree.start(call) and one not in around]
+    if earlier or any(isinstance(one, NOT_RUN_ONCE) for one in around):
+        raise CannotExpress(f"The call of {name} is not certainly what its statement evaluates first.")
+    if getattr(tree.parent(call), "star", ""):
+        raise CannotExpress(f"What {name} returns is unpacked at once.")
+    rest = (_with_result(lines[0], call), *lines[1:])
+    taken = {*avoid, *(one for line in rest for one in variable_names(line))}
+    parameter = _parameter_that_gets(tree, call)
+    free = parameter if parameter is not None and parameter not in taken else None
+    return PassedValue(free or unused_name(tree, f"{name.strip('_')}_result"), tree.text(call), (call,))
+
+
+def _with_result(line: cst.CSTNode, call: cst.BaseExpression, result: str = "_") -> cst.CSTNode:
+    """Returns a copy of the line in which a name takes the place of a call."""
+    copy = line.deep_replace(call, cst.Name(result))
+    assert isinstance(copy, cst.CSTNode)
+    return copy
+
+
+def _last_name(code: cst.BaseExpression) -> str:
+    return code.attr.value if isinstance(code, cst.Attribute) else getattr(code, "value", "")
+
+
+def _parameter_that_gets(tree: SyntaxTree, call: cst.Call) -> str | None:
+    """Returns the parameter of a function of this file that is called with the result of a call; None if none is."""
+    argument = tree.parent(call)
+    match tree.parent(argument) if argument is not None else None:
+        case cst.Call(func=cst.Name() as name, args=arguments) if argument in arguments:
+            function, place = definition_of(tree, name), arguments.index(argument)
+            parameters = plain_parameters(function) if function is not None else None
+            plain = all(one.keyword is None and not one.star for one in arguments[: place + 1])
+            return parameters[place] if plain and parameters is not None and place < len(parameters) else None
+    return None
+
+
+def _values_of(tree: SyntaxTree, variable: str, lines: Sequence[cst.CSTNode]) -> list[PassedValue]:
     """Returns the fields of a dict that the statements read, or the variable if they do anything else with it."""
     whole = [PassedValue(variable, variable)]
     reads: dict[str, list[cst.Subscript]] = {}
@@ -133,7 +189,7 @@ def _parameter_name(tree: SyntaxTree, variable: str, key: str) -> str:
     return unused_name(tree, *candidates, f"{variable}_{words}" if words else f"{variable}_field")
 
 
-def _assigned_names(line: cst.BaseStatement) -> list[str]:
+def _assigned_names(line: cst.CSTNode) -> list[str]:
     """Returns the names that a simple statement certainly binds: `a = ...`, `a, b = ...`, `a += ...`."""
     if not isinstance(line, cst.SimpleStatementLine):
         return []
@@ -153,7 +209,7 @@ def _assigned_names(line: cst.BaseStatement) -> list[str]:
     return names
 
 
-def _is_python_value(name: str, lines: Sequence[cst.BaseStatement]) -> bool:
+def _is_python_value(name: str, lines: Sequence[cst.CSTNode]) -> bool:
     """Whether the last assignment of a name gives it a lambda, or an expression without names such as `[3, 4]`."""
     binding = [line for line in lines if name in _assigned_names(line)][-1]
     assert isinstance(binding, cst.SimpleStatementLine)
@@ -163,7 +219,7 @@ def _is_python_value(name: str, lines: Sequence[cst.BaseStatement]) -> bool:
     return False
 
 
-def _names_read_first(lines: Sequence[cst.BaseStatement]) -> list[str]:
+def _names_read_first(lines: Sequence[cst.CSTNode]) -> list[str]:
     """Returns the names that the statements may read before they bind them."""
     bound: set[str] = set()
     found: list[str] = []
@@ -173,7 +229,7 @@ def _names_read_first(lines: Sequence[cst.BaseStatement]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _names_read(line: cst.BaseStatement) -> list[str]:
+def _names_read(line: cst.CSTNode) -> list[str]:
     if isinstance(line, cst.SimpleStatementLine):
         match line.body[0]:
             case cst.Assign(targets=targets, value=value):
@@ -198,18 +254,17 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
     file = draft.sites[edit.node].file
     if draft.built_by_same_call(edit.node) != (edit.node,):
         raise CannotExpress("One call makes several maps.")
+    if edit.cut.statement is None:
+        raise CannotExpress("The split position is inside an expression.")
     target = _target(tree, call)
-    block = _body_statements(target.function, edit.cut)
-    passed = passed_values(tree, target, block, edit.cut)
-    head, tail = _part_names(tree, target.whole.name.value)
-    keep_original = keep_original or _has_other_uses(draft, tree, file, target.whole)
-    assert edit.cut.statement is not None
-    splices = [
-        _part_definitions(
-            tree, target, block, edit.cut.statement, names=(head, tail), passed=passed, kept=keep_original
-        ),
-        Splice(tree.start(target.name), tree.end(target.name), tail.encode()),
-    ]
+    if isinstance(target.function, cst.Lambda):
+        head, tail = _lambda_parts(tree, target, target.function, edit.cut)
+        splices = []
+    else:
+        head, tail = _part_names(tree, (target.factory or target.function).name.value)
+        kept = keep_original or _has_other_uses(draft, tree, file, target.factory or target.function)
+        splices = [_part_definitions(tree, target, target.function, edit.cut, names=(head, tail), kept=kept)]
+    splices.append(Splice(tree.start(target.name), tree.end(target.name), tail.encode()))
     above, ends = _head_call(tree, call, target.name, head)
     splices.append(above)
     shift = sum(len(one.new) - (one.end - one.start) for one in splices if one.start < above.start)
@@ -217,7 +272,40 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
     return draft.with_position_of(edit.node, edit.head).splice(file, splices).with_site(edit.head, site)
 
 
-def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.Name, head: str) -> tuple[Splice, int]:
+def _lambda_parts(tree: SyntaxTree, target: SplitTarget, function: cst.Lambda, cut: FunctionSplit) -> tuple[str, str]:
+    """Returns the source of both parts of a lambda: lambdas, or the names of functions that these would only call."""
+    if not cut.call:
+        raise CannotExpress("The split position is inside an expression.")
+    passed = passed_values(tree, target, [function.body], cut)
+    given = [one.expression for one in passed]
+    gives = given[0] if len(given) == 1 else f"({', '.join(given)})"
+    (call,) = passed[0].reads
+    rest = _with_result(function.body, call, passed[0].name)
+    assert isinstance(call, cst.Call)
+    assert isinstance(rest, cst.BaseExpression)
+    names = [one.name for one in passed]
+    head = _called_only(call, parameters_of(function)) if len(given) == 1 else None
+    tail = _called_only(rest, names)
+    start, end = tree.whole_span(function.body)
+    replaced = Splice(tree.start(call), tree.end(call), passed[0].name.encode())
+    body = spliced(tree.code, [replaced], start=start, end=end).decode()
+    return (
+        head or f"lambda {', '.join(parameters_of(function))}: {gives}",
+        tail or f"lambda {', '.join(names)}: {body}",
+    )
+
+
+def _called_only(code: cst.BaseExpression, parameters: Sequence[str]) -> str | None:
+    """Returns the name of a function that an expression only calls with the parameters; None if it does more."""
+    match code:
+        case cst.Call(func=cst.Name(value=name), args=arguments):
+            plain = all(one.keyword is None and not one.star for one in arguments)
+            given = [getattr(one.value, "value", None) for one in arguments if isinstance(one.value, cst.Name)]
+            return name if plain and given == list(parameters) and len(given) == len(arguments) else None
+    return None
+
+
+def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.BaseExpression, head: str) -> tuple[Splice, int]:
     """Returns the splice with the same call for the first part, as a statement or link, and the call's end in it."""
     code, given, end = tree.code, tree.start(name), tree.end(name)
     statement = statement_of(tree, call)
@@ -233,9 +321,12 @@ def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.Name, head: str) -> t
 
 
 def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
-    """Returns the function of a map: named, a method of `self`, or returned by a factory; defined in the same file."""
+    """Returns the function of a map: a lambda, or one of the same file: named, of `self`, or returned by a factory."""
     argument = map_function_argument(tree, call)
+    target: SplitTarget | None
     match argument.value if argument is not None else None:
+        case cst.Lambda() as code:
+            return SplitTarget(code, code)
         case cst.Name() as name:
             function = definition_of(tree, name)
             target = SplitTarget(function, name) if function is not None else None
@@ -253,7 +344,8 @@ def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
     if target is None:
         factory_only = ", or does more than return one function" if isinstance(tree.parent(name), cst.Call) else ""
         raise CannotExpress(f"{name.value} is not defined exactly once in the file of the map{factory_only}.")
-    for one in (target.function, target.whole):
+    for one in (target.function, target.factory or target.function):
+        assert isinstance(one, cst.FunctionDef)
         if one.decorators or one.asynchronous is not None:
             raise CannotExpress(f"{one.name.value} has a decorator or is asynchronous.")
     if target.receiver and parameters_of(target.function)[:1] != [target.receiver]:
@@ -272,16 +364,15 @@ def _function_made_by(factory: cst.FunctionDef) -> cst.FunctionDef | None:
 
 
 def _body_statements(function: cst.FunctionDef, cut: FunctionSplit) -> list[cst.BaseStatement]:
-    """Returns the statements of the function's body; the cut lies between two of them."""
+    """Returns the statements of the function's body; the cut lies between two of them, or behind a call in one."""
     name = function.name.value
-    if cut.statement is None:
-        raise CannotExpress(f"The split position in {name} is inside a statement.")
+    assert cut.statement is not None
     if not isinstance(function.body, cst.IndentedBlock):
         raise CannotExpress(f"The body of {name} is on the same line as its def.")
     body = list(function.body.body)
     if any(isinstance(line, cst.SimpleStatementLine) and len(line.body) > 1 for line in body):
         raise CannotExpress(f"Some statements of {name} share a line.")
-    if not 0 < cut.statement < len(body):
+    if not (0 if cut.call else 1) <= cut.statement < len(body):
         raise CannotExpress(f"{name} has no statement on one side of the split position.")
     nested = (cst.FunctionDef, cst.Lambda)
     if any(any(nodes_within(line, *_EXITS, without=nested)) for line in body[: cut.statement]):
@@ -304,26 +395,30 @@ def _part_names(tree: SyntaxTree, name: str) -> tuple[str, str]:
 def _part_definitions(
     tree: SyntaxTree,
     target: SplitTarget,
-    block: list[cst.BaseStatement],
-    place: int,
+    function: cst.FunctionDef,
+    cut: FunctionSplit,
     *,
     names: tuple[str, str],
-    passed: tuple[PassedValue, ...],
     kept: bool,
 ) -> Splice:
     """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
-    code, function, whole = tree.code, target.function, target.whole
+    block = _body_statements(function, cut)
+    passed = passed_values(tree, target, block, cut)
+    code, whole = tree.code, target.factory or function
+    assert cut.statement is not None
     start, first = tree.start(whole), line_start(code, tree.start(block[0]))
     indentation, inner = code[line_start(code, start) : start], code[first : tree.start(block[0])]
     if indentation.strip() or inner.strip():
         raise CannotExpress(f"The def of {function.name.value}, or its first statement, shares a line with other code.")
     newline = newline_of(code, start)
-    cut_at, made_end, end = (last_line_end(tree, one) for one in (block[place - 1], block[-1], whole.body.body[-1]))
+    cut_at = last_line_end(tree, block[cut.statement - 1]) if cut.statement else first
+    made_end, end = last_line_end(tree, block[-1]), last_line_end(tree, whole.body.body[-1])
     parameters = ", ".join([*filter(None, [target.receiver]), *(one.name for one in passed)]).encode()
     values = ", ".join(one.expression for one in passed).encode()
     reads = [Splice(tree.start(read), tree.end(read), one.name.encode()) for one in passed for read in one.reads]
     rest = spliced(code, reads, start=cut_at, end=made_end)
-    head = _signature_source(tree, function) + code[first:cut_at] + newline + inner + b"return " + values
+    above = code[first:cut_at] + newline if cut.statement else b""
+    head = _signature_source(tree, function) + above + inner + b"return " + values
     tail = b"(" + parameters + b"):" + newline + _BLANK_LINES.sub(b"", rest)
     gap = newline * (2 if indentation else 3) + indentation
     both = gap.join(
@@ -339,7 +434,7 @@ def _in_factory(tree: SyntaxTree, target: SplitTarget, part: bytes, *, ends: tup
     Args:
         ends: offsets at which the function that is split, and the factory, end.
     """
-    if target.factory is None:
+    if target.factory is None or isinstance(target.function, cst.Lambda):
         return part
     made = tree.end(target.function.name)
     return tree.code[tree.end(target.factory.name) : made] + part + tree.code[ends[0] : ends[1]]

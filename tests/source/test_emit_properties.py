@@ -72,7 +72,8 @@ def sources(draw):
 @st.composite
 def edits(draw, number):
     """An edit of operator `number` or one near it."""
-    node = f"n{draw(st.integers(0, number))}"
+    node, other = (f"n{draw(st.integers(0, number))}" for _ in range(2))
+    moves = [Move(node, other)] if node != other else []
     return draw(
         st.sampled_from(
             [
@@ -85,8 +86,8 @@ def edits(draw, number):
                 Insert(f"cache@{node}", "take", f"take@{node}", {"count": 5}),
                 Remove(node),
                 Remove(f"cache@{node}"),
-                Move(node, f"n{draw(st.integers(0, number))}"),
-                Move(f"prefetch@{node}", f"n{draw(st.integers(0, number))}"),
+                Move(f"prefetch@{node}", other),
+                *moves,
             ]
         )
     )

@@ -108,12 +108,25 @@ class _Reader:
         return one
 
 
+def _small(image: Any) -> Any:
+    return tf.image.resize(tf.cast(image, tf.float32), [8, 7])
+
+
+def _flipped(image: Any) -> Any:
+    return tf.image.random_flip_left_right(image)
+
+
+def _behind_a_call(image: Any, label: Any) -> Any:
+    return _flipped(_small(image)), label
+
+
 DRAWING: dict[str, tuple[Callable[..., Any], int | None, int]] = {
     "seeded": (_seeded, 1, 2),
     "unseeded, a captured tensor, three handed on": (_unseeded, 2, 3),
     "a check, a loop, a table, tensors given twice": (_checked, 4, 4),
     "in a branch": (_in_a_branch, 1, 2),
     "in one expression": (_in_one_expression, None, 2),
+    "behind a call": (_behind_a_call, 0, 2),
     "in a method": (_Reader().read, 1, 2),
     "in a function that another one returns": (_Reader().reads(True), 1, 2),
     "in a traced function": (_in_a_function_of_tensorflows, 1, 2),
@@ -134,6 +147,20 @@ def test_head_before_random_draws_is_cached(name: str) -> None:
 def _cached(node: str, cut: FunctionSplit) -> list[Edit]:
     split = SplitFunction(node, cut)
     return [split, Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})]
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        (_behind_a_call, "_small"),
+        (lambda image, label: (_flipped(_small(image)), label), "_small"),
+        (lambda image, label: (_flipped(_seeded(image, label)[0] * 0.5 + tf.cast(label, tf.float32)), label), ""),
+    ],
+)
+def test_call_in_front_of_the_first_draw_is_named(function: Callable[..., Any], call: str) -> None:
+    source, cut = found(images().map(function).batch(4))
+    assert cut is not None and not cut.why_not and (cut.call, cut.statement) == (call, 0 if call else None), cut
+    assert compared(source, _cached("n1", cut), Safety.STATISTICAL, elements=_COUNT).equal
 
 
 def test_seeded_draws_are_kept() -> None:
@@ -231,4 +258,25 @@ def test_patched_source_builds_planned_pipeline(
     split, cached = _cached(node, cut)
     edits = (split, Move(shuffle, f"head@{node}"), cached) if moved else (split, cached)
     rewrite = Rewrite("split-map", node, Safety.STATISTICAL, edits, "x.")
+    check_patch(sample, source, rewrite, expected=expected, elements=15)
+
+
+_HELPERS = """
+def small(x):
+    return tf.image.resize(x, [8, 7])
+
+def flip(y):
+    return tf.image.random_flip_left_right(y)
+
+"""
+
+
+def test_patched_source_splits_behind_a_call(tmp_path: Path) -> None:
+    text = SCRIPT.replace("def augment", _HELPERS + "def augment")
+    text = text.format("map(lambda x, i: (flip(small(x)), i))", _SHUFFLE)
+    sample = script(tmp_path, text, above="\n" * 9)
+    source, cut = found(sample.run().ds)
+    assert cut is not None and cut.call == "small", cut
+    rewrite = Rewrite("split-map", "n1", Safety.STATISTICAL, tuple(_cached("n1", cut)), "x.")
+    expected = "    .map(lambda x, i: (small(x), i))\n    .cache()\n    .map(lambda y, i: (flip(y), i))\n"
     check_patch(sample, source, rewrite, expected=expected, elements=15)
