@@ -19,10 +19,12 @@ _SUCCESSORS = {
 
 
 def find_deprecated_operators(use: DatasetUse) -> Iterator[Finding]:
-    """Yields findings on deprecated operators for which there are newer ones."""
+    """Yields findings on deprecated operators for which there are newer ones, and that the script itself calls."""
     for node in use.pipeline:
         if node.op == "opaque" and node.label in _SUCCESSORS:
             name, successor = _SUCCESSORS[node.label]
+            if node.location is not None and node.location.method not in ("apply", name):
+                continue  # in a function of TensorFlow, such as make_batched_features_dataset
             yield finding_at(
                 "deprecated-operator",
                 node,

@@ -125,10 +125,12 @@ def _race(state: SearchState) -> None:
 def _part_for(plans: Sequence[Plan], state: SearchState) -> Part:
     """Returns whose time a race of these plans may use.
 
-    Where none is expected to gain, what needs consent may gain more: it is measured in the time after the search's own.
+    Where none is expected to gain, or far more is expected of what needs consent, that is measured in the time after
+    the search's own.
     """
-    expected = any(state.expected(plan) >= WORTH for plan in plans)
-    return state.part if expected or not state.asking else Part.SEARCH
+    expected = max((state.expected(plan) for plan in plans), default=0.0)
+    asked_first = state.asking and (expected < WORTH or (state.chosen is None and state.offers_far_more(expected)))
+    return Part.SEARCH if asked_first else state.part
 
 
 def _has_time_for_a_race(state: SearchState) -> bool:

@@ -217,11 +217,13 @@ class SearchState:
 
     def _is_time_for_offers(self, ratio: float) -> bool:
         """Whether the search's own time is over, and far more than `ratio` is expected of what needs consent."""
-        if self.chosen is not None or self.budget.left(Part.SEARCH):
-            return False
+        return self.chosen is None and not self.budget.left(Part.SEARCH) and self.offers_far_more(math.log(ratio))
+
+    def offers_far_more(self, gain: float) -> bool:
+        """Whether far more is expected of what needs consent than a gain, the log of a ratio."""
         requested = (self.expected(self.composer.added(self.before, one)) for one in structural(self.asking))
         most = max(requested, default=0.0)
-        return most >= math.log(GAIN_WITH_CONSENT) and math.log(ratio) < FAR_LESS * most
+        return most >= math.log(GAIN_WITH_CONSENT) and gain < FAR_LESS * most
 
     def expected(self, plan: Plan) -> float:
         """Returns the log of what a plan gains over the best so far, if anything."""

@@ -6,22 +6,25 @@ from dataclasses import replace
 
 import pytest
 
+from pipetune.core.pipeline import SourceLocation
 from pipetune.lint import DatasetUse, find_mistakes
 from pipetune.testing.words import pipeline
 
 
 @pytest.mark.parametrize(
-    ("label", "successor"),
+    ("label", "method", "successor"),
     [
-        ("_MapAndBatchDataset", ".map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(n)"),
-        ("_ShuffleAndRepeatDataset", ".shuffle(n).repeat()"),
-        ("ParallelInterleaveDataset", ".interleave("),
-        ("_SomethingElseDataset", ""),
+        ("_MapAndBatchDataset", "apply", ".map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(n)"),
+        ("_ShuffleAndRepeatDataset", "shuffle_and_repeat", ".shuffle(n).repeat()"),
+        ("ParallelInterleaveDataset", "apply", ".interleave("),
+        ("ParallelInterleaveDataset", "make_batched_features_dataset", ""),
+        ("_SomethingElseDataset", "apply", ""),
     ],
 )
-def test_deprecated_operator_is_named_with_its_successor(label: str, successor: str) -> None:
+def test_deprecated_operator_is_named_with_its_successor(label: str, method: str, successor: str) -> None:
     described = pipeline("TFRecordDataset | opaque | prefetch 1")
-    nodes = [replace(node, label=label) if node.op == "opaque" else node for node in described]
+    called = SourceLocation("train.py", 2, 0, 2, 9, method)
+    nodes = [replace(node, label=label, location=called) if node.op == "opaque" else node for node in described]
     found = find_mistakes(DatasetUse(replace(described, nodes=tuple(nodes))))
     assert [one.code for one in found] == ["deprecated-operator"] * bool(successor)
     assert all(successor in one.hint and one.line == 2 for one in found)

@@ -366,3 +366,7 @@ def test_what_is_not_expected_to_gain_leaves_time_for_what_needs_consent() -> No
     plan_a, plan_b = (asking.composer.plan([one]) for one in candidates[:2])
     assert _part_for([plan_b], asking) is Part.SEARCH
     assert _part_for([plan_a, plan_b], asking) is _part_for([plan_b], alone) is Part.EXTENSION
+    most = Scene(candidates, runner(), expected=expecting({"a@n1": 1.1, "c@n1": 6.0})).state()
+    assert _part_for([plan_a], most) is Part.SEARCH  # far more is expected of what needs consent
+    some = Scene(candidates, runner(), expected=expecting({"a@n1": 1.1, "c@n1": 1.2})).state()
+    assert _part_for([plan_a], some) is Part.EXTENSION
