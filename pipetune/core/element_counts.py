@@ -110,9 +110,11 @@ def _from_downstream(pipeline: Pipeline, counted: Mapping[str, int], node_id: st
 
 
 def _consumed_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
-    """Returns the measured input bytes per element of a one-to-one consumer of `node_id`; None if there is none."""
+    """Returns the bytes per element that a consumer of `node_id` was measured to get, or to pass on; None if unknown."""
     for consumer in pipeline.consumers(node_id):
-        measured = profile.operator(consumer.id) if profile is not None else None
-        if measured is not None and measured.bytes_in and operator_facts(consumer.op).count is CountEffect.ONE_TO_ONE:
+        measured, facts = profile.operator(consumer.id) if profile is not None else None, operator_facts(consumer.op)
+        if measured is not None and measured.bytes_in and facts.count is CountEffect.ONE_TO_ONE:
             return measured.bytes_in
+        if measured is not None and measured.bytes_out and facts.same_elements:
+            return measured.bytes_out
     return None

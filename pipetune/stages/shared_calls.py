@@ -66,10 +66,10 @@ class SharedCallTrials:
                 return False  # the call has created a dataset that was not read here
             others.update(sharing)
         if rewrite.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in rewrite.edits):
-            previews = {index for index in others if self._previews_what_is_read(index, touched)}
-            if others and others == previews:
+            readers = {index for index in others if self._reads_what_training_reads(index, touched)}
+            if others and others == readers:
                 return True  # they get the same elements, from the same cache
-            others -= previews
+            others -= readers
         if not others or any(isinstance(edit, Insert) and edit.op in _MEMORY_OPERATORS for edit in rewrite.edits):
             return False
         plans = {index: plan for index in sorted(others) if (plan := self._try_on_other(index, rewrite)) is not None}
@@ -78,9 +78,9 @@ class SharedCallTrials:
         self._plans |= plans
         return True
 
-    def _previews_what_is_read(self, index: int, touched: Sequence[Node]) -> bool:
-        """Whether another dataset is a preview of the datasets that operators make, and not of others like them."""
-        return self._others[index][1].role == "preview" and all(node.shared == 1 for node in touched)
+    def _reads_what_training_reads(self, index: int, touched: Sequence[Node]) -> bool:
+        """Whether another dataset previews or adapts to the datasets that operators make, and not others like them."""
+        return self._others[index][1].role in ("preview", "adapt") and all(node.shared == 1 for node in touched)
 
     def _try_on_other(self, index: int, rewrite: Rewrite) -> Plan | None:
         """Returns the plan of another dataset with this rewrite too; None if the data differ or it may get slower."""

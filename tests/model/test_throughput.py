@@ -353,6 +353,12 @@ def test_gathered_rows_have_their_measured_cost() -> None:
     assert element_bytes(words.pipeline, "n1", profile) > 8
 
 
+def test_elements_are_as_large_as_what_a_shuffle_behind_them_was_measured_to_pass_on() -> None:
+    words = parse("from_tensor_slices elements=900 bytes=4k | map cpu=2us | shuffle 9 bytes=70k | batch 10")
+    unknown = tuple(replace(one, bytes_out=None) if one.node == "n1" else one for one in words.profile.operators)
+    assert element_bytes(words.pipeline, "n1", replace(words.profile, operators=unknown)) == 70_000
+
+
 def test_shard_moved_upstream_of_map_saves_calls_of_map() -> None:
     words = parse("range cpu=0us | map cpu=100us | prefetch 2 | shard 4 index=1 cpu=0us | batch 10 cpu=0us")
     counted = {"n0": 40.0, "n1": 40.0, "n2": 40.0}  # per batch: one of four elements is this worker's

@@ -132,6 +132,7 @@ def test_cache_is_not_added_to_shared_call() -> None:
     ("role", "edit", "safety", "shares"),
     [
         ("preview", CACHED.edits[0], Safety.EXACT, True),
+        ("adapt", CACHED.edits[0], Safety.EXACT, True),
         ("validation", CACHED.edits[0], Safety.EXACT, False),
         ("preview", CACHED.edits[0], Safety.REORDERS, False),
         ("preview", Move("n2", "n0"), Safety.EXACT, False),
