@@ -110,7 +110,7 @@ def _from_downstream(pipeline: Pipeline, counted: Mapping[str, int], node_id: st
 
 
 def _consumed_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
-    """Returns the bytes per element that a consumer of `node_id` was measured to get, or to pass on; None if unknown."""
+    """Returns the bytes per element that a consumer of `node_id` was measured to get or pass on; None if unknown."""
     for consumer in pipeline.consumers(node_id):
         measured, facts = profile.operator(consumer.id) if profile is not None else None, operator_facts(consumer.op)
         if measured is not None and measured.bytes_in and facts.count is CountEffect.ONE_TO_ONE:

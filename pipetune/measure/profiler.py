@@ -327,6 +327,13 @@ def _call_overhead(pipeline: Pipeline, counters: Mapping[str, Counters], missing
     the operator's own clock), not the cost of starting and scheduling them: some microseconds per call and node of the
     function. So the missing seconds are attributed to these operators, in proportion to calls times nodes.
     """
+    if any(
+        node.function is not None
+        and node.id not in counters
+        and all(one.op != "cache" for one in pipeline.downstream(node.id))
+        for node in pipeline
+    ):
+        return {}
     weights = {
         node.id: counters[node.id].elements * float(1 + node.function.size)
         for node in pipeline

@@ -110,7 +110,8 @@ def _unfinished(kind: str, big: str, sentence: str, found: Headline, detail: str
 def _measured(session: Session, result: DatasetResult | None, places: Places) -> Headline:
     training = session.training
     if session.candidate is not None:
-        return _candidate(session.candidate, places)
+        found = _candidate(session.candidate, places)
+        return found if session.candidate.is_shown else _asking(result, found, but="")
     if session.patch is not None and session.patch.verified is False:
         return _withheld(session, session.patch)
     if result is not None and result.plan is not None and result.plan.rewrites:
@@ -122,7 +123,25 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
         big = gain.short if gain.known else "Plan found"
         text = f"{text} Training was not measured: {words.sentence(why)}"
         return Headline("input-only", Figure(why=why), big, text, note="faster input" if gain.known else "")
-    return _without_plan(session, result.diagnosis if result else None)
+    found = _without_plan(session, result.diagnosis if result else None)
+    return found if found.kind == "not-input-bound" else _asking(result, found, but=found.sentence)
+
+
+def _asking(result: DatasetResult | None, found: Headline, *, but: str) -> Headline:
+    """Returns what was measured to gain if the user allows it, in place of that nothing else is proven to."""
+    offers = result.offered if result is not None else ()
+    offers = tuple(one for one in offers if one.consent and one.gain is not None and one.gain.low > _WORTH_ASKING)
+    if not offers:
+        return found
+    best = max(offers, key=lambda one: one.gain.median if one.gain is not None else 0.0)
+    gain = interval(best.gain, words.ratio)
+    text = f"{best.rewrite.rule} needs your approval ({words.clean(best.consent)}), and ran {gain.text} as fast."
+    rest = but or "Nothing else is proven faster."
+    return replace(found, big=gain.short, note="with your approval", sentence=text, details=(rest,))
+
+
+_WORTH_ASKING = 1.03
+"""The least that a change must surely gain to stand first, as what needs no approval must gain to be in a plan."""
 
 
 def _candidate(candidate: Candidate, places: Places) -> Headline:

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.core.profile import OperatorProfile
 from pipetune.core.results import RunFailed
 from pipetune.measure import profiler
-from pipetune.measure.profiler import Counters, complete_counters
+from pipetune.measure.profiler import Counters, _operator_profiles, complete_counters
 from pipetune.pipelines import live
 
 Dataset = tf.data.Dataset
@@ -227,3 +227,14 @@ def test_seconds_of_closed_readers_are_completed() -> None:
     counters = {"n1": Counters(seconds=1.0, elements=100.0, inner_seconds=2.0, inner_elements=25.0)}
     found = complete_counters(pipeline, counters, outputs=100, repeated=False)["n1"]
     assert (found.seconds, found.elements) == (9.0, 100.0)
+
+
+def test_seconds_of_functions_whose_counters_are_missing_are_not_those_of_others() -> None:
+    mapped = NUMBERS.map(lambda x: x + 1)
+    for dataset, seconds in (
+        (mapped.shuffle(5), 0.01),
+        (mapped.cache().shuffle(5), 0.1),
+    ):  # from a cache, it is not run
+        pipeline = live.read(dataset).pipeline
+        counters = {pipeline.output.id: Counters(seconds=1.0, elements=100.0)}
+        assert list(_operator_profiles(pipeline, counters, 10.0, 100))[-1].cpu_seconds == seconds

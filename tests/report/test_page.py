@@ -143,6 +143,16 @@ def test_profile_without_trials_recommends_nothing():
     assert [[one.split()[1] for one in commands(each)] for each in (session, untried)] == [["analyze"], []]
 
 
+@pytest.mark.parametrize(("low", "big"), [(1.1, "1.50x"), (0.99, "Nothing faster")])
+def test_what_surely_gains_with_approval_stands_in_place_of_nothing(low: float, big: str):
+    session = samples.nothing()
+    offer = replace(samples.photos().datasets[0].offered[0], gain=Interval(1.5, low, 1.9, 6))
+    found = claim(with_main(session, offered=(offer,)))
+    assert (found.kind, found.big) == ("nothing", big)
+    assert ("needs your approval (--allow reorder), and ran 1.50x (1.10 to 1.90" in found.sentence) is (low > 1.03)
+    assert not found.gain.known  # it is no speedup that pipetune hands out
+
+
 def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
     session = samples.unverified()
     why = "It is slower: 0.54 times as fast (0.50 to 0.58, 6 pairs)."
