@@ -129,8 +129,8 @@ def _part_for(plans: Sequence[Plan], state: SearchState) -> Part:
     the search's own.
     """
     expected = max((state.expected(plan) for plan in plans), default=0.0)
-    asked_first = state.asking and (expected < WORTH or (state.chosen is None and state.offers_far_more(expected)))
-    return Part.SEARCH if asked_first else state.part
+    offers_first = state.asking and (expected < WORTH or (state.chosen is None and state.offers_far_more(expected)))
+    return Part.SEARCH if offers_first else state.part
 
 
 def _has_time_for_a_race(state: SearchState) -> bool:
