@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -79,9 +80,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def short_collections() -> Iterator[None]:
-    """Shortens collections as in a worker: each window ends with one, which takes 0.2 s with all TensorFlow modules."""
+    """Shortens collections as in a worker: each window ends with one, which takes 0.2 s with all TensorFlow modules.
+
+    Iterators that earlier test modules left are released in the background: to destroy one may take a minute, in which
+    nothing runs (`pipetune/timing/iterators.py`).
+    """
     if "tensorflow" in sys.modules:
-        gc.collect()
+        iterators = importlib.import_module("pipetune.timing.iterators")  # it imports TensorFlow
+        with iterators.released_in_background():
+            gc.collect()
         gc.freeze()  # also objects of earlier test modules
     yield
 
