@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -65,12 +67,16 @@ def _order(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets the CPU affinity before TensorFlow is imported, which counts the processors then."""
+    """Sets the CPU affinity before TensorFlow is imported, which counts the processors then, and a state folder."""
     worker = getattr(config, "workerinput", {}).get("workerid")
     starts_workers = worker is None and config.getoption("numprocesses", None)  # these inherit its affinity
     if config.getoption("--one-core") and not starts_workers:
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[int((worker or "gw0").removeprefix("gw")) % len(processors)]})
+    if worker is None:
+        folder = tempfile.mkdtemp(prefix="pipetune-tests-")  # what commands keep there is not that of the user
+        os.environ["XDG_STATE_HOME"] = folder  # for the workers, too
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_finish() -> None:

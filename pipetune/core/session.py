@@ -94,6 +94,9 @@ SHOWN_FROM = 0.5
 LIKELY_PAIRS = 3
 """Pairs of windows without which no plan is called likely, whatever the cost model expects."""
 
+WORTH_APPROVAL = 1.03
+"""Gain from which on the user is asked to allow a change: less makes no plan."""
+
 NOTHING_BELOW = 0.1
 """Probability of such a gain below which there is nothing to gain from a plan."""
 
@@ -312,6 +315,20 @@ def outcome_of(session: Session) -> SessionOutcome:
         return SessionOutcome.UNDECIDED
     tried = session.trials or dataset.rejected or session.command.options.trials
     return SessionOutcome.NONE if tried else SessionOutcome.UNTRIED
+
+
+def best_offer(dataset: DatasetResult | None) -> tuple[OptionalRewrite, Interval] | None:
+    """Returns what gained most of what needs approval and surely gains, with its gain; None if nothing surely does."""
+    offers = dataset.offered if dataset is not None else ()
+    sure = [(one, one.gain) for one in offers if one.consent and one.gain is not None and one.gain.low > WORTH_APPROVAL]
+    return max(sure, key=lambda one: one[1].median, default=None)
+
+
+def asks_for_approval(session: Session) -> bool:
+    """Whether what needs approval is the answer: it surely gains, and nothing else is shown to."""
+    shown = session.candidate is not None and session.candidate.is_shown
+    nothing = outcome_of(session) in (SessionOutcome.NONE, SessionOutcome.UNDECIDED) and not shown
+    return nothing and best_offer(session.main_dataset) is not None
 
 
 def found_rewrites(session: Session) -> bool:

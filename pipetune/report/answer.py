@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from posixpath import join
 
-from pipetune.core.session import OptionalRewrite, PatchResult, Session, SessionOutcome, outcome_of
+from pipetune.core.session import (
+    WORTH_APPROVAL,
+    DatasetResult,
+    OptionalRewrite,
+    PatchResult,
+    Session,
+    SessionOutcome,
+    asks_for_approval,
+    outcome_of,
+)
 from pipetune.report import words
 from pipetune.report.blocks import Block, Claim, Commands, Forest, Listing, Section, Sentence, ratio_axis
 from pipetune.report.headline import Headline
@@ -40,13 +49,8 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
         apply = shell("pipetune", "apply", "--unproven", *where)
         unproven = Fact(apply, "apply the patch although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
-    steps.extend(again)
-    offers = result.offered if result else ()
-    offered = [offer for offer in offers if offer.gain is None or offer.gain.median >= _WORTH_TYPING]
-    for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent and script):
-        allowed = shell(*analyze_words(session), *consent.split(), *script)
-        rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
-        steps.append(Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}"))
+    approvals = _asking(session, result) if script else []
+    steps += [*approvals, *again] if asks_for_approval(session) else [*again, *approvals]
     if session.status == "failed":
         typed = analyze_words(session)
         log = "worker-0.log" if "--workers" in typed else "script.log"
@@ -57,8 +61,16 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     return tuple(steps)
 
 
-_WORTH_TYPING = 1.03
-"""Gain of what needs approval from which on the command that measures it is shown: less makes no plan."""
+def _asking(session: Session, result: DatasetResult | None) -> list[Fact]:
+    """The commands that allow what needs approval, one for each option."""
+    offers = result.offered if result else ()
+    offered = [offer for offer in offers if offer.gain is None or offer.gain.median >= WORTH_APPROVAL]
+    commands = []
+    for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent):
+        allowed = shell(*analyze_words(session), *consent.split(), *script_words(session))
+        rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
+        commands.append(Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}"))
+    return commands
 
 
 def _with_gain(offer: OptionalRewrite) -> str:

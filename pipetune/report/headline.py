@@ -14,6 +14,8 @@ from pipetune.core.session import (
     PatchResult,
     Session,
     SessionOutcome,
+    asks_for_approval,
+    best_offer,
     decisive_trials,
     found_rewrites,
     has_accepted_trial,
@@ -111,7 +113,7 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
     training = session.training
     if session.candidate is not None:
         found = _candidate(session.candidate, places)
-        return found if session.candidate.is_shown else _asking(result, found, but="")
+        return _asking(result, found, places, but="") if asks_for_approval(session) else found
     if session.patch is not None and session.patch.verified is False:
         return _withheld(session, session.patch)
     if result is not None and result.plan is not None and result.plan.rewrites:
@@ -124,24 +126,17 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
         text = f"{text} Training was not measured: {words.sentence(why)}"
         return Headline("input-only", Figure(why=why), big, text, note="faster input" if gain.known else "")
     found = _without_plan(session, result.diagnosis if result else None)
-    return found if found.kind == "not-input-bound" else _asking(result, found, but=found.sentence)
+    return _asking(result, found, places, but=found.sentence) if asks_for_approval(session) else found
 
 
-def _asking(result: DatasetResult | None, found: Headline, *, but: str) -> Headline:
+def _asking(result: DatasetResult | None, found: Headline, places: Places, *, but: str) -> Headline:
     """Returns what was measured to gain if the user allows it, in place of that nothing else is proven to."""
-    offers = result.offered if result is not None else ()
-    offers = tuple(one for one in offers if one.consent and one.gain is not None and one.gain.low > _WORTH_ASKING)
-    if not offers:
-        return found
-    best = max(offers, key=lambda one: one.gain.median if one.gain is not None else 0.0)
-    gain = interval(best.gain, words.ratio)
-    text = f"{best.rewrite.rule} needs your approval ({words.clean(best.consent)}), and ran {gain.text} as fast."
-    rest = but or "Nothing else is proven faster."
-    return replace(found, big=gain.short, note="with your approval", sentence=text, details=(rest,))
-
-
-_WORTH_ASKING = 1.03
-"""The least that a change must surely gain to stand first, as what needs no approval must gain to be in a plan."""
+    best = best_offer(result)
+    assert best is not None
+    offer, gain = best[0], interval(best[1], words.ratio)
+    text = f"{offer.rewrite.rule} needs your approval ({words.clean(offer.consent)}), and ran {gain.text} as fast."
+    details = [*map(places.sentence, offer.rewrite.notes[-1:]), but or "Nothing else is proven faster."]
+    return replace(found, big=gain.short, note="with your approval", sentence=text, details=tuple(details))
 
 
 def _candidate(candidate: Candidate, places: Places) -> Headline:

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from pipetune.core.edits import Safety
 from pipetune.core.pipeline import location_of
-from pipetune.core.session import PatchResult, Session, SessionOutcome, found_rewrites, has_accepted_trial, outcome_of
+from pipetune.core.session import (
+    PatchResult,
+    Session,
+    SessionOutcome,
+    asks_for_approval,
+    found_rewrites,
+    has_accepted_trial,
+    outcome_of,
+)
 from pipetune.report import words
 from pipetune.report.blocks import Checks, Diff, Hunk
 from pipetune.report.equality import compared_extent, comparison_of
@@ -131,6 +139,8 @@ def why_no_patch(session: Session) -> str:
     match outcome_of(session):
         case SessionOutcome.PROVEN:
             return "the plan has no form in the source"
+        case SessionOutcome.NONE | SessionOutcome.UNDECIDED if asks_for_approval(session):
+            return "what is faster needs your approval"
         case SessionOutcome.NONE if session.advice:
             return "no rewrite that pipetune makes is faster; the advice is on changes by hand"
         case SessionOutcome.NONE if not found_rewrites(session):

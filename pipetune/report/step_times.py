@@ -83,7 +83,8 @@ def step_times(session: Session) -> StepTimes:
     wait = result.diagnosis.wait_share if result.diagnosis else consumer.wait_share
     real = consumer.real_seconds
     scale = current / real if current and real else 1.0
-    gain = result.candidate.gain if result.candidate and result.candidate.unit == "training" else None
+    candidate = result.candidate if result.candidate is not None and result.candidate.is_shown else None
+    gain = candidate.gain if candidate is not None and candidate.unit == "training" else None
     proven = result.plan is not None and bool(result.plan.rewrites)
     return StepTimes(
         current=current,

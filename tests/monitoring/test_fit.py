@@ -191,7 +191,7 @@ def test_several_steps_in_a_call(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(request[0] < body[1] for request, body in zip(data.calls.times[1:], model.calls.times, strict=False))
 
 
-@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("legacy", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_two_replicas_and_the_older_keras(legacy: bool) -> None:
     settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_USE_LEGACY_KERAS": "1" if legacy else "0"}
     done = subprocess.run(

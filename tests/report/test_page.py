@@ -23,6 +23,7 @@ from pipetune.core.session import (
 from pipetune.core.settings import Command
 from pipetune.report.blocks import Checks, Commands, Diff, Facts, Sentence
 from pipetune.report.page import page
+from pipetune.report.patch import why_no_patch
 from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
 from tests.report.reading import blocks, claim, ids, section, table, texts, told, with_main
@@ -151,6 +152,11 @@ def test_what_surely_gains_with_approval_stands_in_place_of_nothing(low: float, 
     assert (found.kind, found.big) == ("nothing", big)
     assert ("needs your approval (--allow reorder), and ran 1.50x (1.10 to 1.90" in found.sentence) is (low > 1.03)
     assert not found.gain.known  # it is no speedup that pipetune hands out
+    offering = with_main(session, offered=(offer,))
+    assert ("needs your approval" in why_no_patch(offering)) is (low > 1.03)
+    assert "--allow reorder" in commands(offering)[0]
+    likely = with_main(offering, candidate=samples.likely().candidate)
+    assert not claim(likely).big.startswith("1.50x")
 
 
 def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
