@@ -46,7 +46,14 @@ class SplitTarget:
     @property
     def called(self) -> str:
         """The function in messages."""
-        return self.function.name.value if isinstance(self.function, cst.FunctionDef) else "The lambda"
+        return self.function.name.value if isinstance(self.function, cst.FunctionDef) else "the lambda"
+
+    @property
+    def whole(self) -> cst.FunctionDef:
+        """The definition that is written once for each part; a lambda has none."""
+        whole = self.factory or self.function
+        assert isinstance(whole, cst.FunctionDef)
+        return whole
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def passed_values(
     name = target.called
     parameters = plain_parameters(target.function)
     if parameters is None:
-        raise CannotExpress(f"{name} has parameters that are not plain positional ones.")
+        raise CannotExpress(f"The parameters of {name} are not plain positional ones.")
     parameters = [one for one in parameters if one != target.receiver]
     above, below = block[: cut.statement], block[cut.statement :]
     of_lambda = parameters if isinstance(target.function, cst.Lambda) else []  # two alike on a line confuse autograph
@@ -261,8 +268,8 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
         head, tail = _lambda_parts(tree, target, target.function, edit.cut)
         splices = []
     else:
-        head, tail = _part_names(tree, (target.factory or target.function).name.value)
-        kept = keep_original or _has_other_uses(draft, tree, file, target.factory or target.function)
+        head, tail = _part_names(tree, target.whole.name.value)
+        kept = keep_original or _has_other_uses(draft, tree, file, target.whole)
         splices = [_part_definitions(tree, target, target.function, edit.cut, names=(head, tail), kept=kept)]
     splices.append(Splice(tree.start(target.name), tree.end(target.name), tail.encode()))
     above, ends = _head_call(tree, call, target.name, head)
@@ -344,9 +351,8 @@ def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
     if target is None:
         factory_only = ", or does more than return one function" if isinstance(tree.parent(name), cst.Call) else ""
         raise CannotExpress(f"{name.value} is not defined exactly once in the file of the map{factory_only}.")
-    for one in (target.function, target.factory or target.function):
-        assert isinstance(one, cst.FunctionDef)
-        if one.decorators or one.asynchronous is not None:
+    for one in (target.function, target.whole):
+        if isinstance(one, cst.FunctionDef) and (one.decorators or one.asynchronous is not None):
             raise CannotExpress(f"{one.name.value} has a decorator or is asynchronous.")
     if target.receiver and parameters_of(target.function)[:1] != [target.receiver]:
         raise CannotExpress(f"The first parameter of {name.value} is not called {target.receiver}.")
@@ -404,7 +410,7 @@ def _part_definitions(
     """Returns the splice that puts both functions in place of the original, or after it if the original is kept."""
     block = _body_statements(function, cut)
     passed = passed_values(tree, target, block, cut)
-    code, whole = tree.code, target.factory or function
+    code, whole = tree.code, target.whole
     assert cut.statement is not None
     start, first = tree.start(whole), line_start(code, tree.start(block[0]))
     indentation, inner = code[line_start(code, start) : start], code[first : tree.start(block[0])]
