@@ -107,6 +107,7 @@ _MAX_SHORTER_TRIES = 5  # each with half the sample, by judgement: after so many
 _TIME_MARGIN = 1.3  # safety factor on the time of three epochs, estimated from one
 _MAX_OVERTIME = 3.0  # in time limits: how long shorter samples are tried if three epochs did not fit
 _LAST_BATCH_SHARE = 1.0  # share of the time limit for each epoch with another number of rows in its last batch
+_VALUES_SHARE = 0.5  # share of the time limit for values that their first share did not suffice for
 _GENERATED_RUN_SHARE = 0.45  # share of the time limit for one run of the functions on generated elements
 _ZERO_SIGN_NOTE = "Signs of zeros and the handling of denormals differ, as they do between scalar and vectorized code."
 _PROOF_CHECKS = ("values", "epochs", "randomness", "last batches", "generated inputs")
@@ -207,9 +208,9 @@ class EqualityProof:
             return [*checks, EqualityCheck("values", False, "the random draws are assigned to other elements")]
         begin = self._runs.elapsed
         runs = self._draw(graphs, pins, until=begin + 0.25 * (until - begin))
-        checks.append(self._values(graphs, pins, *runs))
-        if any(check.equal is False for check in checks):
-            return checks
+        values = self._values(graphs, pins, *runs)
+        if values.equal is False or any(check.equal is False for check in checks):
+            return [*checks, values]
         seconds = (self._runs.elapsed - begin) / self._runs.drawn_share(*runs)
         fits = (until - self._runs.elapsed) / max(1e-9, _TIME_MARGIN * EPOCHS * seconds)
         if fits < 1 and self._runs.shrink(fits) > _TIME_MARGIN * fits:
@@ -223,8 +224,12 @@ class EqualityProof:
             if self._runs.shrink(0.5) == 1.0:
                 break
             until = max(until, 2 * self._runs.elapsed - before)
-        checks.append(check)
-        return [*checks, *self._last_batches(pins)] if check.equal else checks
+        if check.equal and values.late:  # its share was over, and three epochs of a shorter sample fitted
+            graphs = self._runs.graphs()
+            runs = self._draw(graphs, pins, until=max(until, self._runs.elapsed + _VALUES_SHARE))
+            values = self._values(graphs, pins, *runs)
+        checks += [values, check]
+        return [*checks, *self._last_batches(pins)] if check.equal and values.equal is not False else checks
 
     def _last_batches(self, pins: PinningOptions) -> list[EqualityCheck]:
         """Compares whole epochs whose last batch has one row, two rows, and one row less than a full batch."""

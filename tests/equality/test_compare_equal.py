@@ -463,6 +463,26 @@ def test_a_sample_that_there_is_little_time_for_still_fills_a_batch() -> None:
     assert epochs.equal or "time ran out" in epochs.detail
 
 
+def test_values_of_whole_epochs_are_drawn_again_where_their_first_share_of_the_time_was_too_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[bool] = []
+    original = proof.EqualityProof._draw
+
+    def draw(self: proof.EqualityProof, graphs: Any, pins: Any, *, until: float) -> Any:
+        runs = original(self, graphs, pins, until=until)
+        drawn.append(not drawn)
+        return tuple(replace(run, complete=False, hashes=run.hashes[:2]) for run in runs) if drawn[-1] else runs
+
+    monkeypatch.setattr(proof.EqualityProof, "_draw", draw)
+    dataset = tf.data.Dataset.range(40).shuffle(40).map(lambda x: x + 1).batch(4)
+    source = live.read(dataset)
+    cached = apply_edits(source.pipeline, [Insert("n2", "cache", "c", {"filename": ""})])
+    found = compare(source, cached, Safety.REORDERS, time_limit_seconds=60.0)
+    (values,) = (check for check in found.checks if check.name == "values")
+    assert found.proven and values.equal and not values.late, found
+
+
 def test_runs_of_both_pipelines_overlap_unless_they_share_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
     original = PairedRuns.draw
