@@ -147,9 +147,7 @@ class FunctionSplit:
     head: str = ""  # digest of the first part
     tail: str = ""  # digest of the second part
     statement: int | None = None  # first statement of the second part; None: the split is inside an expression
-    call: str = (
-        ""  # function whose call in this statement belongs to the first part; "": the cut is before the statement
-    )
+    call: str = ""  # function whose call in the statement ends the first part; "": it ends before the statement
     handed: int = 0  # number of tensors passed between the parts
     taken: tuple[int, ...] = ()  # indices of the input components that are passed through unchanged
     components: int = 0  # number of components of its input

@@ -325,14 +325,11 @@ def _call_overhead(pipeline: Pipeline, counters: Mapping[str, Counters], missing
 
     For an operator with a function, the model counts only the kernels of the function (`CapturedFunction::Run` stops
     the operator's own clock), not the cost of starting and scheduling them: some microseconds per call and node of the
-    function. So the missing seconds are attributed to these operators, in proportion to calls times nodes.
+    function. So the missing seconds are attributed to these operators, in proportion to calls times nodes. They are
+    attributed to none where the counters of a function that runs were lost: its seconds are among them.
     """
-    if any(
-        node.function is not None
-        and node.id not in counters
-        and all(one.op != "cache" for one in pipeline.downstream(node.id))
-        for node in pipeline
-    ):
+    lost = [node for node in pipeline if node.function is not None and node.id not in counters]
+    if any(all(below.op != "cache" for below in pipeline.downstream(node.id)) for node in lost):
         return {}
     weights = {
         node.id: counters[node.id].elements * float(1 + node.function.size)

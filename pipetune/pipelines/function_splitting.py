@@ -40,15 +40,21 @@ def statement_indices(function: Any, ops: Sequence[Any]) -> list[int] | None:
     return found
 
 
-def last_call_before(function: Any, ops: Sequence[Any], place: int) -> tuple[int, int, str] | None:
+def last_call_before(
+    function: Any, ops: Sequence[Any], statements: Sequence[int], place: int
+) -> tuple[int, int, str] | None:
     """Returns where the last call of a user's function ended before an op, in the statement that created this op.
+
+    Args:
+        statements: the `statement_indices` of the ops.
+        place: index of the op.
 
     Returns:
         The index of the first op behind the call, the index of the statement and the name of the called function; None
         if there is no such call, or if the statement calls a function of this name again.
     """
-    traced, statements = _TracedSource.of(function), statement_indices(function, ops)
-    if traced is None or statements is None:
+    traced = _TracedSource.of(function)
+    if traced is None:
         return None
     called = [traced.called(op) for op in ops]
     position = place

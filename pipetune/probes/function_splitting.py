@@ -70,9 +70,9 @@ def _place_before_draws(whole: SplittableFunction) -> tuple[int, int | None, str
         between = statements.index(statements[place])
         if whole.working_ops(whole.ops[:between]):
             return between, statements[place], ""
-    call = last_call_before(function, whole.ops, place)
-    if call is not None and whole.working_ops(whole.ops[: call[0]]):
-        return call
+        call = last_call_before(function, whole.ops, statements, place)
+        if call is not None and whole.working_ops(whole.ops[: call[0]]):
+            return call
     if not whole.working_ops(whole.ops[:place]):
         raise CannotSplit("it does no work before its first random draw")
     return place, None, ""

@@ -16,7 +16,7 @@ from pipetune.core.edits import SplitFunction
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionSplit
 from pipetune.source.chain import break_before, link_of
-from pipetune.source.draft import CallSite, Draft, Splice, spliced
+from pipetune.source.draft import CallSite, Draft, Splice, called_name, spliced
 from pipetune.source.map_functions import map_function_argument, parameters_of, plain_parameters
 from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
@@ -127,7 +127,7 @@ def _result_of_call(tree: SyntaxTree, lines: Sequence[cst.CSTNode], name: str, *
         CannotExpress: there is not one such call, or it is not certainly what the line evaluates first.
     """
     calls = list(nodes_within(lines[0], cst.Call))
-    found = [one for one in calls if _last_name(one.func) == name]
+    found = [one for one in calls if called_name(one) == name]
     if len(found) != 1 or isinstance(lines[0], cst.BaseCompoundStatement):
         raise CannotExpress(f"It is unknown which call of {name} ends where the plan splits the function.")
     (call,) = found
@@ -149,10 +149,6 @@ def _with_result(line: cst.CSTNode, call: cst.BaseExpression, result: str = "_")
     copy = line.deep_replace(call, cst.Name(result))
     assert isinstance(copy, cst.CSTNode)
     return copy
-
-
-def _last_name(code: cst.BaseExpression) -> str:
-    return code.attr.value if isinstance(code, cst.Attribute) else getattr(code, "value", "")
 
 
 def _parameter_that_gets(tree: SyntaxTree, call: cst.Call) -> str | None:
