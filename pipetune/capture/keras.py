@@ -16,7 +16,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
 from pipetune.capture.fit_consumer import FitConsumer, build_optimizer, callback_list, is_tf_keras
-from pipetune.capture.loops import is_called_once
+from pipetune.capture.loops import is_read_once
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import ImportWatcher
 from pipetune.capture.resume_detection import find_backup_callbacks
@@ -190,7 +190,7 @@ def _record_fit(script: ObservedScript, model: Any, dataset: Any, given: dict[st
     use.restarts_iterator = not is_tf_keras(model)
     caller, called = call_sites.user_frame(sys._getframe())
     if caller is not None and called == "around_fit":  # called by the script, not by a library
-        use.epochs_certain = is_called_once(caller, "fit", data=use.variable)
+        use.epochs_certain = is_read_once(caller, method="fit", data=use.variable)
     return use
 
 

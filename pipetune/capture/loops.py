@@ -25,11 +25,14 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers")
 _CONSUMING_METHODS = frozenset({"next", "get", "get_nowait", "pop", "popleft", "popitem", "read", "readline", "recv"})
 
 
-def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[ast.For]:
-    """Returns the `for` loops whose body contains a location, innermost first, within its function."""
-    found: list[ast.For] = []
+Loop = ast.For | ast.While
+
+
+def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[Loop]:
+    """Returns the loops whose body contains a location, innermost first, within its function."""
+    found: list[Loop] = []
     for node in ast.walk(tree):  # outer nodes come before inner ones
-        if isinstance(node, ast.For) and contains(node, place):
+        if isinstance(node, Loop) and contains(node, place):
             found.append(node)
         elif isinstance(node, _SCOPES) and start_of(node) <= place < (node.end_lineno or 0, node.end_col_offset or 0):
             found.clear()
@@ -41,21 +44,21 @@ def start_of(node: ast.stmt | ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def contains(loop: ast.For, place: tuple[int, int]) -> bool:
+def contains(loop: Loop, place: tuple[int, int]) -> bool:
     """Whether the body of a loop, without its `else`, contains this line and column."""
     first, last = loop.body[0], loop.body[-1]
     return start_of(first) <= place < (last.end_lineno or 0, last.end_col_offset or 0)
 
 
-def depends_on_loop(expression: ast.expr, loop: ast.For) -> bool:
+def depends_on_loop(expression: ast.expr, loop: Loop) -> bool:
     """Whether the value of an expression may change between iterations of a loop.
 
-    It may if it depends on the loop variable, on state left by the previous iteration, or on a call that consumes an
-    item.
+    It may if it depends on the loop variable or what the condition binds, on state left by the previous iteration, or
+    on a call that consumes an item.
     """
     parts = list(_parts(loop.body))
     ever = set().union(*(_names(part, ast.Store) for part in parts))
-    changing, bound = _names(loop.target, ast.Store), set[str]()
+    changing, bound = _names(loop.target if isinstance(loop, ast.For) else loop.test, ast.Store), set[str]()
     for part in parts:
         changing |= (_read(part) - bound) & ever  # as the previous iteration left it
         bound |= _names(part, ast.Store)
@@ -111,15 +114,19 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, context)}
 
 
-def is_called_once(frame: FrameType, name: str, *, data: str) -> bool:
-    """Whether the call of `name` in progress in `frame` is the only one that reads its data; False in doubt.
+def is_read_once(frame: FrameType, *, method: str = "", data: str) -> bool:
+    """Whether the script reads its data by what `frame` is at, and only by this once; False in doubt.
 
-    True if all frames out to the module's belong to one file, none of them is inside a loop, the file names `name` and
-    each function on the stack exactly once, and `frame` does not use the variable `data` after the call.
+    True if all frames out to the module's belong to one file, none of them is inside a loop, the file names `method`
+    and each function on the stack exactly once, and `frame` does not use the variable `data` afterwards.
+
+    Args:
+        frame: calls `method`, or makes an iterator if that is ''.
+        data: the variable that holds the dataset; '' if none does.
     """
     if data and any(loaded == data and offset > frame.f_lasti for loaded, offset in _loads(frame.f_code)):
         return False
-    names, file = [name], frame.f_code.co_filename
+    names, file = [method] if method else [], frame.f_code.co_filename
     while not _in_a_loop(frame.f_code, frame.f_lasti):
         if frame.f_code.co_name == "<module>":
             return all(_times_loaded(frame.f_code, one) == 1 for one in names)
@@ -192,7 +199,21 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
 
 
 def rebuilt_operators(source: LivePipeline, use: Consumption) -> frozenset[str]:
-    """Returns the ids of the operators that the loop which reads the dataset builds anew in each iteration."""
+    """Returns the ids of the operators that a loop builds in each iteration, and reads once: no cache of it is used.
+
+    What `fit` reads in several epochs is read more than once.
+    """
+    if use.epochs is not None and use.epochs > 1:
+        return frozenset()
+    return frozenset(
+        node.id
+        for node in source.pipeline
+        if is_built_for_one_read(call_sites.path_of(source.datasets[node.id]), use.call_path)
+    )
+
+
+def operators_to_build_once(source: LivePipeline, use: Consumption) -> frozenset[str]:
+    """Returns the ids of the operators that the loop which reads the dataset builds alike in each iteration."""
     return frozenset(
         node.id
         for node in source.pipeline
@@ -200,8 +221,33 @@ def rebuilt_operators(source: LivePipeline, use: Consumption) -> frozenset[str]:
     )
 
 
+def is_built_for_one_read(made: call_sites.CallPath, read: call_sites.CallPath) -> bool:
+    """Whether a loop around both builds a dataset and reads it, and no other loop inside it reads it again.
+
+    Args:
+        made: the user's call stack where the dataset was created.
+        read: the user's call stack where it is consumed.
+    """
+    shared = _shared_frames(made, read)
+    if not shared:
+        return False
+    *outer, (building, reading) = shared
+    loops = _loops_around(building)
+    if _loops_around(reading)[:1] != loops[:1] or any(map(_loops_around, read[: -len(shared)])):
+        return False
+    return bool(loops) or any(_loops_around(one) for one, _ in outer)
+
+
+def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
+    tree, place = _tree(step[0].co_filename), _start_of(step)
+    expression = _expression(tree, step) if tree is not None else None
+    if tree is None or place is None:
+        return []
+    return loops_around(tree, start_of(expression) if expression is not None else place)
+
+
 def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> RebuildLoop | None:
-    """Returns the innermost `for` loop around both building and reading, unless the building depends on the loop.
+    """Returns the innermost loop around both building and reading, unless the building depends on the loop.
 
     Args:
         made: the user's call stack where the dataset was created.

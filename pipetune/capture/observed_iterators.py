@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture.consumption import Consumption, Stopwatch
 from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.loops import is_read_once
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.pipelines import call_sites
@@ -133,6 +135,10 @@ class ConsumableTypes(dict[type, bool]):
         return self[kind]
 
 
+_READ_BY = frozenset({"_around_iter", "as_numpy_iterator"})
+"""What a script's own frame calls to make an iterator, for `hooks`, `strategies` and TensorFlow."""
+
+
 def observe(
     script: ObservedScript,
     dataset: Any,
@@ -154,6 +160,10 @@ def observe(
         return iterator
     use = script.record_use(dataset, "preview", "iter")
     making.charge(use)
+    use.epochs = 1
+    caller, called = call_sites.user_frame(sys._getframe())
+    if caller is not None and called in _READ_BY:  # iterated by the script, not by a library, which may do it again
+        use.epochs_certain = is_read_once(caller, data=use.variable)
     use.loop = next(script.loop_numbers)
     iterator.__class__ = kind
     script.iterators.add(iterator)

@@ -18,12 +18,7 @@ def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> l
     Each pipeline is read from the last dataset that was derived from the shared one. What is derived from a known
     pipeline itself is none: a strategy divides the batches of the dataset that `fit` receives by datasets of its own.
     """
-    read = {
-        id(part)
-        for pipeline in (source, *known)
-        for one in pipeline.datasets.values()
-        for part in tensorflow_private.with_implementation(one)
-    }
+    read = _read_by([source, *known])
     sites = {site for one in source.datasets.values() if (site := call_sites.site_of(one)) is not None}
     recorded = call_sites.live_datasets()
     readers: dict[int, list[Any]] = defaultdict(list)
@@ -35,6 +30,19 @@ def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> l
         if id(one) not in read and call_sites.site_of(one) in sites:
             last |= {id(end): end for end in _final_datasets(one, readers)}
     return [live.read(one, name=_name(one)) for one in last.values()]
+
+
+def _read_by(pipelines: Sequence[live.LivePipeline]) -> set[int]:
+    """Returns the ids of the datasets of these pipelines, with the wrappers between them that are no operators."""
+    waiting = [one for pipeline in pipelines for one in pipeline.datasets.values()]
+    found = set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in found:
+            parts = tensorflow_private.with_implementation(one)
+            found.update(map(id, parts))
+            waiting += [above for part in parts for above in tensorflow_private.inputs(part)]
+    return found
 
 
 def _final_datasets(dataset: Any, readers: dict[int, list[Any]]) -> list[Any]:

@@ -86,10 +86,11 @@ def best_position(context: RuleContext) -> CachePosition | None:
 
 def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
     """Yields what a cache would save if the loop that reads the dataset did not build it in each iteration."""
-    if not context.rebuilt_operators:
+    rebuilt = context.rebuilt_operators & context.buildable_once
+    if not rebuilt:
         return
-    place = best_position(replace(context, rebuilt_operators=frozenset()))
-    if place is None or place.node.id not in context.rebuilt_operators:
+    place = best_position(replace(context, rebuilt_operators=context.rebuilt_operators - rebuilt))
+    if place is None or place.node.id not in rebuilt:
         return
     if place.size_bytes > available_cache_bytes(context) or place.safety > Safety.STATISTICAL:
         return

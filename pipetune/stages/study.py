@@ -12,7 +12,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
-from pipetune.capture.loops import rebuilt_operators
+from pipetune.capture.loops import operators_to_build_once, rebuilt_operators
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
@@ -275,6 +275,7 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         memory_limit_bytes=study.memory_limit_bytes,
         randomness_fixed=study.subject.randomness_fixed,
         rebuilt_operators=rebuilt_operators(study.subject.source, study.subject.use),
+        buildable_once=operators_to_build_once(study.subject.source, study.subject.use),
         partial_read=study.subject.partial_read,
         epochs=study.subject.epochs,
         steps_per_epoch=study.subject.use.steps_per_epoch,

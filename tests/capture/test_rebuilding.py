@@ -34,6 +34,11 @@ FIRST = START.count("\n") + 1  # the line on which what follows begins
 
 def found(folder: Path, text: str) -> list[Finding]:
     """The findings at the last `read(dataset)` of a script."""
+    use = last_use(folder, text)
+    return loops.find(live.read(use.dataset), use)
+
+
+def last_use(folder: Path, text: str) -> Consumption:
     path = folder / "train.py"
     path.write_text(START + text)
     uses: list[Consumption] = []
@@ -44,7 +49,7 @@ def found(folder: Path, text: str) -> list[Finding]:
 
     with call_sites.Recorder():
         exec(compile(path.read_text(), str(path), "exec"), {"read": read, "__name__": "__main__"})
-    return loops.find(live.read(uses[-1].dataset), uses[-1])
+    return uses[-1]
 
 
 FIRES = [
@@ -55,6 +60,7 @@ FIRES = [
     ("def run():\n    ds = make()\n    read(ds)\nfor epoch in range(2):\n    run()\n", 5),
     ("for k in (8, 9):\n    for epoch in range(2):\n        read(make(k))\n", 3),
     ("def run():\n    for epoch in range(2):\n        for _ in 'a': pass\n        read(make())\nrun()\n", 4),
+    ("turn = 0\nwhile turn < 2:\n    read(make())\n    turn += 1\n", 3),
     ("for epoch in range(2):\n    with tf.name_scope('a'):\n        read(\n            make()\n    .batch(3))\n", 4),
 ]
 
@@ -98,7 +104,8 @@ SILENT = [
     "for _ in range(2):\n    size = files.pop()\n    read(make(size))\n",
     "def run(fold):\n    read(make(fold))\nfor fold in range(2, 4):\n    run(fold)\n",
     "for epoch in range(2):\n    for size in (3, 4):\n        read(make(size))\n",
-    "turn = 0\nwhile turn < 2:\n    read(make())\n    turn += 1\n",  # the condition of a while loop is not analysed
+    "size = 3\nwhile size < 5:\n    read(make(size))\n    size += 1\n",
+    "while (size := next(sizes)) < 5:\n    read(make(size))\n",
     "[read(make()) for _ in range(2)]\n",
     "ds = [make() for _ in range(2)]\nfor one in ds:\n    read(one)\n",
     "for one in (make(), make()):\n    read(one)\n",
@@ -115,3 +122,26 @@ def test_dataset_that_differs_or_is_built_once_has_no_finding(tmp_path: Path, te
 def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(3))
     assert loops.find(source, Consumption(source.dataset, "", "training", "a loop")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs", "rebuilt"),
+    [
+        ("for k in (3, 4):\n    read(make(k).shuffle(9, seed=k))\n", None, ["range", "map", "shuffle"]),
+        ("def run(k):\n    ds = make(k)\n    read(ds)\nfor k in (3, 4):\n    run(k)\n", None, ["range", "map"]),
+        ("ds = make()\nfor k in (3, 4):\n    read(ds.shuffle(k))\n", None, ["shuffle"]),
+        ("for k in (3, 4):\n    read(make(k))\n", 1, ["range", "map"]),
+        ("for k in (3, 4):\n    read(make(k))\n", 5, []),  # fit(..., epochs=5)
+        ("for k in (3, 4):\n    ds = make(k)\n    for epoch in range(2):\n        read(ds)\n", None, []),
+        ("def run(ds):\n    for epoch in range(2):\n        read(ds)\nfor k in (3, 4):\n    run(make(k))\n", None, []),
+        ("ds = make()\nfor epoch in range(2):\n    read(ds)\n", None, []),
+        ("ds = make()\nread(ds)\n", None, []),
+    ],
+)
+def test_what_each_iteration_builds_and_reads_once(
+    tmp_path: Path, text: str, epochs: int | None, rebuilt: list[str]
+) -> None:
+    use = last_use(tmp_path, text)
+    use.epochs = epochs
+    source = live.read(use.dataset)
+    assert [source.pipeline[name].op for name in sorted(loops.rebuilt_operators(source, use))] == rebuilt

@@ -1,8 +1,9 @@
-"""Whether the running call of `fit` is the only one of the script; where that is uncertain, it is not."""
+"""Whether the running call of `fit`, or loop, is the only one of the script; where that is uncertain, it is not."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.loops import is_called_once
+from pipetune.capture.loops import is_read_once
 
 
 class _Model:
@@ -20,7 +21,7 @@ class _Model:
         self.answers: list[bool] = []
 
     def fit(self, _data: Any) -> None:
-        self.answers.append(is_called_once(sys._getframe(1), "fit", data="data"))
+        self.answers.append(is_read_once(sys._getframe(1), method="fit", data="data"))
 
     def evaluate(self, _data: Any) -> None:
         pass
@@ -30,6 +31,17 @@ def _first_answer(text: str) -> bool:
     model = _Model()
     exec(compile(text, "train.py", "exec"), {"model": model, "data": [1], "__name__": "__main__"})
     return model.answers[0]
+
+
+def _loops_once(text: str) -> bool:
+    class Data:
+        def __iter__(self) -> Iterator[int]:
+            answers.append(is_read_once(sys._getframe(1), data="data"))
+            return iter([1, 2, 3])
+
+    answers: list[bool] = []
+    exec(compile(text, "train.py", "exec"), {"data": Data(), "Data": Data, "__name__": "__main__"})
+    return answers[0]
 
 
 ONCE = [
@@ -76,3 +88,21 @@ def test_call_from_another_file_is_not_a_single_call() -> None:
     exec(compile("def train(data):\n    model.fit(data)\n", "helper.py", "exec"), helper)
     exec(compile("train([1])", "train.py", "exec"), {"train": helper["train"]})
     assert model.answers == [False]
+
+
+@pytest.mark.parametrize(
+    ("text", "once"),
+    [
+        ("for x in data:\n    pass", True),
+        ("for number, x in enumerate(data):\n    pass", True),
+        ("left = iter(data)\nfor step in range(2):\n    next(left)", True),
+        ("def train(data):\n    for x in data:\n        pass\ntrain(data)", True),
+        ("for epoch in range(2):\n    for x in data:\n        pass", False),
+        ("for epoch in range(2):\n    left = iter(data)\n    next(left)", False),
+        ("for x in data:\n    pass\nfor x in data:\n    pass", False),
+        ("def train():\n    for x in data:\n        pass\nfor epoch in range(2):\n    train()", False),
+        ("def train():\n    for x in data:\n        pass\ntrain()\ntrain()", False),
+    ],
+)
+def test_only_loop_over_the_data_is_recognized(text: str, once: bool) -> None:
+    assert _loops_once(text) is once

@@ -112,14 +112,14 @@ def test_unconsumed_dataset_is_checked_while_alive() -> None:
 
 
 def test_what_a_strategy_derives_from_a_dataset_is_no_other_dataset(tmp_path: Path) -> None:
-    """The reader's own datasets, which it makes in the call that created it, are no others either."""
+    """Nor are a reader's own datasets, which it makes in the call that created it, and those within `unbatch`."""
     path = str(tmp_path / "data.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(b"x")
     call_sites.clear()
     gc.collect()
     with call_sites.Recorder():
-        dataset = tf.data.TFRecordDataset([path]).batch(2)
+        dataset = tf.data.TFRecordDataset([path]).batch(2).unbatch().batch(3)
         divided = dataset.map(lambda row: row).prefetch(2)
     assert siblings(live.read(dataset), []) == [] and divided is not None
 
