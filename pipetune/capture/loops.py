@@ -240,10 +240,7 @@ def is_built_for_one_read(made: call_sites.CallPath, read: call_sites.CallPath) 
 
 def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
     tree, place = _tree(step[0].co_filename), _start_of(step)
-    expression = _expression(tree, step) if tree is not None else None
-    if tree is None or place is None:
-        return []
-    return loops_around(tree, start_of(expression) if expression is not None else place)
+    return loops_around(tree, place) if tree is not None and place is not None else []
 
 
 def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> RebuildLoop | None:

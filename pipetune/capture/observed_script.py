@@ -44,6 +44,10 @@ def raise_script_stopped() -> NoReturn:
     raise consumption.ScriptStopped
 
 
+_METHODS = {"prediction": [("predict", "predict_on_batch")], "evaluation": [("evaluate", "test_on_batch")]}
+"""By the role of a use that does not train: the method that reads the dataset, and the one for a single batch."""
+
+
 class ObservedScript:
     """What is known of a script while it runs, or of a cell; calls `on_training` for the first consumer that trains."""
 
@@ -190,13 +194,19 @@ class ObservedScript:
             self.resuming.append(found)
 
     def describe_other_uses(self) -> str:
-        """Returns what was seen in place of training, as clauses: fits on other data, and glances; "" if nothing."""
+        """Returns what was seen in place of training, as clauses: fits on other data, glances, predictions; or ""."""
         glances = [
             f"it took only one element of {use.name} ({os.path.basename(use.file)}:{use.line})"
             for use in self.uses
             if use.role == "preview" and use.elements == PREVIEW_ELEMENTS
         ]
-        return "; ".join(dict.fromkeys([*self.notes, *glances]))
+        whole = [
+            f"it only passed {use.name} to {called} ({os.path.basename(use.file)}:{use.line}), whose input can be tuned "
+            f"in a loop that calls {in_loop}"
+            for use in self.uses
+            for called, in_loop in _METHODS.get(use.role, ())
+        ]
+        return "; ".join(dict.fromkeys([*self.notes, *glances, *whole]))
 
     def role(self) -> str:
         """Returns what this thread consumes for at the moment, such as Keras's evaluation; '' for the script itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import tensorflow as tf
@@ -209,12 +210,13 @@ def _maps_upstream(op: str, pipeline: Pipeline) -> int:
 
 def expands_downstream(pipeline: Pipeline, node_id: str) -> bool:
     """Whether one element of an operator (a file name) may become many downstream."""
-    for node in pipeline.downstream(node_id):
-        if node.op == "window":
-            return False  # a flat_map further downstream only undoes the window
-        if node.op in EXPANDING_OPERATORS:
-            return True
-    return False
+    return bool(_expanding_downstream(pipeline, node_id))
+
+
+def _expanding_downstream(pipeline: Pipeline, node_id: str) -> list[Node]:
+    """Returns the operators downstream that expand elements; a `flat_map` behind a window only undoes it."""
+    nodes = takewhile(lambda node: node.op != "window", pipeline.downstream(node_id))
+    return [node for node in nodes if node.op in EXPANDING_OPERATORS]
 
 
 def expanded_without_draws(original: ComparedPipeline, candidate: ComparedPipeline) -> list[str]:
@@ -259,9 +261,7 @@ def cut_points(
 
 def expands_after_cache(pipeline: Pipeline, node_id: str) -> bool:
     """Whether elements become many downstream of a cache: cut there, the cache would never be read to its end."""
-    return any(
-        node.op in EXPANDING_OPERATORS and _cached_upstream(pipeline, node.id) for node in pipeline.downstream(node_id)
-    )
+    return any(_cached_upstream(pipeline, node.id) for node in _expanding_downstream(pipeline, node_id))
 
 
 def _cached_upstream(pipeline: Pipeline, node_id: str) -> bool:

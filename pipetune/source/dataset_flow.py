@@ -270,8 +270,10 @@ def conditional_move(
     tested = frozenset(variable_names(condition.test))
     moved = MovedCall(moved.names | tested, moved.order_matters)
     body, own, outside = condition.body.body, block_index(here), there.block.index(condition)
-    name = here.name
+    name, bound = here.name, bound_names(there.small) - {here.name}
     if tree.start(condition) < tree.start(there.small):
+        if there.value is not None:
+            bound = bound_names(there.value)  # what the statement assigns, it assigns after the new place
         name, _ = _follow_dataset(draft, tree, body[own + 1 :], name, tree.end(here.small), moved, same_name=True)
         name, behind = _follow_dataset(
             draft, tree, there.block[outside + 1 : block_index(there)], name, tree.end(condition), moved
@@ -283,7 +285,7 @@ def conditional_move(
             raise CannotExpress("The earlier of the two statements does not assign its dataset to a single name.")
         _follow_dataset(draft, tree, there.block[block_index(there) + 1 : outside], name, tree.end(there.small), moved)
         _follow_dataset(draft, tree, body[:own], name, tree.start(condition), moved, same_name=True)
-    if (bound_names(there.small) - {name}) & moved.names or name in tested:
+    if bound & moved.names or name in tested:
         raise CannotExpress("A name in the call's arguments or in its condition is reassigned in between.")
     return ConditionalStatement(condition, here, name)
 

@@ -176,6 +176,9 @@ def test_evaluate_predict_and_adapt_are_not_training() -> None:
     assert not found.begun and not found.stopped
     assert found.roles == {"evaluated": "evaluation", "predicted": "prediction", "adapted": "adapt"}
     assert [use.steps_per_epoch for use in found.script.uses] == [3, None, None]
+    said = found.script.describe_other_uses()
+    assert "only passed evaluated to evaluate (test_hooks.py:" in said and "loop that calls test_on_batch" in said
+    assert "only passed predicted to predict (test_hooks.py:" in said and "adapted" not in said
 
 
 def test_previews_before_fit_are_not_training() -> None:

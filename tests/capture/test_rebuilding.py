@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,20 @@ def last_use(folder: Path, text: str) -> Consumption:
         use = Consumption(dataset, "", "training", "a loop", call_path=call_sites.path_from(sys._getframe(1)))
         uses.append(use)
 
+    class Read:
+        """Records what a loop reads, as it begins."""
+
+        def __init__(self, dataset: Any) -> None:
+            self.dataset = dataset
+
+        def __iter__(self) -> Iterator[int]:
+            use = Consumption(self.dataset, "", "training", "a loop", call_path=call_sites.path_from(sys._getframe(1)))
+            uses.append(use)
+            return iter([1, 2])
+
     with call_sites.Recorder():
-        exec(compile(path.read_text(), str(path), "exec"), {"read": read, "__name__": "__main__"})
+        names = {"read": read, "Read": Read, "__name__": "__main__"}
+        exec(compile(path.read_text(), str(path), "exec"), names)
     return uses[-1]
 
 
@@ -130,6 +143,7 @@ def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> 
         ("for k in (3, 4):\n    read(make(k).shuffle(9, seed=k))\n", None, ["range", "map", "shuffle"]),
         ("def run(k):\n    ds = make(k)\n    read(ds)\nfor k in (3, 4):\n    run(k)\n", None, ["range", "map"]),
         ("ds = make()\nfor k in (3, 4):\n    read(ds.shuffle(k))\n", None, ["shuffle"]),
+        ("for k in (3, 4):\n    for x in Read(make(k).batch(k)):\n        abs(x)\n", None, ["range", "map", "batch"]),
         ("for k in (3, 4):\n    read(make(k))\n", 1, ["range", "map"]),
         ("for k in (3, 4):\n    read(make(k))\n", 5, []),  # fit(..., epochs=5)
         ("for k in (3, 4):\n    ds = make(k)\n    for epoch in range(2):\n        read(ds)\n", None, []),

@@ -163,6 +163,21 @@ train(datasets["train"])
 validate(datasets["test"])
 """
 
+KEPT = """import tensorflow as tf
+class Data:
+    built, sizes = {}, {"train": 9, "test": 5}
+    def get(self, split):
+        if split not in self.built:
+            ds = tf.data.Dataset.range(self.sizes[split])
+            if split == "train":
+                ds = ds.shuffle(self.sizes[split])
+            self.built[split] = ds.map(abs).batch(2)
+        return self.built[split]
+data = Data()
+train(data.get("train"))
+validate(data.get("test"))
+"""
+
 BOTH = """import tensorflow as tf
 def make(n):
     return tf.data.Dataset.range(n).map(abs).batch(2)
@@ -195,6 +210,11 @@ SCRIPTS = [
     Script("shuffled under one condition and repeated under another", REPEATED.replace("        ds = ds.repeat",
            "    if n > 7:\n        ds = ds.repeat"), CACHED_BEFORE,
            ("    ds = ds.map(abs)", "        ds = ds.cache().shuffle(100)", "    if n > 7:")),
+    Script("shuffled under a condition, then kept in a dictionary", KEPT, CACHED_BEFORE[1:],
+           ("            ds = ds.map(abs)", "                ds = ds.cache().shuffle(self.sizes[split])",
+            "            self.built[split] = ds.batch(2)")),
+    Script("shuffled under a condition that the next call assigns", KEPT.replace("(abs)", "(abs, (split := 1))"),
+           CACHED_BEFORE[1:], why="reassigned in between"),
     Script("flags: a cache behind what both pass, where only training goes on", FLAGS,
            (Insert("map#0", "cache", "c"),), ("        ds = ds.cache().shuffle(1000)",)),
     Script("flags: a shuffle that stands under its condition", FLAGS, (Move("shuffle", "range"),),
