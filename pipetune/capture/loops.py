@@ -162,8 +162,14 @@ class RebuildLoop:
     """A loop that both builds and reads a dataset in each iteration."""
 
     file: str
-    line: int  # of the loop
+    loop: Loop
     building_expression: ast.expr  # the expression in the loop that builds the dataset, itself or in a call
+    alike: bool  # whether what it builds does not depend on the iteration
+
+    @property
+    def reads_one_after_another(self) -> bool:
+        """Whether the iterations read alike datasets, or those of one epoch after another."""
+        return self.alike or (isinstance(self.loop, ast.For) and _iterates_range(self.loop))
 
 
 def find(source: LivePipeline, use: Consumption) -> list[Finding]:
@@ -174,13 +180,13 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
     caches = [node for node in source.pipeline if node.op == "cache" and not node.argument("filename")]
     for node in (*caches, *(node for node in source.pipeline if not node.inputs)):
         turn = rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path)
-        if turn is None:
+        if turn is None or not turn.alike:
             continue
         traced = any(node.function is not None for node in source.pipeline)
         return [
             Finding(
                 "rebuilt-dataset",
-                f"Each iteration of the loop in line {turn.line} rebuilds the dataset ("
+                f"Each iteration of the loop in line {turn.loop.lineno} rebuilds the dataset ("
                 f"{_shown(turn.building_expression)}): "
                 + ("its functions are retraced" if traced else "the whole pipeline is set up again")
                 + (
@@ -214,11 +220,10 @@ def rebuilt_operators(source: LivePipeline, use: Consumption) -> frozenset[str]:
 
 def operators_to_build_once(source: LivePipeline, use: Consumption) -> frozenset[str]:
     """Returns the ids of the operators that the loop which reads the dataset builds alike in each iteration."""
-    return frozenset(
-        node.id
-        for node in source.pipeline
-        if rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path) is not None
+    turns = (
+        (node.id, rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path)) for node in source.pipeline
     )
+    return frozenset(name for name, turn in turns if turn is not None and turn.alike)
 
 
 def is_built_for_one_read(made: call_sites.CallPath, read: call_sites.CallPath) -> bool:
@@ -244,7 +249,7 @@ def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
 
 
 def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> RebuildLoop | None:
-    """Returns the innermost loop around both building and reading, unless the building depends on the loop.
+    """Returns the innermost loop around both building and reading; None if there is none.
 
     Args:
         made: the user's call stack where the dataset was created.
@@ -258,11 +263,8 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
             return None
         loop = next((loop for loop in loops_around(tree, start_of(expression)) if contains(loop, place)), None)
         if loop is not None:
-            return (
-                None
-                if depends_on_loop(_method_chain(tree, expression), loop)
-                else RebuildLoop(file, loop.lineno, expression)
-            )
+            alike = not depends_on_loop(_method_chain(tree, expression), loop)
+            return RebuildLoop(file, loop, expression, alike)
     return None
 
 

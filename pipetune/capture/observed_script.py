@@ -176,7 +176,8 @@ class ObservedScript:
         for seen in reversed(self.uses):
             again = seen.role == role and call_sites.same_calls(seen.call_path, read)
             if again and call_sites.same_calls(call_sites.path_of(seen.dataset), made):
-                return seen if loops.rebuild_loop(made, read) is not None else None
+                turn = loops.rebuild_loop(made, read)
+                return seen if turn is not None and turn.reads_one_after_another else None
         return None
 
     def _keep_use(self, use: Consumption) -> Consumption:
@@ -201,8 +202,8 @@ class ObservedScript:
             if use.role == "preview" and use.elements == PREVIEW_ELEMENTS
         ]
         whole = [
-            f"it only passed {use.name} to {called} ({os.path.basename(use.file)}:{use.line}), whose input can be tuned "
-            f"in a loop that calls {in_loop}"
+            f"it only passed {use.name} to {called} ({os.path.basename(use.file)}:{use.line}), whose input can be "
+            f"tuned in a loop that calls {in_loop}"
             for use in self.uses
             for called, in_loop in _METHODS.get(use.role, ())
         ]

@@ -86,25 +86,33 @@ def best_position(context: RuleContext) -> CachePosition | None:
 
 def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
     """Yields what a cache would save if the loop that reads the dataset did not build it in each iteration."""
-    rebuilt = context.rebuilt_operators & context.buildable_once
-    if not rebuilt:
-        return
-    place = best_position(replace(context, rebuilt_operators=context.rebuilt_operators - rebuilt))
+    rebuilt = context.rebuilt_operators
+    place = best_position(replace(context, rebuilt_operators=frozenset())) if rebuilt else None
     if place is None or place.node.id not in rebuilt:
         return
     if place.size_bytes > available_cache_bytes(context) or place.safety > Safety.STATISTICAL:
         return
     share = _share_of_input(context, place.cpu_seconds_per_output or 0.0)
-    if share >= _MIN_SAVED_SHARE:
-        yield finding_at(
-            "cache-if-built-once",
-            place.node,
-            f"Every iteration of the loop that reads the dataset builds it again, so a cache would always be empty. "
-            f"Built once, before the loop, and cached after {describe_operator(place.node)}, the input needs "
-            f"{share:.0%} less CPU time from the second iteration on.",
-            hint=f"Build the dataset before the loop, add .cache() there, and analyze the script again: "
-            f"{format_bytes(place.size_bytes)} of memory hold its elements.",
+    if share < _MIN_SAVED_SHARE:
+        return
+    needed = {place.node.id, *(one.id for one in context.pipeline.upstream(place.node.id))} & rebuilt
+    after = describe_operator(place.node)
+    if needed <= context.buildable_once:
+        why = (
+            f"builds it again, so a cache would always be empty. Built once, before the loop, and cached after {after}"
         )
+        what = "Build the dataset before the loop, add .cache() there"
+    else:
+        why = f"builds another one, so a cache would always be empty. If what {after} yields does not depend on the "
+        why += "iteration: built once, before the loop, and cached there"
+        what = f"Build the part up to {after} before the loop, with .cache() behind it, and only the rest in the loop"
+    yield finding_at(
+        "cache-if-built-once",
+        place.node,
+        f"Every iteration of the loop that reads the dataset {why}, the input needs {share:.0%} less CPU time from the "
+        f"second iteration on.",
+        hint=f"{what}, and analyze the script again: {format_bytes(place.size_bytes)} of memory hold its elements.",
+    )
 
 
 def _share_of_input(context: RuleContext, seconds: float) -> float:
