@@ -7,19 +7,21 @@ which the memory model enforces the memory limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 
 from pipetune.core.edits import ROW_INDEX_BYTES
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Profile
 
+_COUNTED_ALIKE = frozenset({"BatchDatasetV2", "PaddedBatchDatasetV2", "ParallelBatchDataset", "ZipDataset"})
+"""Operators within a function whose number of elements depends on the number they get alone."""
+
 
 def max_elements(pipeline: Pipeline, profile: Profile | None, node_id: str) -> int | None:
     """Returns the maximum number of elements `node_id` outputs per epoch, INFINITE, or None if unknown."""
-    counted = (profile.cardinality if profile is not None else None) or {}
-    above = _from_upstream(pipeline, counted, node_id)
-    return above if above is not None else _from_downstream(pipeline, counted, node_id)
+    above = _from_upstream(pipeline, profile, node_id)
+    return above if above is not None else _from_downstream(pipeline, profile, node_id)
 
 
 def element_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:
@@ -48,19 +50,29 @@ def integer_or(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-def _known_cardinality(counted: Mapping[str, int], node: Node) -> int | None:
+def _known_cardinality(profile: Profile | None, node: Node) -> int | None:
+    counted = (profile.cardinality if profile is not None else None) or {}
     if counted.get(node.id, INFINITE - 1) >= INFINITE:
         return counted[node.id]
     return node.cardinality if node.cardinality >= INFINITE else None
 
 
-def _from_upstream(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) -> int | None:
+def _from_upstream(pipeline: Pipeline, profile: Profile | None, node_id: str) -> int | None:
     node = pipeline[node_id]
-    known = _known_cardinality(counted, node)
+    known = _known_cardinality(profile, node)
     if known is not None or len(node.inputs) != 1:
         return known
-    above = _from_upstream(pipeline, counted, node.inputs[0])
+    above = _from_upstream(pipeline, profile, node.inputs[0])
+    if above is not None and above != INFINITE and _only_batches_windows(pipeline, node):
+        measured = profile.operator(node_id) if profile is not None else None
+        return math.ceil(above / measured.ratio) if measured is not None and measured.ratio else None
     return None if above is None else _output_count(node, above)
+
+
+def _only_batches_windows(pipeline: Pipeline, node: Node) -> bool:
+    """Whether each full window becomes as many elements as the next: `flat_map(lambda window: window.batch(9))`."""
+    windows = node.op == "flat_map" and pipeline[node.inputs[0]].op == "window"
+    return windows and bool(node.inner) and set(node.inner) <= _COUNTED_ALIKE
 
 
 def _output_count(node: Node, above: int) -> int | None:
@@ -91,14 +103,14 @@ def _limited_count(node: Node, above: int) -> int:
     return above
 
 
-def _from_downstream(pipeline: Pipeline, counted: Mapping[str, int], node_id: str) -> int | None:
+def _from_downstream(pipeline: Pipeline, profile: Profile | None, node_id: str) -> int | None:
     consumers = pipeline.consumers(node_id)
     if len(consumers) != 1 or len(consumers[0].inputs) != 1:
         return None
     (consumer,) = consumers
-    known = _known_cardinality(counted, consumer)
+    known = _known_cardinality(profile, consumer)
     if known is None:
-        known = _from_downstream(pipeline, counted, consumer.id)
+        known = _from_downstream(pipeline, profile, consumer.id)
     if known is None or known == INFINITE:
         return None
     if operator_facts(consumer.op).count is CountEffect.ONE_TO_ONE:

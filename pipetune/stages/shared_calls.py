@@ -79,8 +79,13 @@ class SharedCallTrials:
         return True
 
     def _reads_what_training_reads(self, index: int, touched: Sequence[Node]) -> bool:
-        """Whether another dataset previews or adapts to the datasets that operators make, and not others like them."""
-        return self._others[index][1].role in ("preview", "adapt") and all(node.shared == 1 for node in touched)
+        """Whether another dataset reads the very datasets that operators make, not others like them, and to their end.
+
+        Previews and `adapt` do, and what another iteration of the training loop has made of them.
+        """
+        source, use = self._others[index]
+        places, others = ([node.location for node in one] for one in (self._pipeline, source.pipeline))
+        return (use.role in ("preview", "adapt") or places == others) and all(node.shared == 1 for node in touched)
 
     def _try_on_other(self, index: int, rewrite: Rewrite) -> Plan | None:
         """Returns the plan of another dataset with this rewrite too; None if the data differ or it may get slower."""

@@ -426,11 +426,12 @@ _VALUELESS = frozenset({"gathers", "spread"})
 
 def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
     visits: dict[str, float] = {pipeline.output.id: 1.0}
+    ratios: dict[str, float] = {}
     for node in reversed(pipeline.nodes):
         size = node.argument("batch_size")
-        ratio = float(size) if operator_facts(node.op).batches and isinstance(size, int) else 1.0
         for above in node.inputs:
-            visits[above] = visits.get(above, 0.0) + visits.get(node.id, 0.0) * ratio
+            ratios[node.id] = float(size) if operator_facts(node.op).batches and isinstance(size, int) else 1.0
+            visits[above] = visits.get(above, 0.0) + visits.get(node.id, 0.0) * ratios[node.id]
     operators = tuple(
         OperatorProfile(
             node=node.id,
@@ -439,6 +440,7 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
             wall_seconds=stages[node.id].seconds + (stages[node.id].waits or 0.0),
             waiting_seconds=stages[node.id].waits,
             visits=visits[node.id],
+            ratio=ratios.get(node.id),
             bytes_out=stages[node.id].size_bytes,
             head_share=stages[node.id].head_share,
             several_threads=stages[node.id].several_threads,

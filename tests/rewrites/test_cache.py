@@ -79,6 +79,8 @@ SILENT: list[Row] = [
     ("list_files elements=4 | interleave elements=9 bytes=1k | map random | shuffle [8 or 9"
      " reshuffle_each_iteration=False] | batch 2 drop_remainder=True", "selects or joins"),
     # The price is unknown.
+    ("range 90 elements=90 | window 9 elements=10 | flat_map inner=BatchDatasetV2+FilterDataset bytes=1k | map random",
+     "the number of elements is unknown"),
     ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", "the number of elements is unknown"),
     ("TFRecordDataset elements=9 | map | batch 2", "the size of an element"),
     ("TFRecordDataset bytes=1k elements=-1", "infinite"),
@@ -118,6 +120,9 @@ FIRES: list[Row] = [
     ("range 10 elements=10 | take 5 | map bytes=1k | map random", _cache("n2")),
     # The smaller place too, where it is much smaller.
     (f"{_FILES} | map bytes=600k | map random | batch 2", _cache("n1", "n0")),
+    # Each window becomes as many elements as the next; the count is measured.
+    ("range 90 elements=90 | window 9 shift=9 elements=10 | flat_map inner=BatchDatasetV2 bytes=1k | map random",
+     _cache("n2")),
     # A cache of the user's makes what is upstream of it equal in every epoch.
     (f"{_FILES} | map random bytes=1k | cache | map bytes=1k | map random", _cache("n3")),
     # Three at most: the one that saves most, then those that save most per byte held.

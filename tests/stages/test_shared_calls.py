@@ -150,6 +150,18 @@ def test_preview_reads_the_cache_of_the_dataset_that_it_shows(
     assert calls.may_change(replace(CACHED, edits=(edit,), safety=safety)) is shares
 
 
+@pytest.mark.parametrize(("seeds", "shares"), [((1, 2), True), ((1,), False)])
+def test_cache_before_a_loop_serves_all_that_its_iterations_make(seeds: tuple[int, ...], shares: bool) -> None:
+    call_sites.clear()
+    gc.collect()
+    with call_sites.Recorder():
+        dataset = make(4096, affine)
+        made = [dataset.shuffle(9, seed) for seed in seeds]
+        other = dataset.take(9)
+    calls = SharedCallTrials(study_of(made[-1] if shares else other))
+    assert calls.may_change(replace(CACHED, edits=(CACHED.edits[0],))) is shares and made
+
+
 def test_call_is_not_changed_if_data_would_change() -> None:
     calls = shared(draws, draws)
     assert not calls.may_change(ON_BATCHES)
