@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipetune import lint
-from pipetune.capture import job_processes, loops
+from pipetune.capture import job_processes, rebuilding
 from pipetune.capture.consumption import Consumption
 from pipetune.core.distribution import FIT, OriginalSharding
 from pipetune.core.profile import Finding, Profile
@@ -38,7 +38,7 @@ def find(
         _use(training, use), profile=profile, workers=job_processes.job_workers(use), complemented_nodes=halves
     )
     found = lint.find_mistakes(studied, [_use(source, other) for source, other in others])
-    return [*found, *loops.find(training, use)]
+    return [*found, *rebuilding.find(training, use)]
 
 
 def find_in_division(source: LivePipeline, use: Consumption, found: OriginalSharding) -> list[Finding]:

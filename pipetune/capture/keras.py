@@ -16,9 +16,9 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
 from pipetune.capture.fit_consumer import FitConsumer, build_optimizer, callback_list, is_tf_keras
-from pipetune.capture.loops import is_read_once
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import ImportWatcher
+from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.resume_detection import find_backup_callbacks
 from pipetune.core.distribution import FIT
 from pipetune.pipelines import call_sites

@@ -11,8 +11,8 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture.consumption import Consumption, Stopwatch
 from pipetune.capture.distributed_input import DistributedInput
-from pipetune.capture.loops import is_read_once
 from pipetune.capture.observed_script import ObservedScript
+from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import inside_workflow, running_workflow

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, job_processes, loops
+from pipetune.capture import consumption, job_processes, rebuilding
 from pipetune.capture.consumption import Consumption, variable_name
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.loop_consumer import LoopConsumer
@@ -176,7 +176,7 @@ class ObservedScript:
         for seen in reversed(self.uses):
             again = seen.role == role and call_sites.same_calls(seen.call_path, read)
             if again and call_sites.same_calls(call_sites.path_of(seen.dataset), made):
-                turn = loops.rebuild_loop(made, read)
+                turn = rebuilding.rebuild_loop(made, read)
                 return seen if turn is not None and turn.reads_one_after_another else None
         return None
 

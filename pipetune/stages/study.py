@@ -12,7 +12,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
-from pipetune.capture.loops import operators_to_build_once, rebuilt_operators
+from pipetune.capture.rebuilding import operators_to_build_once, rebuilt_operators
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from pipetune.capture.consumption import Consumption
-from pipetune.capture.loops import rebuilt_operators
+from pipetune.capture.rebuilding import rebuilt_operators
 from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node

@@ -12,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.capture import loops
+from pipetune.capture import rebuilding
 from pipetune.capture.consumption import Consumption
 from pipetune.core.profile import Finding
 from pipetune.pipelines import call_sites, live
@@ -36,7 +36,7 @@ FIRST = START.count("\n") + 1  # the line on which what follows begins
 def found(folder: Path, text: str) -> list[Finding]:
     """The findings at the last `read(dataset)` of a script."""
     use = last_use(folder, text)
-    return loops.find(live.read(use.dataset), use)
+    return rebuilding.find(live.read(use.dataset), use)
 
 
 def last_use(folder: Path, text: str) -> Consumption:
@@ -134,7 +134,7 @@ def test_dataset_that_differs_or_is_built_once_has_no_finding(tmp_path: Path, te
 
 def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(3))
-    assert loops.find(source, Consumption(source.dataset, "", "training", "a loop")) == []
+    assert rebuilding.find(source, Consumption(source.dataset, "", "training", "a loop")) == []
 
 
 @pytest.mark.parametrize(
@@ -158,4 +158,80 @@ def test_what_each_iteration_builds_and_reads_once(
     use = last_use(tmp_path, text)
     use.epochs = epochs
     source = live.read(use.dataset)
-    assert [source.pipeline[name].op for name in sorted(loops.rebuilt_operators(source, use))] == rebuilt
+    assert [source.pipeline[name].op for name in sorted(rebuilding.rebuilt_operators(source, use))] == rebuilt
+
+
+FIRST_TIME = {
+    "if None": "ds = None\nfor epoch in range(2):\n    if ds is None:\n        ds = make()\n    read(ds)\n",
+    "if it is time": "for epoch in range(2):\n    if epoch % 5 == 0:\n        ds = make(3 + epoch)\n    read(ds)\n",
+    "unless kept": """kept = {}
+def get(k):
+    if k not in kept:
+        kept[k] = make(k)
+    return kept[k]
+for epoch in range(2):
+    read(get(3))
+""",
+    "returned if kept": """kept = {}
+def get(k):
+    if k in kept:
+        return kept[k]
+    ds = make(k)
+    kept[k] = ds
+    return ds
+for epoch in range(2):
+    read(get(3))
+""",
+    "unless found": """kept = {}
+def get(k):
+    try:
+        return kept[k]
+    except KeyError:
+        kept[k] = make(k)
+        return kept[k]
+for epoch in range(2):
+    read(get(3))
+""",
+    "attribute": """class Lazy:
+    def get(self):
+        if not hasattr(self, 'made'):
+            self.made = make()
+        return self.made
+lazy = Lazy()
+for epoch in range(2):
+    read(lazy.get())
+""",
+    "cached function": """import functools
+@functools.lru_cache
+def get():
+    return make()
+for epoch in range(2):
+    read(get())
+""",
+    "cached property": """import functools
+class Lazy:
+    @functools.cached_property
+    def made(self):
+        return make()
+lazy = Lazy()
+for epoch in range(2):
+    read(lazy.made)
+""",
+}
+
+
+@pytest.mark.parametrize("text", FIRST_TIME.values(), ids=FIRST_TIME)
+def test_what_only_the_first_iteration_builds_is_not_rebuilt(tmp_path: Path, text: str) -> None:
+    use = last_use(tmp_path, text)
+    source = live.read(use.dataset)
+    assert rebuilding.find(source, use) == [] and rebuilding.rebuilt_operators(source, use) == frozenset()
+
+
+def test_what_a_rebuilt_dataset_is_made_into_is_rebuilt(tmp_path: Path) -> None:
+    use = last_use(tmp_path, "for k in (3, 4):\n    ds = make(k)\n    if k:\n        ds = ds.batch(2)\n    read(ds)\n")
+    assert rebuilding.rebuilt_operators(live.read(use.dataset), use) == {"n0", "n1", "n2"}
+
+
+def test_function_that_counts_its_calls_keeps_nothing(tmp_path: Path) -> None:
+    counting = "n = [0]\ndef get():\n    n[0] += 1\n    if n[0] > 9:\n        raise ValueError\n    return make()\n"
+    assert found(tmp_path, f"{counting}for epoch in range(2):\n    read(get())\n")

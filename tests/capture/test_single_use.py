@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.loops import is_read_once
+from pipetune.capture.rebuilding import is_read_once
 
 
 class _Model:

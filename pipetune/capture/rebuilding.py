@@ -1,0 +1,375 @@
+"""How often the script builds and reads a dataset: once, or in each iteration of a loop.
+
+A cache is of no use in a dataset that is read once, and starts empty in each that a loop builds.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+from pipetune.capture.consumption import Consumption
+from pipetune.capture.loops import iterates_range
+from pipetune.core.profile import Finding
+from pipetune.pipelines import call_sites
+from pipetune.pipelines.live import LivePipeline
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_BLOCKS = ("body", "orelse", "finalbody", "handlers")
+_CONSUMING_METHODS = frozenset({"next", "get", "get_nowait", "pop", "popleft", "popitem", "read", "readline", "recv"})
+
+
+Loop = ast.For | ast.While
+_SharedFrame = tuple[call_sites.FramePosition, call_sites.FramePosition]  # where it builds, and where it reads
+
+
+def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[Loop]:
+    """Returns the loops whose body contains a location, innermost first, within its function."""
+    found: list[Loop] = []
+    for node in ast.walk(tree):  # outer nodes come before inner ones
+        if isinstance(node, Loop) and contains(node, place):
+            found.append(node)
+        elif isinstance(node, _SCOPES) and start_of(node) <= place < (node.end_lineno or 0, node.end_col_offset or 0):
+            found.clear()
+    return found[::-1]
+
+
+def start_of(node: ast.stmt | ast.expr) -> tuple[int, int]:
+    """Returns the line (from 1) and column (from 0, in UTF-8 bytes) at which a node starts."""
+    return node.lineno, node.col_offset
+
+
+def contains(node: Loop | ast.If | ast.FunctionDef, place: tuple[int, int]) -> bool:
+    """Whether the body of a statement, without its `else`, contains this line and column."""
+    first, last = node.body[0], node.body[-1]
+    return start_of(first) <= place < (last.end_lineno or 0, last.end_col_offset or 0)
+
+
+def depends_on_loop(expression: ast.expr, loop: Loop) -> bool:
+    """Whether the value of an expression may change between iterations of a loop.
+
+    It may if it depends on the loop variable or what the condition binds, on state left by the previous iteration, or
+    on a call that consumes an item.
+    """
+    parts = list(_parts(loop.body))
+    ever = set().union(*(_names(part, ast.Store) for part in parts))
+    changing, bound = _names(loop.target if isinstance(loop, ast.For) else loop.test, ast.Store), set[str]()
+    for part in parts:
+        changing |= (_read(part) - bound) & ever  # as the previous iteration left it
+        bound |= _names(part, ast.Store)
+    for _ in parts:  # as often as one statement can pass a change to another
+        for part in parts:
+            if _consumes(part) or _read(part) & changing:
+                changing |= _names(part, ast.Store) | _possible_holders(part)
+    return _consumes(expression) or bool(_read(expression) & changing)
+
+
+def _read(part: ast.AST) -> set[str]:
+    grows = _names(part.target, ast.Store) if isinstance(part, ast.AugAssign) else set()
+    return _names(part, ast.Load) | grows
+
+
+def _possible_holders(part: ast.AST) -> set[str]:
+    """Returns the names of objects that may store what a statement reads: receivers and arguments of calls, targets."""
+    owners: list[ast.expr] = []
+    for node in ast.walk(part):
+        if isinstance(node, ast.Call):
+            owners += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            owners += [given for given in node.args if isinstance(given, ast.Name)]
+        elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            owners.append(node.value)
+    return set().union(*(_names(one, ast.Load) for one in owners))
+
+
+def _consumes(part: ast.AST) -> bool:
+    """Whether a statement consumes from a queue or an iterator, which returns another item the next time."""
+    calls = [node.func for node in ast.walk(part) if isinstance(node, ast.Call)]
+    return any(
+        one.attr in _CONSUMING_METHODS
+        if isinstance(one, ast.Attribute)
+        else isinstance(one, ast.Name) and one.id == "next"
+        for one in calls
+    )
+
+
+def _parts(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Yields the simple statements, and the headers of compound ones, at all depths."""
+    for statement in body:
+        blocks = [part for name in _BLOCKS for part in getattr(statement, name, ()) if isinstance(part, ast.AST)]
+        if not blocks or isinstance(statement, ast.expr):
+            yield statement
+        elif isinstance(statement, ast.For):
+            yield ast.Assign([statement.target], statement.iter)
+        else:
+            yield from (part for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr | ast.withitem))
+        yield from _parts(blocks)
+
+
+def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, context)}
+
+
+def is_read_once(frame: FrameType, *, method: str = "", data: str) -> bool:
+    """Whether the script reads its data by what `frame` is at, and only by this once; False in doubt.
+
+    True if all frames out to the module's belong to one file, none of them is inside a loop, the file names `method`
+    and each function on the stack exactly once, and `frame` does not use the variable `data` afterwards.
+
+    Args:
+        frame: calls `method`, or makes an iterator if that is ''.
+        data: the variable that holds the dataset; '' if none does.
+    """
+    if data and any(loaded == data and offset > frame.f_lasti for loaded, offset in _loads(frame.f_code)):
+        return False
+    names, file = [method] if method else [], frame.f_code.co_filename
+    while not _in_a_loop(frame.f_code, frame.f_lasti):
+        if frame.f_code.co_name == "<module>":
+            return all(_times_loaded(frame.f_code, one) == 1 for one in names)
+        names.append(frame.f_code.co_name)
+        if frame.f_back is None or frame.f_back.f_code.co_filename != file or call_sites.is_library(file):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _in_a_loop(code: CodeType, offset: int) -> bool:
+    """Whether `offset` is inside a loop: a backward jump crosses it."""
+    jumps = {*dis.hasjrel, *dis.hasjabs}
+    return any(step.opcode in jumps and step.argval <= offset < step.offset for step in dis.get_instructions(code))
+
+
+def _loads(code: CodeType) -> Iterator[tuple[str, int]]:
+    """Yields the names that `code` loads, with their bytecode offsets."""
+    for step in dis.get_instructions(code):
+        if step.opname.startswith("LOAD_"):
+            values = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            yield from ((value, step.offset) for value in values if isinstance(value, str))
+
+
+def _times_loaded(code: CodeType, name: str) -> int:
+    """Returns how often `code`, including nested functions and classes, loads something called `name`."""
+    inner = sum(_times_loaded(one, name) for one in code.co_consts if isinstance(one, CodeType))
+    return inner + sum(loaded == name for loaded, _ in _loads(code))
+
+
+@dataclass(frozen=True)
+class RebuildLoop:
+    """A loop that both builds and reads a dataset in each iteration."""
+
+    file: str
+    loop: Loop
+    building_expression: ast.expr  # the expression in the loop that builds the dataset, itself or in a call
+    alike: bool  # whether what it builds does not depend on the iteration
+
+    @property
+    def reads_one_after_another(self) -> bool:
+        """Whether the iterations read alike datasets, or those of one epoch after another."""
+        return self.alike or (isinstance(self.loop, ast.For) and iterates_range(self.loop))
+
+
+def find(source: LivePipeline, use: Consumption) -> list[Finding]:
+    """Returns a finding if the source of the data, or a memory cache, is built in the loop that reads it; else [].
+
+    Building only the end of the pipeline there, as in `for x in ds.take(9)`, costs little and loses no cached data.
+    """
+    caches = [node for node in source.pipeline if node.op == "cache" and not node.argument("filename")]
+    for node in (*caches, *(node for node in source.pipeline if not node.inputs)):
+        turn = rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path)
+        if turn is None or not turn.alike:
+            continue
+        traced = any(node.function is not None for node in source.pipeline)
+        return [
+            Finding(
+                "rebuilt-dataset",
+                f"Each iteration of the loop in line {turn.loop.lineno} rebuilds the dataset ("
+                f"{_shown(turn.building_expression)}): "
+                + ("its functions are retraced" if traced else "the whole pipeline is set up again")
+                + (
+                    ", and its cache starts empty: cached data is lost after each iteration."
+                    if node.op == "cache"
+                    else "."
+                ),
+                f"Each access evaluates {turn.building_expression.attr} again; functools.cached_property does it once."
+                if isinstance(turn.building_expression, ast.Attribute)
+                else "If the data is the same in each iteration, build the dataset once, before the loop.",
+                turn.file,
+                turn.building_expression.lineno,
+            )
+        ]
+    return []
+
+
+def rebuilt_operators(source: LivePipeline, use: Consumption) -> frozenset[str]:
+    """Returns the ids of the operators that a loop builds in each iteration, and reads once: no cache of it is used.
+
+    What `fit` reads in several epochs is read more than once.
+    """
+    if use.epochs is not None and use.epochs > 1:
+        return frozenset()
+    found = set[str]()
+    for node in source.pipeline:
+        made = call_sites.path_of(source.datasets[node.id])
+        if not found.isdisjoint(node.inputs) or is_built_for_one_read(made, use.call_path):
+            found.add(node.id)
+    return frozenset(found)
+
+
+def operators_to_build_once(source: LivePipeline, use: Consumption) -> frozenset[str]:
+    """Returns the ids of the operators that the loop which reads the dataset builds alike in each iteration."""
+    turns = (
+        (node.id, rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path)) for node in source.pipeline
+    )
+    return frozenset(name for name, turn in turns if turn is not None and turn.alike)
+
+
+def is_built_for_one_read(made: call_sites.CallPath, read: call_sites.CallPath) -> bool:
+    """Whether a loop around both builds a dataset and reads it, and no other loop inside it reads it again.
+
+    Args:
+        made: the user's call stack where the dataset was created.
+        read: the user's call stack where it is consumed.
+    """
+    shared = _shared_frames(made, read)
+    if not shared or _keeps_it(made, shared):
+        return False
+    *outer, (building, reading) = shared
+    loops = _loops_around(building)
+    if _loops_around(reading)[:1] != loops[:1] or any(map(_loops_around, read[: -len(shared)])):
+        return False
+    return bool(loops) or any(_loops_around(one) for one, _ in outer)
+
+
+def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
+    tree, place = _tree(step[0].co_filename), _start_of(step)
+    return loops_around(tree, place) if tree is not None and place is not None else []
+
+
+def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> RebuildLoop | None:
+    """Returns the innermost loop around both building and reading; None if none is, or only the first time builds it.
+
+    Args:
+        made: the user's call stack where the dataset was created.
+        read: the user's call stack where it is consumed.
+    """
+    shared = _shared_frames(made, read)
+    if _keeps_it(made, shared):
+        return None
+    for one, other in reversed(shared):
+        file = one[0].co_filename
+        tree, place = _tree(file), _start_of(other)
+        expression = _expression(tree, one) if tree is not None else None
+        if tree is None or expression is None or place is None:
+            return None
+        loop = next((loop for loop in loops_around(tree, start_of(expression)) if contains(loop, place)), None)
+        if loop is not None:
+            alike = not depends_on_loop(_method_chain(tree, expression), loop)
+            return RebuildLoop(file, loop, expression, alike)
+    return None
+
+
+def _keeps_it(made: call_sites.CallPath, shared: Sequence[_SharedFrame]) -> bool:
+    """Whether what an iteration builds may serve later ones: by a decorator that caches, or as in `if x is None: ...`.
+
+    Args:
+        made: the user's call stack where the dataset was created.
+        shared: the frames that it has in common with the stack where the dataset is consumed.
+    """
+    called = made[: len(made) - len(shared)]
+    return any(map(_is_kept, called)) or any(_is_chosen(*frame) for frame in shared[-1:])
+
+
+def _is_chosen(building: call_sites.FramePosition, reading: call_sites.FramePosition) -> bool:
+    """Whether an `if` decides on the building, but not on the reading in the same function."""
+    tree, place, read = _tree(building[0].co_filename), _start_of(building), _start_of(reading)
+    if tree is None or place is None or read is None:
+        return False
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    ends = [(start_of(node.body[0]), (node.end_lineno or 0, node.end_col_offset or 0)) for node in branches]
+    return any(first <= place < last and not first <= read < last for first, last in ends)
+
+
+def _is_kept(building: call_sites.FramePosition) -> bool:
+    """Whether a function keeps what it builds: its decorator does, or it assigns what its conditions look up."""
+    tree, place = _tree(building[0].co_filename), _start_of(building)
+    if tree is None or place is None:
+        return False
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and contains(node, place)]
+    return any(
+        any("cache" in ast.unparse(decorator).lower() for decorator in function.decorator_list)
+        or bool(_looked_up(function) & _assigned(function))
+        for function in around[-1:]
+    )
+
+
+def _looked_up(function: ast.FunctionDef) -> set[str]:
+    """Returns what conditions and `try` blocks evaluate, as text: `self.made`, and `kept` in `name not in kept`."""
+    parts: list[ast.AST] = []
+    for node in ast.walk(function):
+        parts += [node.test] if isinstance(node, ast.If | ast.IfExp) else node.body if isinstance(node, ast.Try) else []
+    return {ast.unparse(node) for part in parts for node in ast.walk(part) if isinstance(node, ast.expr)}
+
+
+def _assigned(function: ast.FunctionDef) -> set[str]:
+    """Returns what outlives a call of a function and is assigned there, as text: attributes, containers, globals.
+
+    An attribute is returned by its name in quotes, too, as in `hasattr(self, 'made')`. What only counts is left out.
+    """
+    counted = {id(node.target) for node in ast.walk(function) if isinstance(node, ast.AugAssign)}
+    found = set[str]()
+    for node in ast.walk(function):
+        match node:
+            case ast.Attribute(attr=name, ctx=ast.Store()) if id(node) not in counted:
+                found |= {ast.unparse(node), repr(name)}
+            case ast.Subscript(value=container, ctx=ast.Store()) if id(node) not in counted:
+                found.add(ast.unparse(container))
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                found.update(names)
+    return found
+
+
+def _shared_frames(made: call_sites.CallPath, read: call_sites.CallPath) -> list[_SharedFrame]:
+    """Returns the frames that both stacks share, outermost first: those at the same call, then the diverging one."""
+    found = []
+    for one, other in zip(reversed(made), reversed(read), strict=False):
+        if one[0] is not other[0]:
+            break
+        found.append((one, other))
+        if one[1] != other[1]:
+            break
+    return found
+
+
+_tree = functools.lru_cache(maxsize=16)(call_sites.syntax_tree)
+
+
+def _start_of(step: call_sites.FramePosition) -> tuple[int, int] | None:
+    line, _, column, _ = call_sites.span_of(step)
+    return None if line is None or column is None else (line, column)
+
+
+def _expression(tree: ast.Module, step: call_sites.FramePosition) -> ast.expr | None:
+    """Returns the call or attribute in progress, matched by its end: in a multi-line chain the starts differ."""
+    _, line, _, column = call_sites.span_of(step)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.Attribute))
+    return next((node for node in nodes if (node.end_lineno, node.end_col_offset) == (line, column)), None)
+
+
+def _method_chain(tree: ast.Module, expression: ast.expr) -> ast.expr:
+    """Returns the whole chain of method calls that starts with the expression."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    attribute = parents.get(expression)
+    while isinstance(attribute, ast.Attribute):
+        call = parents.get(attribute)
+        if not isinstance(call, ast.Call) or call.func is not attribute:
+            break
+        expression, attribute = call, parents.get(call)
+    return expression
+
+
+def _shown(expression: ast.expr) -> str:
+    text = ast.unparse(expression)
+    return text if len(text) <= 60 else f"{text[:57]}..."
