@@ -205,6 +205,7 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
             ),
         ),
         "CsvDataset": replace(_FILE_SOURCE, classes=("CsvDatasetV2",)),
+        "SqlDataset": replace(_FILE_SOURCE, classes=("SqlDatasetV2",)),
         "load": replace(_FILE_SOURCE, classes=("_LoadDataset",), parameters=_values("path")),
         # One element in, one element out.
         "map": OperatorFacts(

@@ -119,6 +119,8 @@ _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
     "TFRecordDataset": ("FlatMap", "ParallelInterleave", "LegacyParallelInterleaveV2"),
     "TextLineDataset": ("FlatMap",),
     "FixedLengthRecordDataset": ("FlatMap",),
+    "CsvDataset": ("CSV",),
+    "SqlDataset": ("Sql",),
     "from_generator": ("FlatMap",),
     "repeat": ("Repeat", "ForeverRepeat", "FiniteRepeat", "EmptyRepeat"),
     "cache": ("Cache", "MemoryCacheImpl", "CacheV2", "MemoryCache", "FileCache"),

@@ -32,6 +32,7 @@ CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
     "CsvDataset": (
         "filenames", "record_defaults", "compression_type", "buffer_size", "header", "field_delim", "use_quote_delim",
         "na_value", "select_cols", "exclude_cols"),
+    "SqlDataset": ("driver_name", "data_source_name", "query", "output_types"),
     "choose_from_datasets": ("datasets", "choice_dataset", "stop_on_empty_dataset"),
     "from_generator": ("generator", "output_types", "output_shapes", "args", "output_signature"),
     "from_tensor_slices": ("tensors",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -117,16 +119,26 @@ def busy_bytes(record: Any) -> Any:
     return tf.strings.length(record)
 
 
-@pytest.mark.parametrize("source", ["TFRecordDataset", "from_generator"])
+@pytest.mark.parametrize("source", ["TFRecordDataset", "CsvDataset", "SqlDataset", "from_generator"])
 def test_source_is_one_operator(source: str, tmp_path: Path) -> None:
     if source == "TFRecordDataset":
         dataset = tf.data.TFRecordDataset(write_records(tmp_path)).map(busy_bytes)
+    elif source == "CsvDataset":
+        (tmp_path / "rows.csv").write_text("9\n" * 50)
+        dataset = tf.data.experimental.CsvDataset(str(tmp_path / "rows.csv"), [tf.int64]).map(busy(1))
+    elif source == "SqlDataset":
+        with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
+            connection.execute("CREATE TABLE rows (number INTEGER)")
+            connection.executemany("INSERT INTO rows VALUES (?)", [(9,)] * 50)
+            connection.commit()
+        path, query = str(tmp_path / "rows.db"), "SELECT number FROM rows"
+        dataset = tf.data.experimental.SqlDataset("sqlite", path, query, (tf.int64,)).map(busy(1))
     else:
         numbers = Dataset.from_generator(lambda: iter(range(50)), output_signature=tf.TensorSpec([], tf.int64))
         dataset = numbers.map(busy(1))
     _, operators = profile(dataset.batch(4))
     assert list(operators) == [source, "map", "batch"]
-    assert operators[source].visits == pytest.approx(4, rel=0.35)
+    assert operators[source].elements and operators[source].visits == pytest.approx(4, rel=0.35)
     assert operators[source].python is (source == "from_generator")
 
 

@@ -162,6 +162,9 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         {"record_bytes": 8, "files": 1},
     ),
     "CsvDataset": (lambda: tf.data.experimental.CsvDataset("a", [tf.float32]), "CsvDataset", {}),
+    "SqlDataset": (
+        lambda: tf.data.experimental.SqlDataset("sqlite", "a", "SELECT 1", (tf.int32,)), "SqlDataset", {}
+    ),
 }  # fmt: skip
 
 
