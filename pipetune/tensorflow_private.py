@@ -20,7 +20,7 @@ from tensorflow.python.autograph.impl import api
 from tensorflow.python.checkpoint import functional_saver
 from tensorflow.python.data.experimental.ops import distribute as distribute_ops
 from tensorflow.python.data.experimental.ops import prefetching_ops
-from tensorflow.python.data.ops import dataset_ops, iterator_ops, prefetch_op, structured_function
+from tensorflow.python.data.ops import dataset_ops, debug_mode, iterator_ops, prefetch_op, structured_function
 from tensorflow.python.data.util import random_seed, structure
 from tensorflow.python.distribute import distribute_lib, input_lib
 from tensorflow.python.distribute import values as distribute_values
@@ -54,6 +54,11 @@ file_operations = _pywrap_file_io
 PerWorkerDataset = coordinator_values.PerWorkerDatasetFromDatasetFunction
 PerWorkerIterator = coordinator_values.PerWorkerDistributedIterator
 """An argument of `schedule`, from which each worker of a coordinator takes its own iterator."""
+
+
+def in_debug_mode() -> bool:
+    """Whether `tf.data.experimental.enable_debug_mode()` was called: functions then run as Python, one at a time."""
+    return bool(debug_mode.DEBUG_MODE)
 
 
 def inputs(dataset: Any) -> tuple[Any, ...]:

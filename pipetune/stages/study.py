@@ -14,6 +14,7 @@ from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.rebuilding import operators_to_build_once, rebuilt_operators
 from pipetune.capture.training_signs import FIRST_ELEMENTS
+from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline
@@ -35,13 +36,24 @@ from pipetune.timing import windows
 
 @dataclass(frozen=True)
 class Subject:
-    """A captured pipeline and how it is used."""
+    """A captured pipeline and how it is used.
+
+    Raises:
+        PipetuneError: tf.data runs in debug mode, where nothing takes the time that it takes in training.
+    """
 
     source: live.LivePipeline
     consumer: Consumer
     use: consumption.Consumption
     other_datasets: tuple[tuple[live.LivePipeline, consumption.Consumption], ...] = ()
     resuming: tuple[ResumePoint, ...] = ()
+
+    def __post_init__(self) -> None:
+        if tensorflow_private.in_debug_mode():
+            raise PipetuneError(
+                "tf.data runs in debug mode: all its functions run as Python code, one call at a time.",
+                hint="Remove the call of tf.data.experimental.enable_debug_mode(), and analyze the script again.",
+            )
 
     @property
     def randomness_fixed(self) -> bool:

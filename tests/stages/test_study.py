@@ -9,7 +9,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from tensorflow.python.data.ops import debug_mode
+
 from pipetune.capture.consumption import Consumption, NoConsumer
+from pipetune.core.errors import PipetuneError
 from pipetune.pipelines import live
 from pipetune.stages.study import Subject, examples_of_batches
 
@@ -19,6 +22,12 @@ Dataset = tf.data.Dataset
 def _fixed(dataset: Any) -> bool:
     use = Consumption(dataset=dataset, variable="train", role="training", consumer_call="test")
     return Subject(live.read(dataset, name="train"), NoConsumer("nobody trains"), use).randomness_fixed
+
+
+def test_datasets_in_debug_mode_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debug_mode, "DEBUG_MODE", True)
+    with pytest.raises(PipetuneError, match="debug mode"):
+        _fixed(Dataset.range(9))
 
 
 @pytest.mark.parametrize(("asked", "fixed"), [(None, False), (True, True), (False, False)])
