@@ -160,10 +160,10 @@ def observe(
         return iterator
     use = script.record_use(dataset, "preview", "iter")
     making.charge(use)
-    use.epochs = 1
     caller, called = call_sites.user_frame(sys._getframe())
     if caller is not None and called in _READ_BY:  # iterated by the script, not by a library, which may do it again
         use.epochs_certain = is_read_once(caller, data=use.variable)
+        use.epochs = 1 if use.epochs_certain else None
     use.loop = next(script.loop_numbers)
     iterator.__class__ = kind
     script.iterators.add(iterator)
