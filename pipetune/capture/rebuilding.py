@@ -10,6 +10,7 @@ import dis
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FrameType
 
 from pipetune.capture.consumption import Consumption
@@ -116,8 +117,8 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
 def is_read_once(frame: FrameType, *, method: str = "", data: str) -> bool:
     """Whether the script reads its data by what `frame` is at, and only by this once; False in doubt.
 
-    True if all frames out to the module's belong to one file, none of them is inside a loop, the file names `method`
-    and each function on the stack exactly once, and `frame` does not use the variable `data` afterwards.
+    True if no frame out to the module's is inside a loop, their files name `method` and each function on the stack
+    exactly once, and `frame` does not use the variable `data` afterwards.
 
     Args:
         frame: calls `method`, or makes an iterator if that is ''.
@@ -125,15 +126,25 @@ def is_read_once(frame: FrameType, *, method: str = "", data: str) -> bool:
     """
     if data and any(loaded == data and offset > frame.f_lasti for loaded, offset in _loads(frame.f_code)):
         return False
-    names, file = [method] if method else [], frame.f_code.co_filename
+    names, files = [method] if method else [], set[str]()
     while not _in_a_loop(frame.f_code, frame.f_lasti):
         if frame.f_code.co_name == "<module>":
-            return all(_times_loaded(frame.f_code, one) == 1 for one in names)
+            codes = [frame.f_code, *(code for file in files - {frame.f_code.co_filename} for code in _compiled(file))]
+            return all(sum(_times_loaded(code, one) for code in codes) == 1 for one in names)
         names.append(frame.f_code.co_name)
-        if frame.f_back is None or frame.f_back.f_code.co_filename != file or call_sites.is_library(file):
+        files.add(frame.f_code.co_filename)
+        if frame.f_back is None or call_sites.is_library(frame.f_back.f_code.co_filename):
             return False
         frame = frame.f_back
     return False
+
+
+@functools.cache
+def _compiled(file: str) -> tuple[CodeType, ...]:
+    try:
+        return (compile(Path(file).read_bytes(), file, "exec", dont_inherit=True),)
+    except (OSError, SyntaxError, ValueError):  # it was moved, or changed, since it was imported
+        return ()
 
 
 def _in_a_loop(code: CodeType, offset: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.capture import rebuilding
 from pipetune.capture.rebuilding import is_read_once
 
 
@@ -82,12 +84,28 @@ def test_call_that_may_repeat_is_not_a_single_call(text: str) -> None:
     assert not _first_answer(text)
 
 
-def test_call_from_another_file_is_not_a_single_call() -> None:
+@pytest.mark.parametrize(
+    ("helper", "once"),
+    [
+        ("def train(model, data):\n    model.fit(data)\n", True),
+        ("def train(model, data):\n    model.fit(data)\ndef again(*what):\n    train(*what)\n", False),
+        ("def train(model, data):\n    model.fit(data)\n    model.fit(data)\n", False),
+        ("def train(model, data):\n    for _ in range(2):\n        model.fit(data)\n", False),
+    ],
+)
+def test_call_in_a_module_counts_what_all_files_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: str, once: bool
+) -> None:
+    (tmp_path / "helper_of_test.py").write_text(helper)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "helper_of_test", raising=False)
+    rebuilding._compiled.cache_clear()
     model = _Model()
-    helper: dict[str, Any] = {"model": model}
-    exec(compile("def train(data):\n    model.fit(data)\n", "helper.py", "exec"), helper)
-    exec(compile("train([1])", "train.py", "exec"), {"train": helper["train"]})
-    assert model.answers == [False]
+    exec(
+        compile("import helper_of_test as h\nh.train(model, [1])", "train.py", "exec"),
+        {"model": model, "__name__": "x"},
+    )
+    assert model.answers[0] is once
 
 
 @pytest.mark.parametrize(
