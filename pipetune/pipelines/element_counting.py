@@ -13,6 +13,8 @@ from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
 
+_READING = READERS | {"CsvDataset", "SqlDataset", "interleave", "flat_map"}
+
 
 def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, int]:
     """Returns the elements per epoch of every node whose count is known or can be found in `limit_seconds`.
@@ -39,7 +41,7 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
 def _reads_records(node: Node, pipeline: Pipeline) -> bool:
     """Whether `node` is a reader that can be iterated only to count it: no Python, no side effects, no map upstream."""
     function = node.function
-    if node.op not in READERS | {"interleave", "flat_map"}:
+    if node.op not in _READING:
         return False
     if function is not None and (function.python or function.side_effects or function.writes_variables):
         return False

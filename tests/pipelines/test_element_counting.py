@@ -50,3 +50,9 @@ def test_count_is_that_of_an_epoch(lines: Any, further: Callable[[Any], Any]) ->
 def test_count_that_only_running_would_show_is_unknown(lines: Any, further: Callable[[Any], Any]) -> None:
     source = live.read(further(lines))
     assert source.pipeline.output.id not in count_elements(source, limit_seconds=60)
+
+
+def test_rows_of_a_table_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1,2\n" * 23)
+    rows = tf.data.experimental.CsvDataset(str(tmp_path / "rows.csv"), [tf.int32, tf.int32])
+    assert count_elements(live.read(rows.map(tf.add).batch(5)), limit_seconds=60) == {"n0": 23, "n1": 23, "n2": 5}
