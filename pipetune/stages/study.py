@@ -32,6 +32,7 @@ from pipetune.probes import annotation
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.source_files import source_lines
 from pipetune.timing import windows
+from pipetune.timing.iterators import free_iterators
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ class Study:
         # Before one element is read below, which fills buffers: the process keeps their memory.
         memory.release_free_memory()
         self.resident_bytes = machine.rss_bytes()
-        pipeline = self.subject.source.pipeline
-        consumer = self.subject.consumer
+        pipeline, consumer = self.subject.source.pipeline, self.subject.consumer
+        examples = self.examples_per_element or examples_of_batches(pipeline)
         make: Callable[..., TensorFlowRunner] = TensorFlowRunner
         if self.team is not None and isinstance(consumer, LockstepConsumer):
             make = functools.partial(LockstepRunner, team=self.team)
@@ -142,14 +143,17 @@ class Study:
             self.subject.source,
             consumer,
             machine=self.machine,
-            examples_per_element=self.examples_per_element
-            or examples_of_batches(pipeline)
-            or windows.examples_per_element(self.subject.source.dataset, is_batched(pipeline)),
+            examples_per_element=examples or 1.0,
             seed=self.settings.seed,
             compare_seconds=self.time_plan.usual_seconds(COMPARISON),
             cold_files=self.settings.cold,
             distributed_input=self.subject.use.distributed_input,
         )
+        if examples is None:  # an element is read, for which its functions may draw from a generator of the script
+            with self.runner.measuring():
+                dataset = self.subject.source.dataset
+                self.runner.examples_per_element = windows.examples_per_element(dataset, is_batched(pipeline))
+                free_iterators()
 
     @property
     def time_plan(self) -> TimePlan:

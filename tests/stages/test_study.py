@@ -15,6 +15,7 @@ from pipetune.capture.consumption import Consumption, NoConsumer
 from pipetune.core.errors import PipetuneError
 from pipetune.pipelines import live
 from pipetune.stages.study import Subject, examples_of_batches
+from tests.stages.studies import study_of
 
 Dataset = tf.data.Dataset
 
@@ -72,3 +73,11 @@ TEN = Dataset.range(10)
 )
 def test_examples_are_read_from_the_pipeline_only_where_it_shows_them(dataset: Any, examples: int | None) -> None:
     assert examples_of_batches(live.read(dataset).pipeline) == examples
+
+
+def test_state_that_a_function_draws_from_is_as_it_was() -> None:
+    """The examples of one element are only known from one: its functions run, and read ahead behind a prefetch."""
+    drawn = tf.Variable(0, dtype=tf.int64)
+    dataset = Dataset.range(64).batch(4).map(lambda rows: rows + drawn.assign_add(1)).prefetch(2)
+    assert study_of(dataset).runner.examples_per_element == 4.0
+    assert int(drawn) == 0
