@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from pipetune.core.edits import Safety
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, settled_operators
+from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import EqualityCheck
 from pipetune.equality import generated_inputs, sharing
 from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, is_error, randomness_check
@@ -150,11 +151,10 @@ class EqualityProof:
         """Returns for each shuffle whether its order is of no account, so that all epochs may be compared in one order.
 
         That is so in chains where a shuffle of all elements downstream draws every order anew (`settled_operators`): a
-        uniform order of elements in any order is uniform. Empty where the two pipelines differ in this.
+        uniform order of elements in any order is uniform. Empty where the two pipelines differ in this, or where a
+        shuffle decides what a join puts together.
         """
-        if self._runs.safety == Safety.EXACT or any(
-            len(node.inputs) > 1 for side in self._runs.sides for node in side.pipeline
-        ):
+        if self._runs.safety == Safety.EXACT or any(_joins_shuffled(side.pipeline) for side in self._runs.sides):
             return ()
         settled = [settled_operators(side.pipeline) for side in self._runs.sides]
         fixed, other = (
@@ -471,3 +471,8 @@ def _dropped_rows(runs: PairedRuns) -> int:
 
 def _elements(count: int) -> str:
     return f"{count} element{'s' if count != 1 else ''}"
+
+
+def _joins_shuffled(pipeline: Pipeline) -> bool:
+    joins = (node.id for node in pipeline if len(node.inputs) > 1)
+    return any(above.op == "shuffle" for name in joins for above in pipeline.upstream(name))

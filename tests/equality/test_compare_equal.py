@@ -175,6 +175,14 @@ def test_cache_in_front_of_the_end_of_windows_is_equal(op: str) -> None:
     assert found.elements > 2
 
 
+def test_cache_between_two_shuffles_of_all_that_is_zipped_is_equal() -> None:
+    """Their buffers are cut for the comparison, to less than an epoch: the order of the first is then fixed."""
+    dataset = tf.data.Dataset.zip((tf.data.Dataset.range(400), tf.data.Dataset.range(400, 800)))
+    dataset = dataset.shuffle(400).map(lambda x, y: x + y).shuffle(400).batch(32)
+    cache = Insert(node(dataset, "map"), "cache", "c", {"filename": ""})
+    assert_proven(edited(dataset, cache, safety=Safety.STATISTICAL))
+
+
 def test_empty_plan_is_equal() -> None:
     dataset = tf.data.Dataset.range(60).shuffle(20).map(image_draw).batch(8).repeat()
     assert_proven(edited(dataset))

@@ -194,6 +194,14 @@ def test_cache_behind_a_shuffle_that_the_next_one_does_not_settle(size: int, res
     assert not edited(dataset, cache).equal
 
 
+def test_cache_behind_a_shuffle_that_pairs_elements_anew() -> None:
+    """The shuffle behind it hides the order of the pairs, not that they stay the same."""
+    dataset = tf.data.Dataset.zip((tf.data.Dataset.range(60).shuffle(60), tf.data.Dataset.range(60)))
+    dataset = dataset.shuffle(60).batch(8)
+    cache = Insert(node(dataset, "zip"), "cache", "cache@1", {"filename": ""})
+    assert failed(edited(dataset, cache, safety=Safety.STATISTICAL)) == {"epochs"}
+
+
 @pytest.mark.parametrize("between", ["batch", "enumerate", "take", "seeded"])
 def test_cache_of_one_order_that_shows_behind_the_shuffle(between: str) -> None:
     """What differs from epoch to epoch with the order of the elements, and would not any more."""
