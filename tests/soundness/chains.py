@@ -47,10 +47,15 @@ class Chain:
         """Whether parallel calls share a generator or a variable, so that the original itself is nondeterministic.
 
         It also is where a variable is counted up upstream of an operator that stops early: TensorFlow parallelizes
-        maps between them, and the number of elements they have read by then varies.
+        maps between them, and the number of elements they have read by then varies. And where two branches read one
+        shuffle ahead: it gives the order of the next epoch to the branch that asks first.
         """
         if _STATE.search(links := self._links()) and _STOPS_EARLY.search(links):
             return True
+        shuffled = ["shuffle(" in link.text for link in self.links]
+        for place, link in enumerate(self.links):
+            if link.text.count("{ds}") > 1 and "prefetch(" in link.text and any(shuffled[:place]):
+                return True
         defined = {text.split("(")[0].removeprefix("def "): text for link in self.links for text in link.functions}
         for link in self.links:
             called = link.text + " ".join(
