@@ -79,6 +79,7 @@ class ObservedScript:
         self.target_dataset = target_dataset
         self.lockstep = lockstep
         self._training_loop = training_loop
+        self._yielded = False  # whether a loop has let another one be looked at first
         self.loop_numbers = itertools.count()
         self.patches = Patches()
         self.uses: list[Consumption] = []
@@ -124,8 +125,22 @@ class ObservedScript:
                 use.training_sign = use.signs.describe(frame)
             if not use.training_sign and not use.signs.waited_enough(use.elements):
                 return use.signs.next_look(use.elements)
+            if not self._yielded and self._waits_longer_for_another(use):
+                self._yielded = True
+                return use.elements + 1
         self._on_loop_training(use, handed)
         return math.inf
+
+    def _waits_longer_for_another(self, use: Consumption) -> bool:
+        """Whether each step takes an element of another dataset, too, after this one, and waits longer for it.
+
+        That one is looked at within the same step: more can be gained there.
+        """
+        return any(
+            other.signs is not None and other.elements == use.elements - 1 and other.wall_seconds > use.wall_seconds
+            for other in self.uses
+            if other is not use and other.role == "preview"
+        )
 
     def _on_loop_training(self, use: Consumption, handed: DistributedInput | None) -> None:
         use.role, use.consumer_call, use.distributed_input = "training", "a Python loop", handed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -213,3 +214,25 @@ def test_names_that_a_loop_reads_before_it_stores_them_are_carried_over() -> Non
         raise AssertionError((state, fresh))
 
     assert carried(iter(range(5))) == {"state"}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_datasets_of_a_step_the_one_that_is_waited_for_is_chosen(order: int) -> None:
+    def late(element: Any) -> Any:
+        time.sleep(0.01)
+        return element
+
+    trained: list[Any] = []
+
+    def on_training(use: consumption.Consumption, _consumer: Any) -> None:
+        trained.append(use.dataset)
+        raise consumption.ScriptStopped
+
+    with call_sites.Recorder(), hooks.installed(ObservedScript(on_training)):
+        waited = tf.data.Dataset.range(60).map(lambda x: tf.numpy_function(late, [x], tf.int64))
+        read = (waited, tf.data.Dataset.range(60))[::order]
+        weights = tf.Variable([2.0])
+        with contextlib.suppress(consumption.ScriptStopped):
+            for _ in zip(*read, strict=True):
+                weights.assign_add([1.0])
+    assert trained == [waited]
