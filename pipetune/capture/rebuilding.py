@@ -214,12 +214,15 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
     return []
 
 
-def rebuilt_operators(source: LivePipeline, use: Consumption) -> frozenset[str]:
+def rebuilt_operators(source: LivePipeline, use: Consumption, *, epochs: int | None = None) -> frozenset[str]:
     """Returns the ids of the operators that a loop builds in each iteration, and reads once: no cache of it is used.
 
-    What `fit` reads in several epochs is read more than once.
+    Args:
+        source: the pipeline that the loop reads.
+        use: how it reads it.
+        epochs: of the call of `fit` that reads it, or validates on it; None if none does, or it is not known.
     """
-    if use.epochs is not None and use.epochs > 1:
+    if epochs is not None and epochs > 1:
         return frozenset()
     found = set[str]()
     for node in source.pipeline:

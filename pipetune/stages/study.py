@@ -290,7 +290,7 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         cores=study.cores,
         memory_limit_bytes=study.memory_limit_bytes,
         randomness_fixed=study.subject.randomness_fixed,
-        rebuilt_operators=rebuilt_operators(study.subject.source, study.subject.use),
+        rebuilt_operators=rebuilt_operators(study.subject.source, study.subject.use, epochs=study.subject.use.epochs),
         buildable_once=operators_to_build_once(study.subject.source, study.subject.use),
         partial_read=study.subject.partial_read,
         epochs=study.subject.epochs,

@@ -171,7 +171,9 @@ def _candidates(
         cores=study.cores,
         memory_limit_bytes=free_bytes,
         randomness_fixed=study.subject.randomness_fixed,
-        rebuilt_operators=rebuilt_operators(source, use),
+        rebuilt_operators=rebuilt_operators(
+            source, use, epochs=study.subject.use.epochs if use.role == "validation" else None
+        ),
         partial_read=use.steps_per_epoch is not None,
         epochs=study.subject.epochs,
         fingerprint=pipeline.fingerprint,

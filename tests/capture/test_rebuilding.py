@@ -156,9 +156,9 @@ def test_what_each_iteration_builds_and_reads_once(
     tmp_path: Path, text: str, epochs: int | None, rebuilt: list[str]
 ) -> None:
     use = last_use(tmp_path, text)
-    use.epochs = epochs
     source = live.read(use.dataset)
-    assert [source.pipeline[name].op for name in sorted(rebuilding.rebuilt_operators(source, use))] == rebuilt
+    found = rebuilding.rebuilt_operators(source, use, epochs=epochs)
+    assert [source.pipeline[name].op for name in sorted(found)] == rebuilt
 
 
 FIRST_TIME = {
