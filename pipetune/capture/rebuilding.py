@@ -8,13 +8,14 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
 
 from pipetune.capture.consumption import Consumption
 from pipetune.capture.loops import iterates_range
+from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Finding
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.live import LivePipeline
@@ -22,7 +23,6 @@ from pipetune.pipelines.live import LivePipeline
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers")
 _CONSUMING_METHODS = frozenset({"next", "get", "get_nowait", "pop", "popleft", "popitem", "read", "readline", "recv"})
-
 
 Loop = ast.For | ast.While
 _SharedFrame = tuple[call_sites.FramePosition, call_sites.FramePosition]  # where it builds, and where it reads
@@ -44,7 +44,7 @@ def start_of(node: ast.stmt | ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def contains(node: Loop | ast.If | ast.FunctionDef, place: tuple[int, int]) -> bool:
+def contains(node: Loop | ast.FunctionDef, place: tuple[int, int]) -> bool:
     """Whether the body of a statement, without its `else`, contains this line and column."""
     first, last = node.body[0], node.body[-1]
     return start_of(first) <= place < (last.end_lineno or 0, last.end_col_offset or 0)
@@ -175,6 +175,7 @@ class RebuildLoop:
     loop: Loop
     building_expression: ast.expr  # the expression in the loop that builds the dataset, itself or in a call
     alike: bool  # whether what it builds does not depend on the iteration
+    reads_once: bool  # whether no other loop inside it reads the dataset
 
     @property
     def reads_one_after_another(self) -> bool:
@@ -214,52 +215,27 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
     return []
 
 
-def rebuilt_operators(source: LivePipeline, use: Consumption, *, epochs: int | None = None) -> frozenset[str]:
+def rebuild_loops(source: LivePipeline, use: Consumption) -> dict[str, RebuildLoop]:
+    """Returns the loops that build operators and read the dataset in each iteration, by the ids of the operators."""
+    turns = {
+        node.id: rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path) for node in source.pipeline
+    }
+    return {name: turn for name, turn in turns.items() if turn is not None}
+
+
+def rebuilt_operators(pipeline: Pipeline, turns: Mapping[str, RebuildLoop], *, epochs: int | None) -> frozenset[str]:
     """Returns the ids of the operators that a loop builds in each iteration, and reads once: no cache of it is used.
 
     Args:
-        source: the pipeline that the loop reads.
-        use: how it reads it.
+        pipeline: the pipeline that the loop reads.
+        turns: its `rebuild_loops`.
         epochs: of the call of `fit` that reads it, or validates on it; None if none does, or it is not known.
     """
-    if epochs is not None and epochs > 1:
-        return frozenset()
     found = set[str]()
-    for node in source.pipeline:
-        made = call_sites.path_of(source.datasets[node.id])
-        if not found.isdisjoint(node.inputs) or is_built_for_one_read(made, use.call_path):
+    for node in pipeline if epochs is None or epochs <= 1 else ():
+        if not found.isdisjoint(node.inputs) or (node.id in turns and turns[node.id].reads_once):
             found.add(node.id)
     return frozenset(found)
-
-
-def operators_to_build_once(source: LivePipeline, use: Consumption) -> frozenset[str]:
-    """Returns the ids of the operators that the loop which reads the dataset builds alike in each iteration."""
-    turns = (
-        (node.id, rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path)) for node in source.pipeline
-    )
-    return frozenset(name for name, turn in turns if turn is not None and turn.alike)
-
-
-def is_built_for_one_read(made: call_sites.CallPath, read: call_sites.CallPath) -> bool:
-    """Whether a loop around both builds a dataset and reads it, and no other loop inside it reads it again.
-
-    Args:
-        made: the user's call stack where the dataset was created.
-        read: the user's call stack where it is consumed.
-    """
-    shared = _shared_frames(made, read)
-    if not shared or _keeps_it(made, shared):
-        return False
-    *outer, (building, reading) = shared
-    loops = _loops_around(building)
-    if _loops_around(reading)[:1] != loops[:1] or any(map(_loops_around, read[: -len(shared)])):
-        return False
-    return bool(loops) or any(_loops_around(one) for one, _ in outer)
-
-
-def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
-    tree, place = _tree(step[0].co_filename), _start_of(step)
-    return loops_around(tree, place) if tree is not None and place is not None else []
 
 
 def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> RebuildLoop | None:
@@ -272,17 +248,25 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
     shared = _shared_frames(made, read)
     if _keeps_it(made, shared):
         return None
+    called = read[: len(read) - len(shared)]  # by what reads it in the innermost of these frames
+    reads_once = not any(map(_loops_around, called))
     for one, other in reversed(shared):
-        file = one[0].co_filename
-        tree, place = _tree(file), _start_of(other)
+        tree, place = _tree(one[0].co_filename), _start_of(other)
         expression = _expression(tree, one) if tree is not None else None
         if tree is None or expression is None or place is None:
             return None
-        loop = next((loop for loop in loops_around(tree, start_of(expression)) if contains(loop, place)), None)
+        around = loops_around(tree, place)
+        loop = next((loop for loop in around if contains(loop, start_of(expression))), None)
         if loop is not None:
             alike = not depends_on_loop(_method_chain(tree, expression), loop)
-            return RebuildLoop(file, loop, expression, alike)
+            return RebuildLoop(one[0].co_filename, loop, expression, alike, reads_once and loop is around[0])
+        reads_once = reads_once and not around
     return None
+
+
+def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
+    tree, place = _tree(step[0].co_filename), _start_of(step)
+    return loops_around(tree, place) if tree is not None and place is not None else []
 
 
 def _keeps_it(made: call_sites.CallPath, shared: Sequence[_SharedFrame]) -> bool:

@@ -12,7 +12,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes
 from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
-from pipetune.capture.rebuilding import operators_to_build_once, rebuilt_operators
+from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam
@@ -283,6 +283,7 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
     """Returns what the rules may know; the cores that TensorFlow detects are given in addition to those available."""
     pipeline = study.subject.source.pipeline
     autotuned = study.runner.autotune_readings.get("defaults")
+    turns = rebuild_loops(study.subject.source, study.subject.use)
     return RuleContext(
         pipeline=study.annotated_pipeline,
         profile=profile,
@@ -290,8 +291,8 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         cores=study.cores,
         memory_limit_bytes=study.memory_limit_bytes,
         randomness_fixed=study.subject.randomness_fixed,
-        rebuilt_operators=rebuilt_operators(study.subject.source, study.subject.use, epochs=study.subject.use.epochs),
-        buildable_once=operators_to_build_once(study.subject.source, study.subject.use),
+        rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=study.subject.use.epochs),
+        buildable_once=frozenset(name for name, turn in turns.items() if turn.alike),
         partial_read=study.subject.partial_read,
         epochs=study.subject.epochs,
         steps_per_epoch=study.subject.use.steps_per_epoch,

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from pipetune.capture.consumption import Consumption
-from pipetune.capture.rebuilding import rebuilt_operators
+from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node
@@ -166,14 +166,13 @@ def _candidates(
     compared from run to run: only EXACT rewrites are tried.
     """
     settings, pipeline = study.settings, source.pipeline
+    epochs = study.subject.use.epochs if use.role == "validation" else None
     context = RuleContext(
         pipeline=pipeline,
         cores=study.cores,
         memory_limit_bytes=free_bytes,
         randomness_fixed=study.subject.randomness_fixed,
-        rebuilt_operators=rebuilt_operators(
-            source, use, epochs=study.subject.use.epochs if use.role == "validation" else None
-        ),
+        rebuilt_operators=rebuilt_operators(pipeline, rebuild_loops(source, use), epochs=epochs),
         partial_read=use.steps_per_epoch is not None,
         epochs=study.subject.epochs,
         fingerprint=pipeline.fingerprint,

@@ -429,8 +429,9 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
     ratios: dict[str, float] = {}
     for node in reversed(pipeline.nodes):
         size = node.argument("batch_size")
-        for above in node.inputs:
+        if node.inputs:
             ratios[node.id] = float(size) if operator_facts(node.op).batches and isinstance(size, int) else 1.0
+        for above in node.inputs:
             visits[above] = visits.get(above, 0.0) + visits.get(node.id, 0.0) * ratios[node.id]
     operators = tuple(
         OperatorProfile(

@@ -39,6 +39,10 @@ def found(folder: Path, text: str) -> list[Finding]:
     return rebuilding.find(live.read(use.dataset), use)
 
 
+def rebuilt_operators(source: live.LivePipeline, use: Consumption, *, epochs: int | None = None) -> frozenset[str]:
+    return rebuilding.rebuilt_operators(source.pipeline, rebuilding.rebuild_loops(source, use), epochs=epochs)
+
+
 def last_use(folder: Path, text: str) -> Consumption:
     path = folder / "train.py"
     path.write_text(START + text)
@@ -143,6 +147,11 @@ def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> 
         ("for k in (3, 4):\n    read(make(k).shuffle(9, seed=k))\n", None, ["range", "map", "shuffle"]),
         ("def run(k):\n    ds = make(k)\n    read(ds)\nfor k in (3, 4):\n    run(k)\n", None, ["range", "map"]),
         ("ds = make()\nfor k in (3, 4):\n    read(ds.shuffle(k))\n", None, ["shuffle"]),
+        (
+            "for k in (3, 4):\n    ds = make(k)\n    for n in (2, 3):\n        ds = ds.shuffle(n)\n    read(ds)\n",
+            None,
+            ["range", "map", "shuffle", "shuffle"],
+        ),
         ("for k in (3, 4):\n    for x in Read(make(k).batch(k)):\n        abs(x)\n", None, ["range", "map", "batch"]),
         ("for k in (3, 4):\n    read(make(k))\n", 1, ["range", "map"]),
         ("for k in (3, 4):\n    read(make(k))\n", 5, []),  # fit(..., epochs=5)
@@ -157,7 +166,7 @@ def test_what_each_iteration_builds_and_reads_once(
 ) -> None:
     use = last_use(tmp_path, text)
     source = live.read(use.dataset)
-    found = rebuilding.rebuilt_operators(source, use, epochs=epochs)
+    found = rebuilt_operators(source, use, epochs=epochs)
     assert [source.pipeline[name].op for name in sorted(found)] == rebuilt
 
 
@@ -224,12 +233,12 @@ for epoch in range(2):
 def test_what_only_the_first_iteration_builds_is_not_rebuilt(tmp_path: Path, text: str) -> None:
     use = last_use(tmp_path, text)
     source = live.read(use.dataset)
-    assert rebuilding.find(source, use) == [] and rebuilding.rebuilt_operators(source, use) == frozenset()
+    assert rebuilding.find(source, use) == [] and rebuilt_operators(source, use) == frozenset()
 
 
 def test_what_a_rebuilt_dataset_is_made_into_is_rebuilt(tmp_path: Path) -> None:
     use = last_use(tmp_path, "for k in (3, 4):\n    ds = make(k)\n    if k:\n        ds = ds.batch(2)\n    read(ds)\n")
-    assert rebuilding.rebuilt_operators(live.read(use.dataset), use) == {"n0", "n1", "n2"}
+    assert rebuilt_operators(live.read(use.dataset), use) == {"n0", "n1", "n2"}
 
 
 def test_function_that_counts_its_calls_keeps_nothing(tmp_path: Path) -> None:
