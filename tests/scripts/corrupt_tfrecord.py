@@ -1,4 +1,4 @@
-"""Writes a TFRecord file into the folder argv[1] and damages record 1000: reading fails at step 250 of 500
+"""Writes a TFRecord file into the folder argv[1] and damages record 400: reading fails at step 100 of 500
 (DataLossError).
 """
 
@@ -13,7 +13,7 @@ with tf.io.TFRecordWriter(str(path)) as writer:
     for number in range(2000):
         writer.write(tf.io.serialize_tensor(tf.fill([8], float(number))).numpy())
 content = bytearray(path.read_bytes())
-content[len(content) // 2000 * 1000 + 14] ^= 0xFF
+content[len(content) // 2000 * 400 + 14] ^= 0xFF
 path.write_bytes(content)
 
 
