@@ -1,4 +1,5 @@
-"""What the `make_data.py` scripts share: their command line, photographs to cut, TFRecord files. Nothing is downloaded.
+"""What the `make_data.py` scripts share: their command line, photographs to cut, digits, TFRecord files. Nothing is
+downloaded.
 
 A script calls `command_line(__file__, __doc__, make)`; `make(folder, small)` writes its files into an empty folder.
 The folder gets its name once it is complete, and one that the same script made is left alone.
@@ -13,12 +14,13 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import distribution
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 ABOUT = "about.json"
+EXAMPLES = Path(__file__).resolve().parent
 
 
 def command_line(script: str, description: str | None, make: Callable[[Path, bool], None]) -> None:
@@ -52,10 +54,14 @@ def once(script: Path, folder: Path, make: Callable[[Path, bool], None], *, smal
 
 
 def photographs() -> list[Image.Image]:
-    """The two photographs that scikit-learn ships (640 x 427 pixels, Creative Commons Attribution), decoded."""
-    files = distribution("scikit-learn")  # only its files: importing it takes seconds
-    folder = Path(str(files.locate_file("sklearn/datasets/images")))
-    return [Image.open(folder / name).convert("RGB") for name in ("china.jpg", "flower.jpg")]
+    """`photos/china.jpg` and `photos/flower.jpg` (640 x 427 pixels), decoded."""
+    return [Image.open(EXAMPLES / "photos" / name).convert("RGB") for name in ("china.jpg", "flower.jpg")]
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """The handwritten digits of `digits/digits.csv.gz`: `[1797, 8, 8]` values from 0 to 16, and which they are."""
+    rows = np.loadtxt(EXAMPLES / "digits" / "digits.csv.gz", delimiter=",")
+    return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(int)
 
 
 def cut(photograph: Image.Image, draw: random.Random, *, width: int, height: int) -> tuple[Image.Image, bool]:

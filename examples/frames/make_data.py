@@ -1,6 +1,6 @@
 """Clips as folders of frames, the form in which videos are kept once their frames were taken out: 320 x 240 JPEG files.
 
-A clip pans over one of scikit-learn's two photographs. Its label, the folder above, says in which of four directions.
+A clip pans over one of the two photographs of `photos`. Its label, the folder above, says in which of four directions.
 
     python examples/frames/make_data.py [--out DIRECTORY] [--small]
 """

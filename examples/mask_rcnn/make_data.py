@@ -1,6 +1,6 @@
 """Photographs with boxes and masks, like those of COCO, upright ones and wide ones, in 8 TFRecord files.
 
-The photographs are windows of two that scikit-learn ships. The objects are coloured shapes drawn onto them, 1 to 20 an
+The photographs are windows of the two of `photos`. The objects are coloured shapes drawn onto them, 1 to 20 an
 image. The mask of an object is a PNG file of 112 x 112 pixels that covers its box.
 
     python examples/mask_rcnn/make_data.py [--out DIRECTORY] [--small]

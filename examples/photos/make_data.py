@@ -1,9 +1,8 @@
 """Cut two real photographs into about 2,000 JPEG files, stored in TFRecord shards. Nothing is downloaded.
 
-scikit-learn ships two photographs, `china.jpg` and `flower.jpg` (640 x 427 pixels, Creative Commons
-Attribution). Random windows of them, scaled and compressed as differently as real collections are, give
-images of 50 to 110 kB. The label says which photograph a window comes from and whether its centre lies in the
-upper or the lower half: four classes.
+Random windows of `china.jpg` and `flower.jpg`, beside this file, scaled and compressed as differently as real
+collections are, give images of 50 to 110 kB. The label says which photograph a window comes from and whether its
+centre lies in the upper or the lower half: four classes.
 
     python examples/photos/make_data.py [--out DIRECTORY] [--count 2000] [--shards 16]
 
@@ -14,27 +13,21 @@ alone.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import random
-from importlib.metadata import distribution
+import sys
 from pathlib import Path
 
 from PIL import Image
 
-PHOTOGRAPHS = ("china.jpg", "flower.jpg")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from making import jpeg, photographs
+
 CLASSES = ("china, upper half", "china, lower half", "flower, upper half", "flower, lower half")
 SMALLEST_BYTES, LARGEST_BYTES = 50_000, 110_000
 SMALLEST_SIDE_PIXELS = 288
 SEED = 20
-
-
-def photographs() -> list[Image.Image]:
-    """The two photographs of scikit-learn, decoded."""
-    files = distribution("scikit-learn")  # only its files: importing it takes seconds
-    folder = Path(str(files.locate_file("sklearn/datasets/images")))
-    return [Image.open(folder / name).convert("RGB") for name in PHOTOGRAPHS]
 
 
 def cut(photograph: Image.Image, draw: random.Random) -> tuple[Image.Image, bool]:
@@ -50,20 +43,13 @@ def cut(photograph: Image.Image, draw: random.Random) -> tuple[Image.Image, bool
     return window.resize(size, Image.Resampling.BICUBIC), top + height / 2 > photograph.height / 2
 
 
-def compress(image: Image.Image, quality: int) -> bytes:
-    """The image as a JPEG with 4:2:0 colour, as cameras and the web write it."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=quality, subsampling="4:2:0")
-    return buffer.getvalue()
-
-
 def compress_to(image: Image.Image, wanted_bytes: int) -> bytes | None:
     """The JPEG whose size comes nearest to `wanted_bytes`; None where no quality gives an allowed size."""
     low, high = 40, 97
     nearest = b""
     while low <= high:
         quality = (low + high) // 2
-        data = compress(image, quality)
+        data = jpeg(image, quality)
         if not nearest or abs(len(data) - wanted_bytes) < abs(len(nearest) - wanted_bytes):
             nearest = data
         if len(data) < wanted_bytes:

@@ -1,6 +1,6 @@
 """JPEG images of the size ImageNet has, 500 x 375 pixels and some 110 kB, in 16 TFRecord files.
 
-Each is a random window of one of scikit-learn's two photographs. The label says which, and which half of it: 1 to 4.
+Each is a random window of one of the two photographs of `photos`. The label says which, and which half of it: 1 to 4.
 
     python examples/resnet/make_data.py [--out DIRECTORY] [--small]
 """

@@ -1,6 +1,6 @@
 """Photographs of 640 x 480 pixels with boxes, like those of COCO, in 8 TFRecord files.
 
-The photographs are windows of two that scikit-learn ships. The objects are coloured shapes drawn onto them, 1 to 20 an
+The photographs are windows of the two of `photos`. The objects are coloured shapes drawn onto them, 1 to 20 an
 image; a few images have none.
 
     python examples/ssd/make_data.py [--out DIRECTORY] [--small]

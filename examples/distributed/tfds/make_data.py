@@ -1,6 +1,6 @@
 """Handwritten digits as a dataset of TensorFlow Datasets in 8 files: made by its own builder, without a download.
 
-The 1,797 digits of scikit-learn (8 x 8 pixels) scaled up, each four times, a little turned.
+The 1,797 digits of `examples/digits` (8 x 8 pixels) scaled up, each four times, a little turned.
 
     pip install tensorflow-datasets
     python examples/distributed/tfds/make_data.py [--out DIRECTORY] [--small]
@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
-from sklearn.datasets import load_digits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from making import command_line
+from making import command_line, digits
 
 SIDE_PIXELS = 28
 DEGREES = (-12, -4, 4, 12)
@@ -39,9 +38,8 @@ class TurnedDigits(tfds.core.GeneratorBasedBuilder):
         return {"train": self._generate_examples()}
 
     def _generate_examples(self):
-        digits = load_digits()
         for degrees in DEGREES[:1] if self.small else DEGREES:
-            for number, (digit, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+            for number, (digit, label) in enumerate(zip(*digits(), strict=True)):
                 image = Image.fromarray((digit * 15.9).astype(np.uint8)).resize((SIDE_PIXELS, SIDE_PIXELS))
                 pixels = np.asarray(image.rotate(degrees))[..., np.newaxis]
                 yield f"{number} {degrees}", {"image": pixels, "label": int(label)}
