@@ -119,9 +119,14 @@ class Candidate:
         return self.patch.diff if self.patch is not None else ""
 
     @property
+    def is_worth_a_patch(self) -> bool:
+        """Whether it is more likely to gain 3 % than not to."""
+        return self.probability >= SHOWN_FROM
+
+    @property
     def is_shown(self) -> bool:
-        """Whether its patch is shown: it is more likely to gain 3 % than not to."""
-        return bool(self.diff) and self.probability >= SHOWN_FROM
+        """Whether its patch is shown."""
+        return bool(self.diff) and self.is_worth_a_patch
 
     @property
     def likely(self) -> bool:

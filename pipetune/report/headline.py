@@ -147,11 +147,11 @@ def _candidate(candidate: Candidate, places: Places) -> Headline:
     span = f"{gain.span.replace(' to ', 'x to ')}x in 80 of 100 cases"
     chance = f"The chance of a gain above 3 % is {words.percent(candidate.probability)}."
     details = [places.sentence(candidate.why)]
-    if not candidate.diff:
+    if not candidate.is_worth_a_patch:
+        details.append("Its patch is not shown: most likely it gains nothing worth a change.")
+    elif not candidate.diff:
         reasons = [places.sentence(one.why) for one in candidate.patch.not_covered] if candidate.patch else []
         details.append(" ".join(["The source cannot express the change.", *reasons[:1]]))
-    elif not candidate.is_shown:
-        details.append("Its patch is not shown: most likely it gains nothing worth a change.")
     if candidate.likely:
         text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}. {chance}"
         missing = Figure(f"likely {gain.short}", why="it is not proven")

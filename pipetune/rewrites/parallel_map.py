@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
-from pipetune.core.pipeline import AUTOTUNE, Node
+from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
 from pipetune.core.profile import Finding, OperatorProfile, finding_at
 from pipetune.rewrites.cache_places import MIN_EPOCHS, available_cache_bytes
 from pipetune.rewrites.legality import (
@@ -152,15 +152,16 @@ def _cache_by_hand(node: Node, context: RuleContext) -> str:
     above, below = context.pipeline.upstream(node.id), context.pipeline.downstream(node.id)
     read_once = context.partial_read or (context.epochs is not None and context.epochs < MIN_EPOCHS)
     cached = any(one.op in ("cache", "repeat") for one in above) or any(one.op == "cache" for one in below)
-    if elements is None or elements < 0 or size is None or read_once or cached:
+    if elements == INFINITE or size is None or read_once or cached:
         return ""
-    if elements * size > available_cache_bytes(context):
+    if elements is not None and elements * size > available_cache_bytes(context):
         return ""
+    count = elements if elements is not None else 1000
     shuffled = any(one.op == "shuffle" for one in above)
     where = "put it in front of shuffle(), with a cache() between the two" if shuffled else "put a cache() after it"
     return (
         " If it returns the same for the same element in every epoch, which pipetune cannot prove of Python code, "
-        f"{where}: {elements:,} elements take {format_bytes(elements * size)} of memory."
+        f"{where}: {count:,} elements take {format_bytes(count * size)} of memory."
     )
 
 

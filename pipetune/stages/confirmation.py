@@ -57,7 +57,7 @@ def prove_plan(study: Study, planned: PlanningResult) -> Plan | None:
 def keep_candidate(study: Study, candidate: Candidate, *, patch: PatchResult | None = None) -> None:
     """Stores a plan that is not proven in the session, with the patch that the user may apply all the same."""
     if patch is None and study.journal.studies_training:
-        patch = diff_of(study, candidate.plan, will_be_run=False)
+        patch = diff_of(study, candidate.plan, will_be_run=False, tries_others=candidate.is_worth_a_patch)
     study.journal.update_dataset(candidate=replace(candidate, patch=patch))
 
 

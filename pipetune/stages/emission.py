@@ -32,18 +32,21 @@ def make_patch(study: Study, plan: Plan) -> PatchResult:
     return patch
 
 
-def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True) -> PatchResult:
+def diff_of(study: Study, plan: Plan, *, will_be_run: bool = True, tries_others: bool = True) -> PatchResult:
     """Returns the plan as a diff of the user's files; for rewrites that source cannot express, it gives the reason.
 
     Args:
         study: the analysis.
         plan: what the patch is to say.
         will_be_run: whether the patched script will be verified, and needs digests of the elements that it must yield.
+        tries_others: whether calls that make other datasets too may be changed where these are compared and measured,
+            some seconds each; else such calls stay as they are.
     """
     journal, subject = study.journal, study.subject
     with journal.phase("emission", "writing the patch"):
         shared = SharedCallTrials(study)
-        emission = emit(subject.source.pipeline, plan, other_pipelines=shared.pipelines, may_share=shared.may_change)
+        may_share = shared.may_change if tries_others else None
+        emission = emit(subject.source.pipeline, plan, other_pipelines=shared.pipelines, may_share=may_share)
         covered = Plan(plan.name, tuple(one for one in plan.rewrites if one.key in emission.covered))
         patch = replace(
             patch_of(study, emission, plan),

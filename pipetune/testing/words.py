@@ -38,9 +38,9 @@ The notation::
   cannot be built by length.
 - `shrink=2`: the function could decode at half the scale; `shrink=no`: it needs the image at full scale.
 - `bytes=600k` is the measured size of an element (k, M, G: powers of 1000), `static_bytes=4` the size
-  that the spec fixes, `elements=2000` the number of elements, `cpu=2ms` the measured cost per element (s, ms, us;
-  default 10us), `waits=2ms` the measured waiting in addition to it. `!` after the operator means a cost of 10ms.
-  `shared=2`: the call site made two datasets.
+  that the spec fixes, `elements=2000` the number of elements, `profiled=30` how many of them the profile saw, `cpu=2ms`
+  the measured cost per element (s, ms, us; default 10us), `waits=2ms` the measured waiting in addition to it. `!` after
+  the operator means a cost of 10ms. `shared=2`: the call site made two datasets.
 """
 
 from __future__ import annotations
@@ -290,6 +290,7 @@ class _ParsedStage:
     elements: int = UNKNOWN
     seconds: float = _DEFAULT_SECONDS
     waits: float | None = None
+    profiled: int | None = None
     shared: int = 1
     gathering: RowGathering | None = None
     spec: str = ""
@@ -412,6 +413,7 @@ _OPERATOR_SETTERS: Mapping[str, Callable[[_ParsedStage, str], None]] = {
     "head": _setter("head_share", lambda text: float(text.removesuffix("%")) / 100),
     "inner": _setter("inner", lambda text: tuple(text.split("+"))),
     "padding": _setter("padding", padding),
+    "profiled": _setter("profiled", int),
     "shared": _setter("shared", int),
     "spec": _setter("spec", str),
     "spread": _setter("several_threads", lambda text: True),
@@ -440,6 +442,7 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
             cpu_seconds=stages[node.id].seconds,
             wall_seconds=stages[node.id].seconds + (stages[node.id].waits or 0.0),
             waiting_seconds=stages[node.id].waits,
+            elements=stages[node.id].profiled,
             visits=visits[node.id],
             ratio=ratios.get(node.id),
             bytes_out=stages[node.id].size_bytes,

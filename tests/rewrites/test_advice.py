@@ -160,7 +160,8 @@ def test_limit_and_alternative_of_a_map_that_runs_python_are_suggested(calls: st
         ("from_generator cpu=2ms waits=0us elements=90 bytes=1k", "put a cache() after it: 90 elements"),
         (f"range 9 elements=90 | {_SLOW} elements=90 | cache", ""),
         (f"range 9 | repeat elements=-1 | {_SLOW} elements=-1", ""),
-        (f"range 9 | {_SLOW}", ""),
+        ("from_generator cpu=2ms waits=0us bytes=1k", "put a cache() after it: 1,000 elements take 977 KiB"),
+        ("from_generator cpu=2ms waits=0us", ""),
     ],
 )
 def test_cache_by_hand_is_suggested_where_it_fits(words: str, advised: str) -> None:

@@ -81,6 +81,9 @@ SILENT: list[Row] = [
     # The price is unknown.
     ("range 90 elements=90 | window 9 elements=10 | flat_map inner=BatchDatasetV2+FilterDataset bytes=1k | map random",
      "the number of elements is unknown"),
+    ("range 90 elements=90 | [flat_map or unbatch] profiled=29 | map bytes=1k | map random",
+     "the number of elements is unknown"),
+    ("range 90 elements=90 | interleave profiled=30 bytes=1k | map random", "the number of elements is unknown"),
     ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", "the number of elements is unknown"),
     ("TFRecordDataset elements=9 | map | batch 2", "the size of an element"),
     ("TFRecordDataset bytes=1k elements=-1", "infinite"),
@@ -123,6 +126,8 @@ FIRES: list[Row] = [
     # Each window becomes as many elements as the next; the count is measured.
     ("range 90 elements=90 | window 9 shift=9 elements=10 | flat_map inner=BatchDatasetV2 bytes=1k | map random",
      _cache("n2")),
+    # What one becomes differs, and there is a mean of enough of them.
+    ("range 90 elements=90 | [flat_map or unbatch] profiled=30 | map bytes=1k | map random", _cache("n2")),
     # A cache of the user's makes what is upstream of it equal in every epoch.
     (f"{_FILES} | map random bytes=1k | cache | map bytes=1k | map random", _cache("n3")),
     # Three at most: the one that saves most, then those that save most per byte held.

@@ -19,10 +19,12 @@ from pipetune.core.edits import Edit, Insert, Move, Plan, ReplaceFunction, Rewri
 from pipetune.core.functions import FunctionVariant
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
+from pipetune.core.session import Candidate
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.siblings import siblings
 from pipetune.stages import shared_calls
+from pipetune.stages.confirmation import keep_candidate
 from pipetune.stages.emission import make_patch, patched_texts
 from pipetune.stages.shared_calls import SharedCallTrials
 from tests.stages.studies import study_of
@@ -202,6 +204,11 @@ def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path)
     edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     plan = Plan("tuned", (Rewrite("vectorize-map", "n1", Safety.EXACT, edits, ""),))
     journal.update_dataset(plan=plan, diagnosis=Diagnosis(Verdict.INPUT_BOUND, ""))
+    gain = replace(invented(1.0, 0.9, 1.1), pairs=0)
+    keep_candidate(study, Candidate(plan, gain, probability=0.3, unit="training", why="No time was left."))
+    candidate = journal.session.candidate
+    assert candidate is not None and "prepare(4096, True, vectorize_map=True), prepare(1024, False)" in candidate.diff
+    assert not any("the call is shared" in note for note in journal.session.notes), "what is unlikely is not measured"
     patch = make_patch(study, plan)
     assert patch.covered == (plan.rewrites[0].key,) and len(patch.expected) > 9
     (note,) = (note for note in journal.session.notes if note.startswith("vectorize-map"))
