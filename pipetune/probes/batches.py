@@ -357,7 +357,7 @@ def _probe(source: live.LivePipeline, pipeline: Pipeline, node: Node) -> Iterato
     above = pipeline[node.inputs[0]]
     while len(above.inputs) == 1 and (above.op == "map" or above.op in _PASSES_THROUGH):
         if above.op == "map":
-            if above.function is None or not above.function.stateless:
+            if above.function is None or not above.function.only_draws:
                 return  # no rule would move the filter past it
             given = above.function.hands_on
             places = given if places is None else [given[place] if place >= 0 else -1 for place in places]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipetune.core.edits import Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.rewrites.legality import (
+    DROPS_BY_POSITION,
     PASS_THROUGH_OPERATORS,
     describe_operator,
     is_order_required,
@@ -16,7 +17,7 @@ from pipetune.rewrites.legality import (
     overtaking_safety,
 )
 from pipetune.rewrites.pricing import ASSUMED_AUTOTUNE_ELEMENTS, buffer_bytes, bytes_per_element, format_bytes
-from pipetune.rewrites.reorder import UpstreamMove, move_group, shuffle_move_class, upstream_moves
+from pipetune.rewrites.reorder import UpstreamMove, drop_notes, move_group, shuffle_move_class, upstream_moves
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "map-and-batch-fusion"
@@ -136,7 +137,7 @@ def _move_class(between: Node, context: RuleContext, step: UpstreamMove) -> tupl
         return shuffle_move_class(between, context, step)
     if between.op == "repeat" and not all(is_stateless(node) for node in step.maps):
         return max(step.safety, Safety.STATISTICAL), ("The random draws of the map then continue from epoch to epoch.",)
-    return step.safety, ()
+    return step.safety, drop_notes(step) if between.op in DROPS_BY_POSITION else ()
 
 
 def _added_bytes(between: Node, step: UpstreamMove, context: RuleContext) -> float:

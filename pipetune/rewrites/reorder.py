@@ -104,8 +104,6 @@ def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
         return ""
     if above.function.can_raise:
         return "its function validates values, and would no longer validate those that are dropped"
-    if draws_random_numbers(above):
-        return "its function draws random numbers, which would go to different elements"
     if moved & DROPS_BY_POSITION and not keeps_order(above, context):
         return "it need not keep the order, so different elements would be dropped"
     return _read_ahead_obstacle(above, context) if "take" in moved else ""
@@ -224,7 +222,7 @@ def _rewrite(node: Node, step: UpstreamMove, answer: PredicatePushdown) -> Rewri
         edits=(Move(node.id, step.anchor), ReplaceFunction(node.id, FunctionVariant.ON_INPUT, answer.digest)),
         summary=f"Filter before {maps}, so that filtered-out elements are not computed.",
         group=move_group(node),
-        notes=("Filtered-out elements are then never computed: an error in one of them no longer ends the run.",),
+        notes=drop_notes(step),
     )
 
 
@@ -234,12 +232,12 @@ FILTER_EARLY_RULE = Rule(
     legality=(
         "Only if the predicate reads nothing but components that the map passes on unchanged, and if the "
         "predicate, traced on the input of the map, is shown to compute the same result. Both functions must "
-        "depend on their element alone: no Python, random numbers, variables, mutable tables or side effects; "
-        "the map must not validate values, and there must be no ignore_errors downstream. Only past maps and "
-        "prefetch, never past shuffle, repeat, batch, cache, take, skip or another operator that counts, "
-        "orders or stores elements."
+        "depend on their element alone, or that of the map draw random numbers: no Python, variables, mutable "
+        "tables or side effects; the map must not validate values, and there must be no ignore_errors downstream. "
+        "Only past maps and prefetch, never past shuffle, repeat, batch, cache, take, skip or another operator that "
+        "counts, orders or stores elements."
     ),
-    safety="EXACT: the same elements in the same order.",
+    safety="EXACT: the same elements in the same order. STATISTICAL past a map that draws random numbers.",
     propose=propose_filter_early,
     order=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )
@@ -301,8 +299,16 @@ def _move_up(run: tuple[Node, ...], context: RuleContext, *, rule: str) -> Itera
         edits=tuple(edits),
         summary=f"Let {names} drop elements before {maps}, so that they are not computed first.",
         group=move_group(top),
-        notes=("Dropped elements are then never computed: an error in one of them no longer ends the run.",),
+        notes=drop_notes(best),
     )
+
+
+def drop_notes(step: UpstreamMove) -> tuple[str, ...]:
+    """Returns the notes for the user on an operator that drops elements before some maps."""
+    notes = ["Dropped elements are then never computed: an error in one of them no longer ends the run."]
+    if any(map(draws_random_numbers, step.maps)):
+        notes.append("Nothing is drawn for them, so that the random draws meet different elements.")
+    return tuple(notes)
 
 
 def _nothing_saved(run: tuple[Node, ...], passed: list[Node], context: RuleContext) -> str:
@@ -343,15 +349,18 @@ SPLIT_EARLY_RULE = Rule(
     name=SPLIT_EARLY,
     summary="Moves take and skip before the maps whose results they drop.",
     legality=(
-        "Only past maps that produce one element per element and depend on it alone, and past prefetch. Never "
-        "past a function that runs Python, draws random numbers, uses a variable or a mutable table, has a "
-        "side effect or validates values, nor past a map that need not keep the order, nor if there is an "
+        "Only past maps that produce one element per element and depend on it alone or draw random numbers, and past "
+        "prefetch. Never past a function that runs Python, uses a variable or a mutable table, has a side effect or "
+        "validates values, nor past a map that need not keep the order, nor if there is an "
         "ignore_errors downstream: different elements would result, or an error would be missed. Never past "
         "shuffle, repeat, filter, batch, cache, interleave or another operator that counts, orders or stores "
         "elements. A take stays if no operator reads far ahead of it, because nothing would be saved, and if "
         "the operators that read ahead fill a cache or advance state."
     ),
-    safety="EXACT: the same elements in the same order; only dropped elements are not computed.",
+    safety=(
+        "EXACT: the same elements in the same order; only dropped elements are not computed. STATISTICAL past a map "
+        "that draws random numbers: none are drawn for dropped elements, so that the others get different ones."
+    ),
     propose=partial(propose_early_drops, rule=SPLIT_EARLY, operators=frozenset({"take", "skip"})),
     order=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )
@@ -363,13 +372,16 @@ SHARD_EARLY_RULE = Rule(
     name=SHARD_EARLY,
     summary="Moves shard before the maps whose results it drops.",
     legality=(
-        "Only past maps that produce one element per element and depend on it alone, and past prefetch; a take "
-        "or skip directly upstream moves along. Never past a function that runs Python, draws random numbers, "
-        "uses a variable or a mutable table, has a side effect or validates values, nor past a map that need "
-        "not keep the order, nor if there is an ignore_errors downstream. Never past shuffle, repeat, filter, "
-        "batch, cache or interleave: a worker would then receive different elements."
+        "Only past maps that produce one element per element and depend on it alone or draw random numbers, and past "
+        "prefetch; a take or skip directly upstream moves along. Never past a function that runs Python, uses a "
+        "variable or a mutable table, has a side effect or validates values, nor past a map that need not keep the "
+        "order, nor if there is an ignore_errors downstream. Never past shuffle, repeat, filter, batch, cache or "
+        "interleave: a worker would then receive different elements."
     ),
-    safety="EXACT: a worker receives the same elements in the same order, and does not compute those of the others.",
+    safety=(
+        "EXACT: a worker receives the same elements in the same order, and does not compute those of the others. "
+        "STATISTICAL past a map that draws random numbers, as for split-early."
+    ),
     propose=partial(propose_early_drops, rule=SHARD_EARLY, operators=frozenset({"shard"})),
     order=0,  # its positions are those of the original pipeline: later rules move the operators that it is placed after
 )

@@ -36,8 +36,8 @@ def move_into_own_branch(draft: Draft, edit: Move, current: Pipeline) -> Draft:
 
     Raises:
         NotInBranch: the move passes no such calls.
-        CannotExpress: the calls in between are no maps of their element alone, the variables that hold their results
-            are assigned in another block, or something that they read may change in between.
+        CannotExpress: the calls in between are no maps of their element and of draws alone, the variables that hold
+            their results are assigned in another block, or something that they read may change in between.
     """
     return _into_branch(draft, edit, _passed_operators(edit, current))
 
@@ -90,7 +90,10 @@ def _into_branch(draft: Draft, edit: Move, passed: Sequence[Node]) -> Draft:
 
 
 def _passed_operators(edit: Move, current: Pipeline) -> list[Node]:
-    """Returns the operators that the moved one passes, nearest first."""
+    """Returns the operators that the moved one passes, nearest first.
+
+    Among them may be a map that draws random numbers: a move past one changes the draws in any case.
+    """
     passed: list[Node] = []
     node = current[edit.node]
     while len(node.inputs) == 1 and node.inputs[0] != edit.after:
@@ -102,7 +105,7 @@ def _passed_operators(edit: Move, current: Pipeline) -> list[Node]:
         function = one.function
         if one.op not in _COPIED or (one.op == "map" and function is None):
             raise CannotExpress(f"{one.title} cannot be written once more for this dataset.")
-        if function is not None and (function.random or function.random_python or function.python):
+        if function is not None and (function.random_python or function.python):
             raise CannotExpress(f"The function of {one.title} may return something else if it is traced again.")
     return passed
 

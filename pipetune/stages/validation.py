@@ -163,7 +163,7 @@ def _candidates(
     """Returns what is tried: `take` and `skip` before maps whose results they drop, and a cache; else parallel maps.
 
     These rules need no profile, which would take longer than there is time for validation. Figures of validation are
-    compared from run to run: only EXACT rewrites are tried.
+    compared from run to run: only EXACT rewrites are tried, and a split before draws that no run repeats anyway.
     """
     settings, pipeline = study.settings, source.pipeline
     epochs = study.subject.use.epochs if use.role == "validation" else None
@@ -186,10 +186,12 @@ def _candidates(
             return element_bytes(next(iter(source.datasets[node.id])))
 
     cached = cache.cache_whole_passes(context, elements=elements, element_bytes=measured_bytes)
+    fixed = context.randomness_fixed
     proposed = [
         one
         for one in (*propose_all(context)[0], *([cached] if cached is not None else []))
-        if one.safety is Safety.EXACT and one.needs <= settings.allow and one.rule not in settings.without
+        if one.safety is Safety.EXACT or (one.rule == _DROPPING and one.safety is Safety.STATISTICAL and not fixed)
+        if one.needs <= settings.allow and one.rule not in settings.without
     ]
     first = [one for one in proposed if one.rule == _DROPPING or one is cached]
     parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]

@@ -28,7 +28,7 @@ FILTER_SILENT: list[Row] = [
     # The map's function must be called on every element.
     *functions(
         f"range 9 | map ? | {_FILTER}",
-        "python random seeded python_random variable=w writes table print file raises",
+        "python variable=w writes table print file raises",
         whose="its function ",
     ),
     (f"range 9 | map unknown | {_FILTER}", "nothing is known about its function"),
@@ -50,6 +50,7 @@ FILTER_FIRES: list[Row] = [
      ["EXACT n3>n1 n3 on what the map gets"]),
     ("range 9 | map | map | filter early=2", ["EXACT n3>n0 n3 on what the map gets"]),
     ("range 9 | map | map | filter early=1+no", ["EXACT n3>n1 n3 on what the map gets"]),
+    (f"range 9 | map [random or seeded or python_random] | {_FILTER}", ["STATISTICAL n2>n0 n2 on what the map gets"]),
 ]  # fmt: skip
 
 SPLIT_SILENT: list[Row] = [
@@ -60,9 +61,8 @@ SPLIT_SILENT: list[Row] = [
     # The function may not be called on fewer or other elements.
     *functions(
         "range 9 | map ? | skip 3",
-        "unknown python python_random random seeded variable=w writes table print file raises",
+        "unknown python variable=w writes table print file raises",
     ),
-    ("range 9 | map random | take 3 | skip 1", "draws random numbers"),
     ("range 9 | map variable=w | skip 3", _UNTRAINED, "reads the variable w"),
     ("range 9 | map | skip 3 | ignore_errors", "ignore_errors"),
     ("range 9 | map 4 deterministic=False | skip 3", "keep the order"),
@@ -99,8 +99,10 @@ SPLIT_FIRES: list[Row] = [
     ("range 9 | map[ or  4] | [skip 3 or skip 3 | batch 2 or skip -1]", ["EXACT n2>n0"]),
     ("range 9 | map 4 deterministic=True | skip 3", _UNORDERED, ["EXACT n2>n0"]),
     ("range 9 | [map | map or map | prefetch 2] | skip 3", ["EXACT n3>n0"]),
-    ("range 9 | [map random or map raises or shuffle 9 or cache or assert_cardinality] | map | skip 3",
-     ["EXACT n3>n1"]),
+    ("range 9 | [map raises or shuffle 9 or cache or assert_cardinality] | map | skip 3", ["EXACT n3>n1"]),
+    # Nothing is drawn for what is dropped.
+    ("range 9 | map [random or seeded or python_random] | skip 3", ["STATISTICAL n2>n0"]),
+    ("range 9 | map random | map | skip 3", ["STATISTICAL n3>n0"]),
     ("range 9 | prefetch 2 | map | skip 3", ["EXACT n3>n1"]),  # nothing is gained by passing the prefetch
     ("range 9 | map random | map | batch 2 | map | skip 3", ["EXACT n5>n3"]),
     ("range 9 | map | [take 90 | skip 3 or skip 3 | take 90 or shard 2 index=0 | skip 3]", ["EXACT n2>n0 n3>n2"]),
@@ -118,7 +120,7 @@ SHARD_SILENT: list[Row] = [
     ("range 9 | map | skip 3", None),  # left to split-early
     ("range 9 | map | shard 1 index=0", "elements are dropped"),
     ("range 9 | map | shard None index=0", "unknown how many"),
-    *functions(f"range 9 | map ? | {_SHARD}", "unknown python random seeded variable=w writes table print file raises"),
+    *functions(f"range 9 | map ? | {_SHARD}", "unknown python variable=w writes table print file raises"),
     (f"range 9 | map | {_SHARD} | ignore_errors", "ignore_errors"),
     (f"range 9 | map 4 deterministic=False | {_SHARD}", "keep the order"),
     (f"range 9 | map | {_SHARD}", _UNORDERED, "keep the order"),
@@ -133,7 +135,7 @@ SHARD_SILENT: list[Row] = [
 
 SHARD_FIRES: list[Row] = [
     (f"range 9 | map | {_SHARD} [| batch 2 or | skip 3]", ["EXACT n2>n0"]),
-    (f"range 9 | map 4 | map random | map | {_SHARD}", ["EXACT n4>n2"]),
+    (f"range 9 | map 4 | map random | map | {_SHARD}", ["STATISTICAL n4>n0"]),
     (f"list_files | interleave | map | {_SHARD}", ["EXACT n4>n2"]),
     (f"range 9 | map | prefetch 2 | {_SHARD}", ["EXACT n3>n0"]),
     (f"range 9 | map | [skip 3 or take 1000] | {_SHARD}", ["EXACT n2>n0 n3>n2"]),

@@ -95,10 +95,15 @@ def test_what_is_not_worth_it_is_rejected(given: dict[str, Any], told: Any, why:
     assert one.journal.session.validation is None
 
 
-def test_random_function_is_not_passed(given: dict[str, Any]) -> None:
-    one = study(split(lambda x: x + tf.random.uniform([], maxval=9, dtype=tf.int64)))
-    assert not stage.tune_validation(one, None)
-    assert one.journal.session.datasets[1].rejected == ()
+@pytest.mark.parametrize("seed", [None, 5])
+def test_draws_that_no_run_repeats_are_passed(given: dict[str, Any], seed: int | None) -> None:
+    one = study(split(lambda x: x + tf.random.uniform([], maxval=9, dtype=tf.int64, seed=seed)))
+    assert stage.tune_validation(one, None) == (seed is None)
+    result = one.journal.session.datasets[1]
+    assert result.rejected == ()
+    if seed is None:
+        assert result.plan is not None and [rewrite.rule for rewrite in result.plan.rewrites] == ["split-early"]
+        assert result.comparison is not None and result.comparison.safety is Safety.STATISTICAL
 
 
 @pytest.mark.parametrize("seconds", [0.25, 0.95])

@@ -142,11 +142,25 @@ def drawn(x: Any) -> Any:
     return tf.cast(x, tf.float32) + tf.random.uniform([])
 
 
+RANDOM: dict[str, tuple[Rule, Callable[[], Any]]] = {
+    "skip": (SPLIT, lambda: numbers().map(drawn).skip(3).batch(4)),
+    "skip, then take, behind a shuffle": (SPLIT, lambda: numbers().shuffle(30).map(drawn).skip(3).take(20)),
+    "shard": (SHARD, lambda: numbers().map(drawn).shard(2, 1).batch(4)),
+    "filter": (FILTER, lambda: photos().map(noisy).filter(lambda photo, label: tf.strings.length(photo) % 2 == 0)),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_draws_of_the_map_meet_different_elements_of_the_same_distribution(name: str) -> None:
+    rule, make = RANDOM[name]
+    source, (rewrite,) = found(rule, make())
+    assert rewrite.safety is Safety.STATISTICAL and "meet different elements" in rewrite.notes[-1]
+    assert check_equal(source, rewrite).epochs == 3
+    assert not compared(source, rewrite.edits, Safety.EXACT).equal
+
+
 WRONG: dict[str, Callable[[], Any]] = {
     "skip and a function that counts": counted,
-    "skip and a random function": lambda: numbers().map(drawn).skip(3).batch(4),
-    "take, then skip, and a random function": lambda: numbers().map(drawn).skip(3).take(20),
-    "shard and a random function": lambda: numbers().map(drawn).shard(2, 1).batch(4),
     "take and a filter": lambda: numbers().filter(third).take(3),
     "shard and a filter": lambda: numbers().filter(third).shard(3, 0),
     "skip and a shuffle": lambda: numbers().shuffle(30, seed=1).skip(9),
