@@ -53,6 +53,7 @@ def _use(source: LivePipeline, use: Consumption) -> DatasetUse:
         role=use.role,
         steps=use.steps_per_epoch,
         epochs=use.epochs,
+        epochs_certain=use.epochs_certain,
         restarts_data=use.restarts_iterator,
         tolerates_empty_batches=use.consumer_call == FIT,
         handover=job_processes.handover_of(use),

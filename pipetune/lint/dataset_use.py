@@ -30,7 +30,8 @@ class DatasetUse:
     pipeline: Pipeline
     role: str = "training"  # as in `Consumption`: "training", "validation", "evaluation", "preview", ...
     steps: int | None = None  # batches per epoch, or per evaluation, that the call requests
-    epochs: int | None = None
+    epochs: int | None = None  # that the call requests
+    epochs_certain: bool = False  # the call is made only once
     restarts_data: bool = False  # if the data is exhausted, the next epoch restarts it (Keras 3)
     dataset_ids: Mapping[str, int] = field(default_factory=dict)  # per node, the `id` of the live dataset
     complemented_nodes: frozenset[str] = frozenset()  # take and skip nodes whose complement the script builds as well

@@ -182,7 +182,7 @@ def _takes_subset_of(other: DatasetUse, training: DatasetUse, shuffle: Node) -> 
 
 def find_changing_subsets(training: DatasetUse) -> Iterator[Finding]:
     """Yields findings on `shuffle(10_000).take(1_000)` without its complement: the subset changes in each epoch."""
-    if training.is_evaluation or training.epochs == 1:
+    if training.is_evaluation or (training.epochs == 1 and training.epochs_certain):
         return
     pipeline = training.pipeline
     for take in nodes_with_op(training, "take"):

@@ -268,8 +268,11 @@ def _first_difference(
         mine, node = actual.nodes[index], expected.nodes[index]
         if node.id in functions_differ or (_has_other_ops(node) and _may_be_equivalent(mine, node)):
             one = replace(one, function=other.function)
-        if one != other:
+        if replace(one, function=other.function) != other:
             return _Difference(node.id, f"operator {index} is {_operator_text(one)}, not {_operator_text(other)}")
+        if one != other:
+            what = "computes something else, or with other values"
+            return _Difference(node.id, f"the function of operator {index}, {mine.op}, {what}")
     if len(here) != len(there):
         return _Difference("", f"it has {len(here)} operators, not {len(there)}")
     if actual.options != expected.options:

@@ -55,7 +55,8 @@ CHANGES = "subset-changes n2"
         (f"{SHUFFLED} | take 10", {}, [CHANGES]),
         (f"{SHUFFLED} | take 10 | batch 5 | prefetch 2", {"epochs": 3}, [CHANGES]),
         ("range elements=100 | shuffle 50 | map | take 10", {}, ["subset-changes n3"]),
-        (f"{SHUFFLED} | take 10", {"epochs": 1}, []),
+        (f"{SHUFFLED} | take 10", {"epochs": 1}, [CHANGES]),  # of a call that a loop may make again
+        (f"{SHUFFLED} | take 10", {"epochs": 1, "epochs_certain": True}, []),
         (f"{SHUFFLED} | take 10", {"role": "validation"}, []),
         (f"{SHUFFLED} | take 100", {}, []),
         (f"{SHUFFLED} | skip 10", {}, []),  # a resumed run

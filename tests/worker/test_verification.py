@@ -105,7 +105,7 @@ def test_functions_that_hold_arrays_may_differ_where_elements_prove_them() -> No
     first, other, last = here.nodes
     assert other.function is not None
     there = replace(here, nodes=(first, replace(other, function=replace(other.function, digest="other")), last))
-    assert verification.first_difference(here, there).startswith("operator 1 is map")
+    assert verification.first_difference(here, there).startswith("the function of operator 1, map, computes something")
     assert verification.first_difference(here, there, functions_differ={"n1"}) == ""
     assert verification.first_difference(here, there, functions_differ={"n2"})
 
