@@ -12,12 +12,11 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.distribution import COORDINATOR, FIT, FUNCTION, InputDistribution
-from pipetune.core.operators import READERS
+from pipetune.core.operators import FLATTENING, READERS
 from pipetune.pipelines import functions, live
 from pipetune.timing import windows
 
 _READERS = (*READERS, "SSTableDataset", "ArrayRecordDataset")
-_NESTING = frozenset({"interleave", "flat_map"})
 _HANDED = "_pipetune_handed"  # attribute of a distributed dataset that holds its `DistributedInput`
 
 
@@ -135,7 +134,7 @@ def reads_files(dataset: Any) -> bool:
     kind = live.kind_of(dataset)
     if kind.op in _READERS:
         return True
-    inner = (functions.inner_operators(getattr(dataset, name)) for name in kind.functions if kind.op in _NESTING)
+    inner = (functions.inner_operators(getattr(dataset, name)) for name in kind.functions if kind.op in FLATTENING)
     if any(kernel.startswith(_READERS) for kernels in inner for kernel in kernels):
         return True
     return any(map(reads_files, tensorflow_private.inputs(dataset)))

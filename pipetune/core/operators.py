@@ -319,6 +319,20 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
             _UPSTREAM,
             order=OrderEffect.CHANGES,
         ),
+        # That of `tf.data.experimental`, in which `make_csv_dataset` reads: always parallel.
+        "parallel_interleave": OperatorFacts(
+            ("ParallelInterleaveDataset",),
+            (
+                _MAP_FUNC,
+                Parameter("cycle_length", required=True),
+                Parameter("block_length", default=1),
+                Parameter("deterministic", Role.PARALLEL),
+                *_unread("buffer_output_elements", "prefetch_input_elements"),
+            ),
+            _UNKNOWN,
+            method=False,
+            order=OrderEffect.CHANGES,
+        ),
         # Epochs.
         "repeat": OperatorFacts(
             ("_RepeatDataset",),
@@ -351,6 +365,9 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
 DIVIDED_UPSTREAM = frozenset(op for op, facts in OPERATORS.items() if facts.division is _UPSTREAM)
 DIVIDED_DOWNSTREAM = frozenset(op for op, facts in OPERATORS.items() if facts.division is _DOWNSTREAM)
 
+FLATTENING = frozenset({"flat_map", "interleave", "parallel_interleave"})
+"""Operators whose function makes a dataset of each element, and that output what these hold."""
+
 READERS = frozenset(op for op, facts in OPERATORS.items() if _PARALLEL_READS in facts.parameters)
 """Readers of any number of files, which TensorFlow can divide; not `CsvDataset`, nor a map with `tf.io.read_file`."""
 
@@ -371,6 +388,8 @@ def _kind(kernel: str) -> str:
 # Of kernels: of the classes, and those that only graphs have.
 _KINDS = {_kind(name): op for op, facts in OPERATORS.items() for name in facts.classes} | {
     "Generator": "from_generator",
+    "ParallelInterleave": "interleave",  # also the name of the other one's class
+    "LegacyParallelInterleave": "parallel_interleave",
     "CSV": "CsvDataset",
     "ExperimentalCSV": "CsvDataset",
     "ParallelFilter": "filter",

@@ -500,11 +500,13 @@ def _constant_value(nodes: Any, reference: str) -> Any:
 
 
 def _make_serial(node: Any) -> bool:
-    """Replaces a parallel map, interleave or filter by the serial op of the same order; returns whether it was one."""
+    """Replaces a parallel map, interleave or filter by the serial op; returns whether it was one."""
     if node.op == "ParallelMapDatasetV2":
         node.op, removed = "MapDataset", 1
     elif node.op == "ParallelInterleaveDatasetV4":
         node.op, removed = "InterleaveDataset", 3
+    elif node.op == "LegacyParallelInterleaveDatasetV2":
+        node.op, removed = "InterleaveDataset", 2
     elif node.op == "ParallelFilterDataset":
         node.op, removed = "FilterDataset", 1
     else:

@@ -11,12 +11,11 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionVariant, RowWindows
-from pipetune.core.operators import EpochEffect, operator_facts
+from pipetune.core.operators import FLATTENING, READERS, EpochEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import live
 
-EXPANDING_OPERATORS = frozenset({"interleave", "flat_map", "unbatch", "rebatch", "opaque", "TFRecordDataset",
-                       "TextLineDataset", "FixedLengthRecordDataset"})  # fmt: skip
+EXPANDING_OPERATORS = FLATTENING | READERS | {"unbatch", "rebatch", "opaque"}
 """Operators that may yield many elements for one input element."""
 
 _SELECTING_OPERATORS = frozenset({"take", "skip", "shard", "filter", "shuffle"})

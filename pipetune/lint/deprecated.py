@@ -10,19 +10,19 @@ from pipetune.lint.dataset_use import DatasetUse
 _SUCCESSORS = {
     "_MapAndBatchDataset": ("map_and_batch", ".map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(n)"),
     "_ShuffleAndRepeatDataset": ("shuffle_and_repeat", ".shuffle(n).repeat()"),
-    "ParallelInterleaveDataset": (
+    "parallel_interleave": (
         "parallel_interleave",
         ".interleave(f, cycle_length=n, num_parallel_calls=tf.data.AUTOTUNE)",
     ),
 }
-"""Class of the dataset -> name in `tf.data.experimental`, and what its documentation names instead (2.21)."""
+"""Class or operator -> name in `tf.data.experimental`, and what its documentation names instead (2.21)."""
 
 
 def find_deprecated_operators(use: DatasetUse) -> Iterator[Finding]:
     """Yields findings on deprecated operators for which there are newer ones, and that the script itself calls."""
     for node in use.pipeline:
-        if node.op == "opaque" and node.label in _SUCCESSORS:
-            name, successor = _SUCCESSORS[node.label]
+        if found := _SUCCESSORS.get(node.label or node.op):
+            name, successor = found
             if node.location is not None and node.location.method not in ("apply", name):
                 continue  # in a function of TensorFlow, such as make_batched_features_dataset
             yield finding_at(

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pipetune.core.operators import FLATTENING
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.measure.profiler import ADDED_OPERATORS, runtime_names
@@ -179,11 +180,11 @@ def _chain(model: Any, pipeline: Pipeline, top: int) -> Iterator[tuple[int, str]
             continue
         node, nexts = fitting
         yield number, node.id
-        if len(nexts) == 1 and node.op not in _OPENING:
+        if len(nexts) == 1 and node.op not in FLATTENING:
             todo.extend((above, nexts[0]) for above in runtime.inputs)
         elif len(nexts) == len(runtime.inputs):
             todo.extend(zip(runtime.inputs, nexts, strict=True))
-        elif node.op in _OPENING:  # its input is listed among the readers it opened
+        elif node.op in FLATTENING:  # its input is listed among the readers it opened
             todo.extend(
                 (above, name)
                 for name in nexts
@@ -209,4 +210,3 @@ def _fitting(kernel: str, pipeline: Pipeline, node_id: str) -> tuple[Node, tuple
 
 
 _WITHOUT_ITERATOR = frozenset({"with_options", "assert_cardinality", "cache"})
-_OPENING = frozenset({"interleave", "flat_map"})

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune.core.edits import Edit, SetArgument, SetOption, apply_edits
-from pipetune.core.operators import CountEffect, operator_facts
+from pipetune.core.operators import FLATTENING, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Stage
 from pipetune.core.results import RunFailed
@@ -116,6 +116,7 @@ _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
     "batch": ("BatchV2", "Batch", "ParallelBatch", "MapAndBatch"),
     "padded_batch": ("PaddedBatchV2", "PaddedBatch"),
     "interleave": ("Interleave", "ParallelInterleaveV4", "ParallelInterleaveV3", "ParallelInterleaveV2"),
+    "parallel_interleave": ("LegacyParallelInterleaveV2", "ParallelInterleave"),
     "TFRecordDataset": ("FlatMap", "ParallelInterleave", "LegacyParallelInterleaveV2"),
     "TextLineDataset": ("FlatMap",),
     "FixedLengthRecordDataset": ("FlatMap",),
@@ -276,11 +277,9 @@ def stage_of(pipeline: Pipeline, node: Node) -> Stage:
     if node.function is not None and _READERS.intersection(node.function.operations):
         return Stage.EXTRACT
     below = pipeline.downstream(node.id)
-    if any(other.op in ("interleave", "flat_map") and other.inner for other in below) and node.function is None:
+    if any(other.op in FLATTENING and other.inner for other in below) and node.function is None:
         return Stage.EXTRACT
-    if node.op in ("interleave", "flat_map") and (
-        node.function and (node.function.reads_files or node.function.python)
-    ):
+    if node.op in FLATTENING and (node.function and (node.function.reads_files or node.function.python)):
         return Stage.EXTRACT
     return Stage.LOAD if node.op in _LOAD else Stage.TRANSFORM
 

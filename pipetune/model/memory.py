@@ -58,11 +58,11 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
                 return 0.0
             count = _elements(pipeline, node, profile)
             return 0.0 if count is None else count * out
-        case "interleave" | "flat_map":
-            calls = _calls(node, cores)
-            cycle = integer_or(node.argument("cycle_length"), AUTOTUNE) if node.op == "interleave" else 1
+        case "interleave" | "flat_map" | "parallel_interleave":
+            ahead = _calls(node, cores) or node.op == "parallel_interleave"
+            cycle = integer_or(node.argument("cycle_length"), AUTOTUNE) if node.op != "flat_map" else 1
             readers = DEFAULT_CYCLE_LENGTH if cycle <= 0 else cycle
-            return readers * READER_BYTES + (2 * readers * out if calls else 0.0)
+            return readers * READER_BYTES + (2 * readers * out if ahead else 0.0)
         case "map":
             return _calls(node, cores) * out
         case "batch" | "padded_batch" | "ragged_batch":

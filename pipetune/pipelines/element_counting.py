@@ -7,13 +7,13 @@ import time
 
 import tensorflow as tf
 
-from pipetune.core.operators import READERS, CountEffect, operator_facts
+from pipetune.core.operators import FLATTENING, READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
 
-_READING = READERS | {"CsvDataset", "SqlDataset", "interleave", "flat_map"}
+_READING = READERS | FLATTENING | {"CsvDataset", "SqlDataset"}
 
 
 def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, int]:

@@ -129,6 +129,13 @@ def _rebatch(_node: Node, original: Any, above: list[Any]) -> Any:
     return type(original)(above[0], original._batch_sizes, original._drop_remainder)
 
 
+def _parallel_interleave(node: Node, original: Any, above: list[Any]) -> Any:
+    in_order = node.argument("deterministic")
+    kept = (original._map_func, original._cycle_length, original._block_length)
+    ahead = (original._buffer_output_elements, original._prefetch_input_elements)
+    return type(original)(above[0], *kept, None if in_order is None else not in_order, *ahead)
+
+
 def _zip(_node: Node, original: Any, above: list[Any]) -> Any:
     return tf.data.Dataset.zip(tf.nest.pack_sequence_as(original._datasets, above))
 
@@ -156,6 +163,7 @@ _OF_ORIGINAL: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "rebatch": _rebatch,
     "to_ragged": _to_ragged,
     "snapshot": _snapshot,
+    "parallel_interleave": _parallel_interleave,
     "zip": _zip,
     "choose": _choose,
 }

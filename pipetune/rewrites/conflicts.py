@@ -23,7 +23,7 @@ from pipetune.core.edits import (
 )
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionVariant
-from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
+from pipetune.core.operators import FLATTENING, FUSED_SHUFFLE, fused_shuffles
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
@@ -131,7 +131,7 @@ def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:
     return ""
 
 
-_RESTARTING = frozenset({"concatenate", "flat_map", "interleave", "repeat"})
+_RESTARTING = FLATTENING | {"concatenate", "repeat"}
 """Operators that iterate over a dataset again, or over another one, at the end of the first."""
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pipetune.core.operators import CountEffect, EpochEffect, OrderEffect, operator_facts, settled_operators
+from pipetune.core.operators import (
+    FLATTENING,
+    CountEffect,
+    EpochEffect,
+    OrderEffect,
+    operator_facts,
+    settled_operators,
+)
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
 from pipetune.rewrites.legality import (
     POSITIONAL,
@@ -159,7 +166,7 @@ def may_batch_unequal_batches(node: Node, context: RuleContext) -> bool:
     if context.pipeline[node.inputs[0]].element_spec.has_fixed_shapes:
         return False
     for above in reversed(context.pipeline.upstream(node.id)):
-        if above.op in ("flat_map", "interleave"):
+        if above.op in FLATTENING:
             return above.element_spec.has_unknown_sizes and any("Batch" in kernel for kernel in above.inner)
         if above.op == "unbatch":
             return False
@@ -214,7 +221,7 @@ def _unordered(node: Node, context: RuleContext) -> bool:
         return True
     if node.op == "map" and not is_order_required(context):
         return True  # TensorFlow may run it in parallel by itself
-    return (requests_parallelism(node) or node.op == "interleave") and not keeps_order(node, context)
+    return (requests_parallelism(node) or node.op in FLATTENING) and not keeps_order(node, context)
 
 
 def reshuffles_each_epoch(node: Node) -> bool:

@@ -305,6 +305,10 @@ def test_live_objects_keep_what_replay_needs() -> None:
     assert all(getattr(grouped, name).function for name in ("_key_func", "_reduce_func", "_window_size_func"))
     interleaved = source.interleave(lambda x: RANGE(x), cycle_length=2, block_length=3)
     assert (int(interleaved._cycle_length), int(interleaved._block_length)) == (2, 3)
+    interleaved = source.apply(tf.data.experimental.parallel_interleave(RANGE, 2, block_length=3))
+    assert (int(interleaved._cycle_length), int(interleaved._block_length)) == (2, 3)
+    assert int(interleaved._buffer_output_elements) == 6 and int(interleaved._prefetch_input_elements) == 4
+    assert interleaved._deterministic == "true" and interleaved._map_func.function is not None
 
 
 def test_default_cycle_length_is_autotune_without_parallel_calls() -> None:

@@ -106,6 +106,9 @@ OPERATORS: dict[str, Callable[[], Any]] = {
     "interleave, parallel": lambda: numbers().interleave(
         lambda x: Dataset.range(x), cycle_length=3, num_parallel_calls=2, deterministic=True
     ),
+    "parallel_interleave": lambda: numbers().apply(
+        tf.data.experimental.parallel_interleave(lambda x: Dataset.range(x), cycle_length=3, block_length=2)
+    ),
     "flat_map": lambda: numbers().flat_map(lambda x: Dataset.from_tensors((x, x)).repeat(x)),
     "filter": lambda: numbers().filter(lambda x: x % 2 == 0),
     "take_while": lambda: numbers().take_while(lambda x: x < 4),
@@ -175,7 +178,7 @@ def test_rebuilt_operator_returns_equal_elements(name: str) -> None:
 
 NO_MODULE = {
     "snapshot", "copy_to_device", "scan", "group_by_window", "group_by_window, function", "bucket", "ragged_batch",
-    "ragged_batch, int32", "ragged elements", "sparse elements", "sample", "choose",
+    "ragged_batch, int32", "ragged elements", "sparse elements", "sample", "choose", "parallel_interleave",
     "unbatch", "unbatch, ragged", "unbatch, dictionary", "rebatch", "rebatch, several",  # behind a map of TensorFlow's
 }  # fmt: skip
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pipetune.core.distribution import Definition, SourceText, StandaloneParts
 from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress
-from pipetune.core.operators import DIVIDED_DOWNSTREAM, READERS, CountEffect, operator_facts
+from pipetune.core.operators import DIVIDED_DOWNSTREAM, FLATTENING, READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.module import function_of
 from pipetune.distributed.emit.remote import place
 from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding, undivided
 from pipetune.distributed.emit.statements import Body, OperatorWriter, Wording
 
-_TAKES_APART = frozenset({"interleave", "flat_map", *READERS})
+_TAKES_APART = FLATTENING | READERS
 _CUTS_OFF = frozenset({"take", "take_while", "zip"})
 _LOSES = {
     "unbatch": "makes several elements of one, which would share its number",
