@@ -11,7 +11,7 @@ from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Interval, Outcome, Prediction, Trial, Window
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.time_plan import Part
-from pipetune.search.candidates import next_race, not_run
+from pipetune.search.candidates import next_race, not_run, open_plans
 from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
@@ -241,6 +241,15 @@ def test_a_part_is_not_told_of_where_the_whole_showed_less(measured: float | Non
         state.gains.pairs[whole.key, state.base.key] = ratios
     _find_candidate(state)
     assert (state.candidate is not None) is told
+
+
+@pytest.mark.parametrize(("outcome", "plans"), [(None, ["a@n1", "b@n1", "a@n1+b@n1"]), (Outcome.REJECTED, ["b@n1"])])
+def test_what_its_own_race_ruled_out_is_in_no_plan_that_may_gain(outcome: Outcome | None, plans: list[str]) -> None:
+    candidates = rewrites("ab")
+    state = Scene(candidates, runner(), expected=expecting({"a@n1": 1.1, "b@n1": 1.2})).state()
+    if outcome is not None:
+        state.trials.append(Trial(state.composer.plan(candidates[:1]), outcome, "", ratios=(1.0,) * 8))
+    assert [plan.key for plan in open_plans(state)] == plans
 
 
 def test_a_number_that_is_proven_by_itself_replaces_autotune() -> None:
