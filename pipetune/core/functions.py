@@ -151,6 +151,12 @@ class FunctionSplit:
     handed: int = 0  # number of tensors passed between the parts
     taken: tuple[int, ...] = ()  # indices of the input components that are passed through unchanged
     components: int = 0  # number of components of its input
+    parses_examples: bool = False  # the first part calls `tf.io.parse_single_example`
+
+    @property
+    def head_on_batches(self) -> FunctionVariant:
+        """How the first part is called on batches."""
+        return FunctionVariant.PARSING if self.parses_examples else FunctionVariant.ON_BATCHES
 
 
 @dataclass(frozen=True)

@@ -186,6 +186,7 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
         handed=len(specs),
         taken=whole.passed_components(position),
         components=len(whole.arguments),
+        parses_examples=any(op.type == _PARSER for op in whole.working_ops(whole.ops[:position])),
     )
     return BatchedCall(
         form=FunctionVariant.VECTORIZED, digest=cut.tail, inexact=inexact, zero_signs=zero_signs, cut=cut
@@ -227,7 +228,7 @@ def _place_after_parsing(whole: SplittableFunction) -> tuple[int, int | None]:
     if not lacking:
         raise CannotSplit("tf.vectorized_map has a form for every op of it")
     first = lacking[-1] + 1
-    other = next((op for op in whole.working_ops(whole.ops[:first]) if not is_elementwise(op)), None)
+    other = next((op for op in whole.working_ops(whole.ops[:first]) if not _takes_rows(op)), None)
     if other is not None:
         raise CannotSplit(f"its op {other.type} does not treat every number by itself")
     statements = statement_indices(tensorflow_private.python_function(whole.traced), whole.ops)
@@ -237,6 +238,14 @@ def _place_after_parsing(whole: SplittableFunction) -> tuple[int, int | None]:
         if whole.working_ops([whole.ops[place]]) and not is_elementwise(whole.ops[place]):
             break
     return first, None
+
+
+def _takes_rows(op: Any) -> bool:
+    """Whether an op does for each row of a batch what it does for an element: so does the parser of dense features."""
+    if op.type != _PARSER:
+        return is_elementwise(op)
+    dense = not op.get_attr("num_sparse") and not op.get_attr("ragged_value_types")
+    return dense and all(one.shape.is_fully_defined() for one in op.outputs)
 
 
 def annotate_batches(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:

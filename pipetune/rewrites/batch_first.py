@@ -124,7 +124,7 @@ def move_after_batch(batch: Node, maps: tuple[Node, ...], context: RuleContext) 
             edits += [Move(node.id, batch.id), form]
             continue
         split = SplitFunction(node.id, known.cut)
-        first = ReplaceFunction(split.head, FunctionVariant.ON_BATCHES, known.cut.head)
+        first = ReplaceFunction(split.head, known.cut.head_on_batches, known.cut.head)
         edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
     reorders = short_batch_may_overtake(batch, maps, context)
     safety = Safety.APPROXIMATE if inexact else Safety.REORDERS if reorders else Safety.EXACT
@@ -132,7 +132,7 @@ def move_after_batch(batch: Node, maps: tuple[Node, ...], context: RuleContext) 
     if any(_on_batches(node).form is FunctionVariant.VECTORIZED for node in maps):
         notes.append("tf.vectorized_map converts the function to one that works on a batch; tracing takes longer.")
     if any(_on_batches(node).cut is not None for node in maps):
-        notes.append("The parsing part is called on batches as it is, and the rest becomes a function of its own.")
+        notes.append("The parsing part is called on whole batches, and the rest becomes a function of its own.")
     return MapsAfterBatch(tuple(edits), safety, tuple(notes))
 
 
@@ -237,9 +237,9 @@ PARSE_BATCHES_RULE = Rule(
         "tf.io.decode_raw, string ops), including their other ops. A function with sparse or ragged features "
         "is called on batches with tf.io.parse_example instead of tf.io.parse_single_example; the same "
         "function must not process these features further. If tf.vectorized_map has no converter for a parsing "
-        "op (tf.io.decode_raw), the function is split after it: the first part is called on batches as it is, "
-        "the rest through tf.vectorized_map. The data that tf.io.decode_raw decodes must have a fixed length, "
-        "which is inferred from how the function uses it. Sequence examples are left as they are."
+        "op (tf.io.decode_raw), the function is split after it: the first part is called on batches as it is, or with "
+        "tf.io.parse_example, the rest through tf.vectorized_map. The data that tf.io.decode_raw decodes must have a "
+        "fixed length, which is inferred from how the function uses it. Sequence examples are left as they are."
     ),
     safety=(
         "EXACT: parsing a batch gives the same values, shapes and sparse shapes. Other ops of the function may "

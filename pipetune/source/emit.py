@@ -369,8 +369,11 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
                 function_name=_function_name(node, captured),
             )
         case ReplaceFunction(node=node, form=FunctionVariant.PARSING):
-            alone = not sharing.keep_functions and (sharing.allow_all or sharing.count_datasets(captured[node])[0] == 1)
-            several = _gets_components(node, current, captured)
+            function = current[node].function
+            origin = function.part_of if function is not None and function.part_of else node
+            alone = sharing.allow_all or sharing.count_datasets(captured[origin])[0] == 1
+            alone = not sharing.keep_functions and (alone or origin != node)  # a first part is this map's own
+            several = gets_components(captured, origin)
             return use_parse_example(
                 draft, node, tuple_elements=several, function_name=_function_name(node, captured), unshared=alone
             )

@@ -90,6 +90,17 @@ def _beside_its_text(record: Any) -> Any:
     return tf.exp(first), record, size
 
 
+def _bytes_of_an_example(line: Any) -> Any:
+    found = tf.io.parse_single_example(line, {**RAW, **DENSE})
+    image = tf.reshape(tf.io.decode_raw(found["raw"], tf.uint8), [2, 2])
+    return tf.cast(image, tf.float32) / 255.0, found["label"], found["pixels"]
+
+
+def _bytes_beside_words(line: Any) -> Any:
+    found = tf.io.parse_single_example(line, {**RAW, **SPARSE})
+    return tf.reshape(tf.io.decode_raw(found["raw"], tf.uint8), [2, 2]), tf.sparse.to_dense(found["words"])
+
+
 PARSERS: dict[str, tuple[list[Any], Function, FunctionVariant]] = {
     "dense features and arithmetic": (EXAMPLES, _picture, FunctionVariant.VECTORIZED),
     "a lambda": (EXAMPLES, lambda line: tf.io.parse_single_example(line, DENSE)["label"], FunctionVariant.VECTORIZED),
@@ -125,18 +136,19 @@ def test_parsing_a_batch_is_equal(name: str) -> None:
     assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
 
 
-IN_TWO: dict[str, tuple[Function, int | None, int, tuple[str, ...]]] = {
-    "raw bytes taken apart": (_taken_apart, 1, 1, ()),
-    "in one expression": (_taken_apart_in_one_expression, None, 1, ()),
-    "the text handed on, an op that is not bit-equal": (_beside_its_text, 2, 3, ("Exp",)),
+IN_TWO: dict[str, tuple[list[Any], Function, int | None, int, tuple[str, ...]]] = {
+    "raw bytes taken apart": (RAW_NUMBERS, _taken_apart, 1, 1, ()),
+    "the bytes of an example": (EXAMPLES, _bytes_of_an_example, None, 3, ()),
+    "in one expression": (RAW_NUMBERS, _taken_apart_in_one_expression, None, 1, ()),
+    "the text handed on, an op that is not bit-equal": (RAW_NUMBERS, _beside_its_text, 2, 3, ("Exp",)),
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", IN_TWO)
 def test_parsing_head_runs_on_batches_and_tail_is_vectorized(name: str) -> None:
-    function, statement, handed, inexact = IN_TWO[name]
-    source, found = _asked(RAW_NUMBERS, function)
+    elements, function, statement, handed, inexact = IN_TWO[name]
+    source, found = _asked(elements, function)
     assert (found.why_not, found.form, found.inexact) == ("", FunctionVariant.VECTORIZED, inexact)
     assert found.cut is not None and (found.cut.statement, found.cut.handed) == (statement, handed)
     safety = Safety.APPROXIMATE if inexact else Safety.EXACT
@@ -147,7 +159,7 @@ def test_parsing_head_runs_on_batches_and_tail_is_vectorized(name: str) -> None:
 def in_two(found: BatchedCall) -> tuple[Edit, ...]:
     assert found.cut is not None
     split = SplitFunction("n1", found.cut)
-    first = ReplaceFunction(split.head, FunctionVariant.ON_BATCHES, found.cut.head)
+    first = ReplaceFunction(split.head, found.cut.head_on_batches, found.cut.head)
     rest = ReplaceFunction("n1", found.form, found.digest)
     return (split, Move("n1", "n2"), rest, Move(split.head, "n2"), first)
 
@@ -190,6 +202,32 @@ def test_patched_source_splits_after_parsing(tmp_path: Path) -> None:
     check_patch(sample, source, rewrite, expected=expected, elements=ROWS)
 
 
+def test_first_part_that_parses_examples_parses_batches_in_the_patched_source(tmp_path: Path) -> None:
+    text = f"""
+        import tensorflow as tf
+
+        RECORDS = {EXAMPLES[:9]!r}
+        FEATURES = {{"raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}}
+
+        def decode(record):
+            found = tf.io.parse_single_example(record, FEATURES)
+            image = tf.io.decode_raw(found["raw"], tf.uint8)
+            image = tf.reshape(image, [2, 2])
+            return image, found["label"]
+
+        ds = tf.data.Dataset.from_tensor_slices(RECORDS).map(decode).batch(4)
+        """
+    sample = script(tmp_path, text)
+    source = live.read(sample.run().ds)
+    found = batches.probe(source, source.pipeline["n1"], source.pipeline["n2"])
+    expected = (
+        "def decode_head(record):\n"
+        "    found = tf.io.parse_example(record, FEATURES)\n"
+        '    image = tf.io.decode_raw(found["raw"], tf.uint8)\n'
+    )
+    check_patch(sample, source, Rewrite("parse-batches", "n1", Safety.EXACT, in_two(found), "x."), expected=expected)
+
+
 def _sized_for_nothing(line: Any) -> Any:
     numbers = tf.io.decode_raw(line, tf.uint8)
     tf.reshape(numbers, [2, 4])
@@ -201,6 +239,7 @@ REFUSED: dict[str, tuple[list[Any], Function]] = {
         EXAMPLES, lambda line: tf.sparse.to_dense(tf.io.parse_single_example(line, SPARSE)["words"])),
     "sparse features counted": (
         EXAMPLES, lambda line: tf.size(tf.io.parse_single_example(line, SPARSE)["words"].values)),
+    "sparse features beside raw bytes": (EXAMPLES, _bytes_beside_words),
     "images": (EXAMPLES, lambda line: tf.io.decode_png(tf.io.parse_single_example(line, RAW)["raw"])),
     "split text": (LINES, lambda line: tf.strings.split(line, ",")),
     "tensors": (
