@@ -402,8 +402,17 @@ class _Restorer:
             for name in sorted({*names, *now}):
                 path = os.path.join(above, name)
                 explained = path in known or path in self._records.temporaries or path.startswith(prefixes)
-                if not explained and names.get(name) != now.get(name):
+                if not explained and names.get(name) != now.get(name) and not _is_own_output(path):
                     self._done.unexplained.append(path)
+
+
+def _is_own_output(path: str) -> bool:
+    """Whether this process writes its output into the file, as in `pipetune analyze train.py 2> log`."""
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(path), os.fstat(stream)):
+                return True
+    return False
 
 
 def _put_content(path: str, original: PathState, copy: Path) -> None:

@@ -361,16 +361,33 @@ def test_too_large_file_changed_before_training_is_reported(
     assert done.failed == [(str(own / "file"), "", "it was too large to back up")]
 
 
+@contextmanager
+def redirected(stream: int, path: Path) -> Iterator[None]:
+    """Lets this process write what it writes to a stream into a file."""
+    kept = os.dup(stream)
+    with path.open("a") as file:
+        os.dup2(file.fileno(), stream)
+    try:
+        yield
+    finally:
+        os.dup2(kept, stream)
+        os.close(kept)
+
+
 def test_unrecorded_changes_are_found_by_comparing_folder(own: Path, journals: Path) -> None:
-    """A child process writes, as a C library might."""
+    """A child process writes, as a C library might; the command's own output, redirected to a file, is no change."""
     (own / "other").write_text("precious too")
+    (own / "output").write_text("")
     with recording(journals) as journal:
         (own / "known").write_text("before the loop: a folder that the script writes to")
         journal.confirm_training(journal.begin_generation())
-        subprocess.run(["sh", "-c", "echo more >> other; echo new > new; rm known"], cwd=own, check=True)
+        subprocess.run(
+            ["sh", "-c", "echo more >> other; echo x > output; echo new > new; rm known"], cwd=own, check=True
+        )
         (own / "file").write_text("of the loop")
         journal.close()
-    done = restored(journals)
+    with redirected(2, own / "output"):
+        done = restored(journals)
     found = [path for path in done.unexplained if path.startswith(str(own))]  # not those of the tests' output
     assert found == [str(own / name) for name in ("known", "new", "other")]
     assert done.restored == [str(own / "file")]
