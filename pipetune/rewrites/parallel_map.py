@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
+from pipetune.core.operators import FLATTENING
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
 from pipetune.core.profile import Finding, OperatorProfile, finding_at
 from pipetune.rewrites.cache_places import MIN_EPOCHS, available_cache_bytes
@@ -137,7 +138,7 @@ def suggest_python_alternatives(context: RuleContext) -> Iterator[Finding]:
             continue
         if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
             continue
-        if node.op == "from_generator":
+        if node.op == "from_generator" or (node.op in FLATTENING and "GeneratorDataset" in node.inner):
             why = _describe_throughput(node, context)
             hint = f"{_GENERATOR_ALTERNATIVES}{_cache_by_hand(node, context)}"
             yield finding_at("python-generator", node, why, hint=hint)
