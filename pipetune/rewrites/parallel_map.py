@@ -138,13 +138,22 @@ def suggest_python_alternatives(context: RuleContext) -> Iterator[Finding]:
             continue
         if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
             continue
-        if node.op == "from_generator" or (node.op in FLATTENING and "GeneratorDataset" in node.inner):
+        if _starts_generators(node):
             why = _describe_throughput(node, context)
             hint = f"{_GENERATOR_ALTERNATIVES}{_cache_by_hand(node, context)}"
             yield finding_at("python-generator", node, why, hint=hint)
         elif node.op == "map" and _is_bound_by_python(node, context):
             hint = f"{_PYTHON_ALTERNATIVES}{_cache_by_hand(node, context)}"
             yield finding_at("python-map", node, _describe_throughput(node, context), hint=hint)
+
+
+_PYTHON_CALLS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+
+
+def _starts_generators(node: Node) -> bool:
+    """Whether Python generators yield the elements: its own, or one for each element of its input."""
+    calls = node.function is not None and _PYTHON_CALLS.intersection(node.function.operations)
+    return node.op == "from_generator" or (node.op in FLATTENING and runs_python(node) and not calls)
 
 
 def _cache_by_hand(node: Node, context: RuleContext) -> str:

@@ -122,7 +122,8 @@ def open_plans(state: SearchState) -> list[Plan]:
     """Returns the plans that may gain and that no race has decided on; they may stand in the user's script.
 
     Each rewrite alone of which there is a window, or a gain is predicted; what was raced; and the strongest rewrite
-    with all that the model expects to add to it, of those that no race of their own has ruled out.
+    with all that the model expects to add to it, of those that no race of their own has ruled out. The windows of the
+    parts are none of the whole: where they show that no part gains, the model alone does not speak for it.
     """
     raced = [one for one in state.trials if one.kind == "search" and one.ratios and one.unit == state.unit]
     out = {*state.proven_alone, *state.left_out, *state.gate.blamed}
@@ -136,7 +137,10 @@ def open_plans(state: SearchState) -> list[Plan]:
     ended = {trial.plan.key for trial in raced if trial.outcome not in (Outcome.UNDECIDED, Outcome.ACCEPTED)}
     left = [one for one, alone in zip(known, plans, strict=True) if alone.key not in ended]
     if ranked := state.gains.ranked(left):
-        plans.append(state.gains.joined(ranked, ranked[0]))
+        whole = state.gains.joined(ranked, ranked[0])
+        parts = (state.gains.attainable(state.composer.plan([one])) for one in whole.rewrites)
+        if any(one.probability >= NOTHING_BELOW for one in parts):
+            plans.append(whole)
     found = {plan.key: plan for plan in (*plans, *(trial.plan for trial in raced))}
     return [
         plan for key, plan in found.items() if key not in ended and not any(one.key in out for one in plan.rewrites)

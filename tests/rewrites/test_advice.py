@@ -124,7 +124,7 @@ def _python(words: str, *, input_wall_seconds: float | None = 0.1, **consumer: A
         "range 9 | map! | map python cpu=100us waits=0us | batch 32",
         "range 9 | map python cpu=1ms waits=3ms | batch 32",  # others hold the GIL while it waits
         "list_files | map! reads_file | batch 32",
-        "range 2 | flat_map! inner=TensorSliceDataset python | batch 32",
+        "range 2 | flat_map! calls=PyFunc python | batch 32",
         "from_generator cpu=100us waits=0us | map! | batch 32",  # 3 ms of the 100 ms per batch
     ],
 )
@@ -143,7 +143,7 @@ def test_generator_limit_and_alternative_are_suggested() -> None:
     assert "40% of what the model needs" in found.message
     (found,) = _python("from_generator cpu=2ms | batch 32")
     assert "training step" not in found.message  # no step was measured
-    (found,) = _python("list_files | interleave! inner=GeneratorDataset python | batch 32")
+    (found,) = _python("list_files | interleave! inner=FlatMapDataset python | batch 32")
     assert found.code == "python-generator" and "interleave (train.py:3) runs Python" in found.message
 
 

@@ -17,7 +17,7 @@ from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _find_candidate, _part_for
 from pipetune.testing.recorded import FakeRunner, Noise, rewrite
-from tests.search.scenes import Scene, expecting, names, of_key, reasons, rewrites, rough, runner, whys
+from tests.search.scenes import Scene, expecting, names, of_key, product, reasons, rewrites, rough, runner, whys
 
 LETTERS = "abcdefgh"
 
@@ -249,6 +249,22 @@ def test_what_its_own_race_ruled_out_is_in_no_plan_that_may_gain(outcome: Outcom
     state = Scene(candidates, runner(), expected=expecting({"a@n1": 1.1, "b@n1": 1.2})).state()
     if outcome is not None:
         state.trials.append(Trial(state.composer.plan(candidates[:1]), outcome, "", ratios=(1.0,) * 8))
+    assert [plan.key for plan in open_plans(state)] == plans
+
+
+@pytest.mark.parametrize(("shown", "plans"), [(0.95, ["a@n1", "b@n1"]), (1.05, ["a@n1", "b@n1", "a@n1+b@n1"])])
+def test_the_model_alone_does_not_speak_for_parts_whose_windows_show_no_gain(shown: float, plans: list[str]) -> None:
+    candidates, saved = rewrites("ab"), product({"a@n1": 1.05, "b@n1": 1.05})
+    made = runner()
+    made.shares_processors = True
+
+    def expected(plan: Plan) -> Prediction:
+        return Prediction(why="It runs Python.", cpu_seconds_per_example=1 / saved(plan))
+
+    state = Scene(candidates, made, expected=expected).state()
+    state.gains.spread = 0.25
+    for one in candidates:
+        state.gains.short_windows[one.key].append(ShortWindow(one, state.base, shown, shown))
     assert [plan.key for plan in open_plans(state)] == plans
 
 
