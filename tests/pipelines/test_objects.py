@@ -35,7 +35,7 @@ class EqualTypes(type):
 def collected() -> Iterator[None]:
     gc.collect()
     yield
-    gc.unfreeze()
+    gc.freeze()  # as before: what earlier files left is collected with what is thawed, which may take a minute
 
 
 @pytest.mark.usefixtures("collected")
