@@ -72,8 +72,10 @@ def headline(session: Session, places: Places) -> Headline:
             return _unfinished("interrupted", "Interrupted", f"The run was interrupted; {below}.", found, "")
         case "running":
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
-    extra = (step_note(result.handover if result else None), *found.details, validation_sentence(session))
-    return replace(found, details=tuple(filter(None, extra)))
+    validation = validation_sentence(session)
+    extra = (step_note(result.handover if result else None), *found.details, validation)
+    note = "for training" if found.kind == "nothing" and validation else found.note
+    return replace(found, details=tuple(filter(None, extra)), note=note)
 
 
 def validation_sentence(session: Session) -> str:

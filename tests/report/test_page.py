@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Consent, Insert
+from pipetune.core.edits import Consent, Insert, Safety
 from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
-from pipetune.core.results import Interval, Outcome
+from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome
 from pipetune.core.session import (
     DatasetResult,
     PatchResult,
@@ -253,6 +253,26 @@ def test_slow_validation_is_no_warning_where_the_patch_changes_it():
     for speedup, warned in ((None, True), (Interval(3.0, 2.0, 4.0, 8), False)):
         changed = replace(second, patch=session.patch, input_speedup=speedup)
         assert ("warnings" in ids(replace(session, datasets=(first, changed), findings=(slow,)))) is warned
+
+
+def test_a_patch_for_validation_says_what_becomes_of_its_data():
+    session = samples.undetermined()
+    rejected = tuple(replace(trial, outcome=Outcome.REJECTED, why="slower") for trial in session.trials)
+    drawn = Comparison(Safety.STATISTICAL, (EqualityCheck("values", True),), elements=20, epochs=3)
+    cost = DatasetCost(element_wall_seconds=0.01, epoch_elements=25, first_wall_seconds=0.1)
+    validation = DatasetResult(
+        samples.photos().datasets[1].pipeline,
+        "validation",
+        comparison=drawn,
+        patch=samples.photos().patch,
+        cost=cost,
+        input_speedup=Interval(4.2, 3.8, 4.7, 3),
+    )
+    changed = replace(session, trials=rejected, datasets=(*session.datasets, validation))
+    assert (claim(changed).big, claim(changed).note) == ("Nothing faster", "for training")
+    assert claim(replace(session, trials=rejected)).note == ""
+    text = summary_text(replace(changed, patch=samples.photos().patch))
+    assert "validation: same elements; random draws come from the same distribution" in " ".join(text.split())
 
 
 def test_the_time_spent_adds_up():
