@@ -30,7 +30,7 @@ def size_of(folder: Path) -> Size:
     """Counts the files of a folder and its subfolders, without byte code."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
     sources = {path: path.read_text() for path in files if path.suffix == ".py"}
-    other = [path.read_bytes().count(b"\n") for path in files if path.suffix not in {".py", ".gz", ".png"}]
+    other = [path.read_bytes().count(b"\n") for path in files if path.suffix not in {".py", ".gz", ".jpg", ".png"}]
     return Size(
         modules=sum(1 for text in sources.values() if text.strip()),
         lines=sum(text.count("\n") for text in sources.values()),
