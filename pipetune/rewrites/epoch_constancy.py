@@ -221,7 +221,8 @@ def _unordered(node: Node, context: RuleContext) -> bool:
         return True
     if node.op == "map" and not is_order_required(context):
         return True  # TensorFlow may run it in parallel by itself
-    return (requests_parallelism(node) or node.op in FLATTENING) and not keeps_order(node, context)
+    overlaps = requests_parallelism(node) or node.op in FLATTENING - {"flat_map"}
+    return overlaps and not keeps_order(node, context)
 
 
 def reshuffles_each_epoch(node: Node) -> bool:
