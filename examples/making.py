@@ -1,8 +1,7 @@
-"""What the `make_data.py` scripts share: their command line, photographs to cut, digits, TFRecord files. Nothing is
-downloaded.
+"""What the `make_data.py` scripts share: their command line, photographs to cut, digits, TFRecord files.
 
-A script calls `command_line(__file__, __doc__, make)`; `make(folder, small)` writes its files into an empty folder.
-The folder gets its name once it is complete, and one that the same script made is left alone.
+Nothing is downloaded. A script calls `command_line(__file__, __doc__, make)`; `make(folder, small)` writes its files
+into an empty folder. The folder gets its name once it is complete, and one that the same script made is left alone.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.functions import PYTHON_CALLS
 from pipetune.core.results import RunFailed
 from pipetune.pipelines import live
 from pipetune.timing import windows
@@ -129,10 +130,7 @@ def sending_obstacle(dataset: Any) -> str:
     """
     graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
     called = {node.op for nodes in (graph, *(one for one in graph.library.function)) for node in _nodes(nodes)}
-    return "It calls a Python function, which cannot be sent to workers." if called & _PYTHON_OPS else ""
-
-
-_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+    return "It calls a Python function, which cannot be sent to workers." if called & PYTHON_CALLS else ""
 
 
 def _nodes(graph: Any) -> Any:

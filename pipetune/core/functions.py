@@ -24,6 +24,9 @@ class FunctionVariant(enum.StrEnum):
     TAIL = "its second part alone"
 
 
+PYTHON_CALLS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+"""Ops that call a function of Python: `tf.py_function` and `tf.numpy_function`."""
+
 _ON_BATCHES = frozenset(
     {FunctionVariant.ON_BATCHES, FunctionVariant.VECTORIZED, FunctionVariant.PARSING, FunctionVariant.GATHERING}
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pipetune.core.functions import PYTHON_CALLS
+
 IDENTITIES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
 """Ops that return their inputs."""
 
-PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless", "GeneratorDataset"})
+PYTHON_OPS = PYTHON_CALLS | {"GeneratorDataset"}
 """Ops that call Python."""
 
 REDUCTIONS = frozenset({"All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"})

@@ -105,11 +105,18 @@ def check_converters(single: Any, vectorized: Any) -> BatchProperties:
     for op in needed_ops(single.graph):
         if not _is_proven(op):
             raise CannotProve(f"has an op that tf.vectorized_map is not proven to convert correctly ({op.type})")
-        if op.type == "ParseExampleV2" and (op.get_attr("num_sparse") or op.get_attr("ragged_value_types")):
-            raise CannotProve("has sparse or ragged features, whose rows tf.vectorized_map does not keep separate")
-        if op.type == "ParseExampleV2" and not all(one.shape.is_fully_defined() for one in op.outputs):
-            raise CannotProve("parses sequences of variable length, which cannot be batched, or only with padding")
+        if op.type == _PARSER and (why_not := _uneven_features(op)):
+            raise CannotProve(why_not)
     return rounding_properties(output_terms(single))
+
+
+def _uneven_features(parser: Any) -> str:
+    """Returns why what an op parses of several examples does not stack up; "" if it does."""
+    if parser.get_attr("num_sparse") or parser.get_attr("ragged_value_types"):
+        return "has sparse or ragged features, whose rows tf.vectorized_map does not keep separate"
+    if not all(one.shape.is_fully_defined() for one in parser.outputs):
+        return "parses sequences of variable length, which cannot be batched, or only with padding"
+    return ""
 
 
 def _is_proven(op: Any) -> bool:
@@ -228,7 +235,7 @@ def _place_after_parsing(whole: SplittableFunction) -> tuple[int, int | None]:
     if not lacking:
         raise CannotSplit("tf.vectorized_map has a form for every op of it")
     first = lacking[-1] + 1
-    other = next((op for op in whole.working_ops(whole.ops[:first]) if not _takes_rows(op)), None)
+    other = next((op for op in whole.working_ops(whole.ops[:first]) if not _is_row_wise(op)), None)
     if other is not None:
         raise CannotSplit(f"its op {other.type} does not treat every number by itself")
     statements = statement_indices(tensorflow_private.python_function(whole.traced), whole.ops)
@@ -240,12 +247,9 @@ def _place_after_parsing(whole: SplittableFunction) -> tuple[int, int | None]:
     return first, None
 
 
-def _takes_rows(op: Any) -> bool:
+def _is_row_wise(op: Any) -> bool:
     """Whether an op does for each row of a batch what it does for an element: so does the parser of dense features."""
-    if op.type != _PARSER:
-        return is_elementwise(op)
-    dense = not op.get_attr("num_sparse") and not op.get_attr("ragged_value_types")
-    return dense and all(one.shape.is_fully_defined() for one in op.outputs)
+    return not _uneven_features(op) if op.type == _PARSER else is_elementwise(op)
 
 
 def annotate_batches(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:

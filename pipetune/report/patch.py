@@ -87,12 +87,11 @@ def checks(session: Session) -> Checks | None:
     if result is None or (result.plan is None and shown_patch(session) is None):
         return None
     answers = []
-    validation = session.validation
-    for one, of in ((result, ""), (validation, "validation: ")):
-        comparison = comparison_of(one) if one is not None else None
-        if one is not None and comparison is not None:
-            state, text = ("yes", _DATA[comparison.safety]) if comparison.equal else ("no", "the data differs")
-            answers.append((state, f"{of}{text}", f"{compared_extent(one, comparison)} compared"))
+    for one, of in ((result, ""), (session.validation, "validation: ")):
+        if one is None or (comparison := comparison_of(one)) is None:
+            continue
+        state, text = ("yes", _DATA[comparison.safety]) if comparison.equal else ("no", "the data differs")
+        answers.append((state, f"{of}{text}", f"{compared_extent(one, comparison)} compared"))
     order = result.order
     if order is not None:
         answers.append(_order(order.reproducible_before, order.reproducible_after))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
+from pipetune.core.functions import PYTHON_CALLS
 from pipetune.core.operators import FLATTENING
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
 from pipetune.core.profile import Finding, OperatorProfile, finding_at
@@ -147,12 +148,9 @@ def suggest_python_alternatives(context: RuleContext) -> Iterator[Finding]:
             yield finding_at("python-map", node, _describe_throughput(node, context), hint=hint)
 
 
-_PYTHON_CALLS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-
-
 def _starts_generators(node: Node) -> bool:
     """Whether Python generators yield the elements: its own, or one for each element of its input."""
-    calls = node.function is not None and _PYTHON_CALLS.intersection(node.function.operations)
+    calls = node.function is not None and PYTHON_CALLS.intersection(node.function.operations)
     return node.op == "from_generator" or (node.op in FLATTENING and runs_python(node) and not calls)
 
 

@@ -369,11 +369,10 @@ def _apply(draft: Draft, edit: Edit, current: Pipeline, *, sharing: SharingRules
                 function_name=_function_name(node, captured),
             )
         case ReplaceFunction(node=node, form=FunctionVariant.PARSING):
-            function = current[node].function
-            origin = function.part_of if function is not None and function.part_of else node
-            alone = sharing.allow_all or sharing.count_datasets(captured[origin])[0] == 1
-            alone = not sharing.keep_functions and (alone or origin != node)  # a first part is this map's own
-            several = gets_components(captured, origin)
+            alone = node not in captured  # the first part of a split function, which nothing else calls
+            alone = alone or sharing.allow_all or sharing.count_datasets(captured[node])[0] == 1
+            alone = alone and not sharing.keep_functions
+            several = _gets_components(node, current, captured)
             return use_parse_example(
                 draft, node, tuple_elements=several, function_name=_function_name(node, captured), unshared=alone
             )
@@ -423,9 +422,9 @@ def _edited_function_writer(form: FunctionVariant) -> Callable[[Draft, Node], Dr
 def _gets_components(node: str, current: Pipeline, captured: Pipeline) -> bool:
     """Whether a map gets several components; the second part of a split function gets those the first returns."""
     function = current[node].function
-    if function is not None and function.part_of and function.cut is not None:
-        return function.cut.handed > 1
-    return gets_components(captured, node)
+    if function is None or not function.part_of or function.cut is None:
+        return gets_components(captured, node)
+    return function.cut.handed > 1 if node in captured else gets_components(captured, function.part_of)
 
 
 def _function_name(node: str, captured: Pipeline) -> str:
