@@ -138,6 +138,7 @@ def test_snapshot_copies_values_and_touches_neither_proxies_nor_graph_variables(
     assert held.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.usefixtures("all_objects_searched")
 def test_variable_frozen_in_the_garbage_collector_is_restored() -> None:
     number = tf.Variable(3)
     gc.freeze()  # for good: what earlier files left is collected with what is thawed, which may take a minute

@@ -38,7 +38,7 @@ def collected() -> Iterator[None]:
     gc.freeze()  # as before: what earlier files left is collected with what is thawed, which may take a minute
 
 
-@pytest.mark.usefixtures("collected")
+@pytest.mark.usefixtures("collected", "all_objects_searched")
 def test_instances_of_a_type_and_of_what_inherits_it_are_found_frozen_or_not() -> None:
     one, two = Mine(), Derived()
     unhashable = EqualTypes("Unhashable", (), {})()
