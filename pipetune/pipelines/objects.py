@@ -25,7 +25,7 @@ def live_instances(wanted: Callable[[type], bool]) -> list[Any]:
 
 
 def tracked_objects() -> list[Any]:
-    """Returns all that the garbage collector tracks, including what is frozen: some tenths of a second, and no copies."""
+    """Returns all that the garbage collector tracks, including what is frozen: some tenths of a second."""
     frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
     objects = gc.get_objects()
