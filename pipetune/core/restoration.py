@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from pipetune.core.files import write_text
 from pipetune.core.undo import FolderListing, PathState, RecordKind, current_state, list_folder, merge_states
 
@@ -407,12 +409,20 @@ class _Restorer:
 
 
 def _is_own_output(path: str) -> bool:
-    """Whether this process writes its output into the file, as in `pipetune analyze train.py 2> log`."""
+    """Whether this process's output goes into the file: `pipetune analyze train.py 2> log`, or `... | tee log`."""
     for stream in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(path), os.fstat(stream)):
                 return True
-    return False
+    return any(opened.path == os.path.realpath(path) for opened in _files_of_shell_pipeline())
+
+
+def _files_of_shell_pipeline() -> Iterator[Any]:
+    """Yields what the processes have open that the shell started together with this one; the script is not in them."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            if process.pid != os.getpid() and os.getpgid(process.pid) == os.getpgrp():
+                yield from process.open_files()
 
 
 def _put_content(path: str, original: PathState, copy: Path) -> None:

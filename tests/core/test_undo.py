@@ -362,6 +362,18 @@ def test_too_large_file_changed_before_training_is_reported(
 
 
 @contextmanager
+def piped(path: Path) -> Iterator[None]:
+    """Lets a process that the shell might have started together with this one write into a file."""
+    with subprocess.Popen(["tee", path], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as beside:
+        assert beside.stdin is not None
+        beside.stdin.write(b"so far")
+        beside.stdin.flush()
+        while not path.exists() or not path.stat().st_size:
+            time.sleep(0.01)
+        yield
+
+
+@contextmanager
 def redirected(stream: int, path: Path) -> Iterator[None]:
     """Lets this process write what it writes to a stream into a file."""
     kept = os.dup(stream)
@@ -375,7 +387,7 @@ def redirected(stream: int, path: Path) -> Iterator[None]:
 
 
 def test_unrecorded_changes_are_found_by_comparing_folder(own: Path, journals: Path) -> None:
-    """A child process writes, as a C library might; the command's own output, redirected to a file, is no change."""
+    """A child process writes, as a C library might; the command's own output is no change, redirected or piped."""
     (own / "other").write_text("precious too")
     (own / "output").write_text("")
     with recording(journals) as journal:
@@ -386,7 +398,7 @@ def test_unrecorded_changes_are_found_by_comparing_folder(own: Path, journals: P
         )
         (own / "file").write_text("of the loop")
         journal.close()
-    with redirected(2, own / "output"):
+    with redirected(2, own / "output"), piped(own / "log"):
         done = restored(journals)
     found = [path for path in done.unexplained if path.startswith(str(own))]  # not those of the tests' output
     assert found == [str(own / name) for name in ("known", "new", "other")]
