@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -193,6 +194,8 @@ class _Branch:
         holds = made.value is anchor
         if holds and all(made.name not in bound_names(line) for line in self._lines_between()):
             return made.name, []
+        if holds and (kept := self._second_variable()):
+            return kept, []
         name = unused_name(tree, f"{made.name}_before_{op}")
         code, start, end = tree.code, tree.start(made.small), tree.end(made.small)
         indentation = code[line_start(code, start) : start]
@@ -204,6 +207,23 @@ class _Branch:
         opening, closing = (b"(", b")") if newline in code[begins:ends] else (b"", b"")
         rest = closing + newline + indentation + code[start:begins] + name.encode()
         return name, [Splice(start, begins, f"{name} = ".encode() + opening), Splice(ends, ends, rest)]
+
+    def _second_variable(self) -> str:
+        """Returns another variable that holds the dataset until the branch, such as one an earlier edit made; or ""."""
+        assert self.made is not None
+        lines = list(self._lines_between())
+        bound = collections.Counter(name for line in lines for name in bound_names(line))
+        for line in lines:
+            match line:
+                case cst.SimpleStatementLine(
+                    body=[
+                        cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=held))
+                    ]
+                ) if held == self.made.name and bound[name] == 1 and name not in self._declared_global():
+                    return name
+            if self.made.name in bound_names(line):
+                return ""
+        return ""
 
 
 def _gets_plain_values(call: cst.Call) -> bool:

@@ -66,6 +66,14 @@ WRITTEN = {
         script(f"every = {NUMBERS}\nevery = every.map(abs)"),
         script(f"every = {NUMBERS}\nevery_before_map = every\nevery = every.map(abs)", OWN_MAP),
     ),
+    "a second variable": (
+        script(f"every = {NUMBERS}\nraw = every\nevery = every.map(abs)"),
+        script(f"every = {NUMBERS}\nraw = every\nevery = every.map(abs)", "raw.skip(FIRST).map(abs)"),
+    ),
+    "a second variable that changes": (
+        script(f"every = {NUMBERS}\nraw = every\nevery = every.map(abs)\nraw = 5"),
+        script(f"every = {NUMBERS}\nevery_before_map = every\nraw = every\nevery = every.map(abs)\nraw = 5", OWN_MAP),
+    ),
     "a name of its own": (
         script(f"numbers = {NUMBERS}\nevery = numbers.map(lambda x: x * 2)"),
         script(
