@@ -101,12 +101,15 @@ class Evidence:
         pairs: of windows that are in it.
         freedom: degrees of freedom of the parts.
         predicted: the log of what the model alone says; None where it cannot tell.
+        limit: mean and deviation of the log of what training could gain at most; None for no limit. The gain is the
+            smaller of the two.
     """
 
     parts: tuple[tuple[float, float, float], ...]
     pairs: int = 0
     freedom: float = math.inf
     predicted: float | None = None
+    limit: tuple[float, float] | None = None
 
     @property
     def mean(self) -> float:
@@ -156,14 +159,19 @@ class Evidence:
         return self.chance < NOTHING_BELOW
 
     def _below(self, value: float) -> float:
-        return sum(
+        below = sum(
             weight * float(special.stdtr(self.freedom, (value - mean) / max(scale, 1e-9)))
             for weight, mean, scale in self.parts
         )
+        if self.limit is None:
+            return below
+        limit, deviation = self.limit
+        return 1 - (1 - below) * float(special.ndtr((limit - value) / max(deviation, 1e-9)))
 
     def _quantile(self, share: float) -> float:
-        reach = 20 * max(scale for *_, scale in self.parts) + 1e-6
-        low, high = min(mean for _, mean, _ in self.parts) - reach, max(mean for _, mean, _ in self.parts) + reach
+        normal = [(mean, scale) for _, mean, scale in self.parts] + ([] if self.limit is None else [self.limit])
+        reach = 20 * max(scale for _, scale in normal) + 1e-6
+        low, high = min(mean for mean, _ in normal) - reach, max(mean for mean, _ in normal) + reach
         return float(optimize.brentq(lambda value: self._below(value) - share, low, high))
 
 
@@ -208,6 +216,16 @@ def evidence_of_pairs(ratios: Sequence[float]) -> Evidence:
     """
     mean, standard_error, freedom = moments(ratios)
     return Evidence(((1.0, mean, standard_error),), len(ratios), freedom)
+
+
+def limit_of(wait_share: Interval) -> tuple[float, float]:
+    """Returns mean and deviation of the log of what training could gain at most: that it waits no more.
+
+    Args:
+        wait_share: the share of a step that training waits, with its 95 % interval.
+    """
+    most, at_most = (-math.log1p(-min(share, 0.99)) for share in (wait_share.median, wait_share.high))
+    return most, (at_most - most) / special.ndtri(0.975)
 
 
 def _changes(predicted: float | None) -> float:
@@ -265,6 +283,7 @@ class Gains:
         composer: makes plans of rewrites.
         shares_processors: whether the model trains on the same processors: fewer CPU seconds are a gain too then.
         most_gain: what a plan may gain at most over the base where training steps decide.
+        limit: the same as a distribution, by what is measured of the wait; None for no limit.
         spread: deviation of the log ratio of one short window.
     """
 
@@ -273,6 +292,7 @@ class Gains:
     composer: Composer
     shares_processors: bool
     most_gain: MostGain | None = None
+    limit: tuple[float, float] | None = None
     spread: float = QUIET_SPREAD
     short_windows: dict[str, list[ShortWindow]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
     pairs: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)  # by keys of a plan and of its base
@@ -297,8 +317,13 @@ class Gains:
         return Prior.of(_ratio(ours.examples_per_second, theirs.examples_per_second), guess=guess)
 
     def attainable(self, plan: Plan) -> Evidence:
-        """Returns what is known of the gain of `plan` over the base where it is no more than training could gain."""
-        return self.of(plan, most_gain=self.most_gain(self.prediction(plan)) if self.most_gain is not None else None)
+        """Returns what is known of the gain of `plan` over the base where it is no more than training could gain.
+
+        Pairs of windows say that themselves.
+        """
+        known = self.of(plan, most_gain=self.most_gain(self.prediction(plan)) if self.most_gain is not None else None)
+        measured = len(self.pairs.get((plan.key, self.base.key), ())) >= FEWEST_PAIRS
+        return known if measured else replace(known, limit=self.limit)
 
     def of(self, plan: Plan, over: Plan | None = None, *, most_gain: float | None = None) -> Evidence:
         """Returns what is known of the gain of `plan` over another one (over the base where None): what to try next."""

@@ -64,12 +64,13 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
 
     Those that the cost model expects most of come first, in pairs fixed beforehand. What changes the data is not
     offered: the gate blames it. What needs consent is measured before any of it is compared, which may take longer than
-    all of its windows; what no time was left to compare is offered with these words.
+    all of its windows; what no time was left to compare is offered with these words. What need not be faster is not
+    looked for where hardly anything can be gained.
     """
     state.notify("stage", name="offers")
     have = {one.key for one in state.before.rewrites}
     as_fast = [one for one in state.granted if one.equal_is_enough and one.key not in have]
-    as_fast = [one for one in as_fast if not _overlaps(one, state.before)]
+    as_fast = [] if state.only_promising else [one for one in as_fast if not _overlaps(one, state.before)]
     asking = structural(state.asking)
     expected = {one.key: _expected(one, state) for one in asking}
     asking.sort(key=lambda one: -(expected[one.key] or 1.0))

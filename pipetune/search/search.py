@@ -13,7 +13,7 @@ from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.ablation import ablate
 from pipetune.search.candidates import next_race, open_plans, screen, screen_again
 from pipetune.search.composing import structural
-from pipetune.search.evidence import WORTH, Evidence
+from pipetune.search.evidence import WORTH, Evidence, limit_of
 from pipetune.search.information import measure_baselines, measure_offers
 from pipetune.search.meter import rate_from
 from pipetune.search.race import EarlierRace
@@ -87,6 +87,7 @@ def _begin(state: SearchState) -> None:
         state.notes.append(f"Plans were compared by the input alone: {str(problem).rstrip('.')}.")
         return
     state.unit, state.gains.most_gain = "training", state.most_gain
+    state.gains.limit = None if state.wait_share is None else limit_of(state.wait_share)
 
 
 def _go_on(state: SearchState, earlier: EarlierRace) -> None:

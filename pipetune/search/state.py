@@ -65,6 +65,7 @@ class SearchState:
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
         most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
+        wait_share: the share of a step that training waits, measured before; None where that is unknown.
         bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
         expressible: whether the source can express a rewrite; one that it can is tried first where it gains enough.
         earlier: what windows of the pipeline as written took before the search; None where there was none.
@@ -88,6 +89,7 @@ class SearchState:
         proven_alone: Collection[str] = (),
         only_promising: bool = False,
         most_gain: MostGain | None = None,
+        wait_share: Interval | None = None,
         bound_seconds: float | None = None,
         expressible: Callable[[Rewrite], bool] = lambda rewrite: True,
         earlier: EarlierWindows | None = None,
@@ -110,7 +112,8 @@ class SearchState:
             notify=notify,
         )
         self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
-        self.proven_alone, self.most_gain, self.bound_seconds = proven_alone, most_gain, bound_seconds
+        self.proven_alone, self.bound_seconds = proven_alone, bound_seconds
+        self.most_gain, self.wait_share, self.only_promising = most_gain, wait_share, only_promising
         self.earlier, self._can_express = earlier, expressible
         self._expressible: dict[str, bool] = {}  # by rewrite key
 

@@ -126,6 +126,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             conflict=lambda rewrites: find_conflict(context, rewrites),
             only_promising=little,
             most_gain=lambda prediction: _most_gain(study, profile, diagnosis, prediction),
+            wait_share=diagnosis.wait_share,
             bound_seconds=profile.consumer.bound_seconds,
             expressible=lambda one: _can_express(study, one) if with_patch else True,
             earlier=_earlier_windows(study, profile),

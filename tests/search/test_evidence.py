@@ -10,7 +10,7 @@ import pytest
 
 from pipetune.bench.simulated_sessions import SCENES, SessionDesign, simulate_session
 from pipetune.core.edits import Plan
-from pipetune.core.results import Prediction
+from pipetune.core.results import Interval, Prediction
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import (
@@ -23,6 +23,7 @@ from pipetune.search.evidence import (
     ShortWindow,
     evidence,
     evidence_of_pairs,
+    limit_of,
     spread_of,
 )
 from tests.search.scenes import BASELINES, Scene, expecting, names, rewrites, rough, runner
@@ -62,6 +63,21 @@ def test_training_cannot_gain_more_than_its_wait() -> None:
     limited = evidence(told(3.0), [1.15] * 3, most_gain=1.2)
     assert limited.interval.high < free.interval.high
     assert evidence(told(3.0, 0.3), most_gain=1.0).probability < 0.4
+
+
+@pytest.mark.parametrize(
+    ("wait", "likely", "at_most"),
+    [((0.0, 0.0, 0.11), False, 1.13), ((0.1, 0.02, 0.18), True, 1.2), ((0.6, 0.55, 0.65), True, 2.4)],
+)
+def test_gain_is_as_unlikely_as_a_wait_is(wait: tuple[float, float, float], likely: bool, at_most: float) -> None:
+    gains = known(expecting({A.key: 1.8}))
+    gains.most_gain, gains.limit = lambda prediction: 1 / (1 - wait[2]), limit_of(Interval(*wait, pairs=6, method=""))
+    plan = gains.composer.plan([A])
+    found = gains.attainable(plan)
+    assert (found.probability >= LIKELY_FROM) is likely
+    assert found.interval.high < at_most and found.interval.low <= found.interval.median <= found.interval.high
+    gains.pairs[plan.key, gains.base.key] = (1.2,) * 8
+    assert gains.attainable(plan).probability > 0.95, "pairs of training steps say more"
 
 
 def test_a_small_predicted_gain_is_believed_less_than_a_large_one() -> None:

@@ -108,9 +108,10 @@ def test_what_the_model_expects_is_told_in_three_figures(ratio: float, told: str
 FREEZE = replace(rewrite("freeze", number=3, group="freeze@n1"), equal_is_enough=True)
 
 
-def freezing(**gains: float) -> Scene:
+def freezing(*, only_promising: bool = False, **gains: float) -> Scene:
     candidates: list[Rewrite] = [rewrite("other", node="n2"), FREEZE]
-    return Scene(candidates, runner({FREEZE.key: gains.get("freeze", 1.0), "other@n2": gains.get("other", 1.0)}))
+    shown = runner({FREEZE.key: gains.get("freeze", 1.0), "other@n2": gains.get("other", 1.0)})
+    return Scene(candidates, shown, only_promising=only_promising)
 
 
 def test_as_fast_is_offered_and_never_in_the_plan() -> None:
@@ -122,6 +123,11 @@ def test_as_fast_is_offered_and_never_in_the_plan() -> None:
     assert "freeze" not in reasons(found)
     trial = next(one for one in found.trials if one.plan.rewrites == (FREEZE,) and one.gain is offer.gain)
     assert trial.outcome is Outcome.REJECTED
+
+
+def test_as_fast_is_not_looked_for_where_little_can_be_gained() -> None:
+    scene = freezing(only_promising=True)
+    assert scene.run().offers == () and FREEZE.key not in {key for _, key in scene.runner.windows}
 
 
 @pytest.mark.parametrize(
