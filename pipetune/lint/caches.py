@@ -104,13 +104,29 @@ def _reads_to_end(other: DatasetUse, cache: Node, *, owner: DatasetUse) -> bool:
     return _ending_operator(other, node) is None and not _stops_early(other, node)
 
 
+def _read_ahead(use: DatasetUse, cache: Node) -> dict[str, int]:
+    """Returns, for each operator downstream of a cache, how many of its elements wait in buffers when one leaves it."""
+    ahead = {cache.id: 0}
+    for node in use.pipeline.downstream(cache.id):
+        waiting, size = max(ahead.get(name, 0) for name in node.inputs), batch_size(node)
+        if node.op in ("shuffle", "prefetch"):
+            buffer = node.argument("buffer_size")
+            waiting += buffer if isinstance(buffer, int) and buffer > 0 else 0
+        elif size is not None:
+            waiting //= size
+        elif not is_repeat(node) and operator_facts(node.op).count is not CountEffect.ONE_TO_ONE:
+            waiting = 0
+        ahead[node.id] = waiting
+    return ahead
+
+
 def _ending_operator(use: DatasetUse, cache: Node) -> Node | None:
     """Returns the downstream operator that ends epochs before the cache is read whole; None if none certainly does."""
-    whole, repeated = {cache.id: cache.cardinality}, {cache.id: False}
+    whole, repeated, ahead = {cache.id: cache.cardinality}, {cache.id: False}, _read_ahead(use, cache)
     for node in use.pipeline.downstream(cache.id):
         (above, *more) = [name for name in node.inputs if name in whole]
         passes, again = whole[above], repeated[above]
-        if node.op in ("take", "zip", "take_while") and 0 <= node.cardinality < passes:
+        if node.op in ("take", "zip", "take_while") and 0 <= node.cardinality < passes - ahead[above]:
             kept = any(below.op == "cache" for below in use.pipeline.downstream(node.id))
             return None if kept else node  # another cache serves the later epochs
         if more:
@@ -132,7 +148,8 @@ def _stops_early(use: DatasetUse, cache: Node) -> bool:
     has = use.pipeline.output.cardinality
     if use.steps is None or has < 0 or any(map(is_repeat, use.pipeline.downstream(cache.id))):
         return False
-    return use.steps * (1 if use.is_evaluation else use.epochs or 1) < has
+    taken = use.steps * (1 if use.is_evaluation else use.epochs or 1)
+    return taken + _read_ahead(use, cache).get(use.pipeline.output.id, 0) < has
 
 
 _MIN_BATCHES = 8  # batches: fewer may be intended

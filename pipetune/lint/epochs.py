@@ -145,12 +145,12 @@ _FIXED = "or shuffle with reshuffle_each_iteration=False."
 
 
 def find_validation_leaks(training: DatasetUse, others: Sequence[DatasetUse]) -> Iterator[Finding]:
-    """Yields findings on training and validation data split by take and skip after a shuffle that reshuffles.
+    """Yields a finding if training and validation data are split by take and skip after a shuffle that reshuffles.
 
-    The complement is what the script validates on, or what it has built with the same count from the same dataset:
+    Of several such shuffles it names the last. The complement is what the script validates on, or what it has built with the same count from the same dataset:
     it may be read only after the first epoch, which pipetune does not observe.
     """
-    for shuffle in filter(reshuffles_each_epoch, training.pipeline):
+    for shuffle in reversed([*filter(reshuffles_each_epoch, training.pipeline)]):
         below = training.pipeline.downstream(shuffle.id)
         cuts = [cut for cut in below if cut.op in _CUTS and _order_reaches(training, shuffle, cut)]
         if not cuts:
@@ -164,6 +164,7 @@ def find_validation_leaks(training: DatasetUse, others: Sequence[DatasetUse]) ->
                 "validation examples.",
                 f"Split before the shuffle, {_FIXED}",
             )
+            return
 
 
 def _order_reaches(use: DatasetUse, shuffle: Node, cut: Node) -> bool:

@@ -221,10 +221,10 @@ def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[
                     f"{100 * share:.0f} % of an epoch of {elements:,} elements"
                     + (": the shuffle buffer is refilled." if filling else "."),
                     "A repeat() directly after the shuffle lets TensorFlow fill the next epoch's buffer while "
-                    "the current one is read (then pass steps_per_epoch to fit); a smaller shuffle buffer "
-                    "fills sooner."
+                    "the current one is read (epochs then end by a number of steps, such as steps_per_epoch of fit); a "
+                    "smaller shuffle buffer fills sooner."
                     if filling
-                    else "Keep one iterator across epochs: use repeat() and steps_per_epoch.",
+                    else "Keep one iterator across epochs: use repeat() and, for each epoch, a number of steps.",
                 )
             )
     drifting = course.drift

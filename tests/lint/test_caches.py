@@ -22,6 +22,12 @@ FIRES = [
     ("range elements=99 | cache | repeat | take 98", {}, ["partial-cache n1"]),
     ("range elements=99 | cache | repeat | batch 10 | take 9", {}, ["partial-cache n1"]),
     ("a = range elements=99 | cache; b = range elements=9; zip a b elements=9", {}, ["partial-cache n1"]),
+    ("a = range elements=99 | cache | shuffle 9; b = range elements=9; zip a b elements=9", {}, ["partial-cache n1"]),
+    ("a = range elements=99 | cache | shuffle 99; b = range elements=9; zip a b elements=9", {}, []),
+    ("range elements=99 | cache | shuffle 50 | batch 10 | take 4", {}, ["partial-cache n1"]),
+    ("range elements=99 | cache | shuffle 50 | batch 10 | take 5", {}, []),
+    ("range elements=99 | cache | batch 10 | prefetch 2", {"steps": 7}, ["partial-cache n1"]),
+    ("range elements=99 | cache | batch 10 | prefetch 3", {"steps": 7}, []),
     ("range elements=99 | cache | batch 10", {"steps": 4, "epochs": 2}, ["partial-cache n1"]),
     ("range elements=99 | cache | batch 10", {"steps": 4, "epochs": 3, "role": "validation"}, ["partial-cache n1"]),
 ]

@@ -17,6 +17,13 @@ LEAK = "validation-leak n1"
         (f"{SHUFFLED} | skip 20 | batch 4", f"{SHUFFLED} | take 20 | batch 4", "evaluation", 2, [LEAK]),
         (f"{SHUFFLED} | take 80 | cache", f"{SHUFFLED} | skip 80", "prediction", 2, ["frozen-order n3", LEAK]),
         (
+            f"{SHUFFLED} | shuffle 9 | skip 20",
+            f"{SHUFFLED} | shuffle 9 | take 20",
+            "validation",
+            3,
+            ["validation-leak n2"],
+        ),
+        (
             f"{SHUFFLED} | skip 20",
             f"{SHUFFLED} | take 20",
             "preview",
