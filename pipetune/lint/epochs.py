@@ -147,8 +147,9 @@ _FIXED = "or shuffle with reshuffle_each_iteration=False."
 def find_validation_leaks(training: DatasetUse, others: Sequence[DatasetUse]) -> Iterator[Finding]:
     """Yields a finding if training and validation data are split by take and skip after a shuffle that reshuffles.
 
-    Of several such shuffles it names the last. The complement is what the script validates on, or what it has built with the same count from the same dataset:
-    it may be read only after the first epoch, which pipetune does not observe.
+    Of several such shuffles it names the last. The complement is what the script validates on, or what it has built
+    with the same count from the same dataset: it may be read only after the first epoch, which pipetune does not
+    observe.
     """
     for shuffle in reversed([*filter(reshuffles_each_epoch, training.pipeline)]):
         below = training.pipeline.downstream(shuffle.id)
