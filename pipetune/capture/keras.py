@@ -60,9 +60,10 @@ def _python_batches(value: Any) -> str:
     if seconds is None:
         return sentence
     most = workers / seconds
-    limit = "at most" if processes or workers == 1 else "fewer (its threads share the GIL) than"
+    rate = f"{most:,.0f}" if most >= 100 else f"{most:.3g}"
+    shared = "" if processes or workers == 1 else ", and fewer because its threads share the GIL"
     return (
-        f"{sentence}: one batch took {1000.0 * seconds:.3g} ms, so training gets {limit} {most:,.3g} batches/s. "
+        f"{sentence}: one batch took {1000.0 * seconds:.3g} ms, so training gets at most {rate} batches/s{shared}. "
         "More workers with use_multiprocessing=True, or a tf.data.Dataset whose map functions run no Python "
         "code, raise that limit"
     )

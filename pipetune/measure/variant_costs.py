@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tensorflow as tf
+
 from pipetune import tensorflow_private
 from pipetune.core.edits import Remove, ReplaceSource, apply_edits
 from pipetune.core.errors import CannotReplay
@@ -226,7 +228,7 @@ class _Comparison:
             return [apply(plain) for apply in (self.original, *self.forms.values())]
 
 
-_SHRINKING = "shrinking"
+_SHRINKING, _MERE_CALL = "shrinking", "mere call"
 
 
 def measure_shares(
@@ -258,7 +260,8 @@ def measure_shares(
 
 def _by_kind(shares: dict[str, float]) -> RemainingShares:
     shrinking, head = shares.pop(_SHRINKING, None), shares.pop(FunctionVariant.HEAD.value, None)
-    return RemainingShares(shares or None, shrinking, None if head is None else min(1.0, head))
+    call = shares.pop(_MERE_CALL, 0.0)
+    return RemainingShares(shares or None, shrinking, None if head is None else max(0.0, min(1.0, head - call)))
 
 
 def _edited(source: live.LivePipeline, annotated: Pipeline, profile: Profile | None) -> Iterator[_Comparison]:
@@ -291,6 +294,7 @@ def _edits(node: Node) -> dict[str, Callable[[Any], Any]]:
         edits[_SHRINKING] = functools.partial(decode_at_scale, ratio=function.shrinking.ratio)
     if function.before_draws is not None and not function.before_draws.why_not:
         edits[FunctionVariant.HEAD.value] = functools.partial(_head, position=function.before_draws.position)
+        edits[_MERE_CALL] = _mere_call  # the second part is called as often as the whole: only the head's work is saved
     return edits
 
 
@@ -327,6 +331,16 @@ def _map_fused(plain: Any, *, source: live.LivePipeline, names: tuple[str, ...])
 
 def _head(traced: Any, *, position: int) -> Any:
     return SplittableFunction(traced).head(position)
+
+
+def _mere_call(_traced: Any) -> Callable[..., Any]:
+    """Returns a function that does next to nothing; the runtime would not even call one that does nothing."""
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*element: Any) -> Any:
+        return element, tf.shape(tf.nest.flatten(element, expand_composites=True)[0])
+
+    return call
 
 
 def _own_seconds(names: Sequence[str], profile: Profile | None) -> float:

@@ -46,21 +46,25 @@ class ConstancyResult:
     why: str = ""
 
 
-def constancy_after(context: RuleContext, node_id: str, *, read_to_end: bool = True) -> ConstancyResult:
+def constancy_after(
+    context: RuleContext, node_id: str, *, read_to_end: bool = True, is_ended: bool = False
+) -> ConstancyResult:
     """Returns how much of the output of `node_id` repeats in every epoch; a cache makes all upstream of it constant.
 
     Args:
         context: provides the pipeline.
         node_id: the operator whose output is judged.
         read_to_end: whether its output is read to the end in every epoch; if not, a cache upstream is never complete.
+        is_ended: whether a `zip` downstream ends what repeats endlessly, always after as many elements.
     """
     node = context.pipeline[node_id]
-    own = own_constancy(node, context)
+    own = own_constancy(node, context, is_ended=is_ended)
     if (node.op == "cache" and read_to_end) or own.constancy is Constancy.DIFFERENT:
         return own
     read_to_end = read_to_end and operator_facts(node.op).reads_all
+    is_ended = is_ended or (node.op == "zip" and node.cardinality >= 0)
     above = max(
-        (constancy_after(context, name, read_to_end=read_to_end) for name in node.inputs),
+        (constancy_after(context, name, read_to_end=read_to_end, is_ended=is_ended) for name in node.inputs),
         key=lambda finding: finding.constancy,
         default=own,
     )
@@ -131,8 +135,8 @@ def _counted_at(pipeline: Pipeline, name: str) -> Node:
     return pipeline[name]
 
 
-def own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
-    """Returns the constancy of `node` alone, without its inputs."""
+def own_constancy(node: Node, context: RuleContext, *, is_ended: bool = False) -> ConstancyResult:
+    """Returns the constancy of `node` alone, without its inputs; `is_ended` as in `constancy_after`."""
     unread = operator_facts(node.op).takes_function and node.function is None
     endless = node.op == "repeat" and node.argument("count") in (None, INFINITE)
     for differs, why in (
@@ -141,8 +145,8 @@ def own_constancy(node: Node, context: RuleContext) -> ConstancyResult:
         (runs_python(node), "it runs Python, which may return something else each time"),
         (draws_random_numbers(node) and node.op != "shuffle", "it draws random numbers"),
         (bool(describe_state(node)), f"its function {describe_state(node)}"),
-        (endless, "it repeats endlessly: the cache would never be complete"),
-        (node.op == "repeat", "it repeats: the cache would hold every epoch again"),
+        (endless and not is_ended, "it repeats endlessly: the cache would never be complete"),
+        (node.op == "repeat" and not endless, "it repeats: the cache would hold every epoch again"),
         (node.op == "snapshot", "it already stores its elements"),
         (
             may_batch_unequal_batches(node, context),

@@ -63,11 +63,14 @@ SILENT: list[Row] = [
      "may stop reading"),
     (f"{_FILES} | map bytes=1k | map random | repeat | flat_map inner=RangeDataset | take 11", "may stop reading"),
     ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", "draws random numbers"),
+    ("a = range 1 | repeat elements=-1; b = range 9 | repeat elements=-1; zip a b elements=-1 | map bytes=1k | take 5",
+     "endlessly"),
     # After a shuffle, each epoch picks other elements, not just another order.
     (f"{_SHUFFLED} | [take 5 or skip 2 or shard 2 index=1 or enumerate or window 2 or take_while] | map bytes=1k",
      "depends on the order"),
     (f"{_SHUFFLED} | batch 3 drop_remainder=True | map bytes=1k", "drops different elements"),
     (f"a = {_SHUFFLED}; b = range 9; zip a b | map bytes=1k elements=9", "depends on the order"),
+    (f"a = {_SHUFFLED} | repeat elements=-1; b = range 9; zip a b elements=9 | map bytes=1k", "depends on the order"),
     ("list_files elements=9 | take 5 | map reads_file bytes=1k", "depends on the order"),
     (f"{_SHUFFLED} | cache | take 5 | map bytes=1k", "depends on the order"),  # the script's is never complete
     # It is read once.
@@ -147,6 +150,8 @@ FIRES: list[Row] = [
     (f"a = {_FILES} | map bytes=1k; b = a | [map random or shuffle 9 | map random]; c = a | map random; zip b c",
      _cache("n1")),
     ("a = range 10 elements=10 | repeat 3 | map bytes=1k elements=30; zip a a", ["EXACT n1>n2 cache(filename=)>n2"]),
+    # What repeats endlessly is the same in each epoch where a zip ends it, always after as many elements.
+    ("a = range 1 | repeat elements=-1; b = range 9; zip a b elements=9 | map bytes=1k | map random", _cache("n4")),
     # Each branch may have one.
     (f"a = {_FILES} | map bytes=1k cpu=1ms | map random; b = {_OTHER}; zip a b", _cache("n4", "n1")),
     (f"a = {_FILES} | map bytes=1k cpu=1ms | map random | repeat elements=-1; b = {_OTHER} | repeat"

@@ -207,10 +207,30 @@ def test_stateful_function_is_not_probed(name: str) -> None:
     assert found(images().map(STATE[name]).batch(4))[1] is None
 
 
-def test_share_of_the_first_part_is_measured() -> None:
-    source, pipeline = told(images().map(_seeded).batch(4))
-    (shares,) = measure_shares(source, pipeline, seconds=60).values()
-    assert shares.head is not None and 0 < shares.head < 1
+def _turned(image: Any, label: Any) -> Any:
+    return tf.image.random_flip_left_right(image), label
+
+
+def _after_cast(image: Any, label: Any) -> Any:
+    label = tf.cast(label, tf.int32)
+    return _turned(image, label)
+
+
+def _after_sorting(image: Any, label: Any) -> Any:
+    image = tf.sort(tf.image.resize(image, [200, 200]))
+    return _turned(image, label)
+
+
+def test_share_of_the_first_part_is_its_work_and_not_that_of_a_call() -> None:
+    """The second part is called as often as the whole was."""
+    found = []
+    for function in (_after_cast, _after_sorting):
+        source, pipeline = told(images().map(function).batch(4))
+        (shares,) = measure_shares(source, pipeline, seconds=60).values()
+        found.append(shares.head)
+    little, most = found
+    assert little is not None and little < 0.5
+    assert most is not None and 0.5 < most <= 1
 
 
 SCRIPT = """
