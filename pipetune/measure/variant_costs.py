@@ -336,11 +336,7 @@ def _head(traced: Any, *, position: int) -> Any:
 def _mere_call(_traced: Any) -> Callable[..., Any]:
     """Returns a function that does next to nothing; the runtime would not even call one that does nothing."""
 
-    @tf.autograph.experimental.do_not_convert
-    def call(*element: Any) -> Any:
-        return element, tf.shape(tf.nest.flatten(element, expand_composites=True)[0])
-
-    return call
+    return lambda *element: (element, tf.shape(tf.nest.flatten(element, expand_composites=True)[0]))
 
 
 def _own_seconds(names: Sequence[str], profile: Profile | None) -> float:

@@ -148,7 +148,9 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
     window = study.runner.input_window(
         ORIGINAL, seconds=_MEMORY_WINDOW_SECONDS, warmup_seconds=_MEMORY_WINDOW_SECONDS / 2
     )
-    peak = max(0.0, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
+    # A loop may have filled the caches before it was known to train.
+    cached = sum(one.predicted_bytes for one in covered.rewrites if inserted_caches(one.edits))
+    peak = max(cached, machine.peak_rss_bytes() - study.resident_bytes) / 2**20 if counted else None
     if peak is not None and sizes and dataset.profile is not None:
         smaller = with_smaller_shuffles(expected, dataset.profile.verified_buffers)
         peak += added_bytes(smaller, expected, dataset.profile) / 2**20

@@ -32,6 +32,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepReply, StepRequest
 from pipetune.core.messages import Job, MessageWriter, Mode
+from pipetune.core.results import Window
 from pipetune.core.session import DatasetResult, PatchResult
 from pipetune.pipelines import live
 from pipetune.stages.emission import expected_digests
@@ -214,3 +215,24 @@ def test_validation_data_of_the_original_script_is_that_of_the_session() -> None
     assert found is not None and found.dataset is written and answer.validation_why == ""
     found, answer = _validation_answer([("held_out", numbers.batch(4))], patched=False)
     assert found is None and answer.validation_why
+
+
+def test_cache_that_the_loop_filled_before_counts_as_memory() -> None:
+    import tensorflow as tf
+
+    def mapped() -> Any:
+        return tf.data.Dataset.range(8).map(lambda x: x * 3)
+
+    original, built = live.read(mapped().batch(4)).pipeline, live.read(mapped().cache().batch(4))
+    caching = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1", {"filename": ""}),), "")
+    plan = Plan("tuned", (replace(caching, predicted_bytes=2.0**40),))
+    patch = PatchResult("diff", covered=(caching.key,), expected=expected_digests(built.dataset, seed=0))
+    diagnosed = DatasetResult(original, "training", plan=plan, diagnosis=session().diagnosis)
+    one = replace(session(), datasets=(diagnosed,), patch=patch)
+    runner = SimpleNamespace(cut=None, input_window=lambda plan, **_: Window(4, 16, 1.0, 1.0, 0.1))
+    study = SimpleNamespace(
+        subject=SimpleNamespace(source=built), runner=runner, settings=SimpleNamespace(seed=0), resident_bytes=0.0
+    )
+    job = Job(Mode.VERIFY, -1, patched=True, check_elements=True)
+    answer = verification._check_built_pipeline(study, one, job)  # type: ignore[arg-type]
+    assert answer.why == "" and answer.peak_rss_mib == 2.0**20
