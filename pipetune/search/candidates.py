@@ -166,9 +166,14 @@ def screen(state: SearchState) -> bool:
 
 
 def _one_leads(left: Sequence[Rewrite], state: SearchState) -> bool:
-    """Whether what is expected to gain most does so beyond the error of what is expected of it and of the next."""
+    """Whether what is expected to gain most does so beyond the error of what is expected of it and of the next.
+
+    Or nothing can gain more.
+    """
     if not left or left[0].needs:  # what a file takes to read the model does not know
         return False
+    if state.gains.reaches_most(left[0]):
+        return True
     first, *others = (state.gains.added(one) for one in left[:2])
     return (
         first.predicted is not None
@@ -213,8 +218,10 @@ def _short_windows(rewrites: Sequence[Rewrite], state: SearchState) -> list[Shor
         if not state.budget.affords(state.part, kept + state.gate.cost(4 * meter.cost("input"))):
             break
         plan, began = state.composer.added(over, rewrite), meter.clock.now()
+        if not state.budget.affords(state.part, kept + meter.fill_seconds(plan, base=state.base)):
+            continue
         try:
-            if position % BASE_EVERY == 0:
+            if not beside or position % BASE_EVERY == 0:
                 beside = [*beside[-1:], meter.window(over, "input", part=Part.SEARCH, short=True)]
             window = meter.window(plan, "input", part=Part.SEARCH, short=True)
         except OutOfBudget:

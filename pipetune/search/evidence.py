@@ -359,8 +359,24 @@ class Gains:
         return self.of(self.composer.added(over or self.base, rewrite), over)
 
     def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
-        """Returns the rewrites, what is expected to add most first."""
-        return sorted(rewrites, key=lambda rewrite: -self.added(rewrite, over).expected)
+        """Returns the rewrites, what is expected to add most first.
+
+        In front of all, those that surely reach what training can gain; of these, what holds least memory first.
+        """
+
+        def place(rewrite: Rewrite) -> tuple[bool, float]:
+            reaches = over is None and self.reaches_most(rewrite)
+            return not reaches, rewrite.predicted_bytes if reaches else -self.added(rewrite, over).expected
+
+        return sorted(rewrites, key=place)
+
+    def reaches_most(self, rewrite: Rewrite) -> bool:
+        """Whether a rewrite alone surely makes the input so fast that training can gain no more."""
+        known = self.added(rewrite)
+        most = self.most_gain(self.prediction(self.composer.plan([rewrite]))) if self.most_gain is not None else None
+        if most is None or known.predicted is None:
+            return False
+        return known.expected - SURE * known.deviation >= math.log(most)
 
     def loses(self, plan: Plan, over: Plan) -> bool:
         """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.

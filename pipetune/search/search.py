@@ -255,7 +255,7 @@ def _find_candidate(state: SearchState) -> None:
                 gain=replace(gain.interval, pairs=pairs),
                 probability=gain.probability,
                 unit=state.unit,
-                why=_why_unproven(pairs, f"the {state.budget.seconds:.0f} s of the budget"),
+                why=_why_unproven(pairs, state),
                 comparison=state.gate.comparison(plan),
             )
             return
@@ -276,9 +276,12 @@ def _whole_showed_less(state: SearchState, plan: Plan, gain: Evidence) -> bool:
     )
 
 
-def _why_unproven(pairs: int, budget: str) -> str:
+def _why_unproven(pairs: int, state: SearchState) -> str:
+    budget = f"the budget of {state.budget.seconds:.0f} s"
+    if state.only_promising:
+        budget = "the third of the budget that is given where so little can be gained"
     if pairs == 0:
         return f"No time was left within {budget} to measure it: this is what the cost model expects."
     if pairs < LOOKS[0]:
         return f"There was no time for {LOOKS[0]} pairs of windows within {budget}."
-    return f"The interval of {pairs} pairs of windows includes 1.03x, and {budget} were over."
+    return f"The interval of {pairs} pairs of windows includes 1.03x, and {budget} was over."

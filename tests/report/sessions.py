@@ -554,7 +554,7 @@ def likely() -> Session:
         gain=Interval(1.31, 1.08, 1.57, 4, "cost model and windows, 80 %"),
         probability=0.92,
         unit="training",
-        why="The interval of 4 pairs of windows includes 1.03x, and the 60 s of the budget were over.",
+        why="The interval of 4 pairs of windows includes 1.03x, and the budget of 60 s was over.",
         patch=patch,
     )
     datasets = tuple(

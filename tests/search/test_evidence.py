@@ -65,6 +65,13 @@ def test_training_cannot_gain_more_than_its_wait() -> None:
     assert evidence(told(3.0, 0.3), most_gain=1.0).probability < 0.4
 
 
+def test_only_what_exceeds_the_most_beyond_its_error_surely_reaches_it() -> None:
+    gains = known(expecting({A.key: 9.0, B.key: 5.5, C.key: 3.0}))
+    assert not gains.reaches_most(A), "no limit is known"
+    gains.most_gain = lambda prediction: 5.0
+    assert [gains.reaches_most(one) for one in (A, B, C)] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("wait", "likely", "at_most"),
     [((0.0, 0.0, 0.11), False, 1.13), ((0.1, 0.02, 0.18), True, 1.2), ((0.6, 0.55, 0.65), True, 2.4)],

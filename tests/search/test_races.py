@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,27 @@ def test_one_lucky_window_does_not_choose_against_the_model() -> None:
         found = Scene(candidates, lucky(made, "wrong@n1", 2.4), expected=expected, seed=seed, budget_seconds=120).run()
         assert raced(found)[0] == "right@n1"
         assert names(found.chosen) == ["right"]
+
+
+def test_what_surely_reaches_what_training_can_gain_is_raced_at_once() -> None:
+    """Of two such plans the one that holds less memory, which needs no cache to be filled either."""
+    cached, gathered = replace(rewrite("cache"), predicted_bytes=1e9), replace(rewrite("gather"), predicted_bytes=1e6)
+    gains = {cached.key: 240.0, gathered.key: 90.0}
+    made = runner(gains, step_seconds=0.004, shares_processors=True)
+    candidates = [cached, gathered, rewrite("other")]
+    found = Scene(candidates, made, expected=expecting(gains), most_gain=lambda prediction: 6.0).run()
+    assert raced(found)[0] == gathered.key and names(found.chosen)[0] == "gather"
+    first = made.windows.index(("training", gathered.key))
+    assert {key for _, key in made.windows[:first]} == {"defaults"}
+
+
+def test_caches_that_take_too_long_to_fill_have_no_short_windows() -> None:
+    gains = {"cache@n1": 1.3, "cache@n2": 1.3, "other@n1": 1.3}
+    candidates = [rewrite("cache"), rewrite("cache", node="n2"), rewrite("other")]
+    for epoch, keys in ((100, set(gains)), (1_000_000, {"other@n1"})):
+        made = runner(gains, epoch_steps=epoch)
+        found = Scene(candidates, made, expected=expecting(gains), budget_seconds=60).run()
+        assert {one.plan.key for one in found.trials if one.kind == "screening"} == keys
 
 
 def test_windows_choose_where_the_model_cannot_tell() -> None:
