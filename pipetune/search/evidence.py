@@ -376,7 +376,8 @@ class Gains:
         most = self.most_gain(self.prediction(self.composer.plan([rewrite]))) if self.most_gain is not None else None
         if most is None or known.predicted is None:
             return False
-        return known.expected - SURE * known.deviation >= math.log(most)
+        limit = math.inf if self.limit is None else self.limit[0]
+        return known.expected - SURE * known.deviation >= min(math.log(most), limit)
 
     def loses(self, plan: Plan, over: Plan) -> bool:
         """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.
