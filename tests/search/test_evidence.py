@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from pipetune.bench.simulated_sessions import SCENES, SessionDesign, simulate_session
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Consent, Plan
 from pipetune.core.results import Interval, Prediction
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
 from pipetune.search.composing import Composer
@@ -70,6 +71,7 @@ def test_only_what_exceeds_the_most_beyond_its_error_surely_reaches_it() -> None
     assert not gains.reaches_most(A), "no limit is known"
     gains.most_gain = lambda prediction: 5.0
     assert [gains.reaches_most(one) for one in (A, B, C)] == [True, False, False]
+    assert not gains.reaches_most(replace(A, needs=frozenset({Consent.FILE_CACHE}))), "what a file takes is unknown"
 
 
 @pytest.mark.parametrize(
