@@ -91,6 +91,7 @@ def _affords(plan: Plan, state: SearchState, *, more_seconds: float = 0.0) -> bo
 def _leave_out_each(plan: Plan, state: SearchState, *, first: bool) -> tuple[dict[str, Interval], list[Rewrite]]:
     """What each rewrite was measured to add to the others, by key; and those that do not stay, the least first.
 
+    What was proven before a cache downstream of it joined it stays: no window shows what it adds to the first epoch.
     The fewest rounds of all are measured, then more of those that leave it open. Each is a trial, unless there was no
     time for the `first` pass.
 
@@ -98,7 +99,8 @@ def _leave_out_each(plan: Plan, state: SearchState, *, first: bool) -> tuple[dic
         RunFailed: the plan itself cannot be measured any more.
     """
     whole = Arm(plan, state.unit)
-    arms = {one.key: Arm(state.composer.without(plan, [one]), state.unit) for one in plan.rewrites}
+    tried = [one for one in plan.rewrites if not (one.key in state.added and state.is_above_cache(one, plan))]
+    arms = {one.key: Arm(state.composer.without(plan, [one]), state.unit) for one in tried}
     sparing = {one.key for one in plan.rewrites if _spares_memory(one, state)}
 
     def is_sure(key: str, arm: Arm) -> bool:
@@ -136,7 +138,7 @@ def _leave_out_each(plan: Plan, state: SearchState, *, first: bool) -> tuple[dic
     idle.sort(key=lambda one: (not one.equal_is_enough, gains[one.key].median))
     if first and not gains:
         return {}, []
-    for one in plan.rewrites:
+    for one in tried:
         arm, gain = arms[one.key], gains.get(one.key)
         if gain is None:
             outcome, why = Outcome.FAILED, f"without {one.key}: {arm.failure or 'the time was up'}"

@@ -68,6 +68,7 @@ class SearchState:
         wait_share: the share of a step that training waits, measured before; None where that is unknown.
         bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
         expressible: whether the source can express a rewrite; one that it can is tried first where it gains enough.
+        is_above_cache: whether a rewrite changes only what a cache of a plan stores.
         earlier: what windows of the pipeline as written took before the search; None where there was none.
     """
 
@@ -92,6 +93,7 @@ class SearchState:
         wait_share: Interval | None = None,
         bound_seconds: float | None = None,
         expressible: Callable[[Rewrite], bool] = lambda rewrite: True,
+        is_above_cache: Callable[[Rewrite, Plan], bool] = lambda rewrite, plan: False,
         earlier: EarlierWindows | None = None,
     ) -> None:
         clock = clock or SystemClock()
@@ -114,7 +116,7 @@ class SearchState:
         self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
         self.proven_alone, self.bound_seconds = proven_alone, bound_seconds
         self.most_gain, self.wait_share, self.only_promising = most_gain, wait_share, only_promising
-        self.earlier, self._can_express = earlier, expressible
+        self.earlier, self._can_express, self.is_above_cache = earlier, expressible, is_above_cache
         self._expressible: dict[str, bool] = {}  # by rewrite key
 
         # What decides.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from pipetune.capture import findings
-from pipetune.core.edits import Plan, Rewrite, SetArgument
+from pipetune.core.edits import Plan, Rewrite, SetArgument, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import Diagnosis, OperatorProfile, Profile, Verdict
@@ -129,6 +129,7 @@ def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningR
             wait_share=diagnosis.wait_share,
             bound_seconds=profile.consumer.bound_seconds,
             expressible=lambda one: _can_express(study, one) if with_patch else True,
+            is_above_cache=lambda one, plan: _is_above_cache(study.subject.source.pipeline, one, plan),
             earlier=_earlier_windows(study, profile),
             proven_alone=frozenset(one.key for one in candidates if replaces_autotune(one, context)),
         )
@@ -154,6 +155,16 @@ def _can_express(study: Study, rewrite: Rewrite) -> bool:
     """Whether the source can express a rewrite alone, without a change of the script's other datasets."""
     pipeline, others = study.subject.source.pipeline, [other.pipeline for other, _ in study.subject.other_datasets]
     return bool(emit(pipeline, Plan("tuned", (rewrite,)), other_pipelines=others).covered)
+
+
+def _is_above_cache(pipeline: Pipeline, rewrite: Rewrite, plan: Plan) -> bool:
+    """Whether a rewrite of a plan changes only what is upstream of a cache that another one inserts."""
+    for other in plan.rewrites:
+        for cache in inserted_caches(other.edits) if other.key != rewrite.key else ():
+            place = cache.after if cache.after in pipeline else other.node
+            if rewrite.node == place or any(node.id == rewrite.node for node in pipeline.upstream(place)):
+                return True
+    return False
 
 
 def _earlier_windows(study: Study, profile: Profile) -> EarlierWindows | None:

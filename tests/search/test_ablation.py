@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from pipetune.core.results import Interval
 from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, ablate
 from pipetune.search.state import SearchState
 from pipetune.testing.recorded import FakeRunner, Noise
@@ -47,6 +50,18 @@ def test_without_time_for_the_fewest_rounds_nothing_is_dropped() -> None:
     made = runner({"large@n1": 1.4}, noise=quiet())
     found = ablated(["large", "idle"], made, budget_seconds=2.0)
     assert names(found.chosen) == ["large", "idle"] and "no time" in found.notes[0]
+
+
+@pytest.mark.parametrize("proven_before", [True, False])
+def test_what_was_proven_before_a_cache_downstream_of_it_stays_for_the_first_epoch(proven_before: bool) -> None:
+    parts = rewrites(["early", "cache"])
+    above = {"is_above_cache": lambda one, plan: one.rule == "early" and len(plan.rewrites) > 1}
+    state = Scene(parts, runner({"cache@n1": 4.0}, noise=quiet()), budget_seconds=240.0, **above).state()
+    state.chosen = state.composer.plan(parts)
+    if proven_before:
+        state.added["early@n1"] = Interval(3.0, 2.8, 3.2, pairs=4, method="test")
+    ablate(state)
+    assert names(state.chosen) == (["early", "cache"] if proven_before else ["cache"])
 
 
 def test_what_spares_memory_stays_unless_it_is_slower() -> None:

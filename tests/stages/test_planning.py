@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval, Prediction, Rate, RunFailed
@@ -73,6 +73,19 @@ def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rewrite_that_sets_autotuned_argument_replaces_autotune(words, edits, replaces) -> None:
     context = RuleContext(pipeline(words), cores=2)
     assert replaces_autotune(Rewrite("a-rule", "n1", Safety.EXACT, edits, "sets a number"), context) is replaces
+
+
+def test_rewrite_changes_only_what_a_cache_stores_if_one_is_downstream_of_it() -> None:
+    read = pipeline("range | map | batch 4 | map | prefetch 2")
+
+    def parallel(node: str) -> Rewrite:
+        return Rewrite("parallel-map", node, Safety.EXACT, (SetArgument(node, "num_parallel_calls", 2),), "")
+
+    cache = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "cache@n2"),), "")
+    for node, above in (("n1", True), ("n2", True), ("n3", False)):
+        one = parallel(node)
+        assert planning._is_above_cache(read, one, Plan("tuned", (one, cache))) is above
+    assert not planning._is_above_cache(read, cache, Plan("tuned", (parallel("n1"), cache)))
 
 
 def test_freeze_autotune_replaces_autotune() -> None:
