@@ -113,6 +113,7 @@ _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
     "from_tensor_slices": ("TensorSlice",),
     "from_tensors": ("Tensor",),
     "map": ("Map", "ParallelMapV2", "ParallelMap"),
+    "to_ragged": ("Map", "ParallelMapV2", "ParallelMap"),
     "batch": ("BatchV2", "Batch", "ParallelBatch", "MapAndBatch"),
     "padded_batch": ("PaddedBatchV2", "PaddedBatch"),
     "interleave": ("Interleave", "ParallelInterleaveV4", "ParallelInterleaveV3", "ParallelInterleaveV2"),

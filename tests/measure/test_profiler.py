@@ -86,6 +86,12 @@ def test_visits_ratios_and_bytes_of_operators() -> None:
     assert operators["map"].elements > operators["batch"].elements
 
 
+def test_operators_upstream_of_ragged_batches_are_counted() -> None:
+    _, operators = profile(Dataset.range(64).map(lambda x: tf.range(3 + x % 2)).ragged_batch(4))
+    assert operators["to_ragged"].visits == operators["map"].visits == pytest.approx(4, rel=0.1)
+    assert operators["map"].elements and operators["map"].bytes_out == pytest.approx(8 * 3.5, rel=0.1)
+
+
 @pytest.mark.parametrize("count", [None, 3])
 def test_operators_upstream_of_a_repeat_are_counted(count: int | None) -> None:
     """Each epoch creates them again, and with them the runtime's counters."""
