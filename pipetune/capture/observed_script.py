@@ -48,6 +48,12 @@ _METHODS = {"prediction": [("predict", "predict_on_batch")], "evaluation": [("ev
 """By the role of a use that does not train: the method that reads the dataset, and the one for a single batch."""
 
 
+_IN_GRAPHS = (
+    "it has switched eager execution off, and what a tf.compat.v1.Session reads cannot be seen; without "
+    "disable_eager_execution or disable_v2_behavior, and with tf.function, it can be analyzed"
+)
+
+
 class ObservedScript:
     """What is known of a script while it runs, or of a cell; calls `on_training` for the first consumer that trains."""
 
@@ -222,7 +228,8 @@ class ObservedScript:
             for use in self.uses
             for called, in_loop in _METHODS.get(use.role, ())
         ]
-        return "; ".join(dict.fromkeys([*self.notes, *glances, *whole]))
+        graphs = [] if tf.executing_eagerly() else [_IN_GRAPHS]
+        return "; ".join(dict.fromkeys([*self.notes, *glances, *whole, *graphs]))
 
     def role(self) -> str:
         """Returns what this thread consumes for at the moment, such as Keras's evaluation; '' for the script itself."""

@@ -181,6 +181,13 @@ def test_evaluate_predict_and_adapt_are_not_training() -> None:
     assert "only passed predicted to predict (test_hooks.py:" in said and "adapted" not in said
 
 
+def test_script_that_switches_eager_execution_off_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(lambda: None)
+    assert found.script.describe_other_uses() == ""
+    monkeypatch.setattr(tf, "executing_eagerly", lambda: False)
+    assert "without disable_eager_execution or disable_v2_behavior" in found.script.describe_other_uses()
+
+
 def test_previews_before_fit_are_not_training() -> None:
     def script() -> None:
         train = pairs()
