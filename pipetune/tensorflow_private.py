@@ -412,8 +412,9 @@ def with_graph_passes(dataset: Any, passes: tuple[str, ...], *, autotune: bool) 
 
 
 def with_implementation(dataset: Any) -> list[Any]:
-    """Returns the dataset and, of a reader of files, the datasets that TensorFlow makes it of."""
-    found, made_of = [dataset], [getattr(dataset, "_impl", None)]
+    """Returns the dataset and, of a reader of files and `ragged_batch`, the datasets that TensorFlow makes it of."""
+    mapped = getattr(dataset, "_mapped_dataset", None)  # of `ragged_batch`, from the same input
+    found, made_of = [dataset, *([mapped] if mapped is not None else [])], [getattr(dataset, "_impl", None)]
     while made_of:
         one = made_of.pop()
         if one is not None:

@@ -123,7 +123,9 @@ def test_what_a_strategy_derives_from_a_dataset_is_no_other_dataset(tmp_path: Pa
     with call_sites.Recorder():
         dataset = tf.data.TFRecordDataset([path]).batch(2).unbatch().batch(3)
         divided = dataset.map(lambda row: row).prefetch(2)
+        ragged = tf.data.Dataset.range(9).map(tf.range).ragged_batch(2).prefetch(1)
     assert siblings(live.read(dataset), []) == [] and divided is not None
+    assert siblings(live.read(ragged), []) == []
 
 
 def test_cache_is_not_added_to_shared_call() -> None:
