@@ -374,10 +374,8 @@ class Gains:
         """Whether a rewrite alone surely makes the input so fast that training can gain no more."""
         known = self.added(rewrite)
         most = self.most_gain(self.prediction(self.composer.plan([rewrite]))) if self.most_gain is not None else None
-        if (
-            most is None or known.predicted is None or rewrite.needs
-        ):  # the model does not know what reading a file takes
-            return False
+        if most is None or known.predicted is None or rewrite.needs:
+            return False  # what a file takes to read, the model does not know
         limit = math.inf if self.limit is None else self.limit[0]
         return known.expected - SURE * known.deviation >= min(math.log(most), limit)
 
