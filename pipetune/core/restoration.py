@@ -28,8 +28,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from pipetune.core.files import write_text
 from pipetune.core.undo import FolderListing, PathState, RecordKind, current_state, list_folder, merge_states
 
@@ -410,19 +408,28 @@ class _Restorer:
 
 def _is_own_output(path: str) -> bool:
     """Whether this process's output goes into the file: `pipetune analyze train.py 2> log`, or `... | tee log`."""
+    try:
+        written = os.stat(path)
+    except OSError:
+        return False
+    return any(os.path.samestat(written, opened) for opened in _opened_for_output())
+
+
+def _opened_for_output() -> Iterator[os.stat_result]:
+    """Yields the state of what this process writes its output to, and of what its shell pipeline has open.
+
+    The processes that the shell started together with this one are a group; the script is in another.
+    """
     for stream in (1, 2):
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(path), os.fstat(stream)):
-                return True
-    return any(opened.path == os.path.realpath(path) for opened in _files_of_shell_pipeline())
-
-
-def _files_of_shell_pipeline() -> Iterator[Any]:
-    """Yields what the processes have open that the shell started together with this one; the script is not in them."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(OSError, psutil.Error):
-            if process.pid != os.getpid() and os.getpgid(process.pid) == os.getpgrp():
-                yield from process.open_files()
+            yield os.fstat(stream)
+    with contextlib.suppress(OSError):  # without /proc
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                if int(process) != os.getpid() and os.getpgid(int(process)) == os.getpgrp():
+                    for descriptor in os.listdir(f"/proc/{process}/fd"):
+                        with contextlib.suppress(OSError):
+                            yield os.stat(f"/proc/{process}/fd/{descriptor}")
 
 
 def _put_content(path: str, original: PathState, copy: Path) -> None:
