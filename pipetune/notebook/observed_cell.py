@@ -135,8 +135,8 @@ class ObservedCell:
         self._own_thread, self._process = threading.get_ident(), os.getpid()
         self._failure: BaseException | None = None
         self._finished = False  # all is measured
-        self.stopped = threading.Event()
-        """Set once the work shall end early: the cell has failed or was interrupted."""
+        self.stopped = False
+        """Whether the work shall end early: the cell has failed or was interrupted."""
         self.suppressed = 0
         """How many calls that save something did nothing."""
         self.files = restoration.Restoration()
@@ -173,14 +173,22 @@ class ObservedCell:
             raise self._failure
 
     def _listen_to_interrupts(self) -> None:
-        """Makes an interrupt raise in the cell, which ends one that waits for its own thread.
+        """Makes an interrupt end the work, and raise in the cell, which ends one that waits for its own thread.
 
-        A process that was started in the background ignores interrupts, as its children do.
+        What it raises may be lost: a finalizer ignores exceptions. A process that was started in the background ignores
+        interrupts, as its children do; a handler of the user's stays.
         """
         before = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is threading.main_thread() and not callable(before):
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        replaced = not callable(before) or before is signal.default_int_handler
+        if threading.current_thread() is threading.main_thread() and replaced:
+            signal.signal(signal.SIGINT, self._on_interrupt)
             self._measuring.callback(signal.signal, signal.SIGINT, before)
+
+    def _on_interrupt(self, *_: object) -> NoReturn:
+        interrupt = KeyboardInterrupt()
+        if self._state is not None:
+            self._on_error(interrupt)
+        raise interrupt
 
     def _on_error(self, error: BaseException) -> None:
         """Handles what the cell has raised; it is raised again when all is restored.
@@ -189,7 +197,7 @@ class ObservedCell:
         """
         if not self._finished and not self._extender.restarted:
             self._failure = self._failure or error
-            self.stopped.set()
+            self.stopped = True
 
     def _leave_loop(self) -> None:
         """Waits for the end of the work on a loop that the cell has left."""

@@ -124,7 +124,7 @@ class _Stoppable:
         self._listener, self._observed = listener, observed
 
     def __getattr__(self, event: str) -> Any:
-        if self._observed.stopped.is_set():
+        if self._observed.stopped:
             raise ScriptStopped
         return getattr(self._listener, event)
 

@@ -282,7 +282,9 @@ def test_error_in_a_measured_step_is_raised_when_all_is_put_back(notebook: Noteb
             while True:
                 consumer.window(dataset, steps=STEPS, warmup=1)
         assert notebook.observed is not None
-        seen.append(notebook.observed.stopped.wait(20))
+        while not notebook.observed.stopped:
+            time.sleep(0.01)
+        seen.append(True)
 
     text = """
         for x, y in data:
@@ -335,7 +337,7 @@ def test_interrupt_ends_the_work_and_puts_all_back(notebook: Notebook, cell: str
     def work(consumer: Consumer, dataset: Any) -> None:
         threading.Timer(0.5, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
         assert notebook.observed is not None
-        while not notebook.observed.stopped.is_set():
+        while not notebook.observed.stopped:
             with contextlib.suppress(RunFailed):
                 consumer.window(dataset, steps=STEPS, warmup=1)
             time.sleep(0.01)
@@ -343,3 +345,21 @@ def test_interrupt_ends_the_work_and_puts_all_back(notebook: Notebook, cell: str
     with pytest.raises(KeyboardInterrupt):
         notebook.run(cell, work)
     assert float(notebook.names["weight"]) == 0.0 and int(notebook.names["model"].optimizer.iterations) == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupt_that_a_finalizer_ignores_ends_the_work(notebook: Notebook) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    stopped: list[bool] = []
+
+    def work(_consumer: Consumer, _dataset: Any) -> None:
+        assert notebook.observed is not None
+        Finalized()
+        stopped.append(notebook.observed.stopped)
+
+    with pytest.raises(KeyboardInterrupt):
+        notebook.run("model.fit(data)", work)
+    assert stopped == [True]
