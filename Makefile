@@ -86,9 +86,10 @@ browser:
 	fi
 
 # Each file in one process, so that what its tests share is made once; in the order of tests/conftest.py. On two cores
-# three processes are faster than two: tests wait for others, and for time to pass.
+# three processes are faster than two: tests wait for others, and for time to pass. A process that crashes is not started
+# again: it would run the same test.
 PYTEST := $(BIN)/python -m pytest -q -raR
-BY_FILE := --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # One processor is where thread pools and timing assumptions break: what captures, replays, compares and measures runs
 # with one too, each process of tests on a processor of its own.
