@@ -414,7 +414,7 @@ def with_graph_passes(dataset: Any, passes: tuple[str, ...], *, autotune: bool) 
 def with_implementation(dataset: Any) -> list[Any]:
     """Returns the dataset and, of a reader of files and `ragged_batch`, the datasets that TensorFlow makes it of."""
     mapped = getattr(dataset, "_mapped_dataset", None)  # of `ragged_batch`, from the same input
-    found, made_of = [dataset, *([mapped] if mapped is not None else [])], [getattr(dataset, "_impl", None)]
+    found, made_of = [dataset] if mapped is None else [dataset, mapped], [getattr(dataset, "_impl", None)]
     while made_of:
         one = made_of.pop()
         if one is not None:

@@ -321,7 +321,7 @@ class Gains:
 
         Pairs of windows say that themselves.
         """
-        known = self.of(plan, most_gain=self.most_gain(self.prediction(plan)) if self.most_gain is not None else None)
+        known = self.of(plan, most_gain=self._most(plan))
         measured = len(self.pairs.get((plan.key, self.base.key), ())) >= FEWEST_PAIRS
         return known if measured else replace(known, limit=self.limit)
 
@@ -347,9 +347,7 @@ class Gains:
         A cache may leave the model nothing to wait for. What makes the input faster still is then no gain, though it
         is one of the input alone.
         """
-        if self.most_gain is None:
-            return None
-        most, before = (self.most_gain(self.prediction(one)) for one in (plan, over))
+        most, before = self._most(plan), self._most(over)
         if most is None or before is None:
             return None
         return max(1.0, most / min(before, math.exp(self.of(over).expected)))
@@ -373,11 +371,16 @@ class Gains:
     def reaches_most(self, rewrite: Rewrite) -> bool:
         """Whether a rewrite alone surely makes the input so fast that training can gain no more."""
         known = self.added(rewrite)
-        most = self.most_gain(self.prediction(self.composer.plan([rewrite]))) if self.most_gain is not None else None
-        if most is None or known.predicted is None or rewrite.needs:
+        surely = known.expected - SURE * known.deviation
+        if surely < 0.0 or known.predicted is None or rewrite.needs:
             return False  # what a file takes to read, the model does not know
+        most = self._most(self.composer.plan([rewrite]))
         limit = math.inf if self.limit is None else self.limit[0]
-        return known.expected - SURE * known.deviation >= min(math.log(most), limit)
+        return most is not None and surely >= min(math.log(most), limit)
+
+    def _most(self, plan: Plan) -> float | None:
+        """Returns what training could gain at most with a plan; None where that is unknown."""
+        return None if self.most_gain is None else self.most_gain(self.prediction(plan))
 
     def loses(self, plan: Plan, over: Plan) -> bool:
         """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.

@@ -282,9 +282,10 @@ def test_error_in_a_measured_step_is_raised_when_all_is_put_back(notebook: Noteb
             while True:
                 consumer.window(dataset, steps=STEPS, warmup=1)
         assert notebook.observed is not None
-        while not notebook.observed.stopped:
+        latest = time.monotonic() + 20
+        while not notebook.observed.stopped and time.monotonic() < latest:
             time.sleep(0.01)
-        seen.append(True)
+        seen.append(notebook.observed.stopped)
 
     text = """
         for x, y in data:
