@@ -28,6 +28,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
     _pipetune_use: Consumption
     _pipetune_dataset: Any
     _pipetune_distributed_input: DistributedInput | None  # how a strategy distributed the dataset
+    _pipetune_made_later: bool  # once training had begun
     _pipetune_trains_after: float
     _base = tensorflow_private.OwnedIterator
     _take = tensorflow_private.OwnedIterator.__next__
@@ -57,7 +58,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
             script.on_function_use(self._pipetune_dataset, self._pipetune_distributed_input)
             return self._base.__next__(self)
         if not inside_workflow():
-            if script.loop is not None and _same_source(script, self._pipetune_use):
+            if script.loop is not None and _reads_training_data(script, self):
                 release(self)  # it would keep filling buffers during trials
                 with running_workflow():  # the window's own iterator is not the script's
                     return script.loop.next_element()
@@ -101,6 +102,7 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
     _pipetune_use: Consumption
     _pipetune_dataset: Any
     _pipetune_distributed_input: DistributedInput | None
+    _pipetune_made_later: bool  # once training had begun
     _pipetune_trains_after: float
     _base = tensorflow_private.DistributedIterator
 
@@ -168,15 +170,19 @@ def observe(
     iterator.__class__ = kind
     script.iterators.add(iterator)
     iterator._pipetune_script, iterator._pipetune_use, iterator._pipetune_dataset = script, use, dataset
-    iterator._pipetune_distributed_input = handed
+    iterator._pipetune_distributed_input, iterator._pipetune_made_later = handed, script.training_begun
     iterator._pipetune_trains_after = FIRST_ELEMENTS if script.target_dataset in (None, use.name) else math.inf
     return iterator
 
 
-def _same_source(script: ObservedScript, use: Consumption) -> bool:
+def _reads_training_data(script: ObservedScript, iterator: AnyObservedIterator) -> bool:
+    """Whether an iterator is of the training data: of the dataset itself, or of what a later epoch builds for it.
+
+    What the same call had built before training began is other data: a loop may read several of them in turn.
+    """
     training = next((seen for seen in script.uses if seen.role == "training"), None)
-    return training is use or (
-        training is not None
-        and call_sites.location(training.dataset) is not None
-        and call_sites.location(training.dataset) == call_sites.location(use.dataset)
-    )
+    use = iterator._pipetune_use
+    if training is None or training is use:
+        return training is use
+    built = call_sites.location(use.dataset)
+    return iterator._pipetune_made_later and built is not None and built == call_sites.location(training.dataset)

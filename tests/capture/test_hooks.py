@@ -381,6 +381,20 @@ def test_validation_between_epochs_is_not_served_training_data() -> None:
     assert found.roles == {"train": "training", "check": "preview"}
 
 
+def test_streams_of_one_call_are_each_served_their_own_data() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def script() -> None:
+        first, second = [iter(Dataset.range(start, start + 100)) for start in (1000, 2000)]
+        while True:
+            seen.append((int(next(first)), int(next(second))))
+
+    found = run(script, serve=(Dataset.range(5),))
+    assert len(found.windows) == 1 and found.stopped
+    assert [one for one, _ in seen[20:]] == [0, 1, 2, 3, 4, 0][: len(seen) - 20]
+    assert [other for _, other in seen] == list(range(2000, 2000 + len(seen)))
+
+
 def test_datasets_of_a_window_have_no_call_site() -> None:
     from pipetune.timing import windows
 
