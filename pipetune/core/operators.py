@@ -186,6 +186,7 @@ OPERATORS: MappingProxyType[str, OperatorFacts] = MappingProxyType(
         # Sources.
         "from_tensor_slices": replace(_MEMORY_SOURCE, classes=("_TensorSliceDataset",)),
         "from_tensors": replace(_MEMORY_SOURCE, classes=("_TensorDataset",)),
+        "from_list": replace(_MEMORY_SOURCE, classes=("_ListDataset",)),
         "sparse_tensor_slices": _MEMORY_SOURCE,
         "from_sparse_tensor_slices": replace(_MEMORY_SOURCE, classes=("_SparseTensorSliceDataset",)),
         "range": replace(_MEMORY_SOURCE, classes=("_RangeDataset",), parameters=_values("start", "stop", "step")),
@@ -440,13 +441,18 @@ def settled_operators(pipeline: Pipeline) -> frozenset[str]:
         node = last
         while len(node.inputs) == 1 and len(pipeline.consumers(node.inputs[0])) == 1:
             node = pipeline[node.inputs[0]]
-            if node.op not in _KEEP_ELEMENTS_APART or (node.op == "map" and not _ignores_position(node)):
+            if not treats_elements_alike(node):
                 break
             found.add(node.id)
     return frozenset(found)
 
 
 _KEEP_ELEMENTS_APART = frozenset({"assert_cardinality", "cache", "map", "prefetch", "shuffle", "with_options"})
+
+
+def treats_elements_alike(node: Node) -> bool:
+    """Whether every element becomes one other, whatever its position."""
+    return node.op in _KEEP_ELEMENTS_APART and (node.op != "map" or _ignores_position(node))
 
 
 def _ignores_position(node: Node) -> bool:

@@ -346,13 +346,14 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     if moved is not None:
         notes += moved.notes
     if place.constancy is Constancy.SAME_ELEMENTS:
-        after = next((one for one in behind.pipeline.downstream(node.id) if shuffles_all(behind, one)), None)
+        shuffles = [one for one in behind.pipeline.downstream(node.id) if one.op == "shuffle"]
+        after = next((one for one in shuffles if place.order_settled or shuffles_all(behind, one)), None)
         ordering = describe_operator(behind.pipeline[constancy_after(behind, node.id).node])
         notes.append(
             f"Every epoch then has the order of the first one: the cache freezes the order of {ordering}."
             if after is None
-            else f"The cache freezes the order of {ordering}; {describe_operator(after)}, whose buffer holds all "
-            "elements, still gives each epoch another one."
+            else f"The cache freezes the order of {ordering}; {describe_operator(after)} still gives each epoch "
+            "another one."
         )
     if to_file:
         notes.append(

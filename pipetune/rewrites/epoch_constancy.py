@@ -12,6 +12,7 @@ from pipetune.core.operators import (
     OrderEffect,
     operator_facts,
     settled_operators,
+    treats_elements_alike,
 )
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
 from pipetune.rewrites.legality import (
@@ -214,10 +215,29 @@ def shuffles_all(context: RuleContext, node: Node) -> bool:
 
 
 def is_order_settled(context: RuleContext, node_id: str) -> bool:
-    """Whether nobody can tell in which order the operators upstream of a place, and at it, output their elements."""
+    """Whether it is of no account in which order the operators upstream of a place, and at it, output their elements.
+
+    A shuffle of all elements downstream draws every order anew. Where elements only overtake each other, any shuffle
+    suffices: the runtime may choose the same order in every epoch.
+    """
     settled = settled_operators(context.pipeline)
     works = (*context.pipeline.upstream(node_id), context.pipeline[node_id])
-    return all(node.id in settled for node in works if reshuffles_each_epoch(node) or _unordered(node, context))
+    return all(
+        node.id in settled or (not reshuffles_each_epoch(node) and _is_shuffled(context.pipeline, node))
+        for node in works
+        if reshuffles_each_epoch(node) or _unordered(node, context)
+    )
+
+
+def _is_shuffled(pipeline: Pipeline, node: Node) -> bool:
+    """Whether a shuffle downstream reorders the elements of `node` in each epoch, before any is put beside another."""
+    while len(consumers := pipeline.consumers(node.id)) == 1:
+        (node,) = consumers
+        if node.op == "shuffle" and reshuffles_each_epoch(node):
+            return True
+        if node.op not in ("filter", "repeat") and not treats_elements_alike(node):
+            return False
+    return False
 
 
 def _unordered(node: Node, context: RuleContext) -> bool:
