@@ -112,6 +112,7 @@ _LOAD = frozenset({"prefetch", "with_options"})
 _RUNTIME_NAMES: Mapping[str, tuple[str, ...]] = {
     "from_tensor_slices": ("TensorSlice",),
     "from_tensors": ("Tensor",),
+    "from_list": ("List",),
     "map": ("Map", "ParallelMapV2", "ParallelMap"),
     "to_ragged": ("Map", "ParallelMapV2", "ParallelMap"),
     "batch": ("BatchV2", "Batch", "ParallelBatch", "MapAndBatch"),

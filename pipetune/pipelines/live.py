@@ -46,14 +46,24 @@ _LABELS: Mapping[str, str] = {"_DataServiceDatasetV2": SERVICE}
 
 
 def label_of(dataset: Any) -> str:
-    """Returns the display name of a live dataset of a class that pipetune does not know."""
+    """Returns the display name of a live dataset that is opaque."""
     name = type(dataset).__name__
-    return _LABELS.get(name, name)
+    return f"{KINDS[name].op} of datasets" if name in KINDS else _LABELS.get(name, name)
+
+
+def holds_datasets(dataset: Any) -> bool:
+    """Whether components of the elements are datasets themselves."""
+    return any(isinstance(part, tf.data.DatasetSpec) for part in tf.nest.flatten(dataset.element_spec))
 
 
 def kind_of(dataset: Any) -> OperatorKind:
-    """Returns the kind of a live dataset; `OPAQUE` for a class that pipetune does not know."""
+    """Returns the kind of a live dataset; `OPAQUE` for a class that pipetune does not know.
+
+    And for values in memory that are datasets: nobody can see what these draw, read or run.
+    """
     found = KINDS.get(type(dataset).__name__, OPAQUE)
+    if operator_facts(found.op).source and holds_datasets(dataset):
+        return OPAQUE
     return _COUNTER if found is OPAQUE and first_number(dataset) is not None else found
 
 

@@ -50,7 +50,7 @@ def describe_state(node: Node) -> str:
     """
     function = node.function
     if function is None:
-        return "has a function nothing is known about" if operator_facts(node.op).takes_function else ""
+        return "is unknown" if operator_facts(node.op).takes_function else ""
     if function.writes_variables:
         return "writes a variable"
     if function.reads_variables:
@@ -79,7 +79,7 @@ def describe_training_state(node: Node, context: RuleContext) -> str:
     """Returns a description of state of the function of `node` that training may also read or write; "" if none."""
     function = node.function
     if function is None:
-        return "has a function nothing is known about" if operator_facts(node.op).takes_function else ""
+        return "is unknown" if operator_facts(node.op).takes_function else ""
     for variable in function.reads_variables:
         if context.trained_variables is None or variable in context.trained_variables:
             return f"reads the variable {variable}, which training may change"

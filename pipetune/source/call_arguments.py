@@ -37,6 +37,7 @@ CONSTRUCTORS: Mapping[str, tuple[str, ...]] = {
     "from_generator": ("generator", "output_types", "output_shapes", "args", "output_signature"),
     "from_tensor_slices": ("tensors",),
     "from_tensors": ("tensors",),
+    "from_list": ("elements",),
     "list_files": ("file_pattern", "shuffle", "seed"),
     "load": ("path", "element_spec", "compression", "reader_func", "wait"),
     "make_csv_dataset": ("file_pattern", "batch_size", "column_names", "column_defaults", "label_name"),

@@ -146,6 +146,7 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
     "rebatch": (lambda: source().batch(4).rebatch(2), "rebatch", {"batch_size": 2, "drop_remainder": False}),
     "range": (lambda: Dataset.range(1, 9, 2), "range", {"start": 1, "stop": 9, "step": 2}),
     "from_tensors": (lambda: Dataset.from_tensors([1, 2]), "from_tensors", {}),
+    "from_list": (lambda: tf.data.experimental.from_list([(1, [2]), (3, [4, 5])]), "from_list", {}),
     "from_tensor_slices": (lambda: Dataset.from_tensor_slices({"a": [1, 2]}), "from_tensor_slices", {}),
     "sparse slices": (
         lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[1, 0], [0, 2]])), "from_tensor_slices", {}
@@ -318,6 +319,15 @@ def test_unknown_dataset_is_opaque() -> None:
     variant = tf.data.experimental.to_variant(graph)
     again = tf.data.experimental.from_variant(variant, graph.element_spec).batch(2)
     assert [node.op for node in read(again)] == ["opaque", "batch"]
+
+
+def test_datasets_in_memory_are_opaque() -> None:
+    """What they draw, read or run cannot be seen: a cache of them might hold the draws of the first epoch."""
+    drawing = source().map(lambda x: tf.cast(x, tf.float32) + tf.random.uniform([]))
+    for made in (tf.data.Dataset.from_tensor_slices([drawing, drawing]), tf.data.Dataset.from_tensors(drawing)):
+        (datasets, flat) = read(made.flat_map(lambda inner: inner))
+        assert (datasets.op, flat.op) == ("opaque", "flat_map")
+        assert datasets.title in ("from_tensor_slices of datasets", "from_tensors of datasets")
 
 
 def test_ids_map_to_live_datasets() -> None:

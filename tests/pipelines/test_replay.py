@@ -96,6 +96,7 @@ def total(state: Any, x: Any) -> Any:
 
 
 OPERATORS: dict[str, Callable[[], Any]] = {
+    "from_list": lambda: tf.data.experimental.from_list([(1, [2, 3]), (4, [5])]),
     "map": lambda: numbers().map(lambda x: {"a": x, "b": (x, [x + 1])}),
     "map, parallel": lambda: numbers().map(lambda x: x * 2, num_parallel_calls=2, deterministic=True),
     "map, synchronous": lambda: numbers().map(lambda x: x * 2, synchronous=True),
@@ -180,6 +181,7 @@ NO_MODULE = {
     "snapshot", "copy_to_device", "scan", "group_by_window", "group_by_window, function", "bucket", "ragged_batch",
     "ragged_batch, int32", "ragged elements", "sparse elements", "sample", "choose", "parallel_interleave",
     "unbatch", "unbatch, ragged", "unbatch, dictionary", "rebatch", "rebatch, several",  # behind a map of TensorFlow's
+    "from_list",
 }  # fmt: skip
 
 

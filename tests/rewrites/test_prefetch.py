@@ -31,7 +31,7 @@ SILENT: list[Row] = [
     ("range 9 | map writes python_random | batch 2", "reads the variable w"),
     ("range 9 | map table | batch 2", _UNTRAINED, "table"),
     ("range 9 | map file | batch 2", "side effect (WriteFile)"),
-    ("range 9 | [map unknown or opaque] | batch 2", "nothing is known"),
+    ("range 9 | [map unknown or opaque] | batch 2", "is unknown"),
 ]  # fmt: skip
 
 
@@ -120,7 +120,7 @@ DEVICE_SILENT: list[Row] = [
     ("range 9 | map variable=w | batch 2", GPU, "reads the variable w"),
     ("range 9 | map table | batch 2", GPU, "table"),
     ("range 9 | map file | batch 2", GPU, "side effect"),
-    ("range 9 | opaque", GPU, "nothing is known"),
+    ("range 9 | opaque", GPU, "is unknown"),
 ]
 
 

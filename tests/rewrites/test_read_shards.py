@@ -28,7 +28,8 @@ SILENT: list[Row] = [
     ("list_files elements=1 | TextLineDataset", ""),
     ("list_files elements=1 | flat_map", "one file"),
     # The function does more than open a file.
-    *functions("list_files elements=4 | flat_map ?", "python variable=w writes table print unknown"),
+    *functions("list_files elements=4 | flat_map ?", "python variable=w writes table print"),
+    ("list_files elements=4 | flat_map unknown", "its function is unknown"),
     ("list_files elements=4 | flat_map inner=TFRecordDatasetV2+GeneratorDataset", "runs Python"),
     # Small files without measurements.
     ("list_files elements=5000 | map reads_file | batch 2", ""),

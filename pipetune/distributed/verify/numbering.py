@@ -288,7 +288,7 @@ def _fingerprints(elements: object) -> tf.Tensor:
 
 def _comparable(source: live.LivePipeline, pipeline: Pipeline) -> tf.data.Dataset:
     dataset = replay(source, pipeline)
-    if any(isinstance(part, tf.data.DatasetSpec) for part in tf.nest.flatten(dataset.element_spec)):
+    if live.holds_datasets(dataset):
         raise CannotReplay("The elements are datasets, which cannot be compared.")
     return dataset
 
