@@ -193,7 +193,8 @@ class FitConsumer:
                 **self._kept_arguments,
             )
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
-            raise RunFailed(f"fit raised {type(error).__name__}: {first_line(error)}") from error
+            raised = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
+            raise RunFailed(f"Model.fit raised {raised} (does the script train without pipetune?)") from error
         finally:
             free_iterators()
 

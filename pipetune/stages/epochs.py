@@ -205,10 +205,10 @@ def _per_output(pipeline: Pipeline, node: Node) -> float | None:
 def findings(pipeline: Pipeline, profile: Profile, course: RunDynamics) -> list[Finding]:
     """Returns the warnings about the course: a long pause at each epoch boundary, an input that slows down."""
     found = []
-    real = profile.consumer.real_seconds
+    step = (profile.consumer.real_seconds or 0.0) - profile.consumer.start_seconds  # the pause is in `real_seconds`
     elements = course.epoch_elements
     if course.border_seconds and elements and course.steady_seconds is not None:
-        working = elements * max(real or 0.0, course.steady_seconds)
+        working = elements * max(step, course.steady_seconds)
         share = course.border_seconds / (working + course.border_seconds)
         if share >= _PAUSE_SHARE and course.border_seconds >= _LONG_PAUSE_SECONDS and elements > 1:
             shuffle = next((node for node in reversed(pipeline.nodes) if node.op == "shuffle"), None)

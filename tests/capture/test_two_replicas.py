@@ -67,7 +67,7 @@ def test_elements_are_divided_over_replicas(found: dict[str, Any], what: str, ex
 def test_several_steps_per_execution_fail_in_keras_3_and_run_in_tf_keras(found: dict[str, Any]) -> None:
     """Keras 3 fails under two replicas; afterwards both models take one step per call again."""
     keras, tf_keras = found["several steps"]
-    assert keras == ["fit raised InvalidArgumentError", 1, True, 4]  # keras-team/keras, issue 19246
+    assert keras == ["Model.fit raised InvalidArgumentError", 1, True, 4]  # keras-team/keras, issue 19246
     assert tf_keras == [32, 1, True, 4]
 
 

@@ -82,6 +82,14 @@ def test_findings_of_a_course(changes: dict[str, Any], says: list[str]) -> None:
     assert all(one.message.endswith(each.partition(": ")[2]) for one, each in zip(found, says, strict=True))
 
 
+def test_pause_is_no_part_of_the_steps_that_it_is_compared_with() -> None:
+    course = RunDynamics(steady_seconds=0.0005, border_seconds=0.5, borders=3, epoch_elements=100)
+    pipeline = live.read(Dataset.range(400).shuffle(200).batch(4)).pipeline
+    consumer = ConsumerProfile("fit", real_seconds=0.01, start_seconds=0.005)
+    (found,) = stage.findings(pipeline, Profile((), consumer), course)
+    assert found.message == "Every epoch begins with a pause of 0.5 s, 50 % of an epoch of 100 elements."
+
+
 def test_shuffle_buffers_are_counted_in_output_elements() -> None:
     def held(dataset: Any) -> int | None:
         return stage._held_elements(live.read(dataset).pipeline)
