@@ -233,6 +233,10 @@ _PATH_INPUTS = {"CacheDataset": 1, "CacheDatasetV2": 1, "SnapshotDataset": 1, "S
 _BUFFER_SIZE_INPUTS = {"ShuffleDataset": 1, "ShuffleDatasetV3": 1}
 
 
+_STOPPING = frozenset({"ZipDataset", "TakeDataset", "TakeWhileDataset", "DirectedInterleaveDataset"})
+"""Ops that may end before one of their inputs does."""
+
+
 class CannotPin(Exception):
     """The dataset contains something whose randomness or files cannot be fixed; the message says what."""
 
@@ -325,10 +329,25 @@ class _GraphPinner:
         if len(shuffles) == len(self.pins.fixed_shuffles):
             for node in itertools.compress(shuffles, self.pins.fixed_shuffles):
                 node.attr["reshuffle_each_iteration"].b = False
+        drawing = any(self.library.is_random(name) for node in self.graph.node for name in called_functions(node))
+        if drawing and any(node.op in _STOPPING for node in self.graph.node):
+            self._read_nothing_ahead()
         for node in list(self.graph.node):
             self._operator(node, self.graph.node, "", inside=False)
         if self.pins.epochs is not None and not any(_repeats_epochs(count) for count in self.repeats.values()):
             self._append_repeat(self.pins.epochs)
+
+    def _read_nothing_ahead(self) -> None:
+        """Removes the threads that read ahead of what is asked for.
+
+        Where another input ends an epoch, how far they have come differs, and so does which numbers the next one draws.
+        """
+        through = {node.name: node.input[0] for node in self.graph.node if node.op.startswith("PrefetchDataset")}
+        for node in self.graph.node:
+            for place, reference in enumerate(node.input):
+                node.input[place] = _behind(reference, through)
+            if not any(map(self.library.is_random, called_functions(node))):  # these follow, and are counted
+                _make_serial(node)
 
     def _operator(self, node: Any, nodes: Any, key: str, *, inside: bool) -> None:
         """Pins one node of the graph or of a function body."""
@@ -500,7 +519,7 @@ def _constant_value(nodes: Any, reference: str) -> Any:
 
 
 def _make_serial(node: Any) -> bool:
-    """Replaces a parallel map, interleave or filter by the serial op; returns whether it was one."""
+    """Replaces a parallel map, interleave, filter or batch by the serial op; returns whether it was one."""
     if node.op == "ParallelMapDatasetV2":
         node.op, removed = "MapDataset", 1
     elif node.op == "ParallelInterleaveDatasetV4":
@@ -509,9 +528,12 @@ def _make_serial(node: Any) -> bool:
         node.op, removed = "InterleaveDataset", 2
     elif node.op == "ParallelFilterDataset":
         node.op, removed = "FilterDataset", 1
+    elif node.op == "ParallelBatchDataset":
+        node.op, removed = "BatchDatasetV2", 0
+        del node.input[2]
     else:
         return False
-    del node.input[-removed:]
+    del node.input[len(node.input) - removed :]
     for name in ("deterministic", "use_unbounded_threadpool"):
         if name in node.attr:
             del node.attr[name]
@@ -520,15 +542,16 @@ def _make_serial(node: Any) -> bool:
 
 def _bypass_prefetch(body: Any) -> None:
     """Removes prefetches from a random function: their threads would share the draws of one random op."""
-    through = {
-        f"{node.name}:handle:0": node.input[0] for node in body.node_def if node.op.startswith("PrefetchDataset")
-    }
+    through = {f"{node.name}:handle": node.input[0] for node in body.node_def if node.op.startswith("PrefetchDataset")}
     for node in body.node_def:
         for place, reference in enumerate(node.input):
-            while reference in through:
-                reference = through[reference]
-            node.input[place] = reference
+            node.input[place] = _behind(reference, through)
     for name, reference in body.ret.items():
-        while reference in through:
-            reference = through[reference]
-        body.ret[name] = reference
+        body.ret[name] = _behind(reference, through)
+
+
+def _behind(reference: str, through: Mapping[str, str]) -> str:
+    """Returns what a node reads in place of prefetches, of which `through` has the inputs."""
+    while (name := reference.removesuffix(":0")) in through:
+        reference = through[name]
+    return reference

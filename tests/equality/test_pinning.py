@@ -79,6 +79,20 @@ def test_random_maps_run_serially() -> None:
     assert pin(numbers().map(lambda x: x, num_parallel_calls=4)).parallel_draws == ()
 
 
+def test_nothing_reads_ahead_where_another_input_ends_the_epoch() -> None:
+    """Otherwise the draws of the second epoch depend on how far the threads had come in the first."""
+    drawing = numbers().map(lambda x: tf.random.uniform([]))
+    ahead = [
+        drawing.batch(2).prefetch(4),
+        drawing.batch(2).map(lambda x: x, num_parallel_calls=2),
+        drawing.batch(2, num_parallel_calls=2),
+    ]
+    joined = [tf.data.Dataset.zip(longer, numbers(2)) for longer in (drawing.batch(2), *ahead)]
+    pinned = [pin(one, PinningOptions(epochs=3)).dataset for one in joined]
+    expected, *found = ([drawn.numpy().tolist() for drawn, _ in one] for one in pinned)
+    assert found == [expected] * 3 and expected[:2] != expected[2:4]
+
+
 def test_reshuffling_of_shuffles_is_kept() -> None:
     reshuffled = values(numbers().shuffle(20, seed=1).repeat(2))
     assert reshuffled == values(numbers().shuffle(20).repeat(2))
