@@ -31,6 +31,9 @@ _MAX_REPEATS = 1000  # of a small source, by judgement: each repetition restarts
 _MAX_GRAPH_BYTES = 16e6  # limit for rows stored as constants in a graph, which is copied for each run
 
 
+_ENDLESS = PinningOptions(infinite_repeat_count=_MAX_REPEATS)
+
+
 class CannotCompare(Exception):
     """A pipeline cannot be run in a comparable way; the message says why."""
 
@@ -126,10 +129,18 @@ class PairedRuns:
 
         Args:
             until_share: share of the time limit at which recording ends.
+
+        Raises:
+            CannotCompare: a source whose elements overtake each other cannot be serialized.
+            CannotPin: nor be read in order.
         """
         original = self.sides[0]
         for name, passes in sharing.frontier(*self.sides).items():
-            recording = self._record(original.live.datasets[name], name, passes=passes, until_share=until_share)
+            dataset = original.live.datasets[name]
+            works = (*original.pipeline.upstream(name), original.pipeline[name])
+            if any(node.argument("deterministic") is False for node in works):  # read as it is compared: in order
+                dataset = self.pin(_serialize(dataset, recordings.PassCounter()), _ENDLESS).dataset
+            recording = self._record(dataset, name, passes=passes, until_share=until_share)
             self.recordings[name] = recording
             title = original.pipeline[name].title
             amount = f"{len(recording)} elements: {recording.covered_part}"

@@ -282,8 +282,7 @@ def _recording_passes(node: Node, dataset: Any) -> int:
             return 0
         if not function.stateless:
             return 3
-    unordered = node.argument("deterministic") is False
-    return 3 if generator or unordered else 1
+    return 3 if generator else 1
 
 
 def _has_plain_elements(dataset: Any) -> bool:

@@ -265,6 +265,24 @@ def test_state_of_live_caches_and_shuffles_is_not_compared() -> None:
     assert_proven(edited(dataset, SetArgument(node(dataset, "batch"), "num_parallel_calls", 2)))
 
 
+def test_cache_of_elements_that_overtake_each_other() -> None:
+    """Their order differs in each pass, and both pipelines are compared in the one that they have in the source."""
+
+    def work(x: Any) -> Any:
+        size = 2 + 600 * tf.cast(x % 2, tf.int32)
+        return x + tf.cast(
+            0.0 * tf.reduce_sum(tf.linalg.matmul(tf.ones([size, size]), tf.ones([size, size]))), tf.int64
+        )
+
+    dataset = (
+        numbers().map(work, num_parallel_calls=8, deterministic=False).map(image_draw).repeat().shuffle(9).batch(4)
+    )
+    after = next(node.id for node in live.read(dataset).pipeline if node.op == "map")
+    found = edited(dataset, Insert(after, "cache", "cache", {"filename": ""}), safety=Safety.STATISTICAL)
+    assert_proven(found)
+    assert "The source yields different data each time it is read." not in found.notes
+
+
 def test_source_that_cannot_be_repeated_is_read_once() -> None:
     items = iter(range(40))
     dataset = tf.data.Dataset.from_generator(lambda: items, output_signature=tf.TensorSpec([], tf.int64))
