@@ -180,10 +180,8 @@ def _patch(session: Session, places: Places) -> Iterator[Block]:
     elif not (outcome_of(session) in _SETTLED or session.validation or session.candidate or _withheld(patch)):
         yield Sentence(f"No patch: {why_no_patch(session)}.")
     if patch is not None and not _withheld(patch):
-        for rejection in patch.not_covered:
-            yield Sentence(
-                f"Not in the patch: {words.clean(rejection.rule)}. {places.sentence(rejection.why)}", quiet=True
-            )
+        out = (f"Not in the patch: {words.clean(one.rule)}. {places.sentence(one.why)}" for one in patch.not_covered)
+        yield from (Sentence(text, quiet=True) for text in dict.fromkeys(out))
 
 
 def _withheld(patch: PatchResult | None) -> bool:

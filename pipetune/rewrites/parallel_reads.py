@@ -14,6 +14,7 @@ from pipetune.rewrites.legality import (
     describe_state,
     draws_random_numbers,
     inner_operator_facts,
+    is_unknown,
     keeps_order,
     parallel_safety,
     positional_operator_after,
@@ -67,7 +68,10 @@ def _propose_at(node: Node, context: RuleContext) -> Iterator[Rewrite | NoPropos
     if state:
         yield NoProposal(PARALLEL_INTERLEAVE, node.id, f"Not run in parallel: its function {state}.")
         return
-    inputs = element_count(context, node.inputs[0]) if node.inputs else None
+    if not node.inner and is_unknown(context.pipeline[node.inputs[0]]):
+        yield NoProposal(PARALLEL_INTERLEAVE, node.id, "Not run in parallel: nothing is known about what it reads.")
+        return
+    inputs = element_count(context, node.inputs[0])
     if inputs == 1:
         yield NoProposal(PARALLEL_INTERLEAVE, node.id, "There is only one inner dataset: nothing to read in parallel.")
         return

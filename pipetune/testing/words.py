@@ -15,8 +15,8 @@ The notation::
   `variable=name` (reads it), `writes` or `writes=name`, `table`, `print`, `file` (writes one), `reads_file`,
   `raises`, `asserts` (raises in an Assert op), `unknown` (nothing is known about it). Without such a word it is
   stateless.
-- `inner=TFRecordDataset+map` names the operators that an interleave or flat_map function makes (default:
-  TFRecordDatasetV2), `calls=ReadFile+Cast` the ops in a function and in those it calls.
+- `inner=TFRecordDataset+map` names the operators that an interleave or flat_map function makes, and `inner=` says that
+  there are none (default: TFRecordDatasetV2), `calls=ReadFile+Cast` the ops in a function and in those it calls.
 - `rows=exact`: the function gives the same rows when called on a batch; `rows=Exp`: the op Exp makes them differ in the
   last bits; `rows=parts`: they are the same if the function is split in two; `rows=no`: they are not.
 - `gathers`: rows of arrays in memory can be gathered by index; `gathers=windows`: windows of 3 rows can;
@@ -411,7 +411,7 @@ _OPERATOR_SETTERS: Mapping[str, Callable[[_ParsedStage, str], None]] = {
     "elements": _setter("elements", int),
     "gathers": _setter("gathering", gathering),
     "head": _setter("head_share", lambda text: float(text.removesuffix("%")) / 100),
-    "inner": _setter("inner", lambda text: tuple(text.split("+"))),
+    "inner": _setter("inner", lambda text: tuple(filter(None, text.split("+")))),
     "padding": _setter("padding", padding),
     "profiled": _setter("profiled", int),
     "shared": _setter("shared", int),

@@ -241,6 +241,8 @@ def test_a_plan_that_cannot_be_written_says_why():
     session = replace(samples.photos(), patch=patch)
     assert "No patch: the plan has no form in the source." in sentences(session)
     assert any(one.startswith("Not in the patch: parallel-map.") for one in sentences(session))
+    twice = replace(session, patch=PatchResult(not_covered=2 * patch.not_covered))
+    assert sentences(twice) == sentences(session)  # of two branches that one call makes
     assert commands(session)[0] == "pipetune run --plan reports/train/plan.json train.py --epochs 3"
 
 

@@ -91,6 +91,7 @@ INTERLEAVE_SILENT: list[Row] = [
     ("list_files | interleave variable=w", _UNTRAINED, "reads the variable w"),
     ("list_files | interleave file python", "side effect"),
     ("list_files elements=1 | interleave cycle_length=4", "one inner dataset"),
+    ("range 9 | opaque | interleave inner=", "nothing is known about what it reads"),  # such as datasets in memory
 ]
 
 
