@@ -28,7 +28,6 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
     _pipetune_use: Consumption
     _pipetune_dataset: Any
     _pipetune_distributed_input: DistributedInput | None  # how a strategy distributed the dataset
-    _pipetune_made_later: bool  # once training had begun
     _pipetune_trains_after: float
     _base = tensorflow_private.OwnedIterator
     _take = tensorflow_private.OwnedIterator.__next__
@@ -102,7 +101,6 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
     _pipetune_use: Consumption
     _pipetune_dataset: Any
     _pipetune_distributed_input: DistributedInput | None
-    _pipetune_made_later: bool  # once training had begun
     _pipetune_trains_after: float
     _base = tensorflow_private.DistributedIterator
 
@@ -170,7 +168,7 @@ def observe(
     iterator.__class__ = kind
     script.iterators.add(iterator)
     iterator._pipetune_script, iterator._pipetune_use, iterator._pipetune_dataset = script, use, dataset
-    iterator._pipetune_distributed_input, iterator._pipetune_made_later = handed, script.training_begun
+    iterator._pipetune_distributed_input = handed
     iterator._pipetune_trains_after = FIRST_ELEMENTS if script.target_dataset in (None, use.name) else math.inf
     return iterator
 
@@ -185,4 +183,6 @@ def _reads_training_data(script: ObservedScript, iterator: AnyObservedIterator) 
     if training is None or training is use:
         return training is use
     built = call_sites.location(use.dataset)
-    return iterator._pipetune_made_later and built is not None and built == call_sites.location(training.dataset)
+    if built is None or built != call_sites.location(training.dataset):
+        return False
+    return script.is_built_in_training(iterator._pipetune_dataset)

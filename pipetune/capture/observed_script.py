@@ -95,6 +95,7 @@ class ObservedScript:
         self.notes: list[str] = []
         self.resuming: list[ResumePoint] = []
         self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
+        self._built_before: weakref.WeakSet[Any] = weakref.WeakSet()  # datasets that there were when training began
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # the observed ones
 
     def on_function_use(self, dataset: Any, handed: DistributedInput | None = None) -> None:
@@ -162,10 +163,15 @@ class ObservedScript:
     def begin_training(self, use: Consumption, consumer: consumption.Consumer) -> None:
         """Marks the start of training and calls the handler."""
         self.training_begun, self.distributed_input = True, use.distributed_input
+        self._built_before.update(call_sites.live_datasets())
         for seen in self.uses:
             if seen.signs is not None:
                 seen.signs.close()
         self._on_training(use, consumer)
+
+    def is_built_in_training(self, dataset: Any) -> bool:
+        """Whether the script has built a dataset since training began, as it may for each epoch."""
+        return self.training_begun and dataset not in self._built_before
 
     def record_use(self, dataset: Any, role: str, how: str) -> Consumption:
         """Returns the record of a dataset's use, updated with its role and the current location in the script."""

@@ -381,18 +381,21 @@ def test_validation_between_epochs_is_not_served_training_data() -> None:
     assert found.roles == {"train": "training", "check": "preview"}
 
 
-def test_streams_of_one_call_are_each_served_their_own_data() -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_datasets_of_one_call_are_each_served_their_own_data(again: bool) -> None:
+    """Also where the loop makes a new iterator of one of them at each step."""
     seen: list[tuple[int, int]] = []
 
     def script() -> None:
-        first, second = [iter(Dataset.range(start, start + 100)) for start in (1000, 2000)]
+        first, second = [Dataset.range(start, start + 100) for start in (1000, 2000)]
+        stream, other = iter(first), iter(second)
         while True:
-            seen.append((int(next(first)), int(next(second))))
+            seen.append((int(next(stream)), int(next(iter(second) if again else other))))
 
     found = run(script, serve=(Dataset.range(5),))
     assert len(found.windows) == 1 and found.stopped
     assert [one for one, _ in seen[20:]] == [0, 1, 2, 3, 4, 0][: len(seen) - 20]
-    assert [other for _, other in seen] == list(range(2000, 2000 + len(seen)))
+    assert [other for _, other in seen] == [2000 if again else 2000 + step for step in range(len(seen))]
 
 
 def test_datasets_of_a_window_have_no_call_site() -> None:
