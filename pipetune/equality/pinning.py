@@ -329,25 +329,33 @@ class _GraphPinner:
         if len(shuffles) == len(self.pins.fixed_shuffles):
             for node in itertools.compress(shuffles, self.pins.fixed_shuffles):
                 node.attr["reshuffle_each_iteration"].b = False
-        drawing = any(self.library.is_random(name) for node in self.graph.node for name in called_functions(node))
-        if drawing and any(node.op in _STOPPING for node in self.graph.node):
-            self._read_nothing_ahead()
+        self._read_nothing_ahead()
         for node in list(self.graph.node):
             self._operator(node, self.graph.node, "", inside=False)
         if self.pins.epochs is not None and not any(_repeats_epochs(count) for count in self.repeats.values()):
             self._append_repeat(self.pins.epochs)
 
     def _read_nothing_ahead(self) -> None:
-        """Removes the threads that read ahead of what is asked for.
+        """Removes threads that read ahead, behind draws, of an op that may end before this input of it does.
 
-        Where another input ends an epoch, how far they have come differs, and so does which numbers the next one draws.
+        How far they have come by then differs, and so does which numbers the next epoch draws.
         """
-        through = {node.name: node.input[0] for node in self.graph.node if node.op.startswith("PrefetchDataset")}
+        nodes = {node.name: node for node in self.graph.node}
+        ended: dict[str, Any] = {}
         for node in self.graph.node:
+            if node.op in _STOPPING:
+                ended |= _upstream_of(node, nodes)
+        ahead = [node for node in ended.values() if any(map(self._draws, _upstream_of(node, nodes).values()))]
+        through = {node.name: node.input[0] for node in ahead if node.op.startswith("PrefetchDataset")}
+        for node in self.graph.node if through else ():
             for place, reference in enumerate(node.input):
                 node.input[place] = _behind(reference, through)
-            if not any(map(self.library.is_random, called_functions(node))):  # these follow, and are counted
+        for node in ahead:
+            if not self._draws(node):  # these follow, and are counted
                 _make_serial(node)
+
+    def _draws(self, node: Any) -> bool:
+        return any(map(self.library.is_random, called_functions(node)))
 
     def _operator(self, node: Any, nodes: Any, key: str, *, inside: bool) -> None:
         """Pins one node of the graph or of a function body."""
@@ -494,6 +502,19 @@ class _GraphPinner:
         node.attr["dtype"].type = value.dtype.as_datatype_enum
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
         return f"{node.name}:output:0" if inside else str(node.name)
+
+
+def _upstream_of(node: Any, nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the nodes that a node reads, directly or through others, by name."""
+    found: dict[str, Any] = {}
+    waiting = [node]
+    while waiting:
+        for reference in waiting.pop().input:
+            name = reference.split(":")[0]
+            if name in nodes and name not in found:
+                found[name] = nodes[name]
+                waiting.append(nodes[name])
+    return found
 
 
 def _combined_count(one: int, other: int) -> int:
