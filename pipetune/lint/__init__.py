@@ -22,6 +22,7 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
     for use in uses:
         found += [
             *caches.find_frozen_randomness(use),
+            *epochs.find_repeated_draws(use),
             *caches.find_endless_caches(use),
             *caches.find_prefetch_of_batch_size(use),
             *caches.find_large_shuffles(use),

@@ -93,6 +93,48 @@ def _is_finite(use: DatasetUse, repeat: Node) -> bool:
     return has > 1
 
 
+_SEEDED_DRAWS = "StatelessRandom", "StatelessTruncatedNormal", "StatelessMultinomial", "StatelessParameterized"
+"""How the names of ops begin that draw from a seed that they are given."""
+
+
+def find_repeated_draws(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on maps of training data whose seeds follow from the element: `zip` with a counter, for example.
+
+    The counter starts over in each epoch. Where an order upstream of the `zip` differs from epoch to epoch, or the data
+    is repeated there, an element gets other seeds each time.
+    """
+    if use.is_evaluation or use.epochs == 1 or use.pipeline.options.get("deterministic") is False:
+        return
+    for node in nodes_with_op(use, "map"):
+        function, above = node.function, use.pipeline.upstream(node.id)
+        draws = function is not None and any(one.startswith(_SEEDED_DRAWS) for one in function.operations)
+        if draws and not any(map(_differs, (*above, node))) and not any(_renumbered(use, one) for one in above):
+            yield finding_at(
+                "augmentation-repeats",
+                node,
+                "The random numbers follow from seeds that are the same in every epoch: each element is changed in "
+                "the same way each time.",
+                "Take the seeds from a tf.random.Generator: generator.make_seeds(1)[:, 0] in the function.",
+            )
+
+
+def _differs(node: Node) -> bool:
+    """Whether the elements of an operator, not only their order, may differ from epoch to epoch."""
+    facts, function = operator_facts(node.op), node.function
+    if facts.python or (facts.random and node.op != "shuffle") or node.argument("deterministic") is False:
+        return True
+    if function is None:
+        return facts.takes_function
+    return function.random or function.random_python or function.python or bool(function.reads_variables)
+
+
+def _renumbered(use: DatasetUse, joined: Node) -> bool:
+    """Whether an operator joins elements by their position, and another one meets an element in another epoch."""
+    above = use.pipeline.upstream(joined.id) if joined.op == "zip" else ()
+    counts = [use.pipeline[one.inputs[0]].op == "from_tensors" for one in above if is_repeat(one)]
+    return not all(counts) or any(map(reshuffles_each_epoch, above))
+
+
 def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
     """Yields findings on steps over repeated data that do not end where the data ends."""
     for repeat in filter(is_repeat, use.pipeline):

@@ -7,6 +7,8 @@ import pytest
 from tests.lint.uses import codes, found, use
 
 ROWS = "range elements=100"
+DRAWS = "map calls=StatelessRandomUniformV2"
+COUNTER = "b = from_tensors elements=1 | repeat | scan"
 KERAS_3 = {"restarts_data": True}
 
 FIRES = [
@@ -26,6 +28,9 @@ FIRES = [
     (f"{ROWS} | repeat | batch 32", {"steps": 4, "role": "validation"}, ["uneven-evaluation n1"]),
     (f"{ROWS} | batch 10 | repeat", {"steps": 11, "role": "evaluation"}, ["uneven-evaluation n2"]),
     (f"{ROWS} | repeat 2 | batch 10", {"steps": 15, "role": "evaluation"}, ["uneven-evaluation n1"]),
+    (f"a = {ROWS}; b = {ROWS}; zip a b | shuffle 50 | {DRAWS} | batch 10", {}, ["augmentation-repeats n4"]),
+    (f"a = {ROWS}; {COUNTER}; zip a b | {DRAWS} | repeat", {"epochs": 9}, ["augmentation-repeats n5"]),
+    (f"{ROWS} | shuffle 50 | {DRAWS}", {}, ["augmentation-repeats n2"]),
 ]
 
 SILENT = [
@@ -57,6 +62,16 @@ SILENT = [
     (f"{ROWS} | repeat | batch 20", {"steps": 5, "role": "validation"}),
     (f"{ROWS} | batch 32 | repeat", {"steps": 4, "role": "validation"}),
     (f"{ROWS} | batch 10 | repeat | take 20", {"steps": 20, "role": "evaluation"}),
+    (f"a = {ROWS} | shuffle 50; b = {ROWS}; zip a b | {DRAWS}", {}),  # an element meets another seed in each epoch
+    (f"a = {ROWS} | repeat; {COUNTER}; zip a b | {DRAWS}", {}),
+    (f"a = {ROWS}; b = random | repeat; zip a b | {DRAWS}", {}),
+    (f"a = {ROWS} | map random; b = {ROWS}; zip a b | {DRAWS}", {}),
+    (f"a = {ROWS} | map 2 deterministic=False; b = {ROWS}; zip a b | {DRAWS}", {}),
+    *((f"{ROWS} | {DRAWS} {word}", {}) for word in ("random", "python", "variable=w")),
+    (f"{ROWS} | map unknown", {}),
+    (f"from_generator | {DRAWS}", {}),
+    (f"{ROWS} | {DRAWS}", {"epochs": 1}),
+    (f"{ROWS} | {DRAWS}", {"role": "validation"}),
 ]
 
 
