@@ -164,6 +164,7 @@ class ObservedScript:
         """Marks the start of training and calls the handler."""
         self.training_begun, self.distributed_input = True, use.distributed_input
         self._built_before.update(call_sites.live_datasets())
+        self._keep_use(use)  # of many previews, only some are kept
         for seen in self.uses:
             if seen.signs is not None:
                 seen.signs.close()

@@ -398,6 +398,19 @@ def test_datasets_of_one_call_are_each_served_their_own_data(again: bool) -> Non
     assert [other for _, other in seen] == [2000 if again else 2000 + step for step in range(len(seen))]
 
 
+def test_any_of_many_streams_may_be_the_one_that_trains() -> None:
+    def script() -> None:
+        streams = [iter(Dataset.range(start, start + 100)) for start in (1000, 2000, 3000)]
+        while True:
+            seen.append([int(next(stream)) for stream in (streams[1], streams[0], streams[2])])
+
+    seen: list[list[int]] = []
+    found = run(script, serve=(Dataset.range(5),))
+    assert len(found.windows) == 1 and found.stopped
+    assert [first for first, *_ in seen[20:]] == [0, 1, 2, 3, 4, 0][: len(seen) - 20]
+    assert [others for _, *others in seen] == [[1000 + step, 3000 + step] for step in range(len(seen))]
+
+
 def test_datasets_of_a_window_have_no_call_site() -> None:
     from pipetune.timing import windows
 
