@@ -63,6 +63,8 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
                     return script.loop.next_element()
             if script.loop is None:
                 script.stop()
+            if _made_by_the_same_call(script, self):
+                script.streams_alike.add(id(self))
         element = self._take()
         self._pipetune_use.elements += 1
         return element
@@ -178,11 +180,13 @@ def _reads_training_data(script: ObservedScript, iterator: AnyObservedIterator) 
 
     What the same call had built before training began is other data: a loop may read several of them in turn.
     """
-    training = next((seen for seen in script.uses if seen.role == "training"), None)
-    use = iterator._pipetune_use
-    if training is None or training is use:
-        return training is use
-    built = call_sites.location(use.dataset)
-    if built is None or built != call_sites.location(training.dataset):
-        return False
-    return script.is_built_in_training(iterator._pipetune_dataset)
+    training = script.training_use
+    if training is None or training is iterator._pipetune_use:
+        return training is not None
+    return _made_by_the_same_call(script, iterator) and script.is_built_in_training(iterator._pipetune_dataset)
+
+
+def _made_by_the_same_call(script: ObservedScript, iterator: AnyObservedIterator) -> bool:
+    """Whether the call that made the training data has made the dataset of an iterator, too."""
+    built, training = call_sites.location(iterator._pipetune_use.dataset), script.training_use
+    return training is not None and built is not None and built == call_sites.location(training.dataset)

@@ -97,6 +97,7 @@ class ObservedScript:
         self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
         self._built_before: weakref.WeakSet[Any] = weakref.WeakSet()  # datasets that there were when training began
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # the observed ones
+        self.streams_alike: set[int] = set()  # ids of iterators of other datasets of one call that windows have read
 
     def on_function_use(self, dataset: Any, handed: DistributedInput | None = None) -> None:
         """Handles a dataset that is consumed inside a `tf.function`, where it cannot be replaced by another one."""
@@ -169,6 +170,11 @@ class ObservedScript:
             if seen.signs is not None:
                 seen.signs.close()
         self._on_training(use, consumer)
+
+    @property
+    def training_use(self) -> Consumption | None:
+        """The use that trains; None until one is seen."""
+        return next((seen for seen in self.uses if seen.role == "training"), None)
 
     def is_built_in_training(self, dataset: Any) -> bool:
         """Whether the script has built a dataset since training began, as it may for each epoch."""

@@ -72,6 +72,17 @@ _NO_SIGN = (
 )
 
 
+def _other_streams(count: int, use: consumption.Consumption) -> Finding:
+    return Finding(
+        "streams-as-written",
+        f"The loop also reads {count} other dataset{'s' if count > 1 else ''} of the same call. While it was measured, "
+        "they stayed as written, and the wait for them counts as part of its steps.",
+        "A patch changes all of them, and may gain more than was measured of one.",
+        use.file,
+        use.line,
+    )
+
+
 def analyze(job: Job, writer: MessageWriter) -> int:
     """Runs the script to its first training step, analyzes its training pipeline and returns the exit code."""
     found = machine.read_machine(job.settings.device)  # a missing device has to fail before anything runs
@@ -100,6 +111,8 @@ def analyze(job: Job, writer: MessageWriter) -> int:
             if note:
                 journal.add_notes(note)
             workflow.analyze(study)
+        if seen.streams_alike:
+            journal.add_findings([_other_streams(len(seen.streams_alike), use)])
         return 0
 
     def conclude(code: int, not_run: str) -> int:

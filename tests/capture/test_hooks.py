@@ -409,6 +409,7 @@ def test_any_of_many_streams_may_be_the_one_that_trains() -> None:
     assert len(found.windows) == 1 and found.stopped
     assert [first for first, *_ in seen[20:]] == [0, 1, 2, 3, 4, 0][: len(seen) - 20]
     assert [others for _, *others in seen] == [[1000 + step, 3000 + step] for step in range(len(seen))]
+    assert len(found.script.streams_alike) == 2
 
 
 def test_datasets_of_a_window_have_no_call_site() -> None:
