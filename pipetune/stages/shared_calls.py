@@ -13,6 +13,7 @@ from dataclasses import replace
 from pipetune.capture import consumption
 from pipetune.core.edits import Edit, Insert, Plan, ReplaceFunction, ReplaceSource, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Interval, RunFailed
 from pipetune.measure.runner import TensorFlowRunner
@@ -81,11 +82,12 @@ class SharedCallTrials:
     def _reads_what_training_reads(self, index: int, touched: Sequence[Node]) -> bool:
         """Whether another dataset reads the very datasets that operators make, not others like them, and to their end.
 
-        Previews and `adapt` do, and what another iteration of the training loop has made of them.
+        Previews and `adapt` do, what another iteration of the training loop has made of them, and another `shard`.
         """
         source, use = self._others[index]
         places, others = ([node.location for node in one] for one in (self._pipeline, source.pipeline))
-        return (use.role in ("preview", "adapt") or places == others) and all(node.shared == 1 for node in touched)
+        alike = use.role in ("preview", "adapt") or places == others
+        return all(node.shared == 1 for node in touched) and (alike or _reads_all(source.pipeline, use, touched))
 
     def _try_on_other(self, index: int, rewrite: Rewrite) -> Plan | None:
         """Returns the plan of another dataset with this rewrite too; None if the data differ or it may get slower."""
@@ -119,6 +121,14 @@ class SharedCallTrials:
             f"{times}: both are changed."
         )
         return plan
+
+
+def _reads_all(pipeline: Pipeline, use: consumption.Consumption, touched: Sequence[Node]) -> bool:
+    """Whether a dataset reads all that these operators of another one yield, in each pass over it."""
+    places = [node.location for node in touched]
+    here = [node for node in pipeline if node.location in places]
+    below = [reader for node in here for reader in pipeline.downstream(node.id)]
+    return use.steps_per_epoch is None and all(operator_facts(reader.op).reads_all for reader in below)
 
 
 def _unconsumed_datasets(study: Study) -> list[tuple[live.LivePipeline, consumption.Consumption]]:

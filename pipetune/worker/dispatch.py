@@ -74,9 +74,9 @@ _NO_SIGN = (
 
 def _other_streams(count: int, use: consumption.Consumption) -> Finding:
     return Finding(
-        "streams-as-written",
+        "other-streams",
         f"The loop also reads {count} other dataset{'s' if count > 1 else ''} of the same call. While it was measured, "
-        "they stayed as written, and the wait for them counts as part of its steps.",
+        "they were left unchanged, and the wait for them counts as part of its steps.",
         "A patch changes all of them, and may gain more than was measured of one.",
         use.file,
         use.line,

@@ -154,6 +154,17 @@ def test_preview_reads_the_cache_of_the_dataset_that_it_shows(
     assert calls.may_change(replace(CACHED, edits=(edit,), safety=safety)) is shares
 
 
+@pytest.mark.parametrize("steps", [None, 2])
+def test_validation_that_is_another_shard_reads_the_cache_to_its_end(steps: int | None) -> None:
+    call_sites.clear()
+    gc.collect()
+    with call_sites.Recorder():
+        dataset = make(4096, affine)
+        train, held_out = dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)
+    use = Consumption(held_out, "held_out", "validation", "fit", steps_per_epoch=steps)
+    assert SharedCallTrials(study_of(train, use)).may_change(replace(CACHED, edits=CACHED.edits[:1])) is (steps is None)
+
+
 @pytest.mark.parametrize(("seeds", "shares"), [((1, 2), True), ((1,), False)])
 def test_cache_before_a_loop_serves_all_that_its_iterations_make(seeds: tuple[int, ...], shares: bool) -> None:
     call_sites.clear()
