@@ -64,7 +64,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
             if script.loop is None:
                 script.stop()
             if _made_by_the_same_call(script, self):
-                script.streams_alike.add(id(self))
+                script.streams_alike.add(id(self._pipetune_dataset))
         element = self._take()
         self._pipetune_use.elements += 1
         return element

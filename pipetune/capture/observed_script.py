@@ -97,7 +97,7 @@ class ObservedScript:
         self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
         self._built_before: weakref.WeakSet[Any] = weakref.WeakSet()  # datasets that there were when training began
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # the observed ones
-        self.streams_alike: set[int] = set()  # ids of iterators of other datasets of one call that windows have read
+        self.streams_alike: set[int] = set()  # ids of other datasets of the call that windows have read
 
     def on_function_use(self, dataset: Any, handed: DistributedInput | None = None) -> None:
         """Handles a dataset that is consumed inside a `tf.function`, where it cannot be replaced by another one."""

@@ -75,9 +75,9 @@ _NO_SIGN = (
 def _other_streams(count: int, use: consumption.Consumption) -> Finding:
     return Finding(
         "other-streams",
-        f"The loop also reads {count} other dataset{'s' if count > 1 else ''} of the same call. While it was measured, "
-        "they were left unchanged, and the wait for them counts as part of its steps.",
-        "A patch changes all of them, and may gain more than was measured of one.",
+        f"The loop also reads other data that the same call makes ({count} dataset{'s' if count > 1 else ''}). It was "
+        "left unchanged while the loop was measured, and the wait for it counts as part of the steps.",
+        "Where a patch changes it, too, more may be gained than was measured.",
         use.file,
         use.line,
     )

@@ -396,6 +396,7 @@ def test_datasets_of_one_call_are_each_served_their_own_data(again: bool) -> Non
     assert len(found.windows) == 1 and found.stopped
     assert [one for one, _ in seen[20:]] == [0, 1, 2, 3, 4, 0][: len(seen) - 20]
     assert [other for _, other in seen] == [2000 if again else 2000 + step for step in range(len(seen))]
+    assert len(found.script.streams_alike) == 1
 
 
 def test_any_of_many_streams_may_be_the_one_that_trains() -> None:
