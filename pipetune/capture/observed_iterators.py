@@ -57,13 +57,15 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
             script.on_function_use(self._pipetune_dataset, self._pipetune_distributed_input)
             return self._base.__next__(self)
         if not inside_workflow():
-            if script.loop is not None and _reads_training_data(script, self):
+            if script.loop is None:
+                script.stop()
+            own = script.training_use is self._pipetune_use
+            alike = own or _made_by_the_same_call(script, self)
+            if own or (alike and script.is_built_in_training(self._pipetune_dataset)):  # what a later epoch builds
                 release(self)  # it would keep filling buffers during trials
                 with running_workflow():  # the window's own iterator is not the script's
                     return script.loop.next_element()
-            if script.loop is None:
-                script.stop()
-            if _made_by_the_same_call(script, self):
+            if alike:  # a loop may read several datasets of one call in turn
                 script.streams_alike.add(id(self._pipetune_dataset))
         element = self._take()
         self._pipetune_use.elements += 1
@@ -173,17 +175,6 @@ def observe(
     iterator._pipetune_distributed_input = handed
     iterator._pipetune_trains_after = FIRST_ELEMENTS if script.target_dataset in (None, use.name) else math.inf
     return iterator
-
-
-def _reads_training_data(script: ObservedScript, iterator: AnyObservedIterator) -> bool:
-    """Whether an iterator is of the training data: of the dataset itself, or of what a later epoch builds for it.
-
-    What the same call had built before training began is other data: a loop may read several of them in turn.
-    """
-    training = script.training_use
-    if training is None or training is iterator._pipetune_use:
-        return training is not None
-    return _made_by_the_same_call(script, iterator) and script.is_built_in_training(iterator._pipetune_dataset)
 
 
 def _made_by_the_same_call(script: ObservedScript, iterator: AnyObservedIterator) -> bool:
