@@ -107,16 +107,20 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
 def _reads_a_pass(context: RuleContext, node: Node, name: str, *, elements: int) -> bool:
     """Whether who reads that many elements of operator `name` surely reads all that `node` yields in one pass."""
     pipeline = context.pipeline
+    path = {node.id, *(below.id for below in pipeline.downstream(node.id))}
     while name != node.id and pipeline[name].op != "repeat":
         above, facts = pipeline[name], operator_facts(pipeline[name].op)
         size = above.argument("buffer_size" if above.op == "shuffle" else "batch_size")
-        if len(above.inputs) != 1 or facts.count not in (CountEffect.ONE_TO_ONE, CountEffect.FEWER):
+        if above.op != "zip" and facts.count not in (CountEffect.ONE_TO_ONE, CountEffect.FEWER):
             return False
         if above.op == "shuffle" and isinstance(size, int):
             elements += size - 1  # it fills its buffer in front of the first
         elif facts.batches:
             elements *= size if isinstance(size, int) else 0
-        (name,) = above.inputs
+        joined = [one for one in above.inputs if one in path]  # a zip reads as many of each of its inputs
+        if len(joined) != 1:
+            return False
+        (name,) = joined
     one_pass = element_count(context, name if name == node.id else pipeline[name].inputs[0])
     return one_pass is not None and 0 <= one_pass < elements
 

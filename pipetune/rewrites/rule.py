@@ -27,7 +27,8 @@ class RuleContext:
     memory_limit_bytes: float = math.inf  # upper bound for the tuned pipeline
     randomness_fixed: bool = False  # the script sets a seed or requests determinism anywhere
     trained_variables: frozenset[str] | None = None  # names of those that training may change; None: any may
-    rebuilt_operators: frozenset[str] = frozenset()  # ids; a loop builds them in each iteration, and reads them once
+    built_in_loop: frozenset[str] = frozenset()  # ids; a loop builds them in each iteration
+    rebuilt_operators: frozenset[str] = frozenset()  # ids; of these, what the iteration reads once
     buildable_once: frozenset[str] = frozenset()  # ids; the loop that reads the data builds them alike each time
     partial_read: bool = False  # a consumer stops before it has read one epoch of the data
     epochs: int | None = None  # total on this dataset; None: the script does not say, or may train again

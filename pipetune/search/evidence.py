@@ -26,6 +26,9 @@ Expected = Callable[[Plan], Prediction]
 MostGain = Callable[[Prediction], float | None]
 """What training could gain at most with a plan of which this is predicted; None where that is unknown."""
 
+CpuShare = Callable[[Prediction], float | None]
+"""What an input of which this is predicted takes of all processors while training never waits; None where unknown."""
+
 LEAST_ERROR, ERROR_PER_LOG = 0.07, 0.25
 """The model's error, as the deviation of the log of a ratio: so much where it predicts no change, and so much more per
 unit of the log of what it predicts. From the 120 plans of `reports/accuracy.json`: 0.07 where no change is predicted
@@ -283,6 +286,7 @@ class Gains:
         composer: makes plans of rewrites.
         shares_processors: whether the model trains on the same processors: fewer CPU seconds are a gain too then.
         most_gain: what a plan may gain at most over the base where training steps decide.
+        cpu_share: what its input then takes of the processors that the model trains on.
         limit: the same as a distribution, by what is measured of the wait; None for no limit.
         spread: deviation of the log ratio of one short window.
     """
@@ -292,6 +296,7 @@ class Gains:
     composer: Composer
     shares_processors: bool
     most_gain: MostGain | None = None
+    cpu_share: CpuShare | None = None
     limit: tuple[float, float] | None = None
     spread: float = QUIET_SPREAD
     short_windows: dict[str, list[ShortWindow]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
@@ -359,12 +364,18 @@ class Gains:
     def ranked(self, rewrites: Iterable[Rewrite], over: Plan | None = None) -> list[Rewrite]:
         """Returns the rewrites, what is expected to add most first.
 
-        In front of all, those that surely reach what training can gain; of these, what holds least memory first.
+        In front of all, those that surely reach what training can gain: of these, what leaves the model most of the
+        processors that they share, and of those that leave it as much, what holds least memory.
         """
+        rewrites = list(rewrites)
+        shares = {one.key: self._cpu_share(one) for one in rewrites if over is None and self.reaches_most(one)}
+        least = min(shares.values(), default=0.0)
 
-        def place(rewrite: Rewrite) -> tuple[bool, float]:
-            reaches = over is None and self.reaches_most(rewrite)
-            return not reaches, rewrite.predicted_bytes if reaches else -self.added(rewrite, over).expected
+        def place(rewrite: Rewrite) -> tuple[bool, float, float]:
+            if rewrite.key not in shares:
+                return True, -self.added(rewrite, over).expected, 0.0
+            more = shares[rewrite.key] - least
+            return False, more if more > WORTH else 0.0, rewrite.predicted_bytes
 
         return sorted(rewrites, key=place)
 
@@ -381,6 +392,11 @@ class Gains:
     def _most(self, plan: Plan) -> float | None:
         """Returns what training could gain at most with a plan; None where that is unknown."""
         return None if self.most_gain is None else self.most_gain(self.prediction(plan))
+
+    def _cpu_share(self, rewrite: Rewrite) -> float:
+        """Returns what the input takes of the processors with a rewrite alone; 0 where that is unknown."""
+        prediction = self.prediction(self.composer.plan([rewrite]))
+        return (self.cpu_share(prediction) if self.cpu_share is not None else None) or 0.0
 
     def loses(self, plan: Plan, over: Plan) -> bool:
         """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.

@@ -14,7 +14,7 @@ from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
 from pipetune.search.composing import Composer, Conflict, structural
 from pipetune.search.equality import EqualityGate
-from pipetune.search.evidence import WORTH, Expected, Gains, MostGain
+from pipetune.search.evidence import WORTH, CpuShare, Expected, Gains, MostGain
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.race import decide
 from pipetune.search.runner import DEFAULTS, Notify, Runner, silent
@@ -65,6 +65,7 @@ class SearchState:
         proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
         only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
         most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
+        cpu_share: what the input then takes of the processors that it shares with the model; None where unknown.
         wait_share: the share of a step that training waits, measured before; None where that is unknown.
         bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
         expressible: whether the source can express a rewrite; one that it can is tried first where it gains enough.
@@ -90,6 +91,7 @@ class SearchState:
         proven_alone: Collection[str] = (),
         only_promising: bool = False,
         most_gain: MostGain | None = None,
+        cpu_share: CpuShare | None = None,
         wait_share: Interval | None = None,
         bound_seconds: float | None = None,
         expressible: Callable[[Rewrite], bool] = lambda rewrite: True,
@@ -115,7 +117,8 @@ class SearchState:
         )
         self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
         self.proven_alone, self.bound_seconds = proven_alone, bound_seconds
-        self.most_gain, self.wait_share, self.only_promising = most_gain, wait_share, only_promising
+        self.most_gain, self.cpu_share, self.wait_share = most_gain, cpu_share, wait_share
+        self.only_promising = only_promising
         self.earlier, self._can_express, self.is_above_cache = earlier, expressible, is_above_cache
         self._expressible: dict[str, bool] = {}  # by rewrite key
 

@@ -37,6 +37,7 @@ from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft, relo
 from pipetune.source.function_splitting import split_function
 from pipetune.source.function_variants import fuse, gets_components, use_parse_example, vectorize
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
+from pipetune.source.joint_rewrites import find_joint_rewrites
 from pipetune.source.map_functions import restrict_to_choice
 from pipetune.source.operator_replacement import replace_operator
 from pipetune.source.own_branch import NotInBranch, move_copied_shuffle, move_into_own_branch
@@ -106,15 +107,17 @@ def emit(
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: list[Rejection] = []
-    for rewrite in plan.rewrites:
+    waiting = list(plan.rewrites)
+    while waiting:
+        rewrite = waiting.pop(0)
         try:
-            edited = apply_edits(current, rewrite.edits)
-            draft = _write_rewrite(draft, rewrite, current, sharing=sharing, may_share=may_share)
+            draft, written = _write_with_alike(draft, rewrite, waiting, current, sharing=sharing, may_share=may_share)
+            current = apply_edits(current, [edit for one in written for edit in one.edits])
         except PipetuneError as error:
             not_covered.append(Rejection(rewrite.rule, rewrite.node, error.message + manual_hint(rewrite, current)))
             continue
-        current = edited
-        covered.append(rewrite)
+        waiting = [one for one in waiting if one not in written]
+        covered += written
     in_part = {rewrite.key: why for rewrite in covered if (why := excess_change(draft, rewrite, current))}
     if in_part:
         rest = Plan(plan.name, tuple(rewrite for rewrite in plan.rewrites if rewrite.key not in in_part))
@@ -162,6 +165,38 @@ def emit_more(
     originals = {path: texts[0] for path, texts in (*second.files.items(), *first.files.items())}
     latest = {path: texts[1] for path, texts in (*first.files.items(), *second.files.items())}
     return replace(second, files={path: (originals[path], latest[path]) for path in sorted(latest)})
+
+
+def _write_with_alike(
+    draft: Draft,
+    rewrite: Rewrite,
+    rest: Sequence[Rewrite],
+    current: Pipeline,
+    *,
+    sharing: SharingRules,
+    may_share: Callable[[Rewrite], bool] | None,
+) -> tuple[Draft, list[Rewrite]]:
+    """Returns the draft with the rewrite, and what was written: it, and those of `rest` that are the same change.
+
+    Raises:
+        CannotExpress: it cannot be expressed.
+        PipetuneError: it does not fit the pipeline.
+    """
+    apply_edits(current, rewrite.edits)
+    why = None
+    joint = find_joint_rewrites(draft, rewrite, rest, current)
+    alone = replace(sharing, pipeline=joint.count_as_one(sharing.pipeline)) if joint is not None else sharing
+    if joint is not None and all(map(alone.is_unshared, _affected_operators(rewrite, current, alone))):
+        try:
+            apply_edits(current, [*rewrite.edits, *joint.edits])
+            written = _write_edits(joint.hide_others(draft), rewrite, current, sharing=alone)
+            return joint.show_others(written), [rewrite, *joint.others]
+        except PipetuneError as error:
+            why = error
+    try:
+        return _write_rewrite(draft, rewrite, current, sharing=sharing, may_share=may_share), [rewrite]
+    except CannotExpress as error:
+        raise why or error from None
 
 
 def _write_rewrite(

@@ -291,6 +291,7 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         cores=study.cores,
         memory_limit_bytes=study.memory_limit_bytes,
         randomness_fixed=study.subject.randomness_fixed,
+        built_in_loop=frozenset(turns),
         rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=study.subject.use.epochs),
         buildable_once=frozenset(name for name, turn in turns.items() if turn.alike),
         partial_read=study.subject.partial_read,

@@ -19,6 +19,10 @@ from tests.rewrites.tables import Row, functions, outlines, proposal_test, silen
 _FILES = "TFRecordDataset elements=10 bytes=1k"
 _CYCLE = "list_files shuffle=False | interleave elements=10 bytes=1k"
 _SHUFFLED = "from_tensor_slices elements=10 bytes=1k | shuffle 9"
+_ZIPPED = (
+    f"a = {_FILES} | map bytes=1k | repeat elements=-1; b = range 9 elements=9 | repeat elements=-1; "
+    "zip a b elements=-1 | map random"
+)
 _UNORDERED = {"options": {"deterministic": False}}
 
 SILENT: list[Row] = [
@@ -62,6 +66,7 @@ SILENT: list[Row] = [
     (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 2 or shuffle 10 | take 1]",
      "may stop reading"),
     (f"{_FILES} | map bytes=1k | map random | repeat | flat_map inner=RangeDataset | take 11", "may stop reading"),
+    (f"{_ZIPPED} | take 10", "may stop reading"),
     ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", "draws random numbers"),
     ("a = range 1 | repeat elements=-1; b = range 9 | repeat elements=-1; zip a b elements=-1 | map bytes=1k | take 5",
      "endlessly"),
@@ -146,6 +151,12 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 3 or shuffle 10 | take 2]", _cache("n1")),
     (f"a = {_FILES} | map bytes=1k | map random[ or  | repeat | take 30]; b = range 99 elements=99; zip b a",
      _cache("n1")),
+    (f"{_ZIPPED} | take 11", _cache("n1")),
+    # What a loop builds in each iteration is filled in each, unless it saves far more.
+    (f"{_FILES} cpu=1ms | map bytes=1k cpu=5ms | batch 2 cpu=1ms", _cache("n2")),
+    (f"{_FILES} cpu=1ms | map bytes=1k cpu=5ms | batch 2 cpu=1ms", {"built_in_loop": frozenset({"n2"})}, _cache("n1")),
+    (f"{_FILES} cpu=1ms | map bytes=1k cpu=5ms | batch 2 cpu=1ms", {"built_in_loop": frozenset({"n1", "n2"})},
+     _cache("n2")),
     # Of joined datasets all are read to the end that end together, or before the others.
     (f"a = {_FILES} | map bytes=1k; b = a | [map random or shuffle 9 | map random]; c = a | map random; zip b c",
      _cache("n1")),

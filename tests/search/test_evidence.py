@@ -75,6 +75,20 @@ def test_only_what_exceeds_the_most_beyond_its_error_surely_reaches_it() -> None
 
 
 @pytest.mark.parametrize(
+    ("shares", "first"),
+    [({"a": 0.30, "b": 0.16}, "bac"), ({"a": 0.18, "b": 0.16}, "abc"), ({}, "abc")],
+    ids=["leaves the model more", "holds less memory", "unknown"],
+)
+def test_of_what_reaches_the_most_the_lighter_is_first(shares: dict[str, float], first: str) -> None:
+    gains = known(expecting({A.key: 9.0, B.key: 20.0, C.key: 3.0}))
+    small, large = replace(A, predicted_bytes=1e3), replace(B, predicted_bytes=1e8)
+    gains.most_gain = lambda prediction: 5.0
+    by_rate = {gains.prediction(gains.composer.plan([one])).examples_per_second: one.rule for one in (A, B)}
+    gains.cpu_share = lambda prediction: shares.get(by_rate[prediction.examples_per_second])
+    assert "".join(one.rule for one in gains.ranked([C, large, small])) == first
+
+
+@pytest.mark.parametrize(
     ("wait", "likely", "at_most"),
     [((0.0, 0.0, 0.11), False, 1.13), ((0.1, 0.02, 0.18), True, 1.2), ((0.6, 0.55, 0.65), True, 2.4)],
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipetune.core.edits import Insert, Move, Remove, Safety, SetArgument, SetOption, apply_edits
+from pipetune.core.edits import Insert, Move, Plan, Remove, Safety, SetArgument, SetOption, apply_edits
 from pipetune.source.emit import emit
 from tests.source.recorder import plan, record, shape
 
@@ -90,6 +91,50 @@ def test_operator_after_an_inserted_one_is_shared_too(pipelines):
     emission = emit(train, plan(PREFETCH, Insert("p", "cache", "c")))
     ((_, new),) = emission.files.values()
     assert "    if rule:\n        ds = ds.prefetch(tf.data.AUTOTUNE).cache()\n    return ds\n" in new
+
+
+TWICE = """import tensorflow as tf
+def make(n):
+    ds = tf.data.Dataset.range(n).shuffle(9).map(abs)
+    ds = ds.batch(2)
+    return ds
+train(make(3).concatenate(make(5)))
+"""  # n0 to n3, and n4 to n7
+MOVED_BATCH = (Move("n3", "n0"), Insert("n2", "cache", "a")), (Move("n7", "n4"), Insert("n6", "cache", "b"))
+DIFFERENT = (Move("n3", "n0"), Insert("n2", "cache", "a")), (Move("n7", "n5"), Insert("n6", "cache", "b"))
+_EACH = "__import__('functools').reduce(lambda a, b: a.concatenate(b), [make(n) for n in (3, 5)])"
+
+
+def _each(*edits, rule="rule"):
+    return Plan("plan", tuple(replace(plan(*some).rewrites[0], rule=rule, node=some[0].node) for some in edits))
+
+
+@pytest.mark.parametrize("text", [TWICE, TWICE.replace("make(3).concatenate(make(5))", _EACH)], ids=["two", "loop"])
+def test_same_rewrite_of_all_operators_of_a_call_is_written_once(pipelines, text):
+    train, _ = pipelines(text)
+    emission = emit(train, _each(*MOVED_BATCH))
+    ((path, (_, new)),) = emission.files.items()
+    assert new.count("cache()") == 1 and "range(n).batch(2).shuffle(9).map(abs).cache()" in new
+    assert len(emission.covered) == 2 and not emission.notes
+    assert shape(record(Path(path), new).pipeline()) == shape(
+        apply_edits(train, [e for some in MOVED_BATCH for e in some])
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "edits", "why"),
+    [
+        (TWICE, MOVED_BATCH[:1], "makes 2 operators of this pipeline"),
+        (TWICE, DIFFERENT, "makes 2 operators of this pipeline"),
+        (TWICE.replace("make(5)", "make(4)).concatenate(make(5)"), MOVED_BATCH, "makes 3 operators of this pipeline"),
+        (TWICE + "validate(make(7))\n", MOVED_BATCH, "shared by 3 datasets"),
+    ],
+    ids=["one of two", "other places", "two of three", "another dataset"],
+)
+def test_other_rewrites_of_operators_of_a_call_are_not_written_together(pipelines, text, edits, why):
+    train, _ = pipelines(text)
+    emission = emit(train, _each(*edits))
+    assert not emission.files and why in emission.not_covered[0].why
 
 
 BRANCH = """import tensorflow as tf

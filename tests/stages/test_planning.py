@@ -115,6 +115,17 @@ def test_training_gains_no_more_than_its_wait_nor_than_the_processors_give(monke
     assert planning._most_gain(one, profile, replace(waits, wait_share=None), prediction) is None
 
 
+def test_input_takes_a_share_of_the_processors_that_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = study_of(numbers())
+    one.machine = replace(one.machine, cores_granted=2.0)
+    profile = replace(PROFILE, consumer=ConsumerProfile("keras-fit", bound_seconds=0.010), examples_per_element=32.0)
+    prediction = Prediction(1000.0, cpu_seconds_per_example=0.005 / 32)
+    for shares, taken in ((True, pytest.approx(0.25)), (False, None)):
+        monkeypatch.setattr(type(one.runner), "shares_processors", shares)
+        assert planning._cpu_share(one, profile, prediction) == taken
+        assert planning._cpu_share(one, profile, Prediction(why="nobody knows")) is None
+
+
 def test_first_batch_of_smaller_shuffle_buffers_is_nobodys() -> None:
     rates = {name: Rate(first_batch_seconds=0.1, peak_rss_mib=50.0) for name in ("defaults", "autotune")}
     profile = replace(PROFILE, first_element_seconds=8.0, peak_rss_mib=900.0, cut_buffers={"n1": 64})

@@ -1,0 +1,120 @@
+"""Rewrites that change all operators of one call alike: they are written together, as one change of that call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from pipetune.core.edits import Edit, ReplaceSource, Rewrite, SplitFunction
+from pipetune.core.functions import FunctionSplit
+from pipetune.core.pipeline import Node, Pipeline
+from pipetune.source.draft import Draft
+from pipetune.source.shared_calls import operators_of_call
+
+_IDS = frozenset({"node", "after", "id", "first"})  # fields of edits that name operators
+_DIGESTS = frozenset({"digest"})  # of functions that are traced once per operator, from the same source
+
+
+@dataclass(frozen=True)
+class JointRewrites:
+    """A rewrite that is to be written, and those that the same change of the source makes of other operators."""
+
+    others: tuple[Rewrite, ...]
+    counterparts: tuple[Mapping[str, str], ...]  # per rewrite: its operators, by those of the first one
+
+    @property
+    def edits(self) -> list[Edit]:
+        return [edit for rewrite in self.others for edit in rewrite.edits]
+
+    def hide_others(self, draft: Draft) -> Draft:
+        """Returns the draft in which the calls make the operators of the first rewrite only."""
+        hidden = {mine for ids in self.counterparts for first, mine in ids.items() if mine != first}
+        return replace(draft, sites={node: site for node, site in draft.sites.items() if node not in hidden})
+
+    def count_as_one(self, pipeline: Pipeline) -> Pipeline:
+        """Returns the captured pipeline in which these operators are made by calls that make nothing else of it."""
+        return replace(pipeline, nodes=tuple(self._alone(node, pipeline) for node in pipeline))
+
+    def _alone(self, node: Node, pipeline: Pipeline) -> Node:
+        ids = [ids[node.id] for ids in self.counterparts if ids.get(node.id, node.id) != node.id]
+        stacks = {pipeline[one].calls for one in ids if one in pipeline}
+        others = tuple(stack for stack in node.other_calls if stack not in stacks)
+        return replace(node, shared=max(1, node.shared - len(ids)), other_calls=others)
+
+    def show_others(self, draft: Draft) -> Draft:
+        """Returns the draft, after the first rewrite was written, in which the others are written, too."""
+        for ids in self.counterparts:
+            sites, calls, inserted = dict(draft.sites), dict(draft.original_calls), dict(draft.inserted)
+            beside = dict(draft.moved_beside)
+            for first, mine in ids.items():
+                for places in (sites, calls, inserted):
+                    if first in places:
+                        places[mine] = places[first]  # type: ignore[index]
+                if first in beside:
+                    captured, level = beside[first]
+                    beside[mine] = (ids.get(captured, captured), level)
+            exclusive = draft.exclusive | {ids[node] for node in draft.exclusive if node in ids}
+            draft = replace(
+                draft,
+                sites=sites,
+                original_calls=calls,
+                inserted=inserted,
+                moved_beside=beside,
+                exclusive=exclusive,
+            )
+        return draft
+
+
+def find_joint_rewrites(
+    draft: Draft, rewrite: Rewrite, rest: Sequence[Rewrite], current: Pipeline
+) -> JointRewrites | None:
+    """Returns the rewrites in `rest` that do the same as `rewrite` to the other operators of the calls it changes.
+
+    Args:
+        draft: before any of them is written.
+        current: the pipeline before any of them.
+
+    Returns:
+        None if there are none, or if the calls make further operators that would not change.
+    """
+    alike = [(other, ids) for other in rest if (ids := _counterparts(draft, rewrite, other)) is not None]
+    joint = JointRewrites(tuple(other for other, _ in alike), tuple(ids for _, ids in alike))
+    for node in joint.counterparts[0] if alike else ():
+        together = {node, *(ids[node] for ids in joint.counterparts)}
+        if node in current and not together.issuperset(operators_of_call(draft, node, current)):
+            return None
+    return joint if alike else None
+
+
+def _counterparts(draft: Draft, first: Rewrite, other: Rewrite) -> dict[str, str] | None:
+    """Returns the operators of `other` by those of `first`; None if it does not do the same at the same calls."""
+    if (first.rule, first.safety, len(first.edits)) != (other.rule, other.safety, len(other.edits)):
+        return None
+    pairs: list[tuple[str, str]] = []
+    for one, two in zip(first.edits, other.edits, strict=True):
+        if type(one) is not type(two):
+            return None
+        for name in (one.name for one in fields(one)):
+            given, meant = getattr(one, name), getattr(two, name)
+            if name in _IDS:
+                pairs += [(given, meant)] if isinstance(given, str) else zip(given, meant, strict=False)
+            elif name not in _DIGESTS and _without_digests(given) != _without_digests(meant):
+                return None
+        pairs += _made_by(one, two)
+    ids = dict(pairs)
+    if any(ids[one] != two or draft.sites.get(one) != draft.sites.get(two) for one, two in pairs):
+        return None
+    return ids if any(one != two and one in draft.sites for one, two in pairs) else None
+
+
+def _without_digests(value: object) -> object:
+    return replace(value, head="", tail="") if isinstance(value, FunctionSplit) else value
+
+
+def _made_by(one: Edit, two: Edit) -> list[tuple[str, str]]:
+    """Returns the ids of the operators that two edits of a type make, where they follow from those they change."""
+    if isinstance(one, SplitFunction) and isinstance(two, SplitFunction):
+        return [(one.head, two.head)]
+    if isinstance(one, ReplaceSource) and isinstance(two, ReplaceSource):
+        return [(one.gather, two.gather)]
+    return []
