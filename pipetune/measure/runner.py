@@ -48,6 +48,18 @@ _FILL_CHUNK = 64  # elements that fill a cache per Python step: with two logical
 _FILL_LIMIT_SECONDS = 60.0  # to fill one cache, by judgement: slower plans fail, a longer limit takes trial time
 
 
+_NUMBERING = frozenset({"enumerate", "zip"})
+"""Operators whose elements may have a number by which steps differ: `if step % 1000 == 0` is true of the first one."""
+
+
+def _one_element(dataset: Any, *, second: bool) -> Any:
+    """Returns the dataset of the first element, or of the second one if there is one."""
+    if not second:
+        return dataset.take(1)
+    both = dataset.take(2)
+    return both.skip(1).concatenate(both).take(1)
+
+
 class TensorFlowRunner:
     """Replays plans and measures them alone and inside the user's own training step."""
 
@@ -213,7 +225,10 @@ class TensorFlowRunner:
         if plan is not None:
             return self.dataset(plan)
         if self._bound is None:
-            self._bound = windows.apply_on_host(self._cut.source.dataset, lambda dataset: dataset.take(1).cache())
+            numbered = any(node.op in _NUMBERING for node in self.source.pipeline)
+            self._bound = windows.apply_on_host(
+                self._cut.source.dataset, lambda dataset: _one_element(dataset, second=numbered).cache()
+            )
         return self._bound
 
     def compare(self, plan: Plan) -> Comparison:
