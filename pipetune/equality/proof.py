@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -151,10 +152,11 @@ class EqualityProof:
         """Returns for each shuffle whether its order is of no account, so that all epochs may be compared in one order.
 
         That is so in chains where a shuffle of all elements downstream draws every order anew (`settled_operators`): a
-        uniform order of elements in any order is uniform. Empty where the two pipelines differ in this, or where a
-        shuffle decides what a join puts together.
+        uniform order of elements in any order is uniform. Empty where the two pipelines differ in this, or where the
+        shuffles are not all in one chain, so that those of the graphs could be others.
         """
-        if self._runs.safety == Safety.EXACT or any(_joins_shuffled(side.pipeline) for side in self._runs.sides):
+        chains = all(_shuffles_in_one_chain(side.pipeline) for side in self._runs.sides)
+        if self._runs.safety == Safety.EXACT or not chains:
             return ()
         settled = [settled_operators(side.pipeline) for side in self._runs.sides]
         fixed, other = (
@@ -473,6 +475,6 @@ def _elements(count: int) -> str:
     return f"{count} element{'s' if count != 1 else ''}"
 
 
-def _joins_shuffled(pipeline: Pipeline) -> bool:
-    joins = (node.id for node in pipeline if len(node.inputs) > 1)
-    return any(above.op == "shuffle" for name in joins for above in pipeline.upstream(name))
+def _shuffles_in_one_chain(pipeline: Pipeline) -> bool:
+    shuffles = [node for node in pipeline if node.op == "shuffle"]
+    return all(one in pipeline.upstream(other.id) for one, other in pairwise(shuffles))

@@ -185,8 +185,8 @@ def cache_whole_passes(
     pipeline = context.pipeline
     if context.partial_read or any(above.op in ("cache", "snapshot") for above in pipeline):
         return None
-    node = last_active_operator(pipeline)
-    counts = {node.id: elements}
+    last = last_active_operator(pipeline)
+    node, counts = _in_front_of_loop(context, last), {last.id: elements}
     while node.op in ("prefetch", "with_options") or not _keeps_order(context, node):
         if len(node.inputs) != 1:
             return None
@@ -201,6 +201,19 @@ def cache_whole_passes(
     pays = place.epochs is None or place.epochs >= MIN_EPOCHS
     fits = place.size_bytes <= available_cache_bytes(context)
     return _rewrite(context, place, to_file=False) if pays and fits else None
+
+
+def _in_front_of_loop(context: RuleContext, node: Node) -> Node:
+    """Returns the operator in front of those that do no work and that a loop builds in each iteration, as `batch`.
+
+    Returns `node` if the loop builds more than that.
+    """
+    outside = node
+    while outside.id in context.built_in_loop and _does_no_work(outside) and len(outside.inputs) == 1:
+        if not operator_facts(outside.op).reads_all:
+            break  # what is in front of it is not read to the end
+        outside = context.pipeline[outside.inputs[0]]
+    return node if outside.id in context.built_in_loop else outside
 
 
 def _keeps_order(context: RuleContext, node: Node) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from pipetune.core.edits import Edit, ReplaceSource, Rewrite, SplitFunction
 from pipetune.core.functions import FunctionSplit
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.draft import Draft
 from pipetune.source.shared_calls import operators_of_call
+
+Value = TypeVar("Value")
 
 _IDS = frozenset({"node", "after", "id", "first"})  # fields of edits that name operators
 _DIGESTS = frozenset({"digest"})  # of functions that are traced once per operator, from the same source
@@ -44,25 +47,26 @@ class JointRewrites:
     def show_others(self, draft: Draft) -> Draft:
         """Returns the draft, after the first rewrite was written, in which the others are written, too."""
         for ids in self.counterparts:
-            sites, calls, inserted = dict(draft.sites), dict(draft.original_calls), dict(draft.inserted)
-            beside = dict(draft.moved_beside)
-            for first, mine in ids.items():
-                for places in (sites, calls, inserted):
-                    if first in places:
-                        places[mine] = places[first]  # type: ignore[index]
-                if first in beside:
-                    captured, level = beside[first]
-                    beside[mine] = (ids.get(captured, captured), level)
-            exclusive = draft.exclusive | {ids[node] for node in draft.exclusive if node in ids}
+            beside = _copied(draft.moved_beside, ids)
+            beside |= {
+                mine: (ids.get(beside[mine][0], beside[mine][0]), beside[mine][1])
+                for mine in ids.values()
+                if mine in beside
+            }
             draft = replace(
                 draft,
-                sites=sites,
-                original_calls=calls,
-                inserted=inserted,
+                sites=_copied(draft.sites, ids),
+                original_calls=_copied(draft.original_calls, ids),
+                inserted=_copied(draft.inserted, ids),
                 moved_beside=beside,
-                exclusive=exclusive,
+                exclusive=draft.exclusive | {ids[node] for node in draft.exclusive if node in ids},
             )
         return draft
+
+
+def _copied(values: Mapping[str, Value], ids: Mapping[str, str]) -> dict[str, Value]:
+    """Returns the values by operator, in which those of `ids` have the values of their counterparts."""
+    return {**values, **{mine: values[first] for first, mine in ids.items() if first in values}}
 
 
 def find_joint_rewrites(

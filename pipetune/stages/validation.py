@@ -167,12 +167,14 @@ def _candidates(
     """
     settings, pipeline = study.settings, source.pipeline
     epochs = study.subject.use.epochs if use.role == "validation" else None
+    turns = rebuild_loops(source, use)
     context = RuleContext(
         pipeline=pipeline,
         cores=study.cores,
         memory_limit_bytes=free_bytes,
         randomness_fixed=study.subject.randomness_fixed,
-        rebuilt_operators=rebuilt_operators(pipeline, rebuild_loops(source, use), epochs=epochs),
+        built_in_loop=frozenset(turns),
+        rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=epochs),
         partial_read=use.steps_per_epoch is not None,
         epochs=study.subject.epochs,
         fingerprint=pipeline.fingerprint,

@@ -183,6 +183,14 @@ def test_cache_between_two_shuffles_of_all_that_is_zipped_is_equal() -> None:
     assert_proven(edited(dataset, cache, safety=Safety.STATISTICAL))
 
 
+def test_cache_between_two_shuffles_of_all_of_numbered_batches_is_equal() -> None:
+    """The numbers are joined behind both."""
+    dataset = tf.data.Dataset.range(40).shuffle(40).map(lambda x: x + 1).shuffle(40).batch(4)
+    dataset = dataset.repeat().take(100).enumerate()
+    cache = Insert(node(dataset, "map"), "cache", "c", {"filename": ""})
+    assert_proven(edited(dataset, cache, safety=Safety.STATISTICAL))
+
+
 def test_empty_plan_is_equal() -> None:
     dataset = tf.data.Dataset.range(60).shuffle(20).map(image_draw).batch(8).repeat()
     assert_proven(edited(dataset))

@@ -10,7 +10,14 @@ import pytest
 from pipetune.core.edits import Consent, Insert, Rewrite, Safety, apply_edits
 from pipetune.core.pipeline import UNKNOWN, Pipeline
 from pipetune.core.storage import FileUse, Sweep, SweepReader
-from pipetune.rewrites.cache import RULE, best_position, position_after, suggest_building_once, suggest_caching_sources
+from pipetune.rewrites.cache import (
+    RULE,
+    best_position,
+    cache_whole_passes,
+    position_after,
+    suggest_building_once,
+    suggest_caching_sources,
+)
 from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
@@ -484,3 +491,17 @@ def test_dataset_saved_after_a_shuffle_keeps_its_saved_order(files: str, frozen:
     assert [bool(rewrite.needs) for rewrite in rewrites] == [True]
     (offer,) = [silence.why for silence in silences if "Dataset.save" in silence.why]
     assert ("the order in which it was saved" in offer) == frozen
+
+
+@pytest.mark.parametrize(
+    ("built", "after"),
+    [("", "n3"), ("n3", "n2"), ("n2 n3", "n3"), ("n1 n2 n3", "n3")],
+    ids=["nothing", "batch", "take and batch", "the map too"],
+)
+def test_validation_is_cached_in_front_of_the_loop_that_batches_it(built: str, after: str) -> None:
+    described = context(
+        "TFRecordDataset elements=100 | map elements=100 | take 80 elements=80 | batch 16 elements=5",
+        built_in_loop=frozenset(built.split()),
+    )
+    found = cache_whole_passes(described, elements=5, element_bytes=lambda node: 1e3)
+    assert found is not None and [edit.after for edit in found.edits if isinstance(edit, Insert)] == [after]
