@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipetune.capture import consumption
+from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.edits import Edit, Insert, Plan, ReplaceFunction, ReplaceSource, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import operator_facts
@@ -66,8 +67,8 @@ class SharedCallTrials:
             if self._sharing.count_datasets(node)[0] > 1 + len(sharing):
                 return False  # the call has created a dataset that was not read here
             others.update(sharing)
-        if rewrite.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in rewrite.edits):
-            readers = {index for index in others if self._reads_what_training_reads(index, touched)}
+        if rewrite.safety <= Safety.STATISTICAL:
+            readers = {index for index in others if self._reads_what_training_reads(index, rewrite, touched)}
             if others and others == readers:
                 return True  # they get the same elements, from the same cache
             others -= readers
@@ -79,15 +80,20 @@ class SharedCallTrials:
         self._plans |= plans
         return True
 
-    def _reads_what_training_reads(self, index: int, touched: Sequence[Node]) -> bool:
-        """Whether another dataset reads the very datasets that operators make, not others like them, and to their end.
+    def _reads_what_training_reads(self, index: int, rewrite: Rewrite, touched: Sequence[Node]) -> bool:
+        """Whether another dataset reads the very datasets that operators make, not others like them, and may change.
 
-        Previews and `adapt` do, what another iteration of the training loop has made of them, and another `shard`.
+        What another iteration of the training loop has made of them may, and a preview of some elements. If operators
+        are only inserted, and all elements stay as they are, so may longer previews, `adapt`, and another `shard` that
+        reads to their end.
         """
         source, use = self._others[index]
         places, others = ([node.location for node in one] for one in (self._pipeline, source.pipeline))
-        alike = use.role in ("preview", "adapt") or places == others
-        return all(node.shared == 1 for node in touched) and (alike or _reads_all(source.pipeline, use, touched))
+        may_change = places == others or (use.role == "preview" and use.elements < FIRST_ELEMENTS)
+        if rewrite.safety is Safety.EXACT and all(isinstance(edit, Insert) for edit in rewrite.edits):
+            alike = use.role in ("preview", "adapt")
+            may_change = may_change or alike or _reads_all(source.pipeline, use, touched)
+        return may_change and all(node.shared == 1 for node in touched)
 
     def _try_on_other(self, index: int, rewrite: Rewrite) -> Plan | None:
         """Returns the plan of another dataset with this rewrite too; None if the data differ or it may get slower."""

@@ -133,24 +133,29 @@ def test_cache_is_not_added_to_shared_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "edit", "safety", "shares"),
+    ("role", "elements", "edit", "safety", "shares"),
     [
-        ("preview", CACHED.edits[0], Safety.EXACT, True),
-        ("adapt", CACHED.edits[0], Safety.EXACT, True),
-        ("validation", CACHED.edits[0], Safety.EXACT, False),
-        ("preview", CACHED.edits[0], Safety.REORDERS, False),
-        ("preview", Move("n2", "n0"), Safety.EXACT, False),
+        ("preview", 1, CACHED.edits[0], Safety.EXACT, True),
+        ("adapt", 1, CACHED.edits[0], Safety.EXACT, True),
+        ("validation", 1, CACHED.edits[0], Safety.EXACT, False),
+        ("preview", 1, CACHED.edits[0], Safety.STATISTICAL, True),
+        ("preview", 1, CACHED.edits[0], Safety.REORDERS, False),
+        ("adapt", 1, CACHED.edits[0], Safety.STATISTICAL, False),
+        ("preview", 1, Move("n2", "n0"), Safety.EXACT, True),
+        ("adapt", 1, Move("n2", "n0"), Safety.EXACT, False),
+        ("preview", 100, CACHED.edits[0], Safety.EXACT, True),
+        ("preview", 100, Move("n2", "n0"), Safety.EXACT, False),
     ],
 )
-def test_preview_reads_the_cache_of_the_dataset_that_it_shows(
-    role: str, edit: Edit, safety: Safety, shares: bool
+def test_preview_reads_what_the_dataset_that_it_shows_reads(
+    role: str, elements: int, edit: Edit, safety: Safety, shares: bool
 ) -> None:
     call_sites.clear()
     gc.collect()
     with call_sites.Recorder():
         dataset = make(4096, affine)
         shown = dataset.take(1)
-    calls = SharedCallTrials(study_of(dataset.shuffle(9), Consumption(shown, "shown", role, "iter")))
+    calls = SharedCallTrials(study_of(dataset.shuffle(9), Consumption(shown, "shown", role, "iter", elements)))
     assert calls.may_change(replace(CACHED, edits=(edit,), safety=safety)) is shares
 
 
