@@ -31,6 +31,15 @@ def test_input_wait_is_limited_by_time_of_input_alone(
     assert ("times what the input takes alone" in found.method) is (bounded != measured)
 
 
+@pytest.mark.parametrize(
+    ("ratios", "high"), [((1.2, 1.15, 1.3, 1.25), 0.8), ((1.2, 1.15, 1.3, 1.02), 0.0), ((0.99, 1.0, 1.01, 1.0), 0.0)]
+)
+def test_a_longer_step_on_a_repeated_batch_says_nothing_of_the_wait(ratios: tuple[float, ...], high: float) -> None:
+    nothing = Interval(0.0, 0.0, 0.0, 4, "t")
+    found = _limited(nothing, input_share=0.4, slowdown=2.0, start_share=0.0, ratios=ratios)
+    assert (found.median, found.low, found.high) == (0.0, 0.0, pytest.approx(high))
+
+
 @pytest.mark.parametrize(("cpu_seconds", "slowdown"), [(0.0, 2.0), (0.2, 2.5), (0.4, 3.0), (0.5, 3.0)])
 def test_input_may_get_slower_beside_a_model_that_needs_its_cores(cpu_seconds: float, slowdown: float) -> None:
     stall = Stall(0.3, 0.2, Interval(0.3, 0.2, 0.4, 8, "t"), steps=10, bound_cpu_seconds=cpu_seconds)
