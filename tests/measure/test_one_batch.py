@@ -12,6 +12,8 @@ from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
 from tests.core.sessions import MACHINE
 
+pytestmark = pytest.mark.tensorflow
+
 Dataset = tf.data.Dataset
 TENS = Dataset.range(10, 90, 10)
 
