@@ -106,23 +106,25 @@ def emit(
     sharing = SharingRules(pipeline, other_pipelines, callers=callers, switches=switches or {})
     current = pipeline
     covered: list[Rewrite] = []
-    not_covered: list[Rejection] = []
-    waiting = list(plan.rewrites)
-    while waiting:
-        rewrite = waiting.pop(0)
+    not_covered: dict[str, Rejection] = {}
+    for rewrite in plan.rewrites:
+        if rewrite in covered:
+            continue
+        rest = [one for one in plan.rewrites if one is not rewrite and one not in covered]
         try:
-            draft, written = _write_with_alike(draft, rewrite, waiting, current, sharing=sharing, may_share=may_share)
+            draft, written = _write_with_alike(draft, rewrite, rest, current, sharing=sharing, may_share=may_share)
             current = apply_edits(current, [edit for one in written for edit in one.edits])
         except PipetuneError as error:
-            not_covered.append(Rejection(rewrite.rule, rewrite.node, error.message + manual_hint(rewrite, current)))
+            why = error.message + manual_hint(rewrite, current)
+            not_covered[rewrite.key] = Rejection(rewrite.rule, rewrite.node, why)
             continue
-        waiting = [one for one in waiting if one not in written]
         covered += written
+        not_covered = {key: one for key, one in not_covered.items() if key not in {done.key for done in written}}
     in_part = {rewrite.key: why for rewrite in covered if (why := excess_change(draft, rewrite, current))}
     if in_part:
-        rest = Plan(plan.name, tuple(rewrite for rewrite in plan.rewrites if rewrite.key not in in_part))
+        others = Plan(plan.name, tuple(rewrite for rewrite in plan.rewrites if rewrite.key not in in_part))
         remainder = emit(
-            pipeline, rest, read=read, other_pipelines=other_pipelines, may_share=may_share, switches=switches
+            pipeline, others, read=read, other_pipelines=other_pipelines, may_share=may_share, switches=switches
         )
         more = [Rejection(one.rule, one.node, in_part[one.key]) for one in plan.rewrites if one.key in in_part]
         return replace(remainder, not_covered=(*remainder.not_covered, *more))
@@ -131,7 +133,8 @@ def emit(
         mark = BYTE_ORDER_MARK if texts[path].startswith(BYTE_ORDER_MARK) else ""
         if (new := mark + code.decode()) != texts[path]:
             files[path] = (texts[path], new)
-    return Emission(files, tuple(rewrite.key for rewrite in covered), tuple(not_covered), draft.notes, draft.tracked)
+    keys = tuple(rewrite.key for rewrite in covered)
+    return Emission(files, keys, tuple(not_covered.values()), draft.notes, draft.tracked)
 
 
 def emit_more(

@@ -134,7 +134,15 @@ def test_same_rewrite_of_all_operators_of_a_call_is_written_once(pipelines, text
 def test_other_rewrites_of_operators_of_a_call_are_not_written_together(pipelines, text, edits, why):
     train, _ = pipelines(text)
     emission = emit(train, _each(*edits))
-    assert not emission.files and why in emission.not_covered[0].why
+    assert not emission.files and all(why in one.why for one in emission.not_covered)
+    assert len(emission.not_covered) == len(edits)
+
+
+def test_what_cannot_be_written_together_has_one_reason(pipelines):
+    train, _ = pipelines(TWICE)
+    edits = (Insert("n2", "group_by", "a"),), (Insert("n6", "group_by", "b"),)
+    emission = emit(train, Plan("plan", tuple(replace(plan(*one).rewrites[0], node=one[0].after) for one in edits)))
+    assert [one.why for one in emission.not_covered] == ["pipetune cannot write the call group_by()."] * 2
 
 
 BRANCH = """import tensorflow as tf
