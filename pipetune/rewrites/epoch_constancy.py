@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pipetune.core.operators import (
@@ -101,13 +102,20 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     if len(joined) != 1 or UNKNOWN in limits:
         return True
     finite = [limit for limit in limits if limit != INFINITE]
-    return bool(finite) and not _reads_a_pass(context, node, joined[0], elements=min(finite))
+    return bool(finite) and not _reads_a_pass(context, node, joined[0], path=path, elements=min(finite))
 
 
-def _reads_a_pass(context: RuleContext, node: Node, name: str, *, elements: int) -> bool:
-    """Whether who reads that many elements of operator `name` surely reads all that `node` yields in one pass."""
+def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collection[str], elements: int) -> bool:
+    """Whether who reads that many elements of operator `name` surely reads all that `node` yields in one pass.
+
+    Args:
+        context: has the pipeline.
+        node: yields the elements.
+        name: downstream of it, or the same.
+        path: the ids of `node` and of all that is downstream of it.
+        elements: that are read of `name`.
+    """
     pipeline = context.pipeline
-    path = {node.id, *(below.id for below in pipeline.downstream(node.id))}
     while name != node.id and pipeline[name].op != "repeat":
         above, facts = pipeline[name], operator_facts(pipeline[name].op)
         size = above.argument("buffer_size" if above.op == "shuffle" else "batch_size")

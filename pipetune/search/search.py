@@ -86,7 +86,7 @@ def _begin(state: SearchState) -> None:
     except (RunFailed, OutOfBudget) as problem:
         state.notes.append(f"Plans were compared by the input alone: {str(problem).rstrip('.')}.")
         return
-    state.unit, state.gains.most_gain, state.gains.cpu_share = "training", state.most_gain, state.cpu_share
+    state.unit, state.gains.most_gain = "training", state.most_gain
     state.gains.limit = None if state.wait_share is None else limit_of(state.wait_share)
 
 

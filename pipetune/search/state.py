@@ -115,10 +115,11 @@ class SearchState:
             conflict=self.composer.conflict,
             notify=notify,
         )
-        self.gains = Gains(expected, self.base, self.composer, shares_processors=runner.shares_processors)
+        self.gains = Gains(
+            expected, self.base, self.composer, shares_processors=runner.shares_processors, cpu_share=cpu_share
+        )
         self.proven_alone, self.bound_seconds = proven_alone, bound_seconds
-        self.most_gain, self.cpu_share, self.wait_share = most_gain, cpu_share, wait_share
-        self.only_promising = only_promising
+        self.most_gain, self.wait_share, self.only_promising = most_gain, wait_share, only_promising
         self.earlier, self._can_express, self.is_above_cache = earlier, expressible, is_above_cache
         self._expressible: dict[str, bool] = {}  # by rewrite key
 

@@ -47,18 +47,17 @@ class JointRewrites:
     def show_others(self, draft: Draft) -> Draft:
         """Returns the draft, after the first rewrite was written, in which the others are written, too."""
         for ids in self.counterparts:
-            beside = _copied(draft.moved_beside, ids)
-            beside |= {
-                mine: (ids.get(beside[mine][0], beside[mine][0]), beside[mine][1])
-                for mine in ids.values()
-                if mine in beside
+            beside = {
+                ids[node]: (ids.get(anchor, anchor), level)
+                for node, (anchor, level) in draft.moved_beside.items()
+                if node in ids
             }
             draft = replace(
                 draft,
                 sites=_copied(draft.sites, ids),
                 original_calls=_copied(draft.original_calls, ids),
                 inserted=_copied(draft.inserted, ids),
-                moved_beside=beside,
+                moved_beside={**draft.moved_beside, **beside},
                 exclusive=draft.exclusive | {ids[node] for node in draft.exclusive if node in ids},
             )
         return draft

@@ -159,10 +159,8 @@ def _can_express(study: Study, rewrite: Rewrite, candidates: Sequence[Rewrite]) 
     """
     pipeline, others = study.subject.source.pipeline, [other.pipeline for other, _ in study.subject.other_datasets]
     alike = [one for one in candidates if one.rule == rewrite.rule and one.node != rewrite.node]
-    return any(
-        rewrite.key in emit(pipeline, Plan("tuned", (rewrite, *more)), other_pipelines=others).covered
-        for more in ([], alike)
-    )
+    plans = [(rewrite,), *([(rewrite, *alike)] if alike else [])]
+    return any(rewrite.key in emit(pipeline, Plan("tuned", one), other_pipelines=others).covered for one in plans)
 
 
 def _is_above_cache(pipeline: Pipeline, rewrite: Rewrite, plan: Plan) -> bool:
