@@ -251,6 +251,21 @@ Edit = (
 _RESOURCE_OPTIONS = frozenset({"autotune.cpu_budget", "autotune.ram_budget", "threading.private_threadpool_size"})
 
 
+def named_operators(edit: Edit) -> tuple[str, ...]:
+    """Returns the ids of the operators that an edit changes, is placed behind, or fuses."""
+    names = [getattr(edit, name) for name in ("node", "after") if hasattr(edit, name)]
+    return (*names, *(edit.first if isinstance(edit, ReplaceFunction) else ()))
+
+
+def renamed(edit: Edit, names: Mapping[str, str]) -> Edit:
+    """Returns the same edit of other operators; `names` has the id of each, by that in `edit`."""
+    fields = [name for name in ("node", "after", "id") if hasattr(edit, name)]
+    changes: dict[str, object] = {name: names[getattr(edit, name)] for name in fields}
+    if isinstance(edit, ReplaceFunction):
+        changes["first"] = tuple(names[name] for name in edit.first)
+    return replace(edit, **changes)  # type: ignore[arg-type]
+
+
 def inserted_caches(edits: Iterable[Edit]) -> list[Insert]:
     """Returns the edits that insert a cache."""
     return [edit for edit in edits if isinstance(edit, Insert) and edit.op == "cache"]

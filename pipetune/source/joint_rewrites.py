@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pipetune.core.edits import Edit, ReplaceSource, Rewrite, SplitFunction
-from pipetune.core.functions import FunctionSplit
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    SplitFunction,
+    named_operators,
+    renamed,
+)
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.source.draft import Draft
 from pipetune.source.shared_calls import operators_of_call
 
 Value = TypeVar("Value")
-
-_IDS = frozenset({"node", "after", "id", "first"})  # fields of edits that name operators
-_DIGESTS = frozenset({"digest"})  # of functions that are traced once per operator, from the same source
 
 
 @dataclass(frozen=True)
@@ -93,31 +98,31 @@ def _counterparts(draft: Draft, first: Rewrite, other: Rewrite) -> dict[str, str
     """Returns the operators of `other` by those of `first`; None if it does not do the same at the same calls."""
     if (first.rule, first.safety, len(first.edits)) != (other.rule, other.safety, len(other.edits)):
         return None
-    pairs: list[tuple[str, str]] = []
-    for one, two in zip(first.edits, other.edits, strict=True):
-        if type(one) is not type(two):
-            return None
-        for name in (one.name for one in fields(one)):
-            given, meant = getattr(one, name), getattr(two, name)
-            if name in _IDS:
-                pairs += [(given, meant)] if isinstance(given, str) else zip(given, meant, strict=False)
-            elif name not in _DIGESTS and _without_digests(given) != _without_digests(meant):
-                return None
-        pairs += _made_by(one, two)
+    both = list(zip(first.edits, other.edits, strict=True))
+    if any(type(one) is not type(two) or len(_operators(one)) != len(_operators(two)) for one, two in both):
+        return None
+    pairs = [pair for one, two in both for pair in zip(_operators(one), _operators(two), strict=True)]
     ids = dict(pairs)
     if any(ids[one] != two or draft.sites.get(one) != draft.sites.get(two) for one, two in pairs):
+        return None
+    if any(_without_digests(renamed(one, ids)) != _without_digests(two) for one, two in both):
         return None
     return ids if any(one != two and one in draft.sites for one, two in pairs) else None
 
 
-def _without_digests(value: object) -> object:
-    return replace(value, head="", tail="") if isinstance(value, FunctionSplit) else value
+def _operators(edit: Edit) -> tuple[str, ...]:
+    """Returns the operators that an edit names, and those that it makes."""
+    match edit:
+        case Insert(id=name) | SplitFunction(head=name) | ReplaceSource(gather=name):
+            return (*named_operators(edit), name)
+    return named_operators(edit)
 
 
-def _made_by(one: Edit, two: Edit) -> list[tuple[str, str]]:
-    """Returns the ids of the operators that two edits of a type make, where they follow from those they change."""
-    if isinstance(one, SplitFunction) and isinstance(two, SplitFunction):
-        return [(one.head, two.head)]
-    if isinstance(one, ReplaceSource) and isinstance(two, ReplaceSource):
-        return [(one.gather, two.gather)]
-    return []
+def _without_digests(edit: Edit) -> Edit:
+    """Returns an edit without the digests of functions: those are traced once per operator, from the same source."""
+    match edit:
+        case ReplaceFunction() | ReplaceSource():
+            return replace(edit, digest="")
+        case SplitFunction(cut=cut):
+            return replace(edit, cut=replace(cut, head="", tail=""))
+    return edit

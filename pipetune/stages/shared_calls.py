@@ -7,12 +7,12 @@ elements of each dataset and makes none slower. Datasets that nothing has consum
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pipetune.capture import consumption
 from pipetune.capture.training_signs import FIRST_ELEMENTS
-from pipetune.core.edits import Edit, Insert, Plan, ReplaceFunction, ReplaceSource, Rewrite, Safety
+from pipetune.core.edits import Edit, Insert, Plan, ReplaceSource, Rewrite, Safety, named_operators, renamed
 from pipetune.core.errors import PipetuneError
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
@@ -59,7 +59,7 @@ class SharedCallTrials:
 
     def _decide(self, rewrite: Rewrite) -> bool:
         touched = [
-            self._pipeline[name] for edit in rewrite.edits for name in _named_nodes(edit) if name in self._pipeline
+            self._pipeline[name] for edit in rewrite.edits for name in named_operators(edit) if name in self._pipeline
         ]
         others: set[int] = set()
         for node in touched:
@@ -146,14 +146,6 @@ def _unconsumed_datasets(study: Study) -> list[tuple[live.LivePipeline, consumpt
     return [(one, consumption.Consumption(one.dataset, one.pipeline.name, "other", "")) for one in found]
 
 
-def _named_nodes(edit: Edit) -> Iterator[str]:
-    """Yields the operators that an edit names."""
-    for name in ("node", "after"):
-        if hasattr(edit, name):
-            yield getattr(edit, name)
-    yield from edit.first if isinstance(edit, ReplaceFunction) else ()
-
-
 def translate_rewrite(rewrite: Rewrite, mine: Pipeline, theirs: Pipeline) -> Rewrite | None:
     """Returns the rewrite for another pipeline; None unless each operator has one counterpart from the same call.
 
@@ -168,9 +160,9 @@ def translate_rewrite(rewrite: Rewrite, mine: Pipeline, theirs: Pipeline) -> Rew
     for edit in rewrite.edits:
         if isinstance(edit, Insert):
             names[edit.id] = edit.id
-        if any(name not in names for name in _named_nodes(edit)):
+        if any(name not in names for name in named_operators(edit)):
             return None
-        edits.append(_renamed(edit, names))
+        edits.append(renamed(edit, names))
         if isinstance(edit, ReplaceSource):
             names[edit.gather] = f"gather@{names[edit.node]}"
     return replace(rewrite, node=names.get(rewrite.node, rewrite.node), edits=tuple(edits))
@@ -180,13 +172,6 @@ def _are_counterparts(mine: Node, other: Node) -> bool:
     same = mine.location is not None and mine.location == other.location and mine.op == other.op
     digests = [node.function.digest if node.function is not None else None for node in (mine, other)]
     return same and digests[0] == digests[1]
-
-
-def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
-    changes: dict[str, object] = {name: names[getattr(edit, name)] for name in ("node", "after") if hasattr(edit, name)}
-    if isinstance(edit, ReplaceFunction):
-        changes["first"] = tuple(names[name] for name in edit.first)
-    return replace(edit, **changes)  # type: ignore[arg-type]
 
 
 def _speedup(runner: TensorFlowRunner, plan: Plan, *, seed: int) -> Interval:
