@@ -250,12 +250,18 @@ def measure_shares(
     measured: dict[str, dict[str, float]] = {}
     for place, comparison in enumerate(comparisons):
         left = end - time.perf_counter()
-        elements = comparison.elements(left / (len(comparisons) - place))
+        elements = comparison.elements(left * _part_at_stake(comparisons[place:]))
         if elements < _FEWEST_ELEMENTS <= comparison.elements(left):
             elements = _FEWEST_ELEMENTS
         if elements >= _FEWEST_ELEMENTS:
             measured.setdefault(comparison.node, {}).update(comparison.shares(elements))
     return {node: _by_kind(shares) for node, shares in measured.items() if shares}
+
+
+def _part_at_stake(comparisons: Sequence[_Comparison]) -> float:
+    """Returns the first one's part of what the maps of all cost: as much time is for it."""
+    costs = [one.own_seconds for one in comparisons]
+    return costs[0] / sum(costs) if all(costs) else 1 / len(costs)
 
 
 def _by_kind(shares: dict[str, float]) -> RemainingShares:
