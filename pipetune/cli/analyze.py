@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipetune.cli import command
 from pipetune.cli.answer import Answer, Failure
-from pipetune.cli.command import Subparsers, add_command, add_target, target_of
+from pipetune.cli.command import Subparsers, add_command, add_target, option_strings, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
@@ -217,6 +217,12 @@ def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str
     elif rank is not None and rank.rank:
         folder = folder / f"process-{rank.rank}"
     warnings = []
+    if misplaced := target.misplaced(option_strings(arguments.parser)):
+        options, script = ", ".join(misplaced), Path(target.script).name
+        warnings.append(
+            f"{options}: passed to {script}, as everything after it is. Options of pipetune come before the script: "
+            f"pipetune analyze {misplaced[0]} ... {script}"
+        )
     if place is not None and (arguments.workers or arguments.parameter_servers):
         option = "--workers" if arguments.workers else "--parameter-servers"
         warnings.append(

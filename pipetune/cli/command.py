@@ -155,6 +155,11 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def option_strings(parser: argparse.ArgumentParser) -> list[str]:
+    """Returns the options of a command, as they are typed."""
+    return [option for action in parser._actions for option in action.option_strings]
+
+
 def target_of(arguments: argparse.Namespace) -> Target:
     """Returns the target from the arguments that `add_target` added.
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from pipetune.cli import analyze, apply, bench, check, compare, doctor, report, rules, run, size
 from pipetune.cli.answer import Answer, Failure
+from pipetune.cli.command import option_strings
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.version import VERSION
 
@@ -98,7 +99,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace | None:
     if not words:
         parser.print_help(sys.stderr)
         return None
-    options = _option_strings(parser)
+    options = option_strings(parser)
     if words[0] == "-m" or words[0].endswith((".py", ".ipynb")):
         parser.error(f"no command was given. Did you mean pipetune analyze {shlex.join(words)}?")
     if words[0].startswith("-") and words[0] not in options:
@@ -111,7 +112,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace | None:
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
         used: argparse.ArgumentParser = parsed.parser
-        meant = did_you_mean(unknown[0].partition("=")[0], _option_strings(used))
+        meant = did_you_mean(unknown[0].partition("=")[0], option_strings(used))
         place = " Arguments of the script follow it." if hasattr(parsed, "script") else ""
         used.error(f"unrecognized arguments: {' '.join(unknown)}.{meant}{place}")
     return parsed
@@ -121,10 +122,6 @@ def _asks_for_json(words: Sequence[str]) -> bool:
     """Whether the options have --json, as far as a wrong command line tells them from the arguments of a script."""
     options = itertools.takewhile(lambda word: word not in ("-m", "--") and not word.endswith(".py"), words)
     return "--json" in options
-
-
-def _option_strings(parser: argparse.ArgumentParser) -> list[str]:
-    return [option for action in parser._actions for option in action.option_strings]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

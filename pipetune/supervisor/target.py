@@ -7,6 +7,7 @@ import re
 import shlex
 import tokenize
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +32,23 @@ class Target:
 
     def imports_horovod(self) -> bool:
         """Whether the source of the script itself imports Horovod; False for a module, which is not searched."""
+        return bool(_HOROVOD.search(self._source()))
+
+    def misplaced(self, options: Collection[str]) -> tuple[str, ...]:
+        """Returns which of `options` the script is passed although its source does not mention their names.
+
+        `--help` is left out, as every parser knows it. Nothing is returned for a module, which is not searched.
+        """
+        source = self._source().replace("-", "_")
+        given = dict.fromkeys(word.partition("=")[0] for word in self.arguments)
+        known = {one for one in options if one.startswith("--") and one != "--help"}
+        return tuple(one for one in given if source and one in known and one[2:].replace("-", "_") not in source)
+
+    def _source(self) -> str:
         try:
-            return bool(self.script) and bool(_HOROVOD.search(Path(self.script).read_text(errors="replace")))
+            return Path(self.script).read_text(errors="replace") if self.script else ""
         except OSError:
-            return False
+            return ""
 
 
 def script_target(script: str, arguments: tuple[str, ...]) -> Target:

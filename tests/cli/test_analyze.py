@@ -162,6 +162,27 @@ def test_cluster_task_starts_no_workers_and_uses_its_own_folder(
     assert "other tasks of the cluster" in data["patch"]["verification"]
 
 
+@pytest.mark.parametrize(
+    ("source", "given", "warned"),
+    [
+        ("import tensorflow as tf\n", ["--budget", "30"], True),
+        ("import tensorflow as tf\n", ["--time-limit=30"], True),
+        ("flags.DEFINE_integer('time_limit', 60, 'of a step')\n", ["--time-limit=30"], False),
+        ("parser.add_argument('--budget')\n", ["--budget", "30"], False),
+        ("import tensorflow as tf\n", ["--epochs", "30", "--help"], False),
+    ],
+)
+def test_option_of_pipetune_after_the_script_is_warned_of(
+    folder: Path, capsys: pytest.CaptureFixture[str], source: str, given: list[str], warned: bool
+) -> None:
+    (folder / "train.py").write_text(source)
+    assert main(["analyze", "train.py", "normal", *given]) == 0
+    error = " ".join(capsys.readouterr().err.split())
+    option = given[0].partition("=")[0]
+    assert (f"{option}: passed to train.py, as everything after it is." in error) is warned
+    assert (f"pipetune analyze {option} ... train.py" in error) is warned
+
+
 @pytest.mark.parametrize("horovod", [True, False])
 def test_mpirun_process_is_a_rank_if_the_script_imports_horovod(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, horovod: bool
