@@ -79,6 +79,7 @@ class Move:
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         rest, node = _take_out(pipeline, self.node)
+        _find(rest, self.after)
         if node.op == "repeat":  # what it has passed has the elements of one pass
             passed = {below.id for below in pipeline.downstream(node.id)}
             passed &= {self.after, *(above.id for above in rest.upstream(self.after))}

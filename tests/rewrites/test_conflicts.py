@@ -176,3 +176,9 @@ def test_rewrite_with_a_conflict_of_its_own_is_not_proposed() -> None:
     (why,) = {silence.why for silence in silences if silence.rule == "read-shards"}
     assert why.startswith("The cache would then be downstream of TFRecordDataset")
     assert "read-shards" in {rewrite.rule for rewrite in propose_all(context(words.rpartition(" | ")[0]))[0]}
+
+
+def test_repeat_does_not_move_behind_an_operator_that_another_rewrite_removes() -> None:
+    """An unknown operator is the edit's problem, and ended a whole analysis."""
+    pads = "from_tensor_slices elements=90 | map AUTOTUNE | map AUTOTUNE pads=256 | shuffle 10 | repeat | batch 4"
+    assert "n2" in _pick(pads, ("pad-batches", "n2"), ("shuffle-repeat-order", "n4"))

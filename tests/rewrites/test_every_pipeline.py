@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +38,7 @@ _MAPS = st.builds(
     _one_of("; 2; AUTOTUNE; deterministic=False; 4 deterministic=True"),
     _one_of(
         "; random; seeded; python; variable=w; table; print; raises; unknown; rows=exact; bytes=5k; bytes=9k; passes=0;"
-        "fused=n1; fused=n2; random draws=2k head=90% cpu=1ms"
+        "fused=n1; fused=n2; pads=256; random draws=2k head=90% cpu=1ms"
     ),
 )
 _OTHERS = _one_of(
@@ -77,6 +79,8 @@ def test_every_rewrite_applies_and_keeps_general_constraints(words: str, fixed: 
     for rewrite in rewrites:
         assert find_conflict(described, [rewrite]) == "" and rewrite.predicted_bytes <= limit
         _check_constraints(rewrite, described.pipeline)
+    for pair in itertools.permutations(rewrites[:12], 2):
+        find_conflict(described, pair)  # says why they do not stand together, and raises nothing
 
 
 def _check_constraints(rewrite: Rewrite, pipeline: Pipeline) -> None:
