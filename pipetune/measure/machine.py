@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import DetectedResources, Machine
+from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 
 ROOT = Path("/")
@@ -303,9 +304,10 @@ def peak_rss_bytes() -> int:
 def peak_gpu_mib() -> float | None:
     """Returns the most memory that TensorFlow has allocated on a GPU, or None where that is not all that was.
 
-    What CUDA keeps for itself is not in it. PyTorch and JAX allocate beside TensorFlow.
+    What CUDA keeps for itself is not in it. PyTorch and JAX allocate beside TensorFlow; they count once they use their
+    devices, as other libraries import them wherever they are installed.
     """
-    if not {"torch", "jax"}.isdisjoint(sys.modules):
+    if windows.started_jax() is not None or windows.started_cuda() is not None:
         return None
     gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
     return max((tf.config.experimental.get_memory_info(name)["peak"] / 2**20 for name in gpus), default=None)

@@ -167,7 +167,8 @@ def counting_prefix(
     Raises:
         CannotReplay: the operator cannot be placed after one that counts.
     """
-    counters = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in ("", *node.inputs)}
+    with tf.device("CPU:0"):  # on a GPU each element would be counted by a kernel there
+        counters = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in ("", *node.inputs)}
     given = {name: _counting(prefixes.datasets[name], counters[name]) for name in node.inputs}
     single = Pipeline((*(prefixes.pipeline[name] for name in node.inputs), node))
     dataset = _counting(replay.replay_nodes(source, single, replacements=given)[node.id], counters[""])

@@ -43,15 +43,27 @@ def _waits() -> list[Callable[[], object]]:
     JAX queues on processors too: a loop that reads no value is up to 32 steps ahead there.
     """
     found: list[Callable[[], object]] = []
-    jax = sys.modules.get("jax")
-    # To ask JAX for arrays before it has any would start its devices and take the memory of a GPU; a private name.
-    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", lambda: True)
-    if jax is not None and hasattr(jax, "live_arrays") and started():
+    jax, cuda = started_jax(), started_cuda()
+    if jax is not None and hasattr(jax, "live_arrays"):
         found.append(lambda: jax.block_until_ready(jax.live_arrays()))
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
+    if cuda is not None:
         found.append(cuda.synchronize)
     return found
+
+
+def started_jax() -> Any:
+    """Returns JAX if it has started its devices; else None: another library may only have imported it.
+
+    To ask it for arrays before would start them and take the memory of a GPU.
+    """
+    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", lambda: True)  # private
+    return sys.modules.get("jax") if started() else None
+
+
+def started_cuda() -> Any:
+    """Returns `torch.cuda` if PyTorch uses a GPU; else None."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
 
 
 DATA_RAN_OUT = "The data ran out: the dataset is empty when it is iterated a second time."

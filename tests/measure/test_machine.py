@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -80,7 +81,17 @@ def test_memory_of_the_fullest_gpu_is_known_where_tensorflow_alone_uses_it(monke
     )
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name]})
     assert machine.peak_gpu_mib() == 5
-    monkeypatch.setitem(sys.modules, "torch", object())
+    cuda, bridge = (
+        SimpleNamespace(is_initialized=lambda: False),
+        SimpleNamespace(backends_are_initialized=lambda: False),
+    )
+    for name, module in (("torch", SimpleNamespace(cuda=cuda)), ("jax", object()), ("jax._src.xla_bridge", bridge)):
+        monkeypatch.setitem(sys.modules, name, module)
+    assert machine.peak_gpu_mib() == 5, "imported by another library, and no more"
+    cuda.is_initialized = lambda: True
+    assert machine.peak_gpu_mib() is None
+    monkeypatch.delitem(sys.modules, "torch")
+    bridge.backends_are_initialized = lambda: True
     assert machine.peak_gpu_mib() is None
 
 
