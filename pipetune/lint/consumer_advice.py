@@ -47,7 +47,7 @@ def steps_are_small(consumer: ConsumerProfile, *, under_a_strategy: bool = False
     return bool(bound and real and bound < small and bound >= _MODEL_SHARE * real)
 
 
-_COMPILE = "Compile the model with steps_per_execution={0}; callbacks are then called for every {0}th batch only."
+_COMPILE = "Compile the model with steps_per_execution={0}; callbacks are then called once in {0} batches."
 _SCHEDULE = (
     "Schedule one tf.function that runs {0} steps (for _ in tf.range({0})), not {0} calls: one value is then returned "
     "for all of them, and if a worker is lost, all of them run again."
