@@ -79,13 +79,12 @@ class Move:
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         rest, node = _take_out(pipeline, self.node)
-        _find(rest, self.after)
+        moved = _insert(rest, replace(node, inputs=(self.after,)), after=self.after)
         if node.op == "repeat":  # what it has passed has the elements of one pass
-            passed = {below.id for below in pipeline.downstream(node.id)}
-            passed &= {self.after, *(above.id for above in rest.upstream(self.after))}
-            nodes = tuple(replace(one, cardinality=UNKNOWN) if one.id in passed else one for one in rest)
-            rest = replace(rest, nodes=nodes)
-        return _insert(rest, replace(node, inputs=(self.after,)), after=self.after)
+            passed = {one.id for one in pipeline.downstream(node.id)} & {one.id for one in moved.upstream(node.id)}
+            nodes = tuple(replace(one, cardinality=UNKNOWN) if one.id in passed else one for one in moved)
+            moved = replace(moved, nodes=nodes)
+        return moved
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ class Target:
 
         `--help` is left out, as every parser knows it. Nothing is returned for a module, which is not searched.
         """
-        source = self._source().replace("-", "_")
-        given = dict.fromkeys(word.partition("=")[0] for word in self.arguments)
-        known = {one for one in options if one.startswith("--") and one != "--help"}
-        return tuple(one for one in given if source and one in known and one[2:].replace("-", "_") not in source)
+        words = dict.fromkeys(word.partition("=")[0] for word in self.arguments)
+        given = [one for one in words if one in options and one.startswith("--") and one != "--help"]
+        source = self._source().replace("-", "_") if given else ""
+        return tuple(one for one in given if source and one[2:].replace("-", "_") not in source)
 
     def _source(self) -> str:
         try:

@@ -81,10 +81,8 @@ def test_memory_of_the_fullest_gpu_is_known_where_tensorflow_alone_uses_it(monke
     )
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name]})
     assert machine.peak_gpu_mib() == 5
-    cuda, bridge = (
-        SimpleNamespace(is_initialized=lambda: False),
-        SimpleNamespace(backends_are_initialized=lambda: False),
-    )
+    cuda = SimpleNamespace(is_initialized=lambda: False)
+    bridge = SimpleNamespace(backends_are_initialized=lambda: False)
     for name, module in (("torch", SimpleNamespace(cuda=cuda)), ("jax", object()), ("jax._src.xla_bridge", bridge)):
         monkeypatch.setitem(sys.modules, name, module)
     assert machine.peak_gpu_mib() == 5, "imported by another library, and no more"

@@ -66,28 +66,34 @@ def _selecting(image: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.random.uniform([]) < 0.5, grey, image)
 
 
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of elements that are measured; nothing is run, and each variant keeps half of the cost."""
+    numbers: list[int] = []
+
+    def rounds(dataset: object, count: int, make_variants: object) -> list[tuple[float, ...]]:
+        numbers.append(count)
+        return [(1.0, 5.0, 3.0)]
+
+    monkeypatch.setattr(variant_costs, "alternating_cpu_seconds", rounds)
+    return numbers
+
+
 @pytest.mark.parametrize(("seconds", "elements"), [(0.001, 64), (0.01, 18), (0.08, 2), (30.0, None)])
 def test_shares_are_measured_on_as_many_elements_as_there_is_time_for(
-    seconds: float, elements: int | None, monkeypatch: pytest.MonkeyPatch
+    seconds: float, elements: int | None, taken: list[int]
 ) -> None:
     """An element costs its source and, in three passes of both forms, the map: eight times `seconds`."""
     images = tf.data.Dataset.range(100).map(lambda i: tf.fill([80, 80, 3], tf.cast(i, tf.float32)))
     source = live.read(images.map(_selecting).batch(4))
     told = annotation.annotate_graph_edits(source, source.pipeline)
-    taken: list[int] = []
-
-    def rounds(dataset: object, count: int, make_variants: object) -> list[tuple[float, ...]]:
-        taken.append(count)
-        return [(1.0, 5.0, 3.0)]
-
-    monkeypatch.setattr(variant_costs, "alternating_cpu_seconds", rounds)
     shares = measure_shares(source, told, _profile(told, seconds), seconds=1.5)
     known = [] if elements is None else [elements]
     assert taken == known
     assert [one.variants for one in shares.values()] == [{FunctionVariant.BRANCHING: 0.5} for _ in known]
 
 
-def test_maps_get_time_by_what_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maps_get_time_by_what_they_cost(taken: list[int]) -> None:
     """As much time for each let cheap maps take most of it, and seven maps of an augmentation were never compared."""
     images = tf.data.Dataset.range(100).map(lambda i: tf.fill([80, 80, 3], tf.cast(i, tf.float32)))
     source = live.read(images.map(_selecting).map(_selecting).batch(4))
@@ -97,13 +103,6 @@ def test_maps_get_time_by_what_they_cost(monkeypatch: pytest.MonkeyPatch) -> Non
         OperatorProfile(n, Stage.TRANSFORM, cpu_seconds=c, wall_seconds=0.0, visits=1.0) for n, c in costs.items()
     )
     profile = Profile(tuple(operators), ConsumerProfile("none"), examples_per_element=1.0)
-    taken: list[int] = []
-
-    def rounds(dataset: object, count: int, make_variants: object) -> list[tuple[float, ...]]:
-        taken.append(count)
-        return [(1.0, 5.0, 3.0)]
-
-    monkeypatch.setattr(variant_costs, "alternating_cpu_seconds", rounds)
     measure_shares(source, told, profile, seconds=2.0)
     assert taken[0] == pytest.approx(taken[1], abs=5) and max(taken) < 64
 
