@@ -179,16 +179,23 @@ def _select(items: list[Any], *, spread: int, copies_of_first: int) -> list[Any]
 
 
 def _first_pass(dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float) -> bool:
-    """Adds elements to `chosen` by their index in the dataset; returns whether these are all elements."""
+    """Adds elements to `chosen` by their index in the dataset; returns whether these are all elements.
+
+    All are taken from its start where there is no time to skip to its middle and its end.
+    """
     total = int(dataset.cardinality())
     if total == tf.data.INFINITE_CARDINALITY or 0 <= total <= 2 * count:
         complete = _read_block(dataset, chosen, max(count, total), deadline, max_bytes)
     elif total >= 0:
         complete = _read_block(dataset, chosen, count // 3, deadline, max_bytes / 3)
         third = len(chosen)
-        if not complete and _can_skip_in_time(dataset, total, deadline):
-            for start in (max(third, total // 2), max(third, total - third)):
-                _read_block(dataset.skip(start), chosen, third, deadline, max_bytes / 3, start=start)
+        if not complete:
+            starts = max(third, total // 2), max(third, total - third)
+            if not _can_skip_in_time(dataset, total, deadline):
+                starts = third, 2 * third
+            for start in starts:
+                if time.monotonic() < deadline:
+                    _read_block(dataset.skip(start), chosen, third, deadline, max_bytes / 3, start=start)
     else:
         complete = _scan_unknown_size(dataset, chosen, count // 3, deadline, max_bytes / 3)
     return complete

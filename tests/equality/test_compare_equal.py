@@ -579,3 +579,11 @@ def test_a_recording_knows_that_it_ended_for_want_of_time() -> None:
     assert cut.out_of_time and not cut.complete
     whole = recordings.record(dataset.take(3), count=500, deadline=time.monotonic() + 60, max_bytes=1e9)
     assert whole.complete and not whole.out_of_time
+
+
+def test_a_recording_that_cannot_skip_goes_on_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the elements, which a batch is not filled by, was taken for all that the dataset has."""
+    monkeypatch.setattr(recordings, "_can_skip_in_time", lambda *_: False)
+    dataset = tf.data.Dataset.range(1000)
+    found = recordings.record(dataset, count=80, deadline=time.monotonic() + 60, max_bytes=1e9)
+    assert found.positions == tuple(range(78)) and found.covered_part == "start" and not found.complete
