@@ -145,7 +145,8 @@ def terms_of(function: Any, given: Sequence[Term], apply: ApplyOp, *, draws: Ite
             term too; it must not draw.
 
     Raises:
-        CannotProve: it branches or loops, or reads something that no term can express.
+        CannotProve: it branches or loops, draws without numbers for the draws, or reads something that no term can
+            express.
     """
     graph = function.graph
     captured = [_captured(outer, inner) for outer, inner in graph.captures]
@@ -176,6 +177,8 @@ def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp, draws: Iterator[in
         draw = next(draws) if draws is not None and _is_draw(op) else None
         if id(op) not in needed or all(id(tensor) in known for tensor in op.outputs):
             continue
+        if draws is None and _is_draw(op):
+            raise CannotProve(f"draws random numbers ({op.type})")
         inputs = [known[id(tensor)] for tensor in op.inputs]
         if op.type == "Const":
             results = [constant(tf.make_ndarray(op.get_attr("value")), op.outputs[0].dtype)]

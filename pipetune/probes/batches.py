@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Any
 
 import tensorflow as tf
@@ -107,7 +107,7 @@ def check_converters(single: Any, vectorized: Any) -> BatchProperties:
             raise CannotProve(f"has an op that tf.vectorized_map is not proven to convert correctly ({op.type})")
         if op.type == _PARSER and (why_not := _uneven_features(op)):
             raise CannotProve(why_not)
-    return rounding_properties(output_terms(single))
+    return rounding_properties(output_terms(single, draws=count()))
 
 
 def _uneven_features(parser: Any) -> str:
@@ -127,7 +127,7 @@ def _is_proven(op: Any) -> bool:
         shift, axes = map(tf.get_static_value, op.inputs[1:])
         if shift is None or axes is None or (axes < 0).any():
             return False
-    return op.type in PROVEN_OPS
+    return op.type in PROVEN_OPS | PROVEN_DRAWS
 
 
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
@@ -152,6 +152,11 @@ PROVEN_OPS = frozenset(
 `tests/rewrites/on_data/op_cases.py`; `Squeeze` and `Roll` only with some arguments.
 
 Not among them: `PadV2`, whose converter pads with zeros whatever the pad value.
+"""
+
+PROVEN_DRAWS = frozenset({"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"})
+"""Ops whose converters draw each row by itself, from the same distribution as for an element: they add the number of
+rows in front of the shape (`_convert_random` in parallel_for/pfor.py), and refuse one that depends on the element.
 """
 
 
@@ -259,7 +264,7 @@ def annotate_batches(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
         batch = downstream_batch(pipeline, node)
         if batch is None or not reaches_unjoined(pipeline, node, batch):
             continue
-        if node.op == "map" and node.inputs and node.function and node.function.stateless:
+        if node.op == "map" and node.inputs and node.function and node.function.only_draws:
             facts[node.id] = replace(node.function, on_batches=probe(source, node, batch))
     return pipeline.with_functions(facts)
 
@@ -279,12 +284,15 @@ def reaches_unjoined(pipeline: Pipeline, node: Node, batch: Node) -> bool:
 def probe(source: live.LivePipeline, node: Node, batch: Node) -> BatchedCall:
     """Returns how the function of `node` can be called on the batches of `batch`, or why it cannot.
 
-    It is called unchanged, else vectorized, else parsing, else split in two.
+    It is called unchanged, else vectorized, else parsing, else split in two. A function that draws random numbers is
+    vectorized: called in any other way, it would draw once for all rows.
     """
     components = tf.nest.flatten(source.datasets[node.inputs[0]].element_spec)
     fixed = all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in components)
     if not fixed and not receives_windows(source, node):  # windows have one length that no static shape shows
         return BatchedCall(why_not="its input has a component without a fixed shape")
+    if node.function is not None and node.function.random:
+        return probe_variant(source, node, batch, FunctionVariant.VECTORIZED)
     reasons = []
     for form in _VARIANTS:
         if form is FunctionVariant.PARSING and node.function is not None and _PARSER not in node.function.operations:
@@ -327,15 +335,19 @@ def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: F
     if mapped.element_spec != original.batch(size, drop_remainder=drops).element_spec:
         return BatchedCall(why_not="its function returns different shapes or dtypes on batches")
     facts = functions.read_facts(mapped._map_func)
-    if not facts.stateless or facts.can_raise:
+    drawing = node.function is not None and node.function.random
+    if not facts.only_draws or facts.random != drawing or facts.can_raise:
         return BatchedCall(why_not="its function has state or checks values when it is traced on batches")
     single, batched = original._map_func.function, mapped._map_func.function
     try:
         if variant is FunctionVariant.VECTORIZED:
             again = above.map(tensorflow_private.python_function(original._map_func))._map_func.function
-            if lifting.output_terms(again) != lifting.output_terms(single):
+            if output_terms(again, draws=count()) != output_terms(single, draws=count()):
                 raise CannotProve("computes something different each time it is traced")
             lifted = check_converters(single, batched)
+            if drawing and lifted.inexact:  # no safety class promises that both stay what they were
+                ops = ", ".join(lifted.inexact)
+                raise CannotProve(f"draws random numbers, and the last bits of {ops} may differ on a batch")
         else:
             check_lengths(single.graph)
             lifted = lifting.prove_rows(single, batched)

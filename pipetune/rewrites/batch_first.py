@@ -49,17 +49,19 @@ def _obstacle(node: Node, context: RuleContext) -> str:
     outside = describe_external_dependency(node)
     if outside:
         return f"its function {outside}"
-    if draws_random_numbers(node):
-        return "its function draws random numbers once per element, and would draw them only once per batch"
     if errors_are_ignored(node, context):
         return (
             "ignore_errors downstream drops the element on which the function fails, and would then drop a whole batch"
         )
     if node.function.can_raise:
         return "its function validates values, and would reject a whole batch because of one element"
-    if node.function.on_batches is None:
-        return "it is unknown how its function behaves on batches"
-    return node.function.on_batches.why_not
+    known = node.function.on_batches
+    if known is not None and known.why_not:
+        return known.why_not
+    vectorized = known is not None and known.form is FunctionVariant.VECTORIZED
+    if draws_random_numbers(node) and not (vectorized and node.function.only_draws):
+        return "its function draws random numbers once per element, and would draw them only once per batch"
+    return "it is unknown how its function behaves on batches" if known is None else ""
 
 
 _PARSERS = frozenset({"DecodeBase64", "DecodeCSV", "DecodePaddedRaw", "DecodeRaw", "StringToNumber"})
@@ -126,11 +128,18 @@ def move_after_batch(batch: Node, maps: tuple[Node, ...], context: RuleContext) 
         split = SplitFunction(node.id, known.cut)
         first = ReplaceFunction(split.head, known.cut.head_on_batches, known.cut.head)
         edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
+    drawing = any(draws_random_numbers(node) for node in maps)
     reorders = short_batch_may_overtake(batch, maps, context)
-    safety = Safety.APPROXIMATE if inexact else Safety.REORDERS if reorders else Safety.EXACT
+    safety = max(
+        Safety.APPROXIMATE if inexact else Safety.EXACT,
+        Safety.REORDERS if reorders else Safety.EXACT,
+        Safety.STATISTICAL if drawing else Safety.EXACT,
+    )
     notes = list(numeric_notes(inexact, zero_signs=any(_on_batches(node).zero_signs for node in maps)))
     if any(_on_batches(node).form is FunctionVariant.VECTORIZED for node in maps):
         notes.append("tf.vectorized_map converts the function to one that works on a batch; tracing takes longer.")
+    if drawing:
+        notes.append("Each row of a batch has random draws of its own, but other ones than before.")
     if any(_on_batches(node).cut is not None for node in maps):
         notes.append("The parsing part is called on whole batches, and the rest becomes a function of its own.")
     return MapsAfterBatch(tuple(edits), safety, tuple(notes))
@@ -206,17 +215,19 @@ VECTORIZE_MAP_RULE = Rule(
         "with one additional axis for each op, including axes, slices, shapes, attributes and constants. If "
         "that cannot be shown, it is called through tf.vectorized_map, provided that TensorFlow converts all "
         "of its ops correctly, which was tested for each op, and without a loop. Never for a function with "
-        "state, Python, control flow, validation of values or random numbers; never with a cast of floats that "
+        "state, Python, control flow or validation of values; never with a cast of floats that "
         "may not fit in a small integer, because batches are cast differently; never if a component of the "
-        "map's input has no fixed shape. The batch must be a plain one, and only operators that pass elements "
-        "through unchanged may be in between (shuffle, repeat, take, skip, shard, prefetch). Values are "
-        "compared on real elements before the rewrite enters a plan."
+        "map's input has no fixed shape. A function that draws random numbers is called through tf.vectorized_map, "
+        "where tf.random.uniform, normal and truncated_normal draw for each row, if nothing else in it draws. The "
+        "batch must be a plain one, and only operators that pass elements through unchanged may be in between "
+        "(shuffle, repeat, take, skip, shard, prefetch). Values are compared on real elements before the rewrite "
+        "enters a plan."
     ),
     safety=(
         "EXACT if every op gives the same bits on batches, except for the sign of a zero after relu, minimum, "
-        "maximum and clipping, which is noted. APPROXIMATE for ops whose last bits depend on the number of "
-        "rows per call (exp, log, pow, sums of floats). REORDERS if the map ran unordered and the last batch "
-        "may be short."
+        "maximum and clipping, which is noted. STATISTICAL if the function draws random numbers. APPROXIMATE for ops "
+        "whose last bits depend on the number of rows per call (exp, log, pow, sums of floats). REORDERS if the map "
+        "ran unordered and the last batch may be short."
     ),
     propose=partial(
         propose_batch_first,

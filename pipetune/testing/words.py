@@ -116,12 +116,14 @@ def shrinking(words: str) -> ScaledDecoding:
 
 
 def on_batches(words: str) -> BatchedCall:
-    """Returns what `rows=exact`, `rows=Exp+Log` (not bit-equal), `rows=parts` (if split) or `rows=no` stands for."""
+    """Returns what `rows=` stands for: `exact`, `Exp+Log` (not bit-equal), `vectorized`, `parts` (if split) or `no`."""
     if words == "no":
         return BatchedCall(why_not="its op MatMul mixes rows")
     if words == "parts":
         parts = FunctionSplit(SplitPosition.AFTER_PARSING, position=1, head="head", tail="tail", handed=1, components=1)
         return BatchedCall(form=FunctionVariant.VECTORIZED, digest="tail", cut=parts)
+    if words == "vectorized":
+        return BatchedCall(form=FunctionVariant.VECTORIZED, digest="vectorized")
     return BatchedCall(digest="on batches", inexact=() if words == "exact" else tuple(words.split("+")))
 
 

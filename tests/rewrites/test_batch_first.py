@@ -22,7 +22,8 @@ VECTORIZE_SILENT: list[Row] = [
     (f"range 9 | {_ROWS} | [batch 1 or batch None or padded_batch 2 or ragged_batch 2 or window 2 or rebatch 2]", None),
     # The function must not be called on batches.
     ("range 9 | map | batch 2", "unknown how its function behaves on batches"),
-    ("range 9 | map rows=no | batch 2", "MatMul mixes rows"),
+    ("range 9 | map rows=no[ or  random] | batch 2", "MatMul mixes rows"),
+    *functions("range 9 | map rows=vectorized ? | batch 2", "python python_random variable=w writes table print file"),
     *functions("range 9 | map ? | batch 2", "unknown"),
     *functions(
         f"range 9 | {_ROWS} ? | batch 2",
@@ -48,6 +49,11 @@ VECTORIZE_FIRES: list[Row] = [
     (f"range 9 | {_ROWS} | take 5 | skip 1 | shard 2 index=0 | batch 2", ["EXACT n1>n5 n1 on batches"]),
     (f"range 9 | {_ROWS} | batch 3 | unbatch | batch 2", ["EXACT n1>n2 n1 on batches"]),
     (f"range 9 | map random | {_ROWS} | batch 2", ["EXACT n2>n3 n2 on batches"]),
+    ("range 9 | map rows=vectorized | batch 2", ["EXACT n1>n2 n1 vectorized"]),
+    ("range 9 | map rows=vectorized [random or seeded] | shuffle 9 | batch 2", ["STATISTICAL n1>n3 n1 vectorized"]),
+    (f"range 9 | map rows=vectorized random | {_ROWS} | batch 2",
+     ["EXACT n2>n3 n2 on batches", "STATISTICAL n2>n3 n2 on batches n1>n3 n1 vectorized"]),
+    ("range 9 | map rows=vectorized random 2 | batch 2", _UNORDERED, ["REORDERS n1>n2 n1 vectorized"]),
     (f"range 9 | {_ROWS} | shuffle 9 | {_ROWS} | batch 2",
      ["EXACT n3>n4 n3 on batches", "EXACT n3>n4 n3 on batches n1>n4 n1 on batches"]),
     ("range 9 | map rows=Exp | batch 2", ["APPROXIMATE n1>n2 n1 on batches"]),

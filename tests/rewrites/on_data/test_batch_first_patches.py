@@ -60,6 +60,20 @@ CASES: dict[str, tuple[Rule, str, str, str]] = {
         "    .map(lambda batch: tf.vectorized_map(pair, batch), num_parallel_calls=2)\n"
         "    .map(join)  # named\n",
     ),
+    "with draws": (
+        batch_first.VECTORIZE_MAP_RULE,
+        ARRAYS,
+        """
+        def noisy(x):
+            return x + tf.random.normal([3, 2])
+
+        ds = tf.data.Dataset.from_tensor_slices(X)
+        ds = ds.map(noisy, num_parallel_calls=2)
+        ds = ds.shuffle(9)
+        ds = ds.batch(4)
+        """,
+        "ds = ds.batch(4)\nds = ds.map(lambda batch: tf.vectorized_map(noisy, batch), num_parallel_calls=2)\n",
+    ),
     "several components of which one is made": (
         batch_first.VECTORIZE_MAP_RULE,
         ARRAYS,
@@ -93,5 +107,5 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
     sample = script(tmp_path, text, above=above)
     source, rewrites = proposed(rule.propose, sample.run().ds, batches.annotate_batches)
     chosen = max(rewrites, key=lambda rewrite: len(rewrite.edits))
-    assert chosen.safety is Safety.EXACT
+    assert chosen.safety is (Safety.STATISTICAL if name == "with draws" else Safety.EXACT)
     check_patch(sample, source, chosen, expected=expected, elements=21)

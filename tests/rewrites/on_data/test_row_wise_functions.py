@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -29,6 +30,8 @@ _SCALARS = _DRAW.integers(0, 5, ROWS)
 _SQUARES = _DRAW.standard_normal((ROWS, 4, 4)).astype(np.float32)
 _WORDS = np.array([f" Word {number} " for number in range(ROWS)])
 _TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
+_GENERATOR = tf.random.Generator.from_seed(3)
+_COUNTER = tf.Variable(0, dtype=tf.int64)
 _MEAN = np.linspace(-1, 1, 6, dtype=np.float32)
 
 
@@ -107,7 +110,6 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
         _SCALARS, lambda i: tf.cond(i > 2, lambda: i, lambda: -i), "cannot be called|calls other functions"),
     "mapped inside": (_SQUARES, lambda x: tf.map_fn(lambda row: row * 2.0, x), ""),
     "a constant only": (_SCALARS, lambda i: tf.constant(3.0), "shapes or dtypes|once per batch"),
-    "sampled": (_VECTORS, lambda x: x + tf.random.uniform([6]), "state"),
     "a variable": (_VECTORS, lambda x: x * _STATE, "state"),
     "checked": (_VECTORS, lambda x: tf.debugging.check_numerics(x, "bad"), "checks values"),
     "Python": (_VECTORS, lambda x: tf.numpy_function(np.sort, [x], tf.float32), "state|shapes"),
@@ -118,8 +120,8 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
 
 
 NEVER = [
-    "norm", "a traced function that gives whole numbers", "cast that may not fit", "sampled", "a variable", "checked",
-    "Python", "decoded text", "split text", "sparse", "a loop",
+    "norm", "a traced function that gives whole numbers", "cast that may not fit", "a variable", "checked", "Python",
+    "decoded text", "split text", "sparse", "a loop",
 ]  # fmt: skip
 
 VECTORIZED = {  # whether the last bits may differ
@@ -218,8 +220,95 @@ def test_digest_equals_that_of_a_script_that_batches_first() -> None:
     assert function.digest != next(node.function.digest for node in source.pipeline if node.op == "map")
 
 
-def test_only_stateless_functions_upstream_of_a_batch_are_probed() -> None:
-    dataset = tf.data.Dataset.range(9).map(lambda i: i * 2).map(lambda i: i + tf.random.uniform([], 0, 2, tf.int64))
+_TOKENS = _DRAW.integers(0, 90, (ROWS, 8))
+
+
+def _masked(tokens: Any) -> Any:
+    """As a masked language model gets its tokens: some are hidden, and the labels are those that are."""
+    hidden = (tf.random.uniform(tf.shape(tokens)) < 0.3) & (tokens > 2)
+    replaced = hidden & (tf.random.uniform(tf.shape(tokens)) > 0.1)
+    return tf.where(replaced, tf.constant(99, tf.int64), tokens), tf.cast(hidden, tf.float32)
+
+
+def _with_negatives(word: Any) -> Any:
+    return tf.concat([[word], tf.random.uniform([6], 0, 900, tf.int64)], 0), tf.one_hot(0, 7)
+
+
+DRAWING: dict[str, tuple[Any, Function]] = {
+    "masked tokens": (_TOKENS, _masked),
+    "negative samples": (_SCALARS, _with_negatives),
+    "noise": (_VECTORS, lambda x: x + tf.random.normal([6], stddev=0.1)),
+    "noise of a layer": (_SQUARES, lambda x: x * tf.random.truncated_normal([4, 4])),
+    "a window at random": (_VECTORS, lambda x: tf.gather(x, tf.random.uniform([], 0, 3, tf.int32) + tf.range(4))),
+    "with a seed": (_VECTORS, lambda x: x + tf.random.uniform([6], seed=3)),
+    "in a function that it calls": (_VECTORS, tf.function(lambda x: tf.nn.dropout(x, 0.4) + tf.random.normal([]))),
+    "some of the row at random": (_VECTORS, lambda x: tf.gather(x, tf.math.top_k(tf.random.uniform([6]), 3).indices)),
+    "nothing but draws": (_SCALARS, lambda x: tf.random.uniform([3])),
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_draws_are_vectorized_and_each_row_has_its_own(name: str) -> None:
+    source, found = _asked(*DRAWING[name])
+    assert (found.form, found.why_not, found.inexact) == (FunctionVariant.VECTORIZED, "", ())
+    proof = _proven(source, found, Safety.STATISTICAL)
+    assert proof.proven and next(check for check in proof.checks if check.name == "randomness").equal, proof
+    assert not _proven(source, found).equal
+
+
+NOT_DRAWN: dict[str, tuple[Any, Function]] = {
+    "a range that depends on the element": (_SCALARS, lambda x: tf.random.uniform([], 0, x + 1, tf.int64)),
+    "a draw that decides what runs": (
+        _VECTORS,
+        lambda x: tf.cond(tf.random.uniform([]) < 0.5, lambda: tf.reverse(x, [0]), lambda: x),
+    ),
+    "last bits that differ": (_VECTORS, lambda x: tf.exp(x) * tf.random.uniform([6])),
+    "brightness, where three numbers are added": (_SQUARES, lambda x: tf.image.random_brightness(x[..., None], 0.2)),
+    "a shuffle of the element": (_VECTORS, tf.random.shuffle),
+    "draws of another kind": (_VECTORS, lambda x: x + tf.random.gamma([6], 2.0)),
+    "draws of a generator": (_VECTORS, lambda x: x + _GENERATOR.normal([6])),
+}
+
+
+@pytest.mark.parametrize("name", NOT_DRAWN)
+def test_draws_without_a_proven_converter_are_refused(name: str) -> None:
+    source, node, _ = _above_a_batch(*NOT_DRAWN[name])
+    told = batches.annotate_batches(source, source.pipeline)[node.id].function
+    assert told is not None and (told.on_batches is None or told.on_batches.why_not)
+
+
+def test_draws_on_batches_as_they_are_would_be_those_of_one_row() -> None:
+    found = batches.probe_variant(
+        *_above_a_batch(_VECTORS, lambda x: x + tf.random.uniform([])), FunctionVariant.ON_BATCHES
+    )
+    assert "draws random numbers" in found.why_not
+
+
+_DRAWS: dict[str, Function] = {
+    "RandomStandardNormal": lambda x: tf.random.normal([4], seed=1),
+    "RandomUniform": lambda x: tf.random.uniform([4], seed=1),
+    "RandomUniformInt": lambda x: tf.random.uniform([4], 3, 1000, tf.int32, seed=1),
+    "TruncatedNormal": lambda x: tf.random.truncated_normal([4], seed=1),
+}
+
+
+@pytest.mark.parametrize("op", sorted(batches.PROVEN_DRAWS))
+def test_converted_draws_are_of_the_same_distribution_and_independent(op: str) -> None:
+    """By the Kolmogorov-Smirnov test with 16,000 numbers each, and by the correlation of rows next to each other."""
+    elements = tf.data.Dataset.range(4000)
+    one = np.stack(list(elements.map(_DRAWS[op]).as_numpy_iterator())).astype(float)
+    batched = elements.batch(50).map(lambda rows: tf.vectorized_map(_DRAWS[op], rows))
+    rows = np.concatenate(list(batched.as_numpy_iterator())).astype(float)
+    assert rows.shape == one.shape == (4000, 4)
+    assert len(np.unique(rows, axis=0)) == len(np.unique(one, axis=0)) == 4000
+    assert scipy.stats.ks_2samp(one.ravel(), rows.ravel()).pvalue > 0.001
+    for of in (one, rows):
+        assert abs(np.corrcoef(of[:-1].ravel(), of[1:].ravel())[0, 1]) < 0.03
+        assert abs(np.corrcoef(of[:, 0], of[:, 1])[0, 1]) < 0.06
+
+
+def test_only_functions_upstream_of_a_batch_that_do_nothing_but_draw_are_probed() -> None:
+    dataset = tf.data.Dataset.range(9).map(lambda i: i * 2).map(lambda i: i + _COUNTER.assign_add(1))
     dataset = dataset.batch(3).map(lambda rows: rows + 1)
     source = live.read(dataset)
     told = batches.annotate_batches(source, source.pipeline)
