@@ -37,6 +37,7 @@ class LoopConsumer:
         self._distributed_input = handed
         self._requests: queue.SimpleQueue[LoopRequest | None] = queue.SimpleQueue()
         self._current: LoopRequest | None = None
+        self._waited_for: LoopRequest | None = None
         self._end_reason: str = ""
         self._stopping = False
         self._ready = threading.Event()
@@ -80,6 +81,7 @@ class LoopConsumer:
         with self._request_lock:
             if self._end_reason:
                 raise RunFailed(self._end_reason)
+            self._waited_for = request
             self._requests.put(request)
         request.done.wait()
         free_iterators()
@@ -116,17 +118,19 @@ class LoopConsumer:
         self._requests.put(None)
 
     def abandon(self, why: str) -> None:
-        """Fails this and all later windows for the reason `why`: the script has left its loop."""
+        """Fails this and all later windows for the reason `why`: the script has left its loop.
+
+        What is waited for need not be in the queue, nor be the current request: an interrupt may end the loop's thread
+        between the two.
+        """
         with self._request_lock:
             self._end_reason = self._end_reason or why
             self._ready.set()
-            if self._current is not None:
-                self._current.drop()
-                self._current = None
+            self._current = None
             while not self._requests.empty():
-                request = self._requests.get()
-                if request is not None:
-                    request.drop()
+                self._requests.get()
+            if self._waited_for is not None:
+                self._waited_for.drop()
 
 
 class LoopRequest(abc.ABC):

@@ -246,3 +246,32 @@ def test_steps_in_which_something_was_compiled_are_taken_again(tmp_path: Path) -
     )
     assert sizes == [4, 4, 2, 4, 4, 2] * 2
     assert found.compile_seconds == 0 and len(found.step_seconds) == 6
+
+
+def test_interrupt_between_the_queue_and_the_window_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's thread had taken the request and not begun with it: a notebook then hung after an interrupt."""
+    consumer = loop_consumer.LoopConsumer()
+    failures: list[str] = []
+
+    def request() -> None:
+        try:
+            consumer.window(Dataset.range(9), steps=2, warmup=0)
+        except RunFailed as failure:
+            failures.append(str(failure))
+
+    class Interrupted:
+        def __init__(self, requests: Any) -> None:
+            self.put, self.empty, self._get = requests.put, requests.empty, requests.get
+
+        def get(self) -> Any:
+            self._get()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(consumer, "_requests", Interrupted(consumer._requests))
+    thread = threading.Thread(target=request, daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.next_element()
+    consumer.abandon("The loop has ended.")
+    thread.join(timeout=60)
+    assert failures == ["The loop has ended."]
