@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from pipetune.core.edits import Edit, Move, NoProposal, Remove, ReplaceFunction, Rewrite, Safety, SplitFunction
+from pipetune.core.edits import Consent, Edit, Move, NoProposal, Remove, ReplaceFunction, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import BatchedCall, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, consecutive_maps
 from pipetune.rewrites.legality import (
@@ -107,10 +107,18 @@ def propose_batch_first(
 
 @dataclass(frozen=True)
 class MapsAfterBatch:
-    """The move of maps after a batch: the edits, the safety class, and the notes for the user."""
+    """The move of maps after a batch: the edits, what they may change in the data, and the notes for the user.
+
+    Args:
+        edits: the edits.
+        safety: the class.
+        needs: the consent to other draws, where the class asks for consent to something else only.
+        notes: for the user.
+    """
 
     edits: tuple[Edit, ...]
     safety: Safety
+    needs: frozenset[Consent]
     notes: tuple[str, ...]
 
 
@@ -142,7 +150,8 @@ def move_after_batch(batch: Node, maps: tuple[Node, ...], context: RuleContext) 
         notes.append("Each row of a batch has random draws of its own, but other ones than before.")
     if any(_on_batches(node).cut is not None for node in maps):
         notes.append("The parsing part is called on whole batches, and the rest becomes a function of its own.")
-    return MapsAfterBatch(tuple(edits), safety, tuple(notes))
+    needs = {Consent.STATISTICAL} if drawing and safety > Safety.STATISTICAL else set()
+    return MapsAfterBatch(tuple(edits), safety, frozenset(needs), tuple(notes))
 
 
 _DENORMAL_IS_ZERO = frozenset({"Log", "Pow", "Xlogy"})
@@ -181,6 +190,7 @@ def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule
         safety=made.safety,
         edits=made.edits,
         summary=summary.format(maps=maps, size=batch.argument("batch_size")),
+        needs=made.needs,
         group=batch_first_group(batch),
         notes=made.notes,
         predicted_bytes=added_buffer_bytes(batch, moved[-1], context),

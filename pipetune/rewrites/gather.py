@@ -105,6 +105,7 @@ def _rewrite(path: _BatchPath, batch: Node, context: RuleContext, *, rule: str, 
         node=path.source.id,
         # The gathering map after the batch is new: batches may begin to overtake each other there.
         safety=max(moved.safety, overtaking_safety(batch, order_required=is_order_required(context))),
+        needs=moved.needs,
         edits=(*moved.edits, *removed, ReplaceSource(path.source.id, batch.id, known.digest, known.windows)),
         summary=summary.format(size=batch.argument("batch_size"), after=after),
         group=batch_first_group(batch),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipetune.core.edits import Insert, Remove, ReplaceFunction, Rewrite, Safety, apply_edits
+from pipetune.core.edits import Consent, Insert, Remove, ReplaceFunction, Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
@@ -53,7 +53,6 @@ VECTORIZE_FIRES: list[Row] = [
     ("range 9 | map rows=vectorized [random or seeded] | shuffle 9 | batch 2", ["STATISTICAL n1>n3 n1 vectorized"]),
     (f"range 9 | map rows=vectorized random | {_ROWS} | batch 2",
      ["EXACT n2>n3 n2 on batches", "STATISTICAL n2>n3 n2 on batches n1>n3 n1 vectorized"]),
-    ("range 9 | map rows=vectorized random 2 | batch 2", _UNORDERED, ["REORDERS n1>n2 n1 vectorized"]),
     (f"range 9 | {_ROWS} | shuffle 9 | {_ROWS} | batch 2",
      ["EXACT n3>n4 n3 on batches", "EXACT n3>n4 n3 on batches n1>n4 n1 on batches"]),
     ("range 9 | map rows=Exp | batch 2", ["APPROXIMATE n1>n2 n1 on batches"]),
@@ -192,6 +191,20 @@ def test_note_names_inexact_ops() -> None:
     assert [edit.digest for edit in rewrite.edits if isinstance(edit, ReplaceFunction)] == ["on batches"]
     assert "Exp, Log" in rewrite.notes[0]
     assert "In a batch Log may treat a denormal" in rewrite.notes[1]
+
+
+def test_draws_in_a_worse_class_need_a_consent_of_their_own() -> None:
+    """Who allows other last bits, or another order, has not allowed other draws."""
+    draws, arrays = "map rows=vectorized random", "from_tensor_slices gathers elements=90 bytes=8"
+    rounded = check_proposes("vectorize-map", f"range 9 | {draws} | map rows=Exp | batch 2")
+    assert [(one.safety, one.needs) for one in rounded] == [
+        (Safety.APPROXIMATE, frozenset()),
+        (Safety.APPROXIMATE, {Consent.STATISTICAL}),
+    ]
+    (unordered,) = check_proposes("vectorize-map", f"range 9 | {draws} 2 | batch 2", **_UNORDERED)
+    assert (unordered.safety, unordered.needs) == (Safety.REORDERS, {Consent.STATISTICAL})
+    (gathered,) = check_proposes("gather-batches", f"{arrays} | {draws} | map rows=Exp | batch 2")
+    assert (gathered.safety, gathered.needs) == (Safety.APPROXIMATE, {Consent.STATISTICAL})
 
 
 def test_note_says_that_fused_maps_share_the_parallel_calls() -> None:
