@@ -127,7 +127,7 @@ def _is_proven(op: Any) -> bool:
         shift, axes = map(tf.get_static_value, op.inputs[1:])
         if shift is None or axes is None or (axes < 0).any():
             return False
-    return op.type in PROVEN_OPS | PROVEN_DRAWS
+    return op.type in PROVEN_OPS or op.type in PROVEN_DRAWS
 
 
 _LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})

@@ -122,8 +122,17 @@ class MapsAfterBatch:
     notes: tuple[str, ...]
 
 
-def move_after_batch(batch: Node, maps: tuple[Node, ...], context: RuleContext) -> MapsAfterBatch:
-    """Returns the move of `maps`, nearest first, after `batch`; they keep their order, each called once per batch."""
+def move_after_batch(
+    batch: Node, maps: tuple[Node, ...], context: RuleContext, *, at_least: Safety = Safety.EXACT
+) -> MapsAfterBatch:
+    """Returns the move of `maps`, nearest first, after `batch`; they keep their order, each called once per batch.
+
+    Args:
+        batch: the batch.
+        maps: the maps.
+        context: of the rule.
+        at_least: the class of what else the rewrite does.
+    """
     edits: list[Edit] = []
     inexact: set[str] = set()
     for node in maps:
@@ -138,11 +147,8 @@ def move_after_batch(batch: Node, maps: tuple[Node, ...], context: RuleContext) 
         edits += [split, Move(node.id, batch.id), form, Move(split.head, batch.id), first]
     drawing = any(draws_random_numbers(node) for node in maps)
     reorders = short_batch_may_overtake(batch, maps, context)
-    safety = max(
-        Safety.APPROXIMATE if inexact else Safety.EXACT,
-        Safety.REORDERS if reorders else Safety.EXACT,
-        Safety.STATISTICAL if drawing else Safety.EXACT,
-    )
+    own = Safety.REORDERS if reorders else Safety.STATISTICAL if drawing else Safety.EXACT
+    safety = max(at_least, Safety.APPROXIMATE if inexact else own)
     notes = list(numeric_notes(inexact, zero_signs=any(_on_batches(node).zero_signs for node in maps)))
     if any(_on_batches(node).form is FunctionVariant.VECTORIZED for node in maps):
         notes.append("tf.vectorized_map converts the function to one that works on a batch; tracing takes longer.")

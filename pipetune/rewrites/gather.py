@@ -96,15 +96,16 @@ def _obstacle(path: _BatchPath) -> str:
 def _rewrite(path: _BatchPath, batch: Node, context: RuleContext, *, rule: str, summary: str) -> Rewrite:
     assert path.source.gathering is not None
     maps = tuple(found.node for found in path.maps)
-    moved = move_after_batch(batch, maps, context)
+    # The gathering map after the batch is new: batches may begin to overtake each other there.
+    overtaking = overtaking_safety(batch, order_required=is_order_required(context))
+    moved = move_after_batch(batch, maps, context, at_least=overtaking)
     after = f", then call {', '.join(describe_operator(node) for node in reversed(maps))} on the batch" if maps else ""
     removed: tuple[Edit, ...] = tuple(Remove(node.id) for node in path.window_operators)
     known = path.source.gathering
     return Rewrite(
         rule=rule,
         node=path.source.id,
-        # The gathering map after the batch is new: batches may begin to overtake each other there.
-        safety=max(moved.safety, overtaking_safety(batch, order_required=is_order_required(context))),
+        safety=moved.safety,
         needs=moved.needs,
         edits=(*moved.edits, *removed, ReplaceSource(path.source.id, batch.id, known.digest, known.windows)),
         summary=summary.format(size=batch.argument("batch_size"), after=after),

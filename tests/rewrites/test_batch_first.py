@@ -205,6 +205,8 @@ def test_draws_in_a_worse_class_need_a_consent_of_their_own() -> None:
     assert (unordered.safety, unordered.needs) == (Safety.REORDERS, {Consent.STATISTICAL})
     (gathered,) = check_proposes("gather-batches", f"{arrays} | {draws} | map rows=Exp | batch 2")
     assert (gathered.safety, gathered.needs) == (Safety.APPROXIMATE, {Consent.STATISTICAL})
+    (overtaking,) = check_proposes("gather-batches", f"{arrays} | {draws} 2 deterministic=True | batch 2", **_UNORDERED)
+    assert (overtaking.safety, overtaking.needs) == (Safety.REORDERS, {Consent.STATISTICAL})
 
 
 def test_note_says_that_fused_maps_share_the_parallel_calls() -> None:
