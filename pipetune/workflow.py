@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
+
 from pipetune.core.edits import Plan
-from pipetune.core.errors import StepFailed
+from pipetune.core.errors import StepFailed, first_message_line
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
@@ -95,7 +97,23 @@ def inform_after_verification(study: Study, plan: Plan | None) -> None:
 
 
 def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
-    """Measures what decides nothing, most of it in the time that is left, and stores it in the session."""
+    """Measures what decides nothing, most of it in the time that is left, and stores it in the session.
+
+    An error in it is noted, and loses nothing of what was found before.
+    """
+    try:
+        measure_information(study, profile, diagnosis, plan)
+    except Exception as error:
+        traceback.print_exception(error)  # into the log
+        what = " ".join(filter(None, [f"{type(error).__name__}:", first_message_line(str(error))]))
+        study.journal.add_notes(
+            f"The measurements after the decision, which only inform, ended with an error ({what}). What was found "
+            "before is complete. Please report the traceback in the log."
+        )
+
+
+def measure_information(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
+    """As `inform`; an error in any measurement is raised."""
     if study.journal.result.cost is None:  # where validation is tuned, they decide that, and are known
         measure_dataset_costs(study, profile)
     compare_inputs(study)

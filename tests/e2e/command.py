@@ -58,7 +58,9 @@ class Done:
 
     @cached_property
     def session(self) -> dict[str, Any]:
-        return dict(json.loads((self.results / "session.json").read_text()))
+        session = dict(json.loads((self.results / "session.json").read_text()))
+        assert not any("which only inform, ended with an error" in note for note in session["notes"])
+        return session
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -1,0 +1,28 @@
+"""What is measured after the decision: an error there is noted, and the analysis is complete without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune import workflow
+from tests.stages.studies import numbers, study_of
+
+
+def test_error_after_the_decision_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("sweeps")
+
+    monkeypatch.setattr(workflow, "measure_epochs", fails)
+    session = workflow.analyze(study_of(numbers(), trials=False, budget_seconds=5.0))
+    assert session.status == "done" and session.complete
+    dataset = session.main_dataset
+    assert dataset is not None and dataset.profile is not None and dataset.cost is not None
+    assert any("only inform, ended with an error (KeyError: 'sweeps')" in note for note in session.notes)
+    assert "in fails" in capsys.readouterr().err
