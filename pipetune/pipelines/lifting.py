@@ -377,7 +377,7 @@ _RULES: Mapping[str, Rule] = {
 }
 
 EXACT = {"StridedSlice"} | (
-    (ELEMENTWISE_EXACT | _RESIZES | _RULES.keys() | {"Input", "Captured", "Constant", "Reshape", "Slice"})
+    (ELEMENTWISE_EXACT | _RESIZES | _RULES.keys() | {"Input", "Captured", "Constant", "If", "Reshape", "Slice"})
     - ELEMENTWISE_INEXACT
     - {"AdjustContrastv2", "AdjustHue", "AdjustSaturation", "AvgPool", "Conv2D", "Cumprod", "Cumsum",
        "DepthwiseConv2dNative", "EuclideanNorm", "HSVToRGB", "LogSoftmax", "Mean", "Prod", "RGBToHSV", "Softmax", "Sum"}

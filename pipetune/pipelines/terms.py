@@ -187,8 +187,8 @@ def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp, draws: Iterator[in
             if called is None or len(called.inputs) != len(inputs):
                 raise CannotProve(f"calls other functions ({op.type})")
             results = _terms(called, inputs, apply, draws)
-        elif op.type in _BRANCHES and draws is not None:
-            results = _either(op, inputs, apply)
+        elif op.type in BRANCHES and draws is not None:
+            results = _either(op, inputs, apply, draws)
         elif draw is not None:
             call = _call(op, inputs)
             results = replace(call, attributes=(*call.attributes, ("draw", draw))).results()
@@ -200,18 +200,20 @@ def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp, draws: Iterator[in
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
+BRANCHES = frozenset({"If", "StatelessIf"})
+"""Ops that compute one of two functions, as `tf.cond` does."""
 
-_BRANCHES = frozenset({"If", "StatelessIf"})
 
-
-def _either(op: Any, inputs: Sequence[Term], apply: ApplyOp) -> list[Term]:
-    """Returns the terms of the results of a branch: the condition, and what either side returns."""
+def _either(op: Any, inputs: Sequence[Term], apply: ApplyOp, draws: Iterator[int]) -> list[Term]:
+    """Returns the terms of the results of a branch: the condition, and what either side returns, without draws."""
     sides = []
     for name in ("then_branch", "else_branch"):
         graph = tensorflow_private.called_graph(op, name)
-        if graph is None or len(graph.inputs) != len(inputs) - 1 or any(map(_is_draw, needed_ops(graph))):
+        if graph is None or len(graph.inputs) != len(inputs) - 1:
             raise CannotProve(f"calls other functions ({op.type})")
-        sides.append(_terms(graph, inputs[1:], apply, None))
+        if any(map(_is_draw, needed_ops(graph))):
+            raise CannotProve("draws random numbers in a branch")
+        sides.append(_terms(graph, inputs[1:], apply, draws))
     return [
         Term("If", (inputs[0], one, other), dtype=tensor.dtype, shape=static_shape(tensor))
         for tensor, one, other in zip(op.outputs, *sides, strict=True)

@@ -24,7 +24,8 @@ from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.function_splitting import CannotSplit, SplittableFunction, statement_indices
 from pipetune.pipelines.gathering import receives_windows
 from pipetune.pipelines.lifting import BatchProperties, is_elementwise, output_terms, rounding_properties
-from pipetune.pipelines.terms import CannotProve, input_term, input_terms, needed_ops
+from pipetune.pipelines.op_types import ELEMENTWISE
+from pipetune.pipelines.terms import BRANCHES, CannotProve, input_term, input_terms, needed_ops
 
 _DECODER = "DecodeRaw"  # fails on a batch of strings of several lengths; tf.io.decode_raw(fixed_length=) is another op
 
@@ -99,15 +100,42 @@ def check_converters(single: Any, vectorized: Any) -> BatchProperties:
     Raises:
         CannotProve: it has an op whose conversion is not proven correct, or would process the rows in a loop.
     """
-    loop = next((op.type for op in vectorized.graph.get_operations() if op.type in _LOOPS), None)
+    loop = next((op.type for op in needed_ops(vectorized.graph) if op.type in BRANCHES | _LOOPS), None)
     if loop is not None:
-        raise CannotProve(f"would run a loop ({loop})")
+        raise CannotProve(f"would run a loop, or one branch for all rows ({loop})")
     for op in needed_ops(single.graph):
-        if not _is_proven(op):
+        if op.type in BRANCHES:
+            _check_branch(op)
+        elif not _is_proven(op):
             raise CannotProve(f"has an op that tf.vectorized_map is not proven to convert correctly ({op.type})")
-        if op.type == _PARSER and (why_not := _uneven_features(op)):
+        elif op.type == _PARSER and (why_not := _uneven_features(op)):
             raise CannotProve(why_not)
     return rounding_properties(output_terms(single, draws=count()))
+
+
+def _check_branch(op: Any) -> None:
+    """Refuses a branch (`tf.cond`) whose sides are not proven to work on the rows that take them.
+
+    `tf.vectorized_map` computes each side for the rows that take it, maybe for none, and joins the results, which must
+    have one shape.
+
+    Raises:
+        CannotProve: it is not proven.
+    """
+    condition = op.inputs[0]
+    if condition.dtype != tf.bool or condition.shape.rank != 0:  # the converter casts it to an integer
+        raise CannotProve("has a branch whose condition is not a single truth value")
+    if not all(one.shape.is_fully_defined() for one in op.outputs):
+        raise CannotProve("has a branch whose sides may return different shapes")
+    for side in ("then_branch", "else_branch"):
+        graph = tensorflow_private.called_graph(op, side)
+        if graph is None:
+            raise CannotProve(f"calls other functions ({op.type})")
+        for inner in needed_ops(graph):
+            if inner.type in BRANCHES:
+                _check_branch(inner)
+            elif inner.type not in PROVEN_FOR_NO_ROWS:
+                raise CannotProve(f"has a branch with an op that is not proven to work for no rows ({inner.type})")
 
 
 def _uneven_features(parser: Any) -> str:
@@ -130,7 +158,7 @@ def _is_proven(op: Any) -> bool:
     return op.type in PROVEN_OPS or op.type in PROVEN_DRAWS
 
 
-_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
+_LOOPS = frozenset({"While", "StatelessWhile", "Case", "StatelessCase"})
 PROVEN_OPS = frozenset(
     {"Abs", "Acos", "Acosh", "AddN", "AddV2", "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "All", "Any",
      "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "AvgPool", "BatchMatMulV2", "BiasAdd", "BitwiseAnd",
@@ -152,6 +180,18 @@ PROVEN_OPS = frozenset(
 `tests/rewrites/on_data/op_cases.py`; `Squeeze` and `Roll` only with some arguments.
 
 Not among them: `PadV2`, whose converter pads with zeros whatever the pad value.
+"""
+
+PROVEN_FOR_NO_ROWS = PROVEN_OPS & ELEMENTWISE | frozenset(
+    {"AdjustContrastv2", "AdjustSaturation", "All", "Any", "ArgMax", "ArgMin", "ConcatV2", "Const", "Cumprod", "Cumsum",
+     "ExpandDims", "Fill", "GatherV2", "Identity", "IdentityN", "Max", "Mean", "Min", "NoOp", "OneHot", "Pack", "Pad",
+     "Placeholder", "Prod", "Range", "Reshape", "ReverseV2", "Shape", "Slice", "Softmax", "Split", "SplitV",
+     "StopGradient", "StridedSlice", "Sum", "Tile", "TopKV2", "Transpose", "Unpack"}
+)  # fmt: skip
+"""Ops among them whose converters work for no rows, too, on every function of the same file: they may stand in a branch
+that no row of a batch takes.
+
+Not among them: `Conv2D`, `MatMul`, `Select` and `Squeeze`, which lose an axis or fail there.
 """
 
 PROVEN_DRAWS = frozenset({"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"})

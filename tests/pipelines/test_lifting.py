@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -14,8 +15,8 @@ from pipetune import tensorflow_private
 from pipetune.pipelines import lifting
 from pipetune.pipelines.lifting import BatchProperties
 from pipetune.pipelines.terms import CannotProve, needed_ops
-from pipetune.probes.batches import PROVEN_OPS, check_converters
-from tests.rewrites.on_data.op_cases import Case, cases, differences
+from pipetune.probes.batches import PROVEN_FOR_NO_ROWS, PROVEN_OPS, check_converters
+from tests.rewrites.on_data.op_cases import COUNT, Case, cases, differences
 
 Function = Callable[..., Any]
 
@@ -69,7 +70,7 @@ SIZES = (1, 2, 3, 7, 16)
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("case", CASES)
 def test_proven_properties_hold_on_generated_elements(case: Case) -> None:
-    """On batches unchanged, and through tf.vectorized_map."""
+    """On batches unchanged, and through tf.vectorized_map, there in a branch, too."""
     for rows in (None, 7):
         try:
             proof, single, many = lifted(case, rows=rows)
@@ -77,13 +78,29 @@ def test_proven_properties_hold_on_generated_elements(case: Case) -> None:
             continue
         found = differences(single, many, case.elements(), sizes=SIZES if rows is None else (rows,))
         assert found <= _allowed(proof)
-    single = traced(case.function, case.specs)
-    try:
-        many = traced(_vectorized(case.function), case.specs, rows=None)
-        proof = check_converters(single, many)
-    except (ValueError, CannotProve):  # no converter, or none that is proven
-        return
-    assert differences(single, many, case.elements(), sizes=SIZES) <= _allowed(proof)
+    flags = np.arange(COUNT) % 3 == 0
+    for function, specs, inputs in (
+        (case.function, case.specs, case.elements()),
+        (_where_flagged(case.function), (tf.TensorSpec([], tf.bool), *case.specs), [flags, *case.elements()]),
+    ):
+        try:
+            single, many = traced(function, specs), traced(_vectorized(function), specs, rows=None)
+            proof = check_converters(single, many)
+        except (ValueError, CannotProve):  # no converter, or none that is proven
+            continue
+        assert differences(single, many, inputs, sizes=SIZES) <= _allowed(proof)
+
+
+def _where_flagged(function: Function) -> Function:
+    """The function in a branch; the other side gives zeros. For single rows, one of them always has no row."""
+
+    def chosen(flag: Any, *row: Any) -> Any:
+        zeros = [
+            tf.zeros(one.shape, one.dtype) for one in traced(function, map(tf.TensorSpec.from_tensor, row)).outputs
+        ]
+        return tf.cond(flag, lambda: tf.nest.flatten(function(*row)), lambda: zeros)
+
+    return chosen
 
 
 def _vectorized(function: Function) -> Function:
@@ -102,6 +119,13 @@ def _allowed(proof: BatchProperties) -> set[str]:
 def test_every_proven_converter_has_a_case_that_uses_it() -> None:
     used = {op.type for case in cases() for op in needed_ops(traced(case.function, case.specs).graph)}
     assert PROVEN_OPS - {"NoOp"} <= used
+
+
+@pytest.mark.exhaustive
+def test_every_converter_proven_for_no_rows_has_a_case_in_a_branch() -> None:
+    used = [{op.type for op in needed_ops(traced(case.function, case.specs).graph)} for case in cases()]
+    assert PROVEN_FOR_NO_ROWS - {"NoOp"} <= {op for ops in used if ops <= PROVEN_FOR_NO_ROWS for op in ops}
+    assert PROVEN_FOR_NO_ROWS <= PROVEN_OPS
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,12 @@ RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: tf.data.Dataset.range(30).map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y),
         ["range", "map"],
     ),
-    "a branch": (
-        lambda: tf.data.Dataset.range(30).map(lambda x: tf.cond(x > 3, lambda: x, lambda: -x)).map(lambda x: x + 1),
+    "a branch in a branch": (
+        lambda: (
+            tf.data.Dataset.range(30)
+            .map(lambda x: tf.cond(x > 3, lambda: tf.cond(x > 5, lambda: x, lambda: -x), lambda: -x))
+            .map(lambda x: x + 1)
+        ),
         ["range", "map"],
     ),
     "a captured tensor": (
@@ -116,14 +120,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "something different",
     ),
-    "a branch in a branch": (
-        lambda: (
-            tf.data.Dataset.range(30)
-            .map(lambda x: tf.cond(x > 3, lambda: tf.cond(x > 5, lambda: x, lambda: -x), lambda: -x))
-            .map(lambda x: x + 1)
-        ),
-        "calls other functions",
-    ),
     "a loop": (
         lambda: (
             tf.data.Dataset.range(30)
@@ -138,7 +134,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             .map(lambda x: tf.cond(x > 3, lambda: tf.random.uniform([]), lambda: 0.0))
             .map(lambda x: x + 1)
         ),
-        "calls other functions",
+        "draws random numbers in a branch",
     ),
     "a number of NumPy's, drawn when the function is traced": (
         lambda: tf.data.Dataset.range(30).map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64)).map(_plus_a_number),

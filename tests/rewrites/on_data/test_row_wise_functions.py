@@ -108,6 +108,17 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
     "a loop": (_VECTORS, _thrice, "calls other functions"),
     "a condition on a value": (
         _SCALARS, lambda i: tf.cond(i > 2, lambda: i, lambda: -i), "cannot be called|calls other functions"),
+    "a condition that no value meets": (
+        _VECTORS, lambda x: tf.cond(x[0] > 99.0, lambda: x[::-1], lambda: x), "cannot be called|calls other functions"),
+    "a condition on a rounded value": (
+        _VECTORS, lambda x: tf.cond(tf.exp(x[0]) > 1.0, lambda: x[::-1], lambda: x),
+        "cannot be called|calls other functions"),
+    "sides of shapes that may differ": (
+        _VECTORS, lambda x: tf.cond(x[0] > 0.0, lambda: x[:tf.argmax(x) + 1], lambda: x),
+        "cannot be called|calls other functions"),
+    "a product of matrices in a branch": (
+        _SQUARES, lambda x: tf.cond(x[0, 0] > 0.0, lambda: tf.matmul(x, x), lambda: x),
+        "cannot be called|calls other functions"),
     "mapped inside": (_SQUARES, lambda x: tf.map_fn(lambda row: row * 2.0, x), ""),
     "a constant only": (_SCALARS, lambda i: tf.constant(3.0), "shapes or dtypes|once per batch"),
     "a variable": (_VECTORS, lambda x: x * _STATE, "state"),
@@ -121,7 +132,8 @@ NOT_AS_IT_IS: dict[str, tuple[Any, Function, str]] = {
 
 NEVER = [
     "norm", "a traced function that gives whole numbers", "cast that may not fit", "a variable", "checked", "Python",
-    "decoded text", "split text", "sparse", "a loop",
+    "decoded text", "split text", "sparse", "a loop", "a condition on a rounded value",
+    "sides of shapes that may differ", "a product of matrices in a branch",
 ]  # fmt: skip
 
 VECTORIZED = {  # whether the last bits may differ
@@ -136,6 +148,8 @@ VECTORIZED = {  # whether the last bits may differ
     "two components of different rank": False,
     "a constant of the batch's rank": False,
     "joined in front": False,
+    "a condition on a value": False,
+    "a condition that no value meets": False,
 }
 
 
@@ -234,6 +248,21 @@ def _with_negatives(word: Any) -> Any:
     return tf.concat([[word], tf.random.uniform([6], 0, 900, tf.int64)], 0), tf.one_hot(0, 7)
 
 
+def _reversed_half_of_the_time(x: Any) -> Any:
+    if tf.random.uniform([]) < 0.5:
+        x = x[::-1] * 2.0
+    return x
+
+
+def _one_of_three(x: Any) -> Any:
+    drawn = tf.random.uniform([])
+    return tf.cond(
+        drawn < 0.3,
+        lambda: x * 2.0,
+        lambda: tf.cond(drawn < 0.6, lambda: x[::-1], lambda: tf.concat([x[3:], x[:3]], 0)),
+    )
+
+
 DRAWING: dict[str, tuple[Any, Function]] = {
     "masked tokens": (_TOKENS, _masked),
     "negative samples": (_SCALARS, _with_negatives),
@@ -244,6 +273,12 @@ DRAWING: dict[str, tuple[Any, Function]] = {
     "in a function that it calls": (_VECTORS, tf.function(lambda x: tf.nn.dropout(x, 0.4) + tf.random.normal([]))),
     "some of the row at random": (_VECTORS, lambda x: tf.gather(x, tf.math.top_k(tf.random.uniform([6]), 3).indices)),
     "nothing but draws": (_SCALARS, lambda x: tf.random.uniform([3])),
+    "images turned": (_IMAGES, lambda x: tf.image.random_flip_up_down(tf.image.random_flip_left_right(x))),
+    "one of three functions": (_VECTORS, _one_of_three),
+    "one of two functions": (
+        _VECTORS,
+        lambda x: tf.cond(tf.random.uniform([]) < 0.5, lambda: x[::-1] * 2.0, lambda: tf.abs(x)),
+    ),
 }
 
 
@@ -258,10 +293,11 @@ def test_draws_are_vectorized_and_each_row_has_its_own(name: str) -> None:
 
 NOT_DRAWN: dict[str, tuple[Any, Function]] = {
     "a range that depends on the element": (_SCALARS, lambda x: tf.random.uniform([], 0, x + 1, tf.int64)),
-    "a draw that decides what runs": (
+    "a draw in a branch": (
         _VECTORS,
-        lambda x: tf.cond(tf.random.uniform([]) < 0.5, lambda: tf.reverse(x, [0]), lambda: x),
+        lambda x: tf.cond(tf.random.uniform([]) < 0.5, lambda: x + tf.random.uniform([]), lambda: x),
     ),
+    "a branch that is an if of Python": (_VECTORS, _reversed_half_of_the_time),  # `vectorized_map` converts none
     "last bits that differ": (_VECTORS, lambda x: tf.exp(x) * tf.random.uniform([6])),
     "brightness, where three numbers are added": (_SQUARES, lambda x: tf.image.random_brightness(x[..., None], 0.2)),
     "a shuffle of the element": (_VECTORS, tf.random.shuffle),
