@@ -13,6 +13,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Insert, Safety, SetArgument, apply_edits
 from pipetune.equality.compare import compare
+from pipetune.measure.runner import fill_caches
 from pipetune.pipelines import live
 from pipetune.probes import annotation
 from pipetune.rewrites import propose_all
@@ -65,3 +66,18 @@ def test_odd_elements_do_not_fail(name: str) -> None:
     for edits, safety in plans:
         comparison = compare(source, apply_edits(source.pipeline, edits), safety)
         assert comparison.checks and not comparison.why
+
+
+@pytest.mark.parametrize("name", ODD.keys() - {"datasets"})
+def test_cache_of_odd_elements_is_filled(name: str) -> None:
+    read: list[int] = []
+
+    def note(element: Any) -> Any:
+        read.append(1)
+        return element
+
+    elements = list(ODD[name]())
+    source = tf.data.Dataset.range(len(elements)).map(lambda i: tf.numpy_function(note, [i], i.dtype))
+    cached = tf.data.Dataset.zip(source, ODD[name]()).cache()
+    fill_caches([cached])
+    assert len(read) == len(elements) == len(list(cached)) == len(read)

@@ -275,10 +275,7 @@ DRAWING: dict[str, tuple[Any, Function]] = {
     "nothing but draws": (_SCALARS, lambda x: tf.random.uniform([3])),
     "images turned": (_IMAGES, lambda x: tf.image.random_flip_up_down(tf.image.random_flip_left_right(x))),
     "one of three functions": (_VECTORS, _one_of_three),
-    "one of two functions": (
-        _VECTORS,
-        lambda x: tf.cond(tf.random.uniform([]) < 0.5, lambda: x[::-1] * 2.0, lambda: tf.abs(x)),
-    ),
+    "an if of Python in a tf.function": (_VECTORS, tf.function(_reversed_half_of_the_time)),
 }
 
 
