@@ -230,7 +230,7 @@ def test_share_of_the_first_part_is_its_work_and_not_that_of_a_call() -> None:
         found.append(shares.head)
     little, most = found
     assert little is not None and little < 0.5
-    assert most is not None and 2 * little < most <= 1  # 0.7 alone; less beside others, who slow down what is short
+    assert most is not None and little + 0.25 < most <= 1  # 0.0 and 0.7 alone, 0.4 beside others
 
 
 SCRIPT = """
