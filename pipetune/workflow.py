@@ -5,11 +5,12 @@ from __future__ import annotations
 import traceback
 
 from pipetune.core.edits import Plan
-from pipetune.core.errors import StepFailed, first_message_line
+from pipetune.core.errors import StepFailed
 from pipetune.core.profile import Diagnosis, Profile
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
 from pipetune.core.time_plan import AFTER_NO_SECONDS, TimePlan
+from pipetune.pipelines.errors import first_line
 from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
 from pipetune.stages.dataset_costs import measure_dataset_costs
@@ -105,7 +106,7 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
         measure_information(study, profile, diagnosis, plan)
     except Exception as error:
         traceback.print_exception(error)  # into the log
-        what = " ".join(filter(None, [f"{type(error).__name__}:", first_message_line(str(error))]))
+        what = f"{type(error).__name__}: {first_line(error)}"
         study.journal.add_notes(
             f"The measurements after the decision, which only inform, ended with an error ({what}). What was found "
             "before is complete. Please report the traceback in the log."

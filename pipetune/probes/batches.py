@@ -100,7 +100,7 @@ def check_converters(single: Any, vectorized: Any) -> BatchProperties:
     Raises:
         CannotProve: it has an op whose conversion is not proven correct, or would process the rows in a loop.
     """
-    loop = next((op.type for op in needed_ops(vectorized.graph) if op.type in BRANCHES | _LOOPS), None)
+    loop = next((op.type for op in needed_ops(vectorized.graph) if op.type in _CONTROL_FLOW), None)
     if loop is not None:
         raise CannotProve(f"would run a loop, or one branch for all rows ({loop})")
     for op in needed_ops(single.graph):
@@ -158,7 +158,7 @@ def _is_proven(op: Any) -> bool:
     return op.type in PROVEN_OPS or op.type in PROVEN_DRAWS
 
 
-_LOOPS = frozenset({"While", "StatelessWhile", "Case", "StatelessCase"})
+_CONTROL_FLOW = BRANCHES | frozenset({"While", "StatelessWhile", "Case", "StatelessCase"})
 PROVEN_OPS = frozenset(
     {"Abs", "Acos", "Acosh", "AddN", "AddV2", "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "All", "Any",
      "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "AvgPool", "BatchMatMulV2", "BiasAdd", "BitwiseAnd",

@@ -217,8 +217,8 @@ def _after_cast(image: Any, label: Any) -> Any:
 
 
 def _after_sorting(image: Any, label: Any) -> Any:
-    image = tf.sort(tf.image.resize(image, [200, 200]))
-    return _turned(image, label)
+    image = tf.sort(tf.image.resize(image, [600, 600]))
+    return _turned(image[::75, ::75], label)  # far more work than a call, and little for the second part
 
 
 def test_share_of_the_first_part_is_its_work_and_not_that_of_a_call() -> None:
@@ -230,7 +230,7 @@ def test_share_of_the_first_part_is_its_work_and_not_that_of_a_call() -> None:
         found.append(shares.head)
     little, most = found
     assert little is not None and little < 0.5
-    assert most is not None and little + 0.25 < most <= 1  # 0.0 and 0.7 alone, 0.4 beside others
+    assert most is not None and 0.5 < most <= 1
 
 
 SCRIPT = """
