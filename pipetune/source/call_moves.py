@@ -9,11 +9,23 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.storage import LIBRARY
-from pipetune.source.call_arguments import METHODS, RETURNS_ONE_DATASET, method_arguments, receiver_of
+from pipetune.source.call_arguments import (
+    METHODS,
+    RETURNS_ONE_DATASET,
+    TAKES_FUNCTION,
+    argument_text,
+    arguments_by_name,
+    is_unbound,
+    method_arguments,
+    parameters,
+    receiver_of,
+    set_argument,
+)
 from pipetune.source.chain import (
     chain_root,
     drop_site,
     insert_link,
+    last_chain_call,
     lines_of_link,
     link_of,
     next_chain_call,
@@ -24,6 +36,7 @@ from pipetune.source.chain import (
 )
 from pipetune.source.dataset_flow import (
     ConditionalStatement,
+    MovedCall,
     condition_around,
     conditional_move,
     dataset_argument,
@@ -45,6 +58,7 @@ from pipetune.source.statements import (
     parse_condition,
     removal_splice,
     statement_of,
+    unused_name,
     variable_names,
     variable_nodes,
 )
@@ -168,11 +182,66 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     conditional = conditional_move(apart, *apart.find(node), anchor=apart.find(after)[1])
     if conditional is not None:
         return _move_with_condition(apart, conditional, node=node, after=after)
-    here, there = refuse_unsafe(draft, tree, call, anchor=anchor, may_pass_unmet=True)
+    try:
+        here, there = refuse_unsafe(draft, tree, call, anchor=anchor, may_pass_unmet=True)
+    except CannotExpress:
+        named = _with_named_argument(draft, node, after)
+        if named is None:
+            raise
+        draft = named
+        tree, call, anchor = *draft.find(node), draft.find(after)[1]
+        here, there = _statement(tree, call), _statement(tree, anchor)
     draft = _restrict_to_conditions(draft, tree, file, here, unmet_conditions(draft, tree, here, there))
     if is_self_assignment(tree, here, call) and here.name == there.name and there.value is anchor:
         return _move_line(draft, tree, node=node, moved=here, behind=there)
-    return _finish_move(remove(insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text), node), node)
+    text = link_of(tree, call).text
+    return _finish_move(remove(insert_link(draft, anchor=after, node=_IN_TRANSIT, text=text), node), node)
+
+
+def _with_named_argument(draft: Draft, node: str, after: str) -> Draft | None:
+    """Returns the draft in which a call that moves down takes a name, which is assigned where the call is now.
+
+    `x = x.shuffle(len(rows))` becomes `x = x.shuffle(buffer_size)` and `buffer_size = len(rows)`, so that the argument
+    is computed when it was before, whatever the statements in between do. In this order the lines are wrong until the
+    call has moved.
+
+    Returns:
+        None if there is no such argument, something else than it stands in the way, or the call moves up.
+    """
+    tree, call = draft.find(node)
+    anchor = draft.find(after)[1]
+    op, here = called_name(call), statement_of(tree, call)
+    if here is None or op is None or op in TAKES_FUNCTION or is_unbound(tree, call):
+        return None
+    given = arguments_by_name(call, parameters(op) or ()) or {}
+    computed = {name: one for name, one in given.items() if not isinstance(one.value, cst.BaseNumber)}
+    if len(computed) != 1 or tree.start(anchor) < tree.start(call):
+        return None
+    ((parameter, argument),) = computed.items()
+    text = argument_text(tree, argument)
+    behind = [one for one in upstream_calls(tree, last_chain_call(tree, call)) if tree.end(one) > tree.end(call)]
+    if (
+        not here.alone_on_line
+        or len(text.splitlines()) > 1
+        or bound_names(here.small) & set(variable_names(argument.value))
+        or any(moved_call(tree, one).order_matters for one in behind)
+    ):
+        return None
+    try:
+        refuse_unsafe(draft, tree, call, anchor=anchor, moved=MovedCall(frozenset(), False), may_pass_unmet=True)
+    except CannotExpress:
+        return None
+    name = unused_name(tree, parameter, f"{op}_{parameter}")
+    code, start, end = tree.code, tree.start(here.small), line_end(tree.code, tree.end(here.small))
+    line = newline_of(code, end) + code[line_start(code, start) : start] + f"{name} = {text}".encode()
+    splices = [*set_argument(tree, call, op=op, name=parameter, text=name), Splice(end, end, line)]
+    return draft.splice(draft.sites[node].file, splices)
+
+
+def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
+    statement = statement_of(tree, call)
+    assert statement is not None
+    return statement
 
 
 def _restrict_to_conditions(draft: Draft, tree: SyntaxTree, file: str, here: Statement, conditions: list[str]) -> Draft:

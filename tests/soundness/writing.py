@@ -320,6 +320,15 @@ def _late_binding(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     return ["for factor in (2, 3):", "    ds = ds.map(lambda x: x * factor)", *(f"ds = ds{link}" for link in links)]
 
 
+def _counted(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+    return [
+        "rows = [0] * 9",
+        "ds = ds.shuffle(len(rows), seed=2)",
+        "rows.append(0)",
+        *(f"ds = ds{one}" for one in links),
+    ]
+
+
 def _conditional(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     return [f"ds = ds{link} if {'ds is not None' if place % 2 else 'True'} else ds" for place, link in enumerate(links)]
 
@@ -429,9 +438,9 @@ def _matched(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
 
 _STYLES: tuple[_Style, ...] = (
     _line, _line, _statements, _statements, _names, _parentheses, _parentheses, _backslashes, _dots_behind, _function,
-    _function, _used_twice, _walrus, _semicolons, _class, _property, _loop, _late_binding, _conditional, _branch,
-    _unbound, _applied, _alias, _reduced, _stored,
-    _tuples, _wrapped, _lambda, _annotated, _tried, _stars, _comprehension, _closure, _matched,
+    _function, _used_twice, _walrus, _semicolons, _class, _property, _loop, _late_binding, _counted, _conditional,
+    _branch, _unbound, _applied, _alias, _reduced, _stored, _tuples, _wrapped,
+    _lambda, _annotated, _tried, _stars, _comprehension, _closure, _matched,
 )  # fmt: skip
 
 

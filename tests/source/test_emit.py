@@ -266,6 +266,17 @@ GOLDEN: list[tuple[str, list[Edit], str, str]] = [
      [Move("shuffle", "map"), Insert("map", "cache", "c", {"filename": ""})],
      "ds = tf.data.Dataset.range(3)\nds = ds.shuffle(9)  # mix\nds = ds.map(abs)\nds = ds.batch(2)",
      "ds = tf.data.Dataset.range(3)\nds = ds.map(abs).cache()\nds = ds.shuffle(9)  # mix\nds = ds.batch(2)"),
+    ("an argument that is computed, past what may change it", [Move("shuffle", "map")],
+     "files = ['a']\n\n# mix\nds = tf.data.Dataset.range(3).shuffle(len(files), seed=1)\nfiles.append('b')\nds = ds.map(abs)\nds = ds.batch(2)",
+     "files = ['a']\n\n# mix\nds = tf.data.Dataset.range(3)\nbuffer_size = len(files)\nfiles.append('b')\n"
+     "ds = ds.map(abs).shuffle(buffer_size, seed=1)\nds = ds.batch(2)"),
+    ("an argument by keyword whose name is taken, in a function", [Move("shuffle", "map")],
+     "def make(rows, buffer_size):\n    ds = tf.data.Dataset.range(buffer_size)\n    # mix\n"
+     "    ds = ds.shuffle(seed=3, buffer_size=max(len(rows), 1))  # all\n    rows = list(rows)\n"
+     "    ds = ds.map(abs)\n    return ds.batch(2)\nds = make([1], 3)",
+     "def make(rows, buffer_size):\n    ds = tf.data.Dataset.range(buffer_size)\n"
+     "    shuffle_buffer_size = max(len(rows), 1)\n    rows = list(rows)\n    ds = ds.map(abs)\n    # mix\n"
+     "    ds = ds.shuffle(seed=3, buffer_size=shuffle_buffer_size)  # all\n    return ds.batch(2)\nds = make([1], 3)"),
     ("to where it is", [Move("shuffle", "map")],
      "ds = tf.data.Dataset.range(3).map(abs).shuffle(9)",
      "ds = tf.data.Dataset.range(3).map(abs).shuffle(9)"),
@@ -419,6 +430,13 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
      "files = ['a']\nds = tf.data.Dataset.range(3).batch(2)\nfiles.append('b')\nds = ds.shuffle(len(files))"),
     ("an argument that reads the dataset", "", [UP],
      "ds = tf.data.Dataset.range(3).map(abs)\nds = ds.shuffle(ds.cardinality())"),
+    ("an argument that is computed, moved down with another", "may depend", [Move("shuffle", "map")],
+     "k = [1]\nds = tf.data.Dataset.range(3).shuffle(len(k), seed=sum(k))\nk.append(1)\nds = ds.map(lambda x: x)"),
+    ("a computed argument over two lines", "may depend", [Move("shuffle", "map")],
+     "k = [1]\nds = tf.data.Dataset.range(3).shuffle(len(k)\n+len(k))\nk.append(1)\nds = ds.map(lambda x: x)"),
+    ("a computed argument in front of a call that may change it", "may depend", [Move("shuffle", "map#1")],
+     "k = [1]\ndef more(x): return k.append(1) or x\nds = tf.data.Dataset.range(3).shuffle(len(k)).map(more)\n"
+     "k.append(1)\nds = ds.map(lambda x: x)"),
     ("through a condition", "may not run", [UP],
      "ds = tf.data.Dataset.range(3).map(abs)\nds = ds.shuffle(9) if ds else ds.take(3)"),
     ("before its condition", "reassigned in between", [UP],
