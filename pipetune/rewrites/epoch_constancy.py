@@ -94,7 +94,7 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
         count = reader.argument("count")
         limits = [count if isinstance(count, int) else UNKNOWN]
     elif reader.op == "zip":
-        if all(_have_as_many(pipeline, name, joined[0]) for name in joined[1:] + others):
+        if all(_have_as_many(context, name, joined[0]) for name in joined[1:] + others):
             return False
         limits = [pipeline[name].cardinality for name in others]
     else:
@@ -133,12 +133,14 @@ def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collecti
     return one_pass is not None and 0 <= one_pass < elements
 
 
-def _have_as_many(pipeline: Pipeline, name: str, other: str) -> bool:
+def _have_as_many(context: RuleContext, name: str, other: str) -> bool:
     """Whether two operators surely yield the same finite number of elements, whether or not TensorFlow knows it."""
+    pipeline, counted = context.pipeline, (context.profile.cardinality or {}) if context.profile is not None else {}
     if INFINITE in (pipeline[name].cardinality, pipeline[other].cardinality):
         return False
     one, two = _counted_at(pipeline, name), _counted_at(pipeline, other)
-    return one.id == two.id or one.cardinality == two.cardinality >= 0
+    elements = counted.get(one.id, one.cardinality)
+    return one.id == two.id or elements == counted.get(two.id, two.cardinality) >= 0
 
 
 def _counted_at(pipeline: Pipeline, name: str) -> Node:

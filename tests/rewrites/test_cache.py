@@ -250,6 +250,17 @@ FIRES: list[Row] = [
 test_proposed_places = proposal_test("cache", FIRES, group="cache(@n[0-9]+)?")
 
 
+@pytest.mark.parametrize(("counted", "expected"), [((10, 10), _cache("n4", "n1")), ((10, 9), []), ((10,), [])])
+def test_joined_files_are_read_to_the_end_if_they_have_as_many_records(counted, expected) -> None:
+    words = (
+        "a = TFRecordDataset | map bytes=1k cpu=1ms | shuffle 4; b = TFRecordDataset | map bytes=1k cpu=1ms | shuffle 4"
+    )
+    described = context(f"{words}; zip a b | map random")
+    assert described.profile is not None
+    profile = replace(described.profile, cardinality=dict(zip(("n0", "n3"), counted, strict=False)))
+    assert outlines(proposals("cache", replace(described, profile=profile))[0]) == expected
+
+
 def test_what_branches_share_is_saved_only_where_all_of_them_read_the_cache() -> None:
     words = f"a = {_FILES} | map bytes=1k cpu=4ms; b = a | map bytes=1k cpu=1ms; c = a | map random; zip b c"
     described = context(words)
