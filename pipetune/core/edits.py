@@ -223,6 +223,7 @@ class SplitFunction:
             form=FunctionVariant.TAIL,
             random=node.function.random,
             seeded=node.function.seeded,
+            python=node.function.python,
         )
         tail = replace(node, inputs=(head.id,), function=part)
         nodes = ((head, tail) if old.id == node.id else (old,) for old in pipeline.nodes)

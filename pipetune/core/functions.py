@@ -135,6 +135,7 @@ class SplitPosition(enum.StrEnum):
     """Where a function is split in two."""
 
     BEFORE_DRAWS = "in front of its first random draw"
+    BEFORE_PYTHON = "in front of its first call of Python"
     AFTER_PARSING = "behind what takes its text apart"  # `tf.vectorized_map` has no converter for these ops
 
 
@@ -211,7 +212,7 @@ class FunctionFacts:
     on_inputs: tuple[PredicatePushdown, ...] | None = None  # of a predicate: one per upstream map, the nearest first
     fused: MapFusion | None = None  # of the last of consecutive maps; None: not probed
     cropping: CropDecoding | None = None  # None: not probed, or it decodes no JPEG
-    before_draws: FunctionSplit | None = None  # its split before the first random draw; None: not probed
+    before_draws: FunctionSplit | None = None  # its split before the first draw or call of Python; None: not probed
     arrays: ProbeResult | None = None  # None: not probed, or it calls no `tf.py_function`
     branching: ProbeResult | None = None  # None: not probed, or it selects no large arrays
     padding: Padding | None = None  # None: not probed, or it pads nothing

@@ -143,7 +143,7 @@ class OperatorProfile:
     on_batch_seconds: float | None = None  # per batch, if its function can be called on one or its rows gathered
     variant_shares: Mapping[str, float] | None = None  # share of its cost that remains, by `FunctionVariant`
     shrinking_share: float | None = None  # share of its cost that remains when decoding at a smaller scale
-    head_share: float | None = None  # of its function's cost, what precedes the first random draw; None: not measured
+    head_share: float | None = None  # of its function's cost, that of the first part; None: not measured
     several_threads: bool = False  # a kernel of it uses several threads; only from differencing
     padding: PaddingShares | None = None  # in its batches; None: sizes do not vary, or not examined
     inside: Mapping[str, float] | None = None  # share of its thread time by operator its function creates; "": its own

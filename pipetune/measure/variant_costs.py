@@ -175,7 +175,7 @@ class RemainingShares:
     Args:
         variants: by variant of its function.
         shrinking: if it decodes at a smaller scale.
-        head: of the part that precedes its first random draw.
+        head: of the part that precedes its first random draw or call of Python.
     """
 
     variants: Mapping[str, float] | None = None

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.core.functions import PYTHON_CALLS, SplitPosition
 from pipetune.pipelines.call_sites import is_library, syntax_tree
 from pipetune.pipelines.graph_edits import function_body, rebuild_function
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
@@ -253,32 +254,39 @@ def _prove_rows(single: Any, batched: Any) -> BatchProperties:
 _IDLE = frozenset({"Identity", "NoOp", "Placeholder"})
 
 
-def first_random_op(whole: SplittableFunction) -> int:
-    """Returns the index of the first op that draws random numbers, itself or in a function it calls.
+def first_varying_op(whole: SplittableFunction) -> tuple[int, SplitPosition]:
+    """Returns the first op that draws random numbers or calls Python, itself or in a function it calls.
+
+    Returns:
+        Its index, and which of the two it does; if both, it draws.
 
     Raises:
-        CannotSplit: no op does.
+        CannotSplit: no op does either.
     """
     library = {function.signature.name: function.node_def for function in whole.graph.as_graph_def().library.function}
-    known: dict[str, bool] = {}
+    known: dict[str, SplitPosition | None] = {}
 
-    def draws(nodes: Iterable[Any]) -> bool:
-        return any(
-            (tensorflow_private.op_has_seed(node.op) and tensorflow_private.op_is_stateful(node.op))
-            or any(map(called, _functions(node)))
-            for node in nodes
-        )
+    def varies(nodes: Iterable[Any]) -> SplitPosition | None:
+        found = set()
+        for node in nodes:
+            if tensorflow_private.op_has_seed(node.op) and tensorflow_private.op_is_stateful(node.op):
+                found.add(SplitPosition.BEFORE_DRAWS)
+            if node.op in PYTHON_CALLS:
+                found.add(SplitPosition.BEFORE_PYTHON)
+            found.update(filter(None, map(called, _functions(node))))
+        return next((kind for kind in SplitPosition if kind in found), None)
 
-    def called(name: str) -> bool:
+    def called(name: str) -> SplitPosition | None:
         if name not in known:
-            known[name] = False  # a recursive call adds no new ops
-            known[name] = draws(library.get(name, ()))
+            known[name] = None  # a recursive call adds no new ops
+            known[name] = varies(library.get(name, ()))
         return known[name]
 
     for place, op in enumerate(whole.ops):
-        if draws([op.node_def]):
-            return place
-    raise CannotSplit("its graph does not show where it draws random numbers")
+        kind = varies([op.node_def])
+        if kind is not None:
+            return place, kind
+    raise CannotSplit("its graph does not show where it draws random numbers or calls Python")
 
 
 def _functions(node: Any) -> Iterator[str]:

@@ -17,12 +17,13 @@ from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.function_splitting import (
     CannotSplit,
     SplittableFunction,
-    first_random_op,
+    first_varying_op,
     last_call_before,
     statement_indices,
 )
 from pipetune.pipelines.gathering import flat_map_windows, gather_from
 from pipetune.probes.batches import downstream_batch, reaches_unjoined
+from pipetune.rewrites.legality import describe_state
 
 _SAMPLED = 48  # elements whose size is measured
 _SECONDS = 1.0  # to read the sample, by judgement: with less, slow sources yield no element; more delays the analysis
@@ -30,7 +31,7 @@ _BYTES = 64e6  # of the sample, by judgement: bounds the memory it takes
 
 
 def annotate_splits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` with its functions that draw annotated with how they are split before the first draw.
+    """Returns `pipeline` annotated with how functions are split before their first draw or call of Python.
 
     Args:
         pipeline: that of `source`.
@@ -39,7 +40,8 @@ def annotate_splits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
         node.id: replace(node.function, before_draws=_probe(source, node))
         for node in pipeline
         if node.op == "map" and node.inputs and node.function is not None
-        if node.function.random and node.function.only_draws
+        if node.function.random or node.function.python
+        if not node.function.random_python and not describe_state(node)
     }
     return pipeline.with_functions(facts)
 
@@ -47,23 +49,27 @@ def annotate_splits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
 def _probe(source: live.LivePipeline, node: Node) -> FunctionSplit:
     kind = SplitPosition.BEFORE_DRAWS
     try:
-        return _split_before_draws(source, node, SplittableFunction(source.datasets[node.id]._map_func))
+        whole = SplittableFunction(source.datasets[node.id]._map_func)
+        place, kind = first_varying_op(whole)
+        return _split(source, node, whole, place, kind)
     except CannotSplit as reason:
         return FunctionSplit(kind, why_not=str(reason))
     except Exception as error:  # the graph cannot be rebuilt, or a user's function fails on its elements
         return FunctionSplit(kind, why_not=f"its graph cannot be split ({type(error).__name__})")
 
 
-def _place_before_draws(whole: SplittableFunction) -> tuple[int, int | None, str]:
+def _cut_before(whole: SplittableFunction, place: int) -> tuple[int, int | None, str]:
     """Returns the number of ops before the cut, the index of the statement there, and the call in it that ends there.
 
-    The cut is before the statement that first draws; or, if earlier statements do no work, behind the last call of a
-    user's function in it, or (then the index is None) before the op that draws.
+    The cut is before the statement of an op; or, if earlier statements do no work, behind the last call of a user's
+    function in it, or (then the index is None) before the op.
+
+    Args:
+        place: index of the op.
 
     Raises:
-        CannotSplit: no op of the graph draws, or nothing is computed before the first that does.
+        CannotSplit: nothing is computed before it.
     """
-    place = first_random_op(whole)
     function = tensorflow_private.python_function(whole.traced)
     statements = statement_indices(function, whole.ops)
     if statements is not None:
@@ -74,12 +80,14 @@ def _place_before_draws(whole: SplittableFunction) -> tuple[int, int | None, str
         if call is not None and whole.working_ops(whole.ops[: call[0]]):
             return call
     if not whole.working_ops(whole.ops[:place]):
-        raise CannotSplit("it does no work before its first random draw")
+        raise CannotSplit("it does no work before that")
     return place, None, ""
 
 
-def _split_before_draws(source: live.LivePipeline, node: Node, whole: SplittableFunction) -> FunctionSplit:
-    position, statement, call = _place_before_draws(whole)
+def _split(
+    source: live.LivePipeline, node: Node, whole: SplittableFunction, place: int, kind: SplitPosition
+) -> FunctionSplit:
+    position, statement, call = _cut_before(whole, place)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
     with tensorflow_private.reusing_traced_functions():
         head = above.map(whole.head(position))
@@ -87,7 +95,7 @@ def _split_before_draws(source: live.LivePipeline, node: Node, whole: Splittable
     if tail.element_spec != original.element_spec:
         raise CannotSplit("its static shapes would be lost")
     return FunctionSplit(
-        SplitPosition.BEFORE_DRAWS,
+        kind,
         position=position,
         spec=str(head.element_spec),
         element_bytes=_element_bytes(head, sampled=not _python_upstream(source.pipeline, node)),

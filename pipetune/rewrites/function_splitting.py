@@ -1,4 +1,4 @@
-"""`split-map`: split a function in two before its first random draw, to cache what precedes it."""
+"""`split-map`: split a function in two before its first random draw or call of Python, to cache what precedes it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pipetune.rewrites.cache_places import (
     describe_memory_saving,
 )
 from pipetune.rewrites.legality import (
-    describe_external_dependency,
     describe_operator,
+    describe_state,
     keeps_order,
     requests_parallelism,
 )
@@ -43,12 +43,13 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
             if isinstance(found, Rewrite):
                 yield found
             else:
-                yield NoProposal(NAME, node.id, f"The function of {describe_operator(node)} is not split: {found}.")
+                whole = f"The function of {describe_operator(node)} is not split {split.kind}"
+                yield NoProposal(NAME, node.id, f"{whole}: {found}.")
 
 
 def _split_obstacle(node: Node, cut: FunctionSplit, context: RuleContext) -> str:
-    """Returns why the part of the function before its random draws cannot be split off; "" if it can."""
-    outside = describe_external_dependency(node)
+    """Returns why the part of the function before the cut cannot be split off; "" if it can."""
+    outside = describe_state(node)
     if outside:
         return f"it {outside}"
     if cut.why_not:
@@ -67,23 +68,25 @@ def _cached_first_part(node: Node, cut: FunctionSplit, context: RuleContext) -> 
     split = SplitFunction(node.id, cut)
     measured = context.measured(node.id)
     if context.profile is None or measured is None or measured.head_share is None:
-        return "the cost of the part before its random draws is unknown"
+        return "the cost of the part before that is unknown"
     edited = apply_edits(context.pipeline, [split])
-    split_context = replace(context, pipeline=edited, profile=with_part_costs(context.profile, edited))
+    rebuilt = context.rebuilt_operators | ({split.head} if node.id in context.rebuilt_operators else set())
+    profile = with_part_costs(context.profile, edited)
+    split_context = replace(context, pipeline=edited, profile=profile, rebuilt_operators=rebuilt)
     place = position_after(split_context, edited[split.head])
     if isinstance(place, NoProposal):
-        return f"the part before its random draws cannot be cached. {place.why.rstrip('.')}"
+        return f"the part before that cannot be cached. {place.why.rstrip('.')}"
     if place.safety is Safety.REORDERS:
-        return "the part before its random draws cannot be cached: the order upstream differs in each epoch"
+        return "the part before that cannot be cached: the order upstream differs in each epoch"
     if place.never_pays:
         return "the script reads its data once, and a cache pays off only in later epochs"
     if place.size_bytes > available_cache_bytes(context):
         size = format_bytes(place.size_bytes)
-        return f"a cache of the part before its random draws would take {size}, more than the memory limit leaves"
+        return f"a cache of the part before that would take {size}, more than the memory limit leaves"
     own, whole = seconds_per_output(split_context, split.head), _input_cpu_seconds(context.profile)
     if own is None or not whole or own < MIN_SAVED_SHARE * whole:
         return (
-            f"the part before its random draws takes {measured.head_share:.0%} of its time, less than a tenth of "
+            f"the part before that takes {measured.head_share:.0%} of its time, less than a tenth of "
             "the input's CPU time: too little to justify the additional code"
         )
     shuffle = place.moved or _downstream_shuffle(split_context, node, split.head)
@@ -131,33 +134,36 @@ def _rewrite(
             Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""}),
         ),
         summary=(
-            f"Split the function of {describe_operator(node)} before its first random draw, and cache the "
-            f"first part in memory ({place.elements:,} elements, {format_bytes(place.size_bytes)}): only the "
+            f"Split the function of {describe_operator(node)} {split.cut.kind}, and cache the first part in "
+            f"memory ({place.elements:,} elements, {format_bytes(place.size_bytes)}): only the "
             f"first epoch computes this part, {share:.0%} of the work."
         ),
         group=group,
         notes=(
             *([paid] if paid else ()),
             *(shuffle.notes if shuffle else ()),
-            (
-                "The number and order of random draws stay the same; an op without a seed of its own may get a "
-                "different one."
-            ),
+            *(_DRAWS if node.function is not None and node.function.random else ()),
+            *(_CALLS if node.function is not None and node.function.python else ()),
         ),
         predicted_bytes=place.size_bytes,
     )
 
 
+_DRAWS = (
+    "The number and order of random draws stay the same; an op without a seed of its own may get a different one.",
+)
+_CALLS = ("Python is called as often, in the same order and with the same values.",)
+
 RULE = Rule(
     name=NAME,
-    summary="Splits a map's function in two before its first random draw, to cache the first part.",
+    summary="Splits a map's function in two before its first random draw or call of Python, to cache the first part.",
     legality=(
-        "Everything before the first op that draws random numbers depends on the element alone, and is cached if "
-        "`cache` allows that: nothing upstream may differ between epochs, including the order, and the data must be "
-        "read to its end more than once and fit in memory at a known price. The cached part must account for at least "
-        "a tenth of the input's CPU time. A shuffle downstream of the map moves in front of the second part, as "
-        "`shuffle-small` moves it. Never a function with Python, variables, mutable tables or side effects; "
-        "never inside a branch or a loop. At run time the graph is split; in source, a function is split between two "
+        "Everything before the first op that draws random numbers or calls Python depends on the element alone, and "
+        "is cached if `cache` allows that: nothing upstream may differ between epochs, including the order, and the "
+        "data must be read to its end more than once and fit in memory at a known price. The cached part must account "
+        "for at least a tenth of the input's CPU time. A shuffle downstream of the map moves in front of the second "
+        "part, as `shuffle-small` moves it. Never a function with variables, mutable tables or side effects; never "
+        "inside a branch or a loop. At run time the graph is split; in source, a function is split between two "
         "statements, or, like a lambda, behind the call of another function in one, and its local variables are passed "
         "on. If the two splits differ, the rewrite stays in the plan and says why."
     ),

@@ -103,12 +103,13 @@ SPLIT_SILENT: list[Row] = [
     (f"{_SOURCE} | [map or map random or map unknown or filter random or flat_map random]", ""),
     # The part before the draws cannot be split off.
     (f"{_SOURCE} | map random draws=no", "has no fixed shape"),
-    *functions(f"{_SOURCE} | {_DRAWS} ?", "python writes table print"),
+    *functions(f"{_SOURCE} | {_DRAWS} ?", "writes table print"),
     (f"{_SOURCE} | {_DRAWS} python_random variable=state", "reads the variable state"),
     (f"{_SOURCE} | {_DRAWS} variable=w", _UNTRAINED, "reads the variable w"),
     (f"{_SOURCE} | {_DRAWS} 2 deterministic=False", "overtake each other"),
     # Its result must not be cached, or need not be.
     (f"{_SOURCE} | {_DRAWS}", {"partial_read": True}, "stops before the end of the data"),
+    (f"{_SOURCE} | {_DRAWS}", {"rebuilt_operators": frozenset({"n1"})}, "each time the cache would be empty"),
     (f"list_files elements=9 | interleave elements=100 bytes=1k | {_DRAWS}", _DIFFERS),
     (f"{_SOURCE} | shuffle 9 | {_DRAWS}", {"epochs": 2}, _DIFFERS),
     (f"{_SOURCE} | shuffle 9 | filter | {_DRAWS}", _DIFFERS),
@@ -134,7 +135,7 @@ _CUT = "STATISTICAL n1 cut in front of its first random draw"
 
 SPLIT_FIRES: list[Row] = [
     (f"{_SOURCE} | {_DRAWS} | batch 4[ or  | shuffle 9]", [f"{_CUT} cache(filename=)>head@n1"]),
-    (f"{_SOURCE} | {_DRAWS} asserts | batch 4", [f"{_CUT} cache(filename=)>head@n1"]),
+    (f"{_SOURCE} | {_DRAWS} [asserts or python] | batch 4", [f"{_CUT} cache(filename=)>head@n1"]),
     (f"{_SOURCE} | {_DRAWS} seeded AUTOTUNE | shuffle 9 | repeat", [f"{_CUT} n2>head@n1 cache(filename=)>head@n1"]),
     (f"{_SOURCE} | {_DRAWS} | prefetch 2 | map | shuffle 9 | batch 4", [f"{_CUT} n4>head@n1 cache(filename=)>head@n1"]),
     (f"{_SOURCE} | {_DRAWS} | map python | shuffle 9", [f"{_CUT} cache(filename=)>head@n1"]),  # it must not pass

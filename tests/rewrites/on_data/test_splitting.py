@@ -18,7 +18,7 @@ from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.pipeline import Pipeline
 from pipetune.measure.variant_costs import measure_shares
 from pipetune.pipelines import live
-from pipetune.pipelines.function_splitting import SplittableFunction, first_random_op
+from pipetune.pipelines.function_splitting import SplittableFunction, first_varying_op
 from pipetune.pipelines.replay import replay
 from pipetune.probes import function_splitting
 from tests.rewrites.on_data.patching import check_patch, compared, script
@@ -144,6 +144,53 @@ def test_head_before_random_draws_is_cached(name: str) -> None:
     assert proof.proven and proof.equal and proof.epochs == 3, proof
 
 
+def _augment(image: Any) -> Any:
+    return np.float32(np.random.uniform() * np.asarray(image))
+
+
+def _numpy(image: Any, label: Any) -> Any:
+    image = tf.image.resize(tf.cast(image, tf.float32), [8, 7])
+    image = tf.numpy_function(_augment, [image], tf.float32)
+    image.set_shape([8, 7, 3])
+    return image, label
+
+
+def _python_behind_a_draw(image: Any, label: Any) -> Any:
+    image = tf.image.resize(tf.cast(image, tf.float32), [8, 7])
+    image = tf.image.random_flip_left_right(image)
+    (image,) = tf.py_function(_augment, [image], [tf.float32])
+    return tf.ensure_shape(image, [8, 7, 3]), label
+
+
+@tf.function
+def _traced_python(image: Any) -> Any:
+    return tf.numpy_function(_augment, [image], tf.float32)
+
+
+def _python_in_a_traced_function(image: Any, label: Any) -> Any:
+    image = tf.image.resize(tf.cast(image, tf.float32), [8, 7])
+    return _traced_python(image), label
+
+
+PYTHON: list[tuple[Callable[..., Any], SplitPosition]] = [
+    (_numpy, SplitPosition.BEFORE_PYTHON),
+    (_python_behind_a_draw, SplitPosition.BEFORE_DRAWS),
+    (_python_in_a_traced_function, SplitPosition.BEFORE_PYTHON),
+]
+
+
+@pytest.mark.parametrize(("function", "kind"), PYTHON)
+def test_head_before_python_is_cached(function: Callable[..., Any], kind: SplitPosition) -> None:
+    source, cut = found(images().map(function).shuffle(5).batch(4).prefetch(1))
+    assert cut is not None and not cut.why_not, cut
+    assert (cut.kind, cut.statement, cut.handed) == (kind, 1, 2)
+    edited = apply_edits(source.pipeline, _cached("n1", cut))
+    head, tail = edited["head@n1"].function, edited["n1"].function
+    assert head is not None and tail is not None and not head.python and tail.python
+    proof = compared(source, _cached("n1", cut), Safety.STATISTICAL, elements=_COUNT)
+    assert proof.proven and proof.equal and proof.epochs == 3, proof
+
+
 def _cached(node: str, cut: FunctionSplit) -> list[Edit]:
     split = SplitFunction(node, cut)
     return [split, Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})]
@@ -177,13 +224,13 @@ def test_split_after_a_random_draw_is_rejected() -> None:
     source, cut = found(images().map(_unseeded).batch(4))
     assert cut is not None
     whole = SplittableFunction(source.datasets["n1"]._map_func)
-    late = replace(cut, position=first_random_op(whole) + 1)
+    late = replace(cut, position=first_varying_op(whole)[0] + 1)
     assert not compared(source, _cached("n1", late), Safety.STATISTICAL, elements=_COUNT).equal
 
 
 def test_function_without_work_before_its_draws_is_refused() -> None:
     _, cut = found(images().map(lambda image, label: (tf.random.uniform([]) * tf.cast(image, tf.float32), label)))
-    assert cut is not None and "no work before its first random draw" in cut.why_not
+    assert cut is not None and "no work before" in cut.why_not
     assert found(images().map(lambda image, label: (tf.cast(image, tf.float32), label)))[1] is None  # it draws nothing
 
 
@@ -193,12 +240,12 @@ def _printing(image: Any, _: Any) -> Any:
 
 
 STATE: dict[str, Callable[[Any, Any], Any]] = {
-    "python": lambda image, _: tf.py_function(lambda one: one, [image], tf.uint8),
+    "python that reads a variable": lambda image, _: tf.numpy_function(np.abs, [image * _BYTE], tf.uint8),
     "a variable": lambda image, _: tf.cast(image, tf.float32) * _VARIABLE + tf.random.uniform([]),
     "a generator": lambda image, _: tf.cast(image, tf.float32) * _GENERATOR.uniform([]),
     "a print": _printing,
 }
-_VARIABLE = tf.Variable(2.0)
+_VARIABLE, _BYTE = tf.Variable(2.0), tf.Variable(2, dtype=tf.uint8)
 _GENERATOR = tf.random.Generator.from_seed(3)
 
 
