@@ -24,19 +24,34 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers")
 _CONSUMING_METHODS = frozenset({"next", "get", "get_nowait", "pop", "popleft", "popitem", "read", "readline", "recv"})
 
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
 Loop = ast.For | ast.While
 _SharedFrame = tuple[call_sites.FramePosition, call_sites.FramePosition]  # where it builds, and where it reads
 
 
 def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[Loop]:
-    """Returns the loops whose body contains a location, innermost first, within its function."""
+    """Returns the loops whose body contains a location, innermost first, within its function.
+
+    A comprehension is one, too; its body is the expression that it evaluates.
+    """
     found: list[Loop] = []
     for node in ast.walk(tree):  # outer nodes come before inner ones
-        if isinstance(node, Loop) and contains(node, place):
-            found.append(node)
+        if isinstance(node, Loop | _COMPREHENSIONS):
+            found += [loop for loop in _loops_of(node) if contains(loop, place)]
         elif isinstance(node, _SCOPES) and start_of(node) <= place < (node.end_lineno or 0, node.end_col_offset or 0):
             found.clear()
     return found[::-1]
+
+
+def _loops_of(node: ast.AST) -> list[Loop]:
+    """Returns a loop itself, or those that do the same as a comprehension."""
+    if isinstance(node, Loop):
+        return [node]
+    assert isinstance(node, _COMPREHENSIONS)
+    values = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    body: list[ast.stmt] = [ast.copy_location(ast.Expr(value), value) for value in values]
+    return [ast.copy_location(ast.For(one.target, one.iter, body, []), node) for one in node.generators]
 
 
 def start_of(node: ast.stmt | ast.expr) -> tuple[int, int]:

@@ -78,6 +78,8 @@ FIRES = [
     ("for k in (8, 9):\n    for epoch in range(2):\n        read(make(k))\n", 3),
     ("def run():\n    for epoch in range(2):\n        for _ in 'a': pass\n        read(make())\nrun()\n", 4),
     ("turn = 0\nwhile turn < 2:\n    read(make())\n    turn += 1\n", 3),
+    ("[read(make()) for _ in range(2)]\n", 1),
+    ("def run():\n    ds = make()\n    return read(ds)\nprint({epoch: run() for epoch in range(2) if data})\n", 4),
     ("for epoch in range(2):\n    with tf.name_scope('a'):\n        read(\n            make()\n    .batch(3))\n", 4),
 ]
 
@@ -123,7 +125,8 @@ SILENT = [
     "for epoch in range(2):\n    for size in (3, 4):\n        read(make(size))\n",
     "size = 3\nwhile size < 5:\n    read(make(size))\n    size += 1\n",
     "while (size := next(sizes)) < 5:\n    read(make(size))\n",
-    "[read(make()) for _ in range(2)]\n",
+    "[read(make(k)) for k in range(2, 4)]\n",
+    "[read(one) for one in (make(), make())]\n",
     "ds = [make() for _ in range(2)]\nfor one in ds:\n    read(one)\n",
     "for one in (make(), make()):\n    read(one)\n",
     "for role in ('train', 'test'):\n    ds = make(9 if role == 'train' else 3)\n    read(ds)\n",
@@ -153,6 +156,7 @@ def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> 
             ["range", "map", "shuffle", "shuffle"],
         ),
         ("for k in (3, 4):\n    for x in Read(make(k).batch(k)):\n        abs(x)\n", None, ["range", "map", "batch"]),
+        ("all(read(make(k)) is None for k in (3, 4))\n", None, ["range", "map"]),
         ("for k in (3, 4):\n    read(make(k))\n", 1, ["range", "map"]),
         ("for k in (3, 4):\n    read(make(k))\n", 5, []),  # fit(..., epochs=5)
         ("for k in (3, 4):\n    ds = make(k)\n    for epoch in range(2):\n        read(ds)\n", None, []),
