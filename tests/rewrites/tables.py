@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from pipetune.core.edits import (
     SetOption,
     SplitFunction,
 )
+from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_no_proposal, check_proposes
 
 Row = tuple[str, Any] | tuple[str, dict[str, Any], Any]
@@ -106,6 +108,12 @@ def proposal_test(
             assert rewrite.needs == frozenset(consent(words))
 
     return test
+
+
+def with_profile(described: RuleContext, **changes: Any) -> RuleContext:
+    """Returns a context with these fields of its profile changed."""
+    assert described.profile is not None
+    return replace(described, profile=replace(described.profile, **changes))
 
 
 def outlines(rewrites: list[Rewrite]) -> list[str]:

@@ -21,7 +21,7 @@ from pipetune.rewrites.cache import (
 from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
-from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test
+from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test, with_profile
 
 _FILES = "TFRecordDataset elements=10 bytes=1k"
 _CYCLE = "list_files shuffle=False | interleave elements=10 bytes=1k"
@@ -304,9 +304,7 @@ def test_note_says_that_a_cache_freezes_an_order() -> None:
 def test_element_counts_pass_through_operators_that_keep_them() -> None:
     words = "range 10 | map bytes=1k | map random elements=32 | batch 2"
     assert [rewrite.predicted_bytes for rewrite in check_proposes("cache", words)] == [32_000]
-    counted = context("TFRecordDataset | map bytes=2k | map random")
-    assert counted.profile is not None
-    counted = replace(counted, profile=replace(counted.profile, cardinality={"n0": 7}))
+    counted = with_profile(context("TFRecordDataset | map bytes=2k | map random"), cardinality={"n0": 7})
     rewrites, _ = proposals(RULE, counted)
     assert [rewrite.predicted_bytes for rewrite in rewrites] == [14_000]
 
@@ -333,8 +331,8 @@ def test_size_is_read_from_the_input_of_the_next_operator() -> None:
     described = context("range 10 elements=10 | map | map random")
     assert described.profile is not None
     first, second, third = described.profile.operators
-    measured = replace(described.profile, operators=(first, second, replace(third, bytes_in=2_000)))
-    rewrites, _ = proposals(RULE, replace(described, profile=measured))
+    measured = with_profile(described, operators=(first, second, replace(third, bytes_in=2_000)))
+    rewrites, _ = proposals(RULE, measured)
     assert [rewrite.predicted_bytes for rewrite in rewrites] == [20_000]
 
 
@@ -386,8 +384,7 @@ def test_waiting_time_is_saved_and_listed_separately() -> None:
     described = context(_SLOW)
     assert described.profile is not None
     first, *rest = described.profile.operators
-    waits = replace(described.profile, operators=(replace(first, waiting_seconds=0.05), *rest))
-    rewrites, _ = proposals(RULE, replace(described, profile=waits))
+    rewrites, _ = proposals(RULE, with_profile(described, operators=(replace(first, waiting_seconds=0.05), *rest)))
     assert "100 ms of CPU time and 500 ms of waiting per epoch" in " ".join(rewrites[0].notes)
 
 
@@ -415,10 +412,8 @@ def test_time_already_saved_by_the_scripts_cache_is_not_counted() -> None:
 )
 def test_note_states_when_reading_from_disk_pays_off(bytes_per_second: float | None, in_file: str, saved: str) -> None:
     described = context(_SLOW, memory_limit_bytes=1e5)
-    assert described.profile is not None
     sweep = Sweep(SweepReader.FILES, (), ceiling=bytes_per_second)
-    known = replace(described.profile, files=FileUse(sweeps=(sweep,)))
-    rewrites, silences = proposals(RULE, replace(described, profile=known))
+    rewrites, silences = proposals(RULE, with_profile(described, files=FileUse(sweeps=(sweep,))))
     assert in_file in " ".join(rewrites[0].notes)
     assert saved in next(silence.why for silence in silences if silence.node == "n1")
 
@@ -426,10 +421,8 @@ def test_note_states_when_reading_from_disk_pays_off(bytes_per_second: float | N
 def test_cache_must_fit_beside_the_memory_already_used() -> None:
     """As in the search: the cache alone would fit in 7 MiB."""
     described = context(_SLOW, memory_limit_bytes=7 * 2**20)
-    assert described.profile is not None
     assert outlines(proposals(RULE, described)[0]) == _cache("n1", "n0")
-    holding = replace(described, profile=replace(described.profile, peak_rss_mib=5.0))
-    rewrites, silences = proposals(RULE, holding)
+    rewrites, silences = proposals(RULE, with_profile(described, peak_rss_mib=5.0))
     assert rewrites[0].needs == frozenset({Consent.FILE_CACHE}) and outlines(rewrites[1:]) == _cache("n0")
     assert "more than what the pipeline leaves of the limit of 7.0 MiB" in silences[-1].why
 
@@ -445,9 +438,8 @@ def test_saved_dataset_is_priced_whether_or_not_it_fits_in_memory(
 ) -> None:
     described = context(_SLOW)
     place = best_position(described)
-    assert place is not None and place.node.id == "n1" and described.profile is not None
-    known = replace(described.profile, files=FileUse(sweeps=(Sweep(SweepReader.FILES, (), ceiling=bytes_per_second),)))
-    facts = replace(described, profile=known)
+    assert place is not None and place.node.id == "n1"
+    facts = with_profile(described, files=FileUse(sweeps=(Sweep(SweepReader.FILES, (), ceiling=bytes_per_second),)))
     assert epochs_to_break_even(facts, place, before_training=True) == paid
     sentence = describe_saved_dataset(facts, place)
     assert "5.7 MiB on storage that every host can reach, 100 ms of CPU time to compute once" in sentence

@@ -15,7 +15,7 @@ from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_proposes, context, proposals
 from pipetune.testing.words import pipeline
-from tests.rewrites.tables import Row, outlines, proposal_test, silent_test
+from tests.rewrites.tables import Row, outlines, proposal_test, silent_test, with_profile
 
 _TRAINED = {"trained_variables": frozenset({"w"})}
 _UNTRAINED = {"trained_variables": frozenset[str]()}
@@ -85,10 +85,8 @@ def test_limiting_segment_is_split_in_half() -> None:
 def test_buffer_that_bridges_the_pauses_of_the_input_comes_first() -> None:
     consumer = ConsumerProfile("loop", real_seconds=0.02, bound_seconds=0.01)
     made = context("range 9 | batch 2 | prefetch 2")
-    assert made.profile is not None
     for seconds, first in [(2.0, 256), (0.01, 1), (30.0, AUTOTUNE)]:  # the last would hold 3,000 elements
-        profile = replace(made.profile, consumer=consumer, pause=Pause(300, seconds))
-        rewrites, _ = proposals("prefetch", replace(made, profile=profile))
+        rewrites, _ = proposals("prefetch", with_profile(made, consumer=consumer, pause=Pause(300, seconds)))
         assert rewrites[0].edits == (SetArgument("n2", "buffer_size", first),)
 
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.storage import FileUse, SmallFileCosts, Sweep, SweepReader
-from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_proposes, context, proposals
-from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test
+from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test, with_profile
 
 NAME = "read-shards"
 
@@ -73,17 +72,13 @@ def test_reason_for_one_file_at_a_time_before_a_take() -> None:
     assert [silence.why for silence in silences] == [why]
 
 
-def _with_files(words: str, use: FileUse) -> RuleContext:
-    described = context(words)
-    assert described.profile is not None
-    return replace(described, profile=replace(described.profile, files=use))
-
-
 @pytest.mark.parametrize(("knee", "lengths"), [(None, (2, 16)), (4, (4,)), (64, (40,)), (1, ())])
 def test_number_of_files_follows_the_sweep(knee: int | None, lengths: tuple[int, ...]) -> None:
     sweep = Sweep(SweepReader.SOURCE, (), node="n0", knee=knee)
     others = (Sweep(SweepReader.FILES, (), knee=3), Sweep(SweepReader.SOURCE, (), node="n1", knee=5))
-    described = _with_files("TFRecordDataset files=40 | batch 2", FileUse(files=40, sweeps=(*others, sweep)))
+    described = with_profile(
+        context("TFRecordDataset files=40 | batch 2"), files=FileUse(files=40, sweeps=(*others, sweep))
+    )
     rewrites, silences = proposals(NAME, described)
     assert outlines(rewrites) == _reads("n0", *lengths)
     assert bool(silences) is (knee == 1)
@@ -99,7 +94,7 @@ _LOADS = "list_files elements=5000 | map reads_file cpu=400us | batch 32"
 
 
 def test_many_small_files_are_reported_with_the_gain_of_a_conversion() -> None:
-    rewrites, (silence,) = proposals(NAME, _with_files(_LOADS, _SMALL))
+    rewrites, (silence,) = proposals(NAME, with_profile(context(_LOADS), files=_SMALL))
     assert not rewrites and silence.node == "n2"
     assert (
         "5,000 files of 11.7 KiB" in silence.why
@@ -120,10 +115,11 @@ SAYS_NOTHING = {
 
 @pytest.mark.parametrize("name", SAYS_NOTHING)
 def test_conversion_is_not_suggested(name: str) -> None:
-    assert proposals(NAME, _with_files(*SAYS_NOTHING[name])) == ([], [])
+    words, use = SAYS_NOTHING[name]
+    assert proposals(NAME, with_profile(context(words), files=use)) == ([], [])
 
 
 def test_conversion_without_a_visible_gain_is_not_advised() -> None:
     small = replace(_SMALL, small=SmallFileCosts(256, 22e-6, 20e-6))
-    _, (silence,) = proposals(NAME, _with_files(_LOADS, small))
+    _, (silence,) = proposals(NAME, with_profile(context(_LOADS), files=small))
     assert "would make no visible difference here" in silence.why and "times as fast" not in silence.why

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from pipetune.rewrites.rule import RuleContext
 from pipetune.rewrites.threads import CPU_BUDGET, KERNEL_THREADS, MEMORY_BUDGET, POOL_SIZE, core_limits
 from pipetune.search.composing import numbers_for, shape_of, structural
 from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
-from tests.rewrites.tables import Row, outlines, proposal_test, silent_test
+from tests.rewrites.tables import Row, outlines, proposal_test, silent_test, with_profile
 
 _OFF = {"experimental_optimization.apply_default_optimizations": False}
 
@@ -60,9 +59,8 @@ def on_accelerator(words: str, *, lost: float, cause: Cause | None, **fields: An
     """A step of 10 ms with an input of 5 ms; the share `lost` is neither the model's time nor input wait."""
     fields.setdefault("device", "gpu")
     told = context(words, cores=8, diagnosis=Diagnosis(Verdict.INPUT_BOUND, "", cause=cause), **fields)
-    assert told.profile is not None
     consumer = ConsumerProfile("loop", real_seconds=0.01, bound_seconds=0.01 * (1 - lost), input_seconds=0.005)
-    return replace(told, profile=replace(told.profile, consumer=consumer))
+    return with_profile(told, consumer=consumer)
 
 
 def test_thread_pool_is_proposed_for_lost_overlap_on_an_accelerator() -> None:
