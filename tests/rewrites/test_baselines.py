@@ -1,12 +1,11 @@
-"""The three baselines; they are not rules."""
+"""The baselines."""
 
 from __future__ import annotations
 
 import pytest
 
 from pipetune.core.edits import apply_edits
-from pipetune.rewrites import find_rules
-from pipetune.rewrites.baselines import autotune_plan, baseline_plan, defaults_plan, off_plan, parallelism_edits
+from pipetune.rewrites.baselines import autotune_plan, baseline_plan, off_plan, parallelism_edits
 from pipetune.rewrites.rule import RuleContext
 from pipetune.testing.rules import check_well_formed
 from pipetune.testing.words import pipeline
@@ -21,10 +20,6 @@ def test_off_plan_disables_everything_but_autotune() -> None:
         "experimental_optimization.inject_prefetch": False,
     }
     assert edited.nodes == pipeline("range 9 | map | batch 2").nodes
-
-
-def test_defaults_plan_is_empty() -> None:
-    assert defaults_plan(pipeline("range 9 | map")).edits == ()
 
 
 AUTOTUNE: list[tuple[str, str]] = [
@@ -61,10 +56,6 @@ def test_autotune_plan_sets_autotune_everywhere(words: str, expected: str) -> No
 
 def test_autotune_plan_is_empty_without_anything_to_tune() -> None:
     assert autotune_plan(pipeline("range 9 | batch 2 | prefetch AUTOTUNE"), 6).rewrites == ()
-
-
-def test_baselines_are_not_rules() -> None:
-    assert not any("baseline" in rule.name for rule in find_rules())
 
 
 def test_parallelism_edits_set_every_number_up_to_the_cycle_length() -> None:

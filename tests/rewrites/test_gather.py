@@ -193,9 +193,7 @@ def test_cache_of_the_windows_conflicts() -> None:
 @pytest.mark.parametrize(
     ("rows", "windows", "starts"),
     [
-        (10, RowWindows(3, 1, 1), [0, 1, 2, 3, 4, 5, 6, 7]),
         (10, RowWindows(3, 2, 1), [0, 2, 4, 6]),
-        (10, RowWindows(3, 4, 3), [0]),
         (10, RowWindows(3, 3, 3), [0, 3]),
         (10, RowWindows(10, 1, 1), [0]),
         (2, RowWindows(3, 1, 1), []),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Edit, Insert, Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import Edit, Insert, Move, NoProposal, Rewrite, Safety, SetArgument
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.resuming import adapt_to_resuming
@@ -40,13 +40,8 @@ def seen(words: str, way: ResumePoint, edits: tuple[Edit, ...], safety: Safety =
 
 
 AS_PROPOSED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety]] = [
-    (PLAIN, IDS, AHEAD, Safety.EXACT),
-    (PLAIN, IDS, MEMORY, Safety.EXACT),
     (PLAIN, IDS, (Move("n2", "n0"),), Safety.REORDERS),
-    (PLAIN, EPOCHS, AHEAD, Safety.EXACT),
-    (PLAIN, EPOCHS, MEMORY, Safety.EXACT),
     (PLAIN, EPOCHS, PARALLEL, Safety.STATISTICAL),
-    (LOOP, skip("n2"), AHEAD, Safety.EXACT),
     (LOOP, skip("n2"), MEMORY, Safety.EXACT),
     (LOOP, skip("n2"), (Insert("n2", "cache", "cache@n2"),), Safety.EXACT),
     (LOOP, skip("n2"), PARALLEL, Safety.EXACT),
@@ -69,16 +64,13 @@ def test_rewrite_without_effect_on_a_resumed_job_is_unchanged(
 
 LOWERED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety, str]] = [
     (PLAIN, STATE, AHEAD, Safety.STATISTICAL, "cannot be restored"),
-    (PLAIN, STATE, MEMORY, Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (Move("n2", "n0"),), Safety.STATISTICAL, "cannot be restored"),
-    (PLAIN, STATE, (SetOption("deterministic", True),), Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (SetArgument("n2", "buffer_size", 9),), Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (SetArgument("n3", "num_parallel_calls", 2),), Safety.STATISTICAL, "cannot be restored"),
     (RANDOM, STATE, PARALLEL, Safety.STATISTICAL, "cannot be restored"),
     (NUMBERED, STATE, (SetArgument("n1", "num_parallel_calls", None),), Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, FILE, Safety.STATISTICAL, "locked"),
     (PLAIN, IDS, FILE, Safety.STATISTICAL, "locked"),
-    (PLAIN, EPOCHS, FILE, Safety.STATISTICAL, "locked"),
     (LOOP, skip("n2"), (Move("n3", "n1"),), Safety.REORDERS, "the elements"),
     (
         "range 9 | shuffle 5 | batch 2 | skip 2",
