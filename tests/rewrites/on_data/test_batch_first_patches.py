@@ -25,20 +25,6 @@ X = [example(number) for number in range(21)]
 """
 
 CASES: dict[str, tuple[Rule, str, str, str]] = {
-    "as it is, statement by statement": (
-        batch_first.VECTORIZE_MAP_RULE,
-        ARRAYS,
-        """
-        def scale(x):
-            return tf.image.resize(x[..., tf.newaxis], [6, 4]) / 255.0
-
-        ds = tf.data.Dataset.from_tensor_slices(X)
-        ds = ds.map(scale)
-        ds = ds.shuffle(9)
-        ds = ds.batch(4)
-        """,
-        "ds = ds.batch(4)\nds = ds.map(scale)\n",
-    ),
     "two, one of them vectorized": (
         batch_first.VECTORIZE_MAP_RULE,
         ARRAYS,
@@ -73,19 +59,6 @@ CASES: dict[str, tuple[Rule, str, str, str]] = {
         ds = ds.batch(4)
         """,
         "ds = ds.batch(4)\nds = ds.map(lambda batch: tf.vectorized_map(noisy, batch), num_parallel_calls=2)\n",
-    ),
-    "several components of which one is made": (
-        batch_first.VECTORIZE_MAP_RULE,
-        ARRAYS,
-        """
-        def less(x, y):
-            return x - tf.reduce_max(x)
-
-        ds = tf.data.Dataset.from_tensor_slices((X, X[:, 0, 0]))
-        ds = ds.map(less)
-        ds = ds.batch(4)
-        """,
-        "ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: less(*row), batch))\n",
     ),
     "sparse features": (
         batch_first.PARSE_BATCHES_RULE,

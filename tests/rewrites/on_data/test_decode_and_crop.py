@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures("patient_looks")]
 
 from pipetune import tensorflow_private
-from pipetune.core.edits import Plan, ReplaceFunction, Rewrite, Safety, apply_edits
+from pipetune.core.edits import ReplaceFunction, Rewrite, Safety, apply_edits
 from pipetune.core.functions import CropDecoding, FunctionVariant
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
@@ -24,8 +23,6 @@ from pipetune.pipelines.decode_and_crop import MARGIN_PIXELS, edit_graph
 from pipetune.probes import decode_and_crop
 from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.rewrites.decode_and_crop import propose as propose_crop
-from pipetune.source.emit import emit
-from pipetune.worker.verification import first_difference
 from tests.rewrites.on_data.jpegs import KINDS, jpeg, png
 from tests.rewrites.on_data.patching import Sample, check_patch, digests, patched_text, proposed, rerun, script
 
@@ -457,40 +454,6 @@ def test_patched_source_returns_planned_elements(name: str, tmp_path: Path) -> N
     assert new.startswith(ABOVE) and new.count("def crop_jpeg(") == 1
     planned = digests(replay.replay(source, apply_edits(source.pipeline, rewrite.edits)))
     assert digests(source.dataset) == planned
-
-
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "photos" / "pipeline.py"
-
-
-def test_photos_example_changes_only_in_training(tmp_path: Path) -> None:
-    """A helper decodes for training and validation; only the training function changes."""
-    for name in ("train", "validation"):
-        with tf.io.TFRecordWriter(str(tmp_path / f"{name}.tfrecord")) as writer:
-            for number in range(12):
-                image = tf.train.BytesList(value=[jpeg("4:2:0", 300 + number, 290 + number, seed=number)])
-                label = tf.train.Int64List(value=[number])
-                feature = {"image": tf.train.Feature(bytes_list=image), "label": tf.train.Feature(int64_list=label)}
-                writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-    made = f"\nds = training_dataset({str(tmp_path / 'train*')!r})\n"
-    made += f"validation = validation_dataset({str(tmp_path / 'val*')!r})\n"
-    sample = Sample(tmp_path, EXAMPLE.read_text() + made)
-    module = sample.run()
-    source, (rewrite,) = proposed(propose_crop, module.ds, annotate_graph_edits)
-    others = [live.read(module.validation, name="validation").pipeline]
-    emission = emit(source.pipeline, Plan("tuned", (rewrite,)), other_pipelines=others)
-    assert emission.not_covered == ()
-    before, after = emission.files[str(sample.file)]
-    lines = [line for line in unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="") if line[0] == "-"]
-    assert lines[1:] == [
-        "-    image = decode(data)",
-        "-    image = tf.image.random_crop(image, [CROP_PIXELS, CROP_PIXELS, 3])",
-    ]
-    patched = rerun(sample, after)
-    wanted = apply_edits(source.pipeline, rewrite.edits)
-    assert first_difference(live.read(patched.ds).pipeline, wanted) == ""
-    assert live.read(patched.validation).pipeline.fingerprint == others[0].fingerprint
-    planned = digests(replay.replay(source, wanted))
-    assert digests(patched.ds) == planned
 
 
 def test_patch_with_other_random_draws_is_detected(tmp_path: Path) -> None:

@@ -50,10 +50,6 @@ CASES: dict[str, tuple[str, str]] = {
         """,
         "    names,\n    buffer_size=100,\n    num_parallel_reads={length},\n)\n",
     ),
-    "fixed lengths": (
-        "ds = tf.data.FixedLengthRecordDataset(LINES, 3)",
-        "FixedLengthRecordDataset(LINES, 3, num_parallel_reads={length})",
-    ),
     "opened by a function": (
         """
         def lines(name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,23 +37,16 @@ def proposed(source: live.LivePipeline) -> list[Rewrite]:
     return [one for one in THREADS_RULE.propose(context) if isinstance(one, Rewrite)]
 
 
-def test_thread_options_are_set_on_the_dataset(tmp_path: Path) -> None:
-    source = live.read(script(tmp_path, SCRIPT).run().ds)
-    alone, with_pool = proposed(source)
-    made: dict[str, Any] = {}
-    for rewrite in (alone, with_pool):
-        dataset = replay(source, apply_edits(source.pipeline, rewrite.edits))
-        made[rewrite.key] = (dataset.options().threading.max_intra_op_parallelism,
-                             dataset.options().threading.private_threadpool_size)  # fmt: skip
-        graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
-        assert any("OptionsDataset" in node.op for node in graph.node)  # the compared dataset has them too
-    assert list(made.values()) == [(1, None), (1, 4)]
-
-
-def test_patch_sets_the_thread_options(tmp_path: Path) -> None:
+def test_thread_options_are_set_on_the_dataset_and_in_the_patch(tmp_path: Path) -> None:
     sample = script(tmp_path, SCRIPT)
     source = live.read(sample.run().ds)
-    _, with_pool = proposed(source)
+    alone, with_pool = proposed(source)
+    for rewrite, pool in ((alone, None), (with_pool, 4)):
+        dataset = replay(source, apply_edits(source.pipeline, rewrite.edits))
+        threading = dataset.options().threading
+        assert (threading.max_intra_op_parallelism, threading.private_threadpool_size) == (1, pool)
+        graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
+        assert any("OptionsDataset" in node.op for node in graph.node)  # the compared dataset has them too
     expected = (
         "options = tf.data.Options()\noptions.threading.max_intra_op_parallelism = 1\n"
         "options.threading.private_threadpool_size = 4\nds = ds.with_options(options)\n"
