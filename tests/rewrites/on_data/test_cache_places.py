@@ -142,15 +142,6 @@ def test_cache_at_each_proposed_place_keeps_data_equal(name: str, tmp_path: Path
         assert found.equal and found.proven, (name, rewrite.key, found.why)
 
 
-def test_file_cache_keeps_data_equal_and_leaves_no_files(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    source, rewrites = _proposed(PIPELINES["maps of other sizes"][0](tmp_path), memory_limit_bytes=500.0)
-    in_file = [rewrite for rewrite in rewrites if rewrite.needs]
-    assert len(in_file) == 1
-    assert _compared(source, in_file[0]).equal
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [name for name, (_, places) in PIPELINES.items() if name != "the first batches"])
 @pytest.mark.parametrize("safety", [Safety.EXACT, Safety.REORDERS])

@@ -16,7 +16,6 @@ from tensorflow.python.eager import context
 
 from pipetune.core.edits import Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant, MapFusion
-from pipetune.equality.compare import compare_datasets
 from pipetune.pipelines import live, map_functions, replay
 from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.rewrites import batch_first, where_to_cond
@@ -206,14 +205,6 @@ def test_global_seed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     tf.random.set_seed(5)
     fusion = answer(images().map(scale).map(_noisy).map(_noisy))
     assert fusion is not None and "something different" in fusion.why_not
-
-
-def test_functions_in_reversed_order_are_rejected() -> None:
-    source = tf.data.Dataset.range(30)
-    comparison = compare_datasets(
-        source.map(lambda x: x * 2).map(lambda x: x + 1), source.map(lambda x: (x + 1) * 2), Safety.EXACT, elements=30
-    )
-    assert not comparison.equal
 
 
 CASES: dict[str, tuple[str, str]] = {

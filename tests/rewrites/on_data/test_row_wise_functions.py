@@ -266,7 +266,6 @@ def _one_of_three(x: Any) -> Any:
 DRAWING: dict[str, tuple[Any, Function]] = {
     "masked tokens": (_TOKENS, _masked),
     "negative samples": (_SCALARS, _with_negatives),
-    "noise": (_VECTORS, lambda x: x + tf.random.normal([6], stddev=0.1)),
     "noise of a layer": (_SQUARES, lambda x: x * tf.random.truncated_normal([4, 4])),
     "a window at random": (_VECTORS, lambda x: tf.gather(x, tf.random.uniform([], 0, 3, tf.int32) + tf.range(4))),
     "with a seed": (_VECTORS, lambda x: x + tf.random.uniform([6], seed=3)),
