@@ -306,13 +306,13 @@ class Scenarios:
         """Sends nothing in each phase for longer than the limit of the other phases."""
         if self.job.mode is Mode.VERIFY:
             link, self.begun = self.begun(), lambda: link  # type: ignore[method-assign]
-            time.sleep(0.5)
+            time.sleep(0.3)
             return self.held()
         self.send(WorkerStarted("now the script runs"))
-        time.sleep(0.5)
+        time.sleep(0.3)
         self.verdict()
         self.send(Progress("trials", "trying"))
-        time.sleep(0.5)
+        time.sleep(0.3)
         self.send(SessionSaved(DONE))
         self.send(WorkerFinished(0))
 
@@ -325,7 +325,7 @@ class Scenarios:
 
     def garbage(self) -> None:
         os.write(self.job.message_descriptor, b'\xff\xfe\n{"type": "Explode"}\n[]\n{"type": "WorkerFinished"}\n')
-        self.normal()
+        self.analyzed(replace(DONE, patch=None))
         os.write(self.job.message_descriptor, b'{"type": "WorkerFinished", "exit_')
 
     def many_children(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import stat
 import threading
@@ -77,7 +79,7 @@ def test_missing_agent_makes_all_commands_continue_alone(tmp_path: Path) -> None
     with (
         second(tmp_path, workers=3) as found,
         Interrupts() as interrupts,
-        handshake.coordinator_handshake(tmp_path, place(0, 3), interrupts, wait_seconds=2) as others,
+        handshake.coordinator_handshake(tmp_path, place(0, 3), interrupts, wait_seconds=1) as others,
     ):
         assert others is None
     assert found.together is False
@@ -135,16 +137,15 @@ def stranger(folder: Path, ask: Callable[[handshake.ConnectionInfo], None]) -> s
             ask(invitation)
         except Exception as error:
             raised.append(type(error).__name__)
+        os.kill(os.getpid(), signal.SIGINT)  # the chief would wait for others
 
     raised: list[str] = []
     thread = threading.Thread(target=come)
-    thread.start()
-    with (
-        Interrupts() as interrupts,
-        handshake.coordinator_handshake(folder, place(0), interrupts, wait_seconds=1) as others,
-    ):
-        assert others is None
-    thread.join()
+    with Interrupts() as interrupts:
+        thread.start()
+        with handshake.coordinator_handshake(folder, place(0), interrupts, wait_seconds=20) as others:
+            assert others is None
+        thread.join()
     return ", ".join(raised)
 
 

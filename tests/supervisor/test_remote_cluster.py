@@ -114,14 +114,6 @@ def test_failure_is_reported_by_first_task(
 
 
 @pytest.mark.exhaustive
-def test_worker_killed_in_trial_fails_that_trial_only(tmp_path: Path) -> None:
-    codes, (first, _) = run(tmp_path, "killed_in_a_trial_of_the_chief")
-    assert codes == [0, 0]
-    assert "While trying prefetch@n3, the process lost worker 1, which was killed (SIGKILL)" in first["warned"][0]
-    assert [one["attempt"] for one in told(tmp_path, 1)[:2]] == [1, 2]
-
-
-@pytest.mark.exhaustive
 def test_horovod_ranks_get_new_rendezvous_at_each_start(tmp_path: Path) -> None:
     codes, (first, _) = run(tmp_path, "ranks", [{**rank, **BY_GLOO} for rank in RANKS])
     assert codes == [0, 0], first

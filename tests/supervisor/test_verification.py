@@ -52,6 +52,12 @@ def test_verified_speedup_is_the_headline_of_all_outputs(tmp_path: Path) -> None
     analysis, screen, out = run(tmp_path, "normal")
     found, patch = analysis.session, patch_of(analysis)
     assert analysis.exit_code == 0 and patch.verified is True
+    assert (found.status, found.complete, screen.verdicts) == ("done", True, ["input-bound"])
+    assert found.command.script and found.command.date
+    assert "pipetune runs the script; nothing is saved." in screen.said
+    assert (out / "script.log").read_text() == "the script prints this\n" * 3
+    assert (out / "tuned.patch").read_text() == patch.diff != ""
+    assert plan_file.load_plan(out).edits == (*WINDOW.edits, *PARALLEL.edits)
     trial = found.trials[-1]
     assert (trial.kind, trial.unit, trial.outcome) == ("verification", "training", Outcome.ACCEPTED)
     assert len(trial.ratios) == len(trial.windows) == 6 and trial.ratios[0] == pytest.approx(2, rel=0.05)
@@ -63,7 +69,7 @@ def test_verified_speedup_is_the_headline_of_all_outputs(tmp_path: Path) -> None
     assert (found.training.defaults_step_ms, found.training.tuned_step_ms) == pytest.approx((20, 10), rel=0.05)
     in_file = json.loads((out / "session.json").read_text())["summary"]
     assert in_file["training"]["speedup"] == pytest.approx(vars(gain))
-    assert {"verification", "verification_starts", "after_proof"} <= set(in_file["seconds"])
+    assert {"verification", "verification_starts", "after_proof", "total"} <= set(in_file["seconds"])
     assert found.plan is not None and found.notes[-1] == f"Informed of {found.plan.name} after True"
     assert sum("; measuring AUTOTUNE for comparison" in one for one in screen.done) == 1
     first = summary_text(found).splitlines()[0]
