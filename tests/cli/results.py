@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipetune.core import session_file
 from pipetune.core.session import Session
 from pipetune.supervisor.results_folder import Results
 
@@ -22,3 +23,10 @@ def run(value: Session) -> Path:
     results = Results(Path("reports/train")).with_new_run()
     results.write_all(value)
     return results.folder
+
+
+def saved(folder: Path, value: Session, name: str = "one") -> str:
+    """The path of a session.json in `folder`, in a folder of this name."""
+    path = folder / name / "session.json"
+    session_file.save(value, path)
+    return str(path)

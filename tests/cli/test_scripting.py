@@ -162,14 +162,11 @@ def test_states_of_a_patch(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 ERRORS: list[tuple[list[str], str, int, str]] = [
     (["chek", "--json"], "usage", 2, "Did you mean check?"),
     (["check", "--json"], "usage", 2, "the following arguments are required: SESSION"),
-    (["check", "--json", SESSION, "--max-input-wait", "5"], "usage", 2, "not a share"),
     (["check", "--json", SESSION, "--fromat", "text"], "usage", 2, "Did you mean --format?"),
     (["check", "--json", "nowhere"], "usage", 2, "cannot be read"),
-    (["analyze", "--json", "nowhere.py"], "usage", 2, "There is no script nowhere.py."),
     (["analyze", "--budget", "x", "--json", "train.py"], "usage", 2, "not a number of seconds"),
     (["analyze", "--json", "wrong.py"], "script", 3, "SyntaxError: invalid syntax"),
     (["apply", "--json", "--revert"], "failed", 1, "not applied"),
-    (["rules", "--json", "cash"], "usage", 2, "Did you mean cache?"),
 ]
 
 

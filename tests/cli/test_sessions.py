@@ -20,14 +20,8 @@ from pipetune.core.session import Rejection, RejectionReason, Session, SessionOu
 from pipetune.core.settings import Settings
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from pipetune.supervisor.results_folder import Results
-from tests.cli.results import AFTER, BEFORE, run
+from tests.cli.results import AFTER, BEFORE, run, saved
 from tests.core.sessions import MACHINE, WINDOW, session
-
-
-def saved(folder: Path, value: Session, name: str = "one") -> str:
-    path = folder / name / "session.json"
-    session_file.save(value, path)
-    return str(path)
 
 
 def text(capsys: pytest.CaptureFixture[str]) -> str:
@@ -45,20 +39,16 @@ def test_report_prints_everything(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_places_of_the_report_open_the_editor_that_is_asked_for(tmp_path: Path) -> None:
     found = saved(tmp_path, session())
-    for editor, link in (("idea", "idea://open?file="), ("vscode", "vscode://file/")):
-        assert main(["report", found, "--format", "html", "--editor", editor]) == 0
-        assert link in (Path(found).parent / "report.html").read_text()
+    assert main(["report", found, "--format", "html", "--editor", "idea"]) == 0
+    assert "idea://open?file=" in (Path(found).parent / "report.html").read_text()
 
 
-@pytest.mark.parametrize(("format", "starts"), [("json", "{"), ("csv", ""), ("markdown", "#")])
-def test_report_prints_other_formats(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str, starts: str
-) -> None:
-    path = saved(tmp_path, session())
-    assert main(["report", path, "--format", format]) == 0
+def test_report_prints_or_writes_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", saved(tmp_path, session()), "--format", "markdown"]
+    assert main(words) == 0
     printed = text(capsys)
-    assert printed.startswith(starts) and len(printed) > 100
-    assert main(["report", path, "--format", format, "--out", str(tmp_path / "file")]) == 0
+    assert printed.startswith("#") and len(printed) > 100
+    assert main([*words, "--out", str(tmp_path / "file")]) == 0
     assert (tmp_path / "file").read_text().strip() == printed.strip()
 
 
@@ -91,7 +81,6 @@ def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("wait", "limit", "code", "says"),
     [
-        (0.01, "5%", 0, "passed        input wait"),
         (0.30, "5%", 1, "failed        input wait"),
         (0.05, "5%", 0, "undetermined  input wait"),
         (0.30, "40%", 0, "passed        input wait"),
@@ -105,15 +94,10 @@ def test_check_fails_only_what_the_interval_proves(
     assert says in answer[1]
 
 
-@pytest.mark.parametrize(
-    ("speedup", "wanted", "code"), [(1.3, "1.1", 0), (1.3, "1.5", 1), (1.3, "1.25", 0), (1.3, "1.39x", 0)]
-)
-def test_check_of_the_speedup(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], speedup: float, wanted: str, code: int
-) -> None:
-    path = saved(tmp_path, session(speedup=speedup))
-    assert check(capsys, path, "--min-speedup", wanted)[0] == code
-    assert "input wait" not in check(capsys, path, "--min-speedup", wanted)[1]
+@pytest.mark.parametrize(("wanted", "code"), [("1.1", 0), ("1.5", 1), ("1.25", 0)])
+def test_check_of_the_speedup(tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str, code: int) -> None:
+    found, printed = check(capsys, saved(tmp_path, session(speedup=1.3)), "--min-speedup", wanted)
+    assert found == code and "input wait" not in printed
 
 
 def test_unmeasured_session_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -413,7 +397,9 @@ def test_a_session_with_an_unproven_patch_says_so_everywhere(
     assert hidden.candidate.patch.diff == "" and "train.py" not in json.dumps(encode(hidden))
 
 
-def test_resumed_request_is_that_of_the_session(unproven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_request_is_that_of_the_session(
+    unproven: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[AnalysisRequest] = []
 
     def analyze(request: AnalysisRequest, *, screen: object) -> AnalysisResult:
@@ -426,6 +412,7 @@ def test_resumed_request_is_that_of_the_session(unproven: Path, monkeypatch: pyt
     session_file.save(replace(one, command=command), "reports/train/session.json")
     assert main(["analyze", "--resume", "reports/train", "--quiet"]) == 0
     assert main(["analyze", "--resume", "reports/train", "--budget", "90", "--quiet"]) == 0
+    assert tuple(capsys.readouterr()) == ("", "")
     first, second = asked
     assert first.target.script == str(unproven) and first.settings == Settings(seed=7, budget_seconds=40.0)
     assert second.settings.budget_seconds == 90.0

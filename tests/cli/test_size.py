@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipetune.cli.main import main
-from pipetune.core import session_file
 from pipetune.core.session import Session
+from tests.cli.results import saved
 from tests.core.sessions import MACHINE, session
 from tests.report.sessions import photos
-
-
-def saved(folder: Path, value: Session) -> str:
-    path = folder / "session.json"
-    session_file.save(value, path)
-    return str(path)
 
 
 def without(*, costs: bool = False) -> Session:
