@@ -63,12 +63,6 @@ def test_without_a_strategy_nothing_is_said() -> None:
             "is divided.",
         ),
         (
-            InputDistribution("MultiWorkerMirroredStrategy", 4, DATASET, 2, 64, (16, 16), True, 2, "AUTO"),
-            "MultiWorkerMirroredStrategy takes the dataset to 4 replicas of 2 workers, by "
-            "experimental_distribute_dataset: it is sharded over the workers by auto_shard_policy AUTO, each global "
-            "batch of 64 is divided into 16 for each replica, and 2 elements are prefetched behind it.",
-        ),
-        (
             InputDistribution("MirroredStrategy", 2, FUNCTION, batch=32),
             "MirroredStrategy takes what the script's function makes to 2 replicas, by "
             "distribute_datasets_from_function: each replica gets its batches of 32, 64 in a training step; nothing is "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -58,13 +57,14 @@ def sentences(session: Session, id: str = "answer") -> list[str]:
         ("input_only", "input-only", "2.03x"),
         ("bare", "running", "Not finished"),
         ("confidential", "faster", "1.36x"),
+        ("unverified", "withheld", "No patch"),
     ],
 )
 def test_the_answer_comes_first(name, kind, big):
     found = claim(samples.ALL[name]())
     assert (found.kind, found.big) == (kind, big)
     assert found.sentence or kind == "faster"
-    assert found.gain.known or found.gain.why
+    assert found.gain.why if kind != "faster" else found.gain.known
 
 
 def test_the_parts_stand_in_their_order():
@@ -157,17 +157,6 @@ def test_what_surely_gains_with_approval_stands_in_place_of_nothing(low: float, 
     assert "--allow reorder" in commands(offering)[0]
     likely = with_main(offering, candidate=samples.likely().candidate)
     assert not claim(likely).big.startswith("1.50x")
-
-
-def test_a_withheld_patch_is_said_first_and_nothing_is_said_to_be_faster():
-    session = samples.unverified()
-    why = "It is slower: 0.54 times as fast (0.50 to 0.58, 6 pairs)."
-    assert (claim(session).kind, claim(session).gain.known) == ("withheld", False)
-    assert why in claim(session).sentence
-    assert not blocks(session, Diff)
-    assert [command.split()[1] for command in commands(session)] == ["analyze", "analyze"]
-    claims = [line for line in summary_text(session).splitlines() if re.search(r"1\.[1-9]\d*x|as fast", line)]
-    assert [line.strip() for line in claims if "0.54" not in line] == []
 
 
 @pytest.mark.parametrize(
@@ -292,12 +281,12 @@ def test_the_time_spent_adds_up():
         ({"workers": 1, "parameter_servers": 0}, "", "script.log"),
         ({"workers": 2}, " --workers 2", "worker-0.log"),
         ({"workers": 2, "parameter_servers": 1}, " --workers 2 --parameter-servers 1", "chief.log"),
-        ({"distribute": "service", "device": "auto", "dataset": None}, " --distribute service", "script.log"),
-        ({"step_time_seconds": 0.0085, "cold": True}, " --step-time 8.5 --cold", "script.log"),
-        ({"memory_limit_bytes": 1 << 30, "steps": 40}, " --steps 40 --memory-limit 1073741824", "script.log"),
         (
-            {"allow": frozenset({Consent.STATISTICAL}), "without": frozenset("ab")},
-            " --allow statistical --without a,b",
+            {"steps": 40, "memory_limit_bytes": 1 << 30, "distribute": "service", "device": "auto", "dataset": None}
+            | {"step_time_seconds": 0.0085, "allow": frozenset({Consent.STATISTICAL}), "without": frozenset("ab")}
+            | {"cold": True},
+            " --steps 40 --memory-limit 1073741824 --distribute service --step-time 8.5 --allow statistical "
+            "--without a,b --cold",
             "script.log",
         ),
     ],

@@ -127,10 +127,9 @@ def test_times_run_on_between_updates_and_never_say_that_nothing_is_left():
     assert progress._line.plain().endswith("505 s, a few seconds to go")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_without_the_characters_gets_plain_lines(encoding):
+def test_a_terminal_without_the_characters_gets_plain_lines():
     raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding)
+    stream = io.TextIOWrapper(raw, encoding="latin-1")
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with Progress(stream) as progress:
         progress.update("trials", "图像")

@@ -28,10 +28,6 @@ def test_each_step_is_a_column_of_model_and_wait():
     model, wait = current.columns[1]
     assert wait.share / (model.share + wait.share) == pytest.approx(0.0279 / 0.0981)
     assert current.marks == (40,)
-    assert current.sentence == (
-        "60 current steps: median 98.1 ms, 95 % within 128 ms, longest 1.03 s; lines mark the end of an epoch; "
-        "2 columns cut at 392 ms."
-    )
 
 
 def test_long_steps_are_cut_and_both_series_have_one_scale():

@@ -48,15 +48,6 @@ def test_a_place_is_never_cut():
     assert "a_rather_long_name_of_a_module.py:24" in text
 
 
-def test_a_command_survives_being_copied():
-    command = next(line for line in summary_text(samples.hostile()).splitlines() if "pipetune run" in line)
-    assert command.rstrip().endswith("# head - item'")
-
-
-def test_a_log_gets_no_escape_sequence():
-    assert "\x1b" not in summary_text(samples.hostile())
-
-
 def test_a_terminal_gets_colour(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
