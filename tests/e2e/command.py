@@ -33,9 +33,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run. In `arguments` and `options`, `{folder}` is an empty folder of its own, and `{file}` a file in it
-    that contains `PRECIOUS`.
-    """
+    """One run. In `script` and `arguments`, `{folder}` is a folder of its own, with `PRECIOUS` in model.keras."""
 
     script: str
     arguments: tuple[str, ...] = ()
@@ -114,12 +112,8 @@ def analyze(case: Case, base: Path) -> Done:
     (folder / "model.keras").write_bytes(PRECIOUS)
     if case.copied:
         shutil.copy(OWN / case.copied, folder)
-
-    def filled(words: tuple[str, ...]) -> list[str]:
-        return [word.format(folder=folder, file=folder / "model.keras") for word in words]
-
-    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--out", str(results), *filled(case.options)]
-    command += [*case.script.format(folder=folder).split(), *filled(case.arguments)]
+    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--out", str(results), *case.options]
+    command += [word.format(folder=folder) for word in (*case.script.split(), *case.arguments)]
     addresses = free_addresses(case.tasks)
     with contextlib.ExitStack() as stack:
         processes = []

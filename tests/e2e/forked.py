@@ -80,6 +80,7 @@ class Script:
     path: Path
     arguments: tuple[str, ...] = ()
     distribute: str | None = None
+    device: str = "auto"
 
 
 class Forked:
@@ -98,7 +99,9 @@ class Forked:
             job = Job(
                 mode=Mode.ANALYZE,
                 message_descriptor=-1,
-                settings=Settings(quick=True, trials=False, out=str(folder), distribute=script.distribute),
+                settings=Settings(
+                    quick=True, trials=False, out=str(folder), distribute=script.distribute, device=script.device
+                ),
                 script=str(script.path),
                 arguments=tuple(_filled(word, folder / "own") for word in script.arguments),
                 directory=str(folder / "own"),

@@ -1,4 +1,4 @@
-"""Every way to consume a dataset, and every kind of element, in real workers."""
+"""Every way to consume a dataset, every kind of element, and scripts that do not train, in real workers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 import pytest
 
 from pipetune.core import restoration
+from pipetune.core.messages import ScriptExited
 from tests.e2e.command import SCRIPTS
-from tests.e2e.forked import Forked, Worked
+from tests.e2e.forked import Forked, Script, Worked
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -16,48 +17,51 @@ MEASURED = {"slows-down", "epoch-pause", "memory-grows"}  # warnings about runs 
 
 SLICES = "from_tensor_slices"
 
-WORKED: dict[str, tuple[str, ...]] = {
+WORKED: dict[str, tuple[str, ...] | Script] = {
     "strings": (),
     "varying_shape": (),
     "ragged_sparse": (),
     "nested_namedtuple": (),
-    "unbatched": (),
-    "py_function": (),
-    "stateful_table": (),
-    "variable_in_map": (),
     "one_batch": (),
-    "runs_out": (),
     "infinite": (),
     "run_eagerly": (),
     "raises_within_map-python": ("python",),
     "corrupt_tfrecord": ("{folder}",),
-    "unreadable_file": ("{folder}",),
-    "sys_exit": (),
-    "raises_after": (),
+    "raises_in_its_loop": (),
     "tf_keras_fit": (),
     "keras_utils": ("{folder}",),
     "class_method": (),
     "adapt_preview": (),
     "fit_validation_leak": (),
-    "cached_augmentation": (),
-    "runs_out_of_data_fit": (),
     "enumerate_take": (),
-    "get_next_as_optional": (),
     "next_iter_loop": (),
-    "as_numpy_iterator": (),
     "reduce_consumer": (),
     "tf_function_dataset": (),
-    "tf_function_iterator": (),
     "removes_large_file": ("{large}",),
     "short_loop": ("{folder}/prepared",),
+    "mirrored-loop": ("loop",),
+    "mirrored-dataset_fn": ("dataset_fn",),
+    "parameter_server": (),
+    "raises_before": (),
+    "exits_before": (),
+    "no_dataset": (),
+    "no_gpu": Script(SCRIPTS / "no_dataset.py", device="gpu"),
+    "built_not_consumed": (),
+    "empty_dataset": (),
+    "trains_in_subprocess": (),
 }
 """Scripts of `tests/scripts` that run in a worker alone, and their arguments."""
 
 
-def assert_measured_three_ways(done: Worked) -> None:
-    """Asserts that the real step, one cached batch repeated, and the input alone were measured, and single steps."""
+def assert_measured(done: Worked) -> None:
+    """Asserts that the real step, one cached batch repeated, and the input alone were measured."""
     for name in ("real_seconds", "bound_seconds", "input_seconds"):
         assert done.consumer[name], (name, done.consumer["why"])
+
+
+def assert_measured_with_steps(done: Worked) -> None:
+    """Also single steps."""
+    assert_measured(done)
     (series,) = done.first["step_series"].values()
     if not re.match("20 steps need|Only", series["why"]):  # on a busy machine
         assert series["step_seconds"] and series["wait_seconds"], series["why"]
@@ -71,15 +75,8 @@ def assert_measured_three_ways(done: Worked) -> None:
         ("varying_shape", ["from_generator", "map", "padded_batch"]),
         ("ragged_sparse", [SLICES, "map", "batch"]),
         ("nested_namedtuple", [SLICES, "map", "batch"]),
-        ("unbatched", [SLICES, "map"]),
-        ("py_function", [SLICES, "map", "batch"]),
-        ("stateful_table", [SLICES, "map", "map", "batch"]),
-        ("variable_in_map", [SLICES, "map", "batch"]),
         ("one_batch", [SLICES, "map", "batch"]),
-        ("runs_out", [SLICES, "map", "batch"]),
         ("enumerate_take", [SLICES, "map", "repeat", "batch", "take"]),
-        ("get_next_as_optional", [SLICES, "map", "batch"]),
-        ("as_numpy_iterator", [SLICES, "map", "batch"]),
     ],
 )
 def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, operators: list[str]) -> None:
@@ -88,7 +85,7 @@ def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, o
     assert done.operators == operators
     assert done.first["role"] == "training" and done.first["consumer"] == "a Python loop"
     assert done.consumer["kind"] == "loop"
-    assert_measured_three_ways(done)
+    assert_measured_with_steps(done)
     assert done.summary["training"]["defaults_step_ms"] > 0
     assert {operator["node"] for operator in done.first["profile"]["operators"]} >= {"n0", "n1"}
 
@@ -97,12 +94,8 @@ def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, o
     ("name", "operators"),
     [
         pytest.param("run_eagerly", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        ("sys_exit", [SLICES, "map", "batch"]),
-        pytest.param("raises_after", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param("tf_keras_fit", [SLICES, "map", "batch"], marks=pytest.mark.exhaustive),
-        pytest.param(
-            "class_method", [SLICES, "map", "map", "map", "shuffle", "filter", "batch"], marks=pytest.mark.exhaustive
-        ),
+        ("tf_keras_fit", [SLICES, "map", "batch"]),
+        ("class_method", [SLICES, "map", "map", "map", "shuffle", "filter", "batch"]),
     ],
 )
 def test_fit_is_measured_and_the_script_stopped_there(worked: Forked, name: str, operators: list[str]) -> None:
@@ -110,7 +103,7 @@ def test_fit_is_measured_and_the_script_stopped_there(worked: Forked, name: str,
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     assert done.operators == operators
     assert done.first["consumer"] == "Model.fit" and done.consumer["kind"] == "keras-fit"
-    assert_measured_three_ways(done)
+    assert_measured_with_steps(done)
     assert "Epoch 1/" not in done.log, "the user's own training does not run"
 
 
@@ -126,7 +119,7 @@ def test_loop_that_ends_early_is_measured_or_gives_the_reason(worked: Forked) ->
 def test_short_counted_loop_is_measured(worked: Forked) -> None:
     done = worked("next_iter_loop")
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
-    assert_measured_three_ways(done)
+    assert_measured_with_steps(done)
     assert done.summary["training"]["defaults_step_ms"] > 0
     assert "trained" not in done.log
 
@@ -138,12 +131,6 @@ def test_short_counted_loop_is_measured(worked: Forked) -> None:
             "tf_function_dataset",
             "a tf.function",
             "inside a tf.function, where it cannot be replaced by another dataset",
-        ),
-        pytest.param(
-            "tf_function_iterator",
-            "a tf.function",
-            "inside a tf.function, where it cannot be replaced by another dataset",
-            marks=pytest.mark.exhaustive,
         ),
         pytest.param(
             "reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce", marks=pytest.mark.exhaustive
@@ -200,10 +187,10 @@ def test_datasets_created_inside_keras_are_located_in_the_script(worked: Forked)
     [
         ("raises_within_map-python", "ValueError: element 120 is broken"),
         ("corrupt_tfrecord", "DataLossError"),
-        pytest.param("unreadable_file", "part-2.tfrecord", marks=pytest.mark.exhaustive),
+        pytest.param("raises_in_its_loop", "ValueError: the loss is nan at step 60\n", marks=pytest.mark.exhaustive),
     ],
 )
-def test_failing_input_is_reported_as_the_users_error(worked: Forked, name: str, text: str) -> None:
+def test_failure_while_measured_is_reported_as_the_users_error(worked: Forked, name: str, text: str) -> None:
     done = worked(name)
     assert done.code == 3
     assert text in done.traceback
@@ -211,20 +198,11 @@ def test_failing_input_is_reported_as_the_users_error(worked: Forked, name: str,
     assert done.operators[-2:] == ["map", "batch"], "what was captured is kept"
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "call"),
-    [
-        ("fit_validation_leak", "validation-leak", ".shuffle("),
-        pytest.param("cached_augmentation", "cached-augmentation", ".cache()", marks=pytest.mark.exhaustive),
-        ("runs_out_of_data_fit", "runs-out-of-data", ".batch("),
-    ],
-)
-def test_bug_in_the_script_is_reported_with_its_line(worked: Forked, name: str, code: str, call: str) -> None:
-    done = worked(name)
+def test_bug_in_the_script_is_reported_with_its_line(worked: Forked) -> None:
+    done, script = worked("fit_validation_leak"), SCRIPTS / "fit_validation_leak.py"
     (warning,) = (one for one in done.summary["warnings"] if one["code"] not in MEASURED)
-    assert warning["code"] == code
-    assert warning["file"] == str(SCRIPTS / f"{name}.py")
-    assert call in (SCRIPTS / f"{name}.py").read_text().splitlines()[warning["line"] - 1]
+    assert (warning["code"], warning["file"]) == ("validation-leak", str(script))
+    assert ".shuffle(" in script.read_text().splitlines()[warning["line"] - 1]
     assert warning["message"] and warning["hint"]
 
 
@@ -247,3 +225,95 @@ def test_files_of_a_completed_script_are_kept(worked: Forked) -> None:
     assert (done.code, done.summary["status"]) == (0, "done"), done.log
     restoration.restore(str(done.folder / "undo"))
     assert (done.folder / "own" / "prepared").read_text() == "prepared 5"
+
+
+@pytest.mark.exhaustive
+def test_script_that_ends_before_any_dataset_has_failed(worked: Forked) -> None:
+    raised, exited = worked("raises_before"), worked("exits_before")
+    assert "\nKeyError: 'learning-rate'\n" in raised.traceback and "/pipetune/" not in raised.traceback
+    assert [message.code for message in exited.messages if isinstance(message, ScriptExited)] == [3]
+    for done in (raised, exited):
+        assert (done.code, done.summary["status"]) == (3, "failed")
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("no_dataset", ["did not train on a tf.data dataset.", "pass a tf.data.Dataset to fit"]),
+        pytest.param(
+            "built_not_consumed",
+            ["it took only one element of dataset (built_not_consumed.py:7)"],
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param("empty_dataset", ["The dataset is empty."], marks=pytest.mark.exhaustive),
+        pytest.param(
+            "trains_in_subprocess",
+            ["did not train on a tf.data dataset", "Processes that the script starts are not analyzed"],
+            marks=pytest.mark.exhaustive,
+        ),
+    ],
+)
+def test_script_without_training_data_is_told_so(worked: Forked, name: str, texts: list[str]) -> None:
+    done = worked(name)
+    assert done.code == 4 and (name == "empty_dataset" or done.summary["status"] == "no-dataset")
+    assert all(text in done.failure for text in texts), done.failure
+    assert name != "trains_in_subprocess" or "200/200" in done.log, "the other process was left alone"
+
+
+def test_script_does_not_run_without_the_requested_device(worked: Forked) -> None:
+    done = worked("no_gpu")
+    assert done.code == 5 and "'gpu' is not available" in done.failure and "trained" not in done.log
+
+
+# -- two replicas: two logical processors in a MirroredStrategy; and a cluster
+
+
+@pytest.mark.exhaustive
+@pytest.mark.mission("B1.reads", "B1.prefetch", "B5.for", "B9.under")
+def test_dataset_distributed_by_a_strategy_is_measured_in_it(worked: Forked) -> None:
+    done = worked("mirrored-loop")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.operators == ["range", "map", "map", "batch"], "the script's own, without what the strategy adds"
+    assert (done.first["consumer"], done.consumer["kind"]) == ("a Python loop", "loop")
+    assert_measured(done)
+    assert done.first["handover"] == {
+        "strategy": "MirroredStrategy",
+        "replicas": 2,
+        "how": "experimental_distribute_dataset",
+        "workers": 1,
+        "batch": 32,
+        "shares": [16, 16],
+        "by_own_size": True,
+        "prefetched": 2,
+        "policy": "",
+    }
+    assert done.first["profile"]["examples_per_element"] == 32
+    assert "the end" not in done.log
+
+
+def test_dataset_fn_is_read_as_the_pipeline(worked: Forked) -> None:
+    done = worked("mirrored-dataset_fn")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.operators == ["range", "map", "shard", "map", "batch"]
+    assert done.consumer["real_seconds"] and done.consumer["bound_seconds"], done.consumer["why"]
+    found = done.first["handover"]
+    assert (found["how"], found["batch"], found["shares"]) == ("distribute_datasets_from_function", 16, [])
+    assert done.first["profile"]["examples_per_element"] == 16
+    lines = [node["location"]["line"] for node in done.first["pipeline"]["nodes"]]
+    assert len(set(lines[2:])) == 3, "each call in the function has its own line"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.mission("C1.recognised")
+def test_coordinator_dataset_is_measured_in_the_steps_of_fit(worked: Forked) -> None:
+    done = worked("parameter_server")
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.operators == ["range", "shuffle", "map", "repeat", "batch"]
+    found = done.first["handover"]
+    assert (found["strategy"], found["how"], found["workers"]) == (
+        "ParameterServerStrategy",
+        "create_per_worker_dataset",
+        2,
+    )
+    assert (done.first["consumer"], done.consumer["kind"]) == ("Model.fit", "coordinator")
+    assert_measured(done)

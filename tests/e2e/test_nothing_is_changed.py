@@ -78,18 +78,10 @@ def test_first_line_announces_what_will_run_and_be_restored(done: Done) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.run("loop-saves")
-def test_saves_inside_a_window_are_suppressed(done: Done) -> None:
-    assert untouched(done) and measured(done)
-    assert done.summary["side_effects"]["saves_suppressed"] >= 2
-    assert "Suppressed while pipetune measures: saves." in done.said
-    assert list(done.folder.iterdir()) == [done.folder / "model.keras"]
-
-
-@pytest.mark.exhaustive
 @pytest.mark.run("checkpoints")
 def test_checkpoints_and_summaries_are_not_written(done: Done) -> None:
     assert measured(done)
+    assert "Suppressed while pipetune measures: " in done.said
     assert done.summary["side_effects"]["saves_suppressed"] >= 1
     assert done.summary["side_effects"]["summaries_suppressed"] >= 1
     assert not list(done.folder.rglob("ckpt*")) and not list(done.folder.rglob("checkpoint"))

@@ -133,28 +133,6 @@ def test_patch_is_applied_and_reverted(done: Done, source: Path) -> None:
 
 
 @pytest.mark.run("tuned")
-def test_edits_after_the_analysis_survive_apply_and_revert(done: Done, source: Path) -> None:
-    source.write_text(ORIGINAL + "# my own note\n")
-    assert pipetune("apply", done.results).returncode == 0
-    patched = source.read_text()
-    assert patched.endswith("# my own note\n") and ".prefetch(tf.data.AUTOTUNE)" in patched
-    source.write_text("# another\n" + patched)
-    assert pipetune("apply", "--revert", done.results).returncode == 0
-    assert source.read_text() == "# another\n" + ORIGINAL + "# my own note\n"
-
-
-@pytest.mark.run("tuned")
-def test_conflicting_edit_is_kept_and_shown(done: Done, source: Path) -> None:
-    changed = ORIGINAL.replace(".map(decode)", ".map(decode).skip(1)")
-    source.write_text(changed)
-    applied = pipetune("apply", done.results)
-    assert applied.returncode == 1 and "Traceback" not in applied.stderr
-    before, now = applied.stderr.split("  now, line ")
-    assert "overlap.py changed after it was analyzed" in before and ".map(decode)" in before
-    assert ".map(decode).skip(1)" in now and source.read_text() == changed
-
-
-@pytest.mark.run("tuned")
 def test_run_applies_the_plan_and_saves(done: Done, source: Path) -> None:
     saved = done.folder / "by-run"
     ran = pipetune("run", "--plan", done.results / "plan.json", source, saved, "1")

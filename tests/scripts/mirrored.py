@@ -41,46 +41,11 @@ def step(x, y):
     return strategy.reduce("SUM", strategy.run(replica_step, args=(x, y)), axis=None)
 
 
-@tf.function
-def step_from(iterator):
-    return step(*next(iterator))
-
-
-def batches():
-    return rows().map(sharpen).batch(GLOBAL_BATCH)
-
-
-way = sys.argv[1]
-if way == "loop":
-    dataset = batches()
+if sys.argv[1] == "loop":
+    dataset = rows().map(sharpen).batch(GLOBAL_BATCH)
     for x, y in strategy.experimental_distribute_dataset(dataset):
         step(x, y)
-elif way == "next":
-    dataset = batches().repeat()
-    iterator = iter(strategy.experimental_distribute_dataset(dataset))
-    for _ in range(100_000):
-        step(*next(iterator))
-elif way == "optional":
-    dataset = batches()
-    iterator = iter(strategy.experimental_distribute_dataset(dataset))
-    while (element := iterator.get_next_as_optional()).has_value():
-        step(*element.get_value())
-elif way == "function":
-    dataset = batches()
-    iterator = iter(strategy.experimental_distribute_dataset(dataset))
-    for _ in range(200):
-        step_from(iterator)
-elif way == "dataset_fn":
+else:
     for x, y in strategy.distribute_datasets_from_function(dataset_fn):
         step(x, y)
-elif way in ("fit", "tf_keras", "fit-distributed"):
-    if way == "tf_keras":
-        import tf_keras as keras
-    else:
-        import keras
-    with strategy.scope():
-        model = keras.Sequential([keras.Input([2048]), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(1e-9, momentum=0.9), "mse")
-    dataset = batches()
-    model.fit(strategy.experimental_distribute_dataset(dataset) if way == "fit-distributed" else dataset)
 print("the end")

@@ -1,9 +1,9 @@
-"""Trains with a parameter server and two workers, all in this process, as the guide tests it; `fit`: by tf_keras."""
+"""Trains by fit of tf_keras with a parameter server and two workers, all in this process, as the guide tests it."""
 
 import socket
-import sys
 
 import tensorflow as tf
+import tf_keras
 
 
 def port():
@@ -34,33 +34,7 @@ def dataset_fn(context):
     return dataset.repeat().batch(8)
 
 
-@tf.function
-def per_worker_dataset_fn():
-    return strategy.distribute_datasets_from_function(dataset_fn)
-
-
-if sys.argv[1:] == ["fit"]:
-    import tf_keras
-
-    with strategy.scope():
-        model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    model.fit(tf_keras.utils.experimental.DatasetCreator(dataset_fn), steps_per_epoch=1_000)
-
 with strategy.scope():
-    weights = tf.Variable(tf.zeros([16, 1]))
-
-
-@tf.function
-def step(iterator):
-    def replica_step(x, y):
-        weights.assign_sub(1e-6 * tf.reduce_mean(x, axis=0)[:, tf.newaxis])
-
-    strategy.run(replica_step, args=next(iterator))
-
-
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset_fn))
-for _ in range(100_000):
-    coordinator.schedule(step, args=(iterator,))
-coordinator.join()
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(tf_keras.utils.experimental.DatasetCreator(dataset_fn), steps_per_epoch=1_000)
