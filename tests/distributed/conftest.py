@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 
@@ -12,3 +14,13 @@ def counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(writing.index_coverage, "check_order", lambda *_, **__: "")
     monkeypatch.setattr(writing.coverage, "check_fill", lambda *_, **__: "")
+
+
+@pytest.fixture(scope="module")
+def counted_for_two_workers() -> Iterator[None]:
+    """The elements of modules are counted for two workers alone, where their counts are not what is tested."""
+    from pipetune.distributed.verify import coverage
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coverage, "WORKER_COUNTS", (2,))
+        yield

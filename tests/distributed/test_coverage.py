@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +31,7 @@ from pipetune.probes import function_splitting
 from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.probes.pad_batches import annotate_padding
 from tests.distributed.emitted_scripts import run
+from tests.distributed.numbered_files import helper_module
 
 HELPERS = """
 import tensorflow as tf
@@ -59,14 +59,10 @@ def build(pattern, batch_size=4):
 
 
 @pytest.fixture
-def helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def helpers(tmp_path: Path) -> Iterator[Any]:
     """A helper module of the user's script."""
-    import importlib
-
-    (tmp_path / "coverage_helpers.py").write_text(HELPERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield importlib.import_module("coverage_helpers")
-    del sys.modules["coverage_helpers"]
+    with helper_module("coverage_helpers", HELPERS, tmp_path) as module:
+        yield module
 
 
 def write_records(folder: Path, *, files: int, records: int) -> str:
@@ -130,22 +126,6 @@ def test_files_are_sharded_before_reading(tmp_path: Path, helpers: Any) -> None:
     assert rows[0].batches_per_worker == (8, 9)
     assert rows[0].equal_batches is False
     assert "3 replicas do not divide 4 rows" in rows[1].why
-
-
-@pytest.mark.parametrize(
-    ("files", "old", "new"),
-    [
-        (6, "dataset.shard(workers, worker)", "dataset"),  # files
-        (3, ".shard(workers, worker)", ".shard(workers + 1, worker)"),  # elements: there are too few files
-    ],
-)
-def test_wrong_sharding_has_missing_or_duplicated_elements(
-    tmp_path: Path, helpers: Any, files: int, old: str, new: str
-) -> None:
-    source, made, _ = emit(helpers.build(write_records(tmp_path, files=files, records=4)))
-    assert old in made.text
-    rows = check(source, made.text.replace(old, new), made)
-    assert all(row.missing or row.duplicated for row in rows)
 
 
 def test_equal_rows_are_counted_separately(tmp_path: Path) -> None:
@@ -477,6 +457,7 @@ def test_module_with_missing_elements_is_not_written(
         return Standalone(text, made.notes, made.shard_by, made.global_batch_size)
 
     monkeypatch.setattr(writing.kinds, "find", lambda _name: replace(kind, emit=wrong))
+    monkeypatch.setattr(coverage, "WORKER_COUNTS", (2,))
     source = live.read(helpers.build(write_records(tmp_path, files=6, records=5)))
     result = distribute(source, source.pipeline, kind="multiworker", out_file=tmp_path / "out.py")
     assert result.notes[0].startswith("Not written: with 2 workers, 18 elements were missing")

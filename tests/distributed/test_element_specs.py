@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_for_two_workers", "counted_alone")]
 
 from pipetune.distributed.verify.batch_checks import changes, sentences
 from tests.distributed.written_modules import emit, load

@@ -122,7 +122,6 @@ def worked(
 
     scripts = {
         "multiworker": script("multiworker"),
-        "parameter_server": script("parameter_server"),
         "service": script("service", "--service", service),
         "horovod": script("horovod", distribute="horovod"),
     }
@@ -168,9 +167,12 @@ def test_distributed_examples_are_documented_and_not_in_the_benchmark_suite() ->
 
 
 @pytest.mark.exhaustive
-def test_multiworker_example_trains_in_lockstep(data: Path, patched: Callable[[str], Path]) -> None:
-    script = patched("multiworker")
-    found = losses(run(EXAMPLES / "start.py", script, "--data", data, "--steps", "20"))
+@pytest.mark.parametrize("name", ["multiworker", pytest.param("tfds", marks=needs_tfds)])
+def test_example_trains_in_lockstep(
+    name: str, data: Path, tfds_data: Path | None, patched: Callable[[str], Path]
+) -> None:
+    folder = tfds_data if name == "tfds" and tfds_data else data
+    found = losses(run(EXAMPLES / "start.py", patched(name), "--data", folder, "--steps", "20"))
     assert found["worker 0"] == found["worker 1"], "all replicas of all workers take part in a loss"
     assert found["worker 0"][1] < found["worker 0"][0]
 
@@ -203,14 +205,6 @@ def test_horovod_example_takes_equally_many_steps_in_each_rank(data: Path, patch
     assert losses(printed[0][0])["rank 0"] != losses(printed[1][0])["rank 1"], "each reads files of its own"
 
 
-@pytest.mark.exhaustive
-@needs_tfds
-def test_tfds_example_trains_in_lockstep(tfds_data: Path, patched: Callable[[str], Path]) -> None:
-    script = patched("tfds")
-    found = losses(run(EXAMPLES / "start.py", script, "--data", tfds_data, "--steps", "20"))
-    assert found["worker 0"] == found["worker 1"] and found["worker 0"][1] < found["worker 0"][0]
-
-
 # -- analyses
 
 
@@ -219,11 +213,10 @@ def test_tfds_example_trains_in_lockstep(tfds_data: Path, patched: Callable[[str
     ("name", "strategy", "how", "workers"),
     [
         ("multiworker", "MultiWorkerMirroredStrategy", "experimental_distribute_dataset", 1),
-        ("parameter_server", "ParameterServerStrategy", "create_per_worker_dataset", 2),
         ("horovod", "Horovod", "a pipeline of each process", 2),
     ],
 )
-@pytest.mark.mission("C1.recognised", "E1.recognised")
+@pytest.mark.mission("E1.recognised")
 def test_handover_of_each_example_is_recognized(
     worked: Forked, name: str, strategy: str, how: str, workers: int
 ) -> None:
@@ -283,11 +276,12 @@ def served(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.mission("C1.cluster")
+@pytest.mark.mission("C1.cluster", "C1.recognised")
 def test_parameter_server_example_is_analysed_on_its_own_cluster(served: Done) -> None:
     assert (served.code, served.summary["status"]) == (0, "done"), served.err
-    consumer = served.first["profile"]["consumer"]
-    assert (consumer["kind"], served.first["handover"]["workers"]) == ("coordinator", 2)
+    found, consumer = served.first["handover"], served.first["profile"]["consumer"]
+    assert (found["strategy"], found["how"]) == ("ParameterServerStrategy", "create_per_worker_dataset")
+    assert (consumer["kind"], found["workers"]) == ("coordinator", 2)
     assert consumer["real_seconds"] and consumer["bound_seconds"], consumer["why"]
     assert consumer["bound_cpu_seconds"] is None, "the workers' is not known to the chief"
     assert any(note.startswith("A chief, 2 workers and 1 parameter server share") for note in served.session["notes"])

@@ -14,7 +14,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.session import DistributedResult
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("patient_looks")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_for_two_workers", "patient_looks")]
 
 from pipetune.distributed.verify import index_coverage
 from pipetune.pipelines import live

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pipetune.core.session import DistributedResult
+
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
@@ -60,6 +62,13 @@ def numbers(batches: Any) -> list[int]:
     return [int(number) for batch, _ in batches for number in batch.numpy()[:, 0]]
 
 
+def assert_each_byte_is_read_once(result: DistributedResult, folder: Path, *, by: int = 1) -> None:
+    """By each of so many workers, of the files of `dataset`."""
+    stored = sum(path.stat().st_size for path in folder.glob("part-*.tfrecord"))
+    found = result.coverage[0]
+    assert (found.used_bytes, found.bytes_read_over_used) == (by * stored, 1.0)
+
+
 def everything(times: int = 1) -> Counter[int]:
     return Counter({number: times for number in range(FILES * RECORDS)})
 
@@ -67,11 +76,12 @@ def everything(times: int = 1) -> Counter[int]:
 # parameter-server
 
 
-@pytest.mark.mission("C2.endless", "C4.pure")
+@pytest.mark.mission("B3.waste", "C2.endless", "C4.pure")
 def test_parameter_server_workers_each_get_all_elements_in_different_orders(tmp_path: Path, dataset: Any) -> None:
     result = emit(dataset.batch(4), "parameter-server", tmp_path)
     (check,) = result.checks
     assert (check.each, check.elements, check.missing, check.duplicated) == ("everything", 24, 0, 0)
+    assert_each_byte_is_read_once(result, tmp_path, by=2)
     assert "each delivered all 24 elements, every one once per epoch" in " ".join(result.module.split())
     assert "STEPS_PER_EPOCH = 6 " in result.module
     module, context = load(result), tf.distribute.InputContext(1, 0, 1)
@@ -199,6 +209,7 @@ def test_service_module_is_checked_by_running_a_service(tmp_path: Path, dataset:
     result = emit(dataset.batch(5), "service", tmp_path)
     (check,) = result.checks
     assert (check.workers, check.elements, check.missing, check.duplicated) == (2, 24, 0, 0)
+    assert_each_byte_is_read_once(result, tmp_path)
     assert "Checked by running a service with 2 workers" in result.module
     assert "ShardingPolicy.DYNAMIC" in result.module and "one takes " in result.module
     release = ".".join(tf.__version__.split(".")[:2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,16 @@ from typing import Any
 import pytest
 
 from pipetune.core.distribution import Coverage, ElementIdentity
-from pipetune.distributed.writing import distribute
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone"), pytest.mark.slow]
 
 from pipetune import tensorflow_private
-from pipetune.distributed.verify import counting
+from pipetune.distributed.verify import counting, coverage
 from pipetune.distributed.verify.original import WorkerJob, measure_worker_coverage
 from pipetune.pipelines import live
+from tests.distributed.numbered_files import helper_module
+from tests.distributed.written_modules import emit
 
 Data = tf.data.Dataset
 
@@ -165,30 +165,18 @@ def build(names):
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "files", "everyone", "ratio"),
-    [
-        ("horovod", 1, 1, 2.0),  # too few files: every rank reads everything
-        ("parameter-server", 4, 2, 1.0),  # every worker reads and uses everything
-        ("service", 4, 1, 1.0),
-    ],
-)
 @pytest.mark.mission("B3.waste")
-def test_bytes_read_and_used_by_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, files: int, everyone: int, ratio: float
+def test_ranks_that_read_the_same_file_read_twice_what_they_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import importlib
-
-    (tmp_path / "stored_helpers.py").write_text(HELPERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    names = records(tmp_path, SIZES[:files])
-    source = live.read(importlib.import_module("stored_helpers").build(names))
-    del sys.modules["stored_helpers"]
-    result = distribute(source, source.pipeline, kind=kind, out_file=tmp_path / "module.py")
+    """What modules read of several files is tested in `test_standalone_kinds`."""
+    monkeypatch.setattr(coverage, "WORKER_COUNTS", (2,))
+    names = records(tmp_path, SIZES[:1])
+    with helper_module("stored_helpers", HELPERS, tmp_path) as helpers:
+        result = emit(helpers.build(names), "horovod", tmp_path)
     assert result.module, result.notes
     found = result.coverage[0]
-    assert found.used_bytes == everyone * total(names)
-    assert found.bytes_read_over_used == ratio
+    assert (found.used_bytes, found.bytes_read_over_used) == (total(names), 2.0)
 
 
 def test_bytes_are_divided_evenly_over_equal_digests(tmp_path: Path) -> None:
