@@ -52,18 +52,3 @@ def test_marks_name_existing_promises_that_are_kept(tests: Mapping[str, list[str
     assert not tests.keys() - PROMISES.keys(), "a mark that names no promise"
     assert not NOT_KEPT.keys() - PROMISES.keys()
     assert not tests.keys() & NOT_KEPT.keys(), "a test holds it: take it out of NOT_KEPT"
-
-
-def test_marks_of_test_functions_and_methods_are_found() -> None:
-    text = """
-import pytest
-@pytest.mark.slow
-@pytest.mark.mission("B1.reads", "B2.said")
-def test_one(): pass
-class TestTwo:
-    @pytest.mark.mission("B3.idle")
-    def test_inside(self): pass
-@pytest.mark.mission("B4.trains")
-def helper(): pass
-"""
-    assert list(marked(text)) == [("B1.reads", "test_one"), ("B2.said", "test_one"), ("B3.idle", "test_inside")]
