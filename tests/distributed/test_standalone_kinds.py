@@ -158,13 +158,6 @@ def test_parameter_server_cluster_trains_on_the_module(tmp_path: Path, dataset: 
     assert "inside strategy.scope()" in said["refused"]
 
 
-@pytest.mark.mission("C3.captured")
-def test_arrays_of_the_script_are_rejected_for_parameter_servers(tmp_path: Path) -> None:
-    result = emit(tf.data.Dataset.from_tensor_slices(tf.range(1_000)).batch(8), "parameter-server", tmp_path)
-    assert not result.module and "array in the memory of the script" in result.notes[0]
-    assert not (tmp_path / "distributed.py").exists()
-
-
 # horovod
 
 
