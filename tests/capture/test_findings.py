@@ -44,7 +44,6 @@ def draw(x: Any) -> Any:
         (lambda: numbers().map(lambda x: x + 1).shuffle(5, reshuffle_each_iteration=False).cache().map(draw), []),
         (lambda: numbers().shuffle(5).map(draw).batch(2).cache(), ["cached-augmentation", "frozen-order"]),
         (lambda: numbers(3).interleave(lambda x: Dataset.range(3).map(draw)).cache(), ["cached-augmentation"]),
-        (lambda: numbers().cache().take(10), ["partial-cache"]),
         (lambda: numbers().cache().take(100), []),
     ],
 )
@@ -106,11 +105,7 @@ def test_workers_without_sharding_are_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(
-    ("steps", "taken"),
-    [(4, [4, 4, 2, 4]), (5, [5, 5, 5, 5]), (10, [10, 10, 10, 10]), (12, [10, 10, 10, 10])],
-)
-def test_keras_restarts_exhausted_data_in_the_next_epoch(steps: int, taken: list[int]) -> None:
+def test_keras_restarts_exhausted_data_in_the_next_epoch() -> None:
     """The basis of `runs-out-of-data`: Keras 3 cuts the epoch short that reaches the end, and training continues."""
     keras = pytest.importorskip("keras")
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
@@ -125,7 +120,9 @@ def test_keras_restarts_exhausted_data_in_the_next_epoch(steps: int, taken: list
             seen[-1] += 1
 
     data = Dataset.from_tensor_slices(([[1.0]] * 10, [[1.0]] * 10)).batch(1)
-    model.fit(data, steps_per_epoch=steps, epochs=4, callbacks=[Steps()], verbose=0)
-    assert seen == taken
-    expected = [] if 10 % steps == 0 else ["runs-out-of-data"]
-    assert codes(data, steps_per_epoch=steps, epochs=4, restarts_iterator=True) == expected
+    for steps, taken in ((4, [4, 4, 2, 4]), (5, [5] * 4), (10, [10] * 4), (12, [10] * 4)):
+        seen.clear()
+        model.fit(data, steps_per_epoch=steps, epochs=4, callbacks=[Steps()], verbose=0)
+        assert seen == taken
+        expected = [] if 10 % steps == 0 else ["runs-out-of-data"]
+        assert codes(data, steps_per_epoch=steps, epochs=4, restarts_iterator=True) == expected

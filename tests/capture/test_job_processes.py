@@ -32,10 +32,8 @@ def cluster(**kinds: list[str]) -> str:
         ({"TF_CONFIG": "[1]"}, False, None),
         ({"TF_CONFIG": '{"cluster": null}'}, False, None),
         ({"HOROVOD_SIZE": "4"}, True, (4, "HOROVOD_SIZE")),
-        ({"HOROVOD_SIZE": "4"}, False, None),
         ({"HOROVOD_SIZE": "1"}, True, None),
         ({"HOROVOD_SIZE": "many"}, True, None),
-        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, False, None),
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, True, (2, "OMPI_COMM_WORLD_SIZE")),
         ({"PMI_RANK": "1", "PMI_SIZE": "3"}, True, (3, "PMI_SIZE")),
         ({"PMI_RANK": "0", "PMI_SIZE": "1"}, True, None),
@@ -91,10 +89,6 @@ def test_handover_of_a_horovod_rank_is_one_pipeline_per_process(monkeypatch: pyt
     assert job_processes.handover_of(use) is None, "nothing of Horovod is imported"
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
     assert job_processes.handover_of(use) == InputDistribution("Horovod", 4, PIPELINE_PER_PROCESS, 4, batch=4)
-    monkeypatch.delenv("HOROVOD_SIZE")
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    assert job_processes.handover_of(use) == InputDistribution("Horovod", 2, PIPELINE_PER_PROCESS, 2, batch=4)
     use.role = "validation"
     assert job_processes.handover_of(use) is None
 
@@ -119,15 +113,6 @@ def test_lockstep_processes_of_a_strategy_cannot_switch_datasets() -> None:
     handed = distributed_input.DistributedInput(Strategy(), tf.data.Dataset.range(64).batch(32), None, FUNCTION)
     assert handed.handover().replicas_per_worker == handed.handover().elements_per_step == 2
     assert job_processes.switching_obstacle(handed).startswith("2 processes train in lockstep under Strategy")
-
-
-def test_horovod_ranks_cannot_switch_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOROVOD_SIZE", "4")
-    assert job_processes.switching_obstacle(None) == "", "nothing of Horovod is imported"
-    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
-    assert job_processes.switching_obstacle(None).startswith("4 processes train in lockstep under Horovod")
-    monkeypatch.setenv("HOROVOD_SIZE", "1")
-    assert job_processes.switching_obstacle(None) == ""
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,6 @@ def test_loop_that_changes_trainable_variables_trains(script: Callable[[Any], No
     assert found[0] <= FIRST_ELEMENTS + 16 and found[1] == "it changes trainable variables"
 
 
-def in_short_epochs(_dataset: Any) -> None:
-    weights = tf.Variable([2.0])
-    for _ in range(9):
-        for _ in enumerate(tf.data.Dataset.range(24).batch(2)):  # built anew in each epoch
-            weights.assign_add([1.0])
-
-
 def on_short_datasets(_dataset: Any) -> None:
     weights = tf.Variable([2.0])
     for size in (10, 11, 12, 13, 14, 15):
@@ -100,7 +93,6 @@ def on_a_dataset_for_each_epoch(_dataset: Any) -> None:
 
 
 def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
-    assert begun(in_short_epochs) == (FIRST_ELEMENTS + 1, "it changes trainable variables")
     uses: list[consumption.Consumption] = []
     seen: list[Any] = []
 
@@ -111,13 +103,14 @@ def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
     def epochs() -> None:  # runs for the first time: CPython specializes its calls after the first epoch
         weights = tf.Variable([2.0])
         for _ in range(9):
-            for _ in enumerate(tf.data.Dataset.range(24).batch(2)):
+            for _ in enumerate(tf.data.Dataset.range(24).batch(2)):  # built anew in each epoch
                 weights.assign_add([1.0])
 
     script = ObservedScript(on_training, on_iteration=seen.append)
     with call_sites.Recorder(), hooks.installed(script), contextlib.suppress(consumption.ScriptStopped):
         epochs()
     (use,) = uses
+    assert (use.elements, use.training_sign) == (FIRST_ELEMENTS + 1, "it changes trainable variables")
     assert use.first_dataset is seen[0] and use.dataset is seen[-1] is not seen[0], (
         "what is undone began with the first"
     )

@@ -206,12 +206,13 @@ class SlowInput:
             yield tf.zeros([2])
 
 
-@pytest.mark.parametrize(("input_ms", "step_ms", "expected_ms"), [(2, 10, 10), (10, 2, 10), (4, 4, 4), (30, 1, 30)])
+@pytest.mark.parametrize(("input_ms", "step_ms", "expected_ms"), [(2, 10, 10), (10, 2, 10)])
 def test_emulated_accelerator_overlaps_with_the_input(
     input_ms: int, step_ms: int, expected_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = InventedClock(monkeypatch)
     consumer = loop_consumer.EmulatedConsumer(step_ms / 1000)
+    assert f" {step_ms} ms" in consumer.description and consumer.kind == "emulated"
     window = consumer.window(SlowInput(clock, input_ms / 1000), steps=12, warmup=4)
     assert 1000 * window.step_seconds == pytest.approx(expected_ms, rel=1e-6)
 

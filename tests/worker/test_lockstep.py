@@ -76,10 +76,9 @@ def test_script_with_one_process_is_measured_alone_on_existing_cluster(
     assert consumer_of(loop, facts=facts, difference="worker 1 has 3 operators") is loop, "each has a step of its own"
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_multi_worker_script_gets_its_team(elsewhere: bool) -> None:
+def test_multi_worker_script_gets_its_team() -> None:
     found = team()
-    assert lockstep.checked_team(LockstepRole(0, 2, existing_cluster=elsewhere), found, consumed(IN_STEP)) is found
+    assert lockstep.checked_team(LockstepRole(0, 2), found, consumed(IN_STEP)) is found
 
 
 def test_parameter_server_script_is_rejected_with_hint() -> None:

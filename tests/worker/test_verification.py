@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.core import session_file
@@ -60,7 +60,6 @@ def test_cache_files_of_plan_are_moved_and_those_of_user_kept() -> None:
     "edit",
     [
         Insert("n1", "cache", "cache@n1", {"filename": ""}),
-        Insert("n1", "cache", "cache@n1"),
         Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}),
     ],
 )
@@ -167,8 +166,6 @@ def _validation_answer(
     built: list[tuple[str, Any]], *, patched: bool = True, expected: tuple[str, ...] | None = None
 ) -> tuple[live.LivePipeline | None, StepReply]:
     """What a script that has built these datasets answers, where the plan moves `skip` before the map."""
-    import tensorflow as tf
-
     original = live.read(tf.data.Dataset.range(40).map(lambda x: x * 3).skip(30).batch(4), name="held_out").pipeline
     plan = Plan("v", (Rewrite("split-early", "n2", Safety.EXACT, (Move("n2", "n0"),), ""),))
     digests = expected_digests(tf.data.Dataset.range(30, 40).map(lambda x: x * 3).batch(4), seed=0)
@@ -185,8 +182,6 @@ def _validation_answer(
 
 
 def test_validation_data_of_the_patched_script_is_compared_with_its_plan() -> None:
-    import tensorflow as tf
-
     numbers = tf.data.Dataset.range(40)
     moved = numbers.skip(30).map(lambda x: x * 3).batch(4)
     found, answer = _validation_answer([("held_out", moved)])
@@ -207,8 +202,6 @@ def test_validation_data_of_the_patched_script_is_compared_with_its_plan() -> No
 
 
 def test_validation_data_of_the_original_script_is_that_of_the_session() -> None:
-    import tensorflow as tf
-
     numbers = tf.data.Dataset.range(40)
     written = numbers.map(lambda x: x * 3).skip(30).batch(4)
     found, answer = _validation_answer([("held_out", written)], patched=False)
@@ -218,8 +211,6 @@ def test_validation_data_of_the_original_script_is_that_of_the_session() -> None
 
 
 def test_cache_that_the_loop_filled_before_counts_as_memory() -> None:
-    import tensorflow as tf
-
     def mapped() -> Any:
         return tf.data.Dataset.range(8).map(lambda x: x * 3)
 
