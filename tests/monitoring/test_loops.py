@@ -15,32 +15,21 @@ from typing import Any
 import pytest
 
 import pipetune
-from pipetune import monitoring
 from tests.starting import search_path
+from tests.timing.asynchronous import InventedClock
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Clock:
-    """A time that passes only where a test lets it."""
-
-    now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(monitoring, "time", made)
-    return made
+def clock(monkeypatch: pytest.MonkeyPatch) -> InventedClock:
+    return InventedClock(monkeypatch)
 
 
 class Batches:
     """Three batches by default, each of which takes a second."""
 
-    def __init__(self, clock: Clock, *, seconds: float = 1.0, count: int = 3) -> None:
+    def __init__(self, clock: InventedClock, *, seconds: float = 1.0, count: int = 3) -> None:
         self.clock, self.seconds, self.count = clock, seconds, count
         self.open = 0
 
@@ -54,7 +43,7 @@ class Batches:
             self.open -= 1
 
 
-def test_share_is_that_of_the_steps_after_the_first(clock: Clock) -> None:
+def test_share_is_that_of_the_steps_after_the_first(clock: InventedClock) -> None:
     monitored = pipetune.monitor(Batches(clock), quiet=True)
     body = iter([100.0, 3.0, 3.0])  # the first step compiles
     assert monitored.input_wait is None
@@ -62,7 +51,7 @@ def test_share_is_that_of_the_steps_after_the_first(clock: Clock) -> None:
     assert (monitored.steps, monitored.seconds, monitored.wait_seconds, monitored.input_wait) == (2, 8.0, 2.0, 0.25)
 
 
-def test_loops_add_up_and_only_the_first_step_of_all_is_left_out(clock: Clock) -> None:
+def test_loops_add_up_and_only_the_first_step_of_all_is_left_out(clock: InventedClock) -> None:
     monitored = pipetune.monitor(Batches(clock), quiet=True)
     for _ in range(2):
         for _ in monitored:
@@ -70,7 +59,7 @@ def test_loops_add_up_and_only_the_first_step_of_all_is_left_out(clock: Clock) -
     assert (monitored.steps, monitored.input_wait) == (5, 0.5)
 
 
-def test_break_and_exceptions_close_the_dataset_and_leave_the_unfinished_step_out(clock: Clock) -> None:
+def test_break_and_exceptions_close_the_dataset_and_leave_the_unfinished_step_out(clock: InventedClock) -> None:
     batches = Batches(clock, count=9)
     monitored = pipetune.monitor(batches, quiet=True)
     for number in monitored:
@@ -92,7 +81,7 @@ def test_iterator_that_is_given_goes_on_after_a_break() -> None:
     assert list(numbers) == [1, 2, 3]
 
 
-def test_one_line_is_printed_when_the_first_loop_ends(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_is_printed_when_the_first_loop_ends(clock: InventedClock, capsys: pytest.CaptureFixture[str]) -> None:
     monitored = pipetune.monitor(Batches(clock, count=1872))
     for _ in range(2):
         for _ in monitored:
@@ -101,7 +90,7 @@ def test_one_line_is_printed_when_the_first_loop_ends(clock: Clock, capsys: pyte
 
 
 def test_line_names_the_command_where_a_faster_input_can_gain_something(
-    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    clock: InventedClock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     main = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)

@@ -19,7 +19,7 @@ from pipetune.core.results import Window
 from pipetune.core.time_plan import TimePlan
 from pipetune.stages import advice
 from pipetune.stages.study import Study
-from tests.stages.studies import study_of
+from tests.stages.studies import operators_of, study_of
 
 SMALL = Profile((), ConsumerProfile("keras-fit", real_seconds=0.0012, bound_seconds=0.001))
 BALANCED = Diagnosis(Verdict.BALANCED, "")
@@ -110,8 +110,7 @@ def test_padding_is_reported() -> None:
         return tf.range(number * 37 % 60)
 
     one = study_of(tf.data.Dataset.range(480).map(words).padded_batch(8))
-    operators = tuple(OperatorProfile(node.id, Stage.TRANSFORM) for node in one.subject.source.pipeline)
-    advice.advise(one, replace(SMALL, operators=operators), BALANCED)
+    advice.advise(one, replace(SMALL, operators=operators_of(one)), BALANCED)
     (found,) = one.journal.session.advice
     assert found.code == "bucket-batches" and "padding" in found.message and "bucket_by_sequence_length(" in found.hint
 

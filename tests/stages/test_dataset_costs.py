@@ -12,10 +12,9 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import DatasetCost
 from pipetune.core.session import DatasetResult
-from pipetune.measure.machine import read_machine
 from pipetune.stages import dataset_costs as stage
 from pipetune.stages.profiling import take_profile
-from tests.stages.studies import study_of
+from tests.stages.studies import study_here
 
 Dataset = tf.data.Dataset
 
@@ -24,8 +23,7 @@ def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyP
     taken = Consumption(Dataset.range(10), "checked", "evaluation", "evaluate", wall_seconds=2.0, cpu_seconds=1.0)
     taken.whole_call = True
     unknown = Consumption(Dataset.range(40).filter(lambda x: x % 2 == 0).batch(4), "data", "validation", "fit")
-    settings = {"trials": False, "budget_seconds": 60.0}
-    study = study_of(Dataset.range(64).batch(4), taken, unknown, machine=read_machine(), **settings)
+    study = study_here(Dataset.range(64).batch(4), taken, unknown)
     monkeypatch.setattr(stage, "_OTHER_SECONDS", 0.05)
     monkeypatch.setattr("pipetune.stages.profiling._COST_SECONDS", 0.1)
     stage.measure_dataset_costs(study, take_profile(study))

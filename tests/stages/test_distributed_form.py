@@ -12,10 +12,10 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.distribution import FIT, FUNCTION, InputDistribution
-from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
+from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.stages import distributed_form
 from pipetune.stages.study import Study
-from tests.stages.studies import DIAGNOSIS, study_of
+from tests.stages.studies import DIAGNOSIS, operators_of, study_of
 
 
 def rows() -> Any:
@@ -46,9 +46,7 @@ def test_strategy_of_script_selects_default_kind(tmp_path: Path) -> None:
 
 def test_service_is_written_with_its_benefit_and_alternative(tmp_path: Path) -> None:
     one = study_of(rows())
-    operators = tuple(
-        OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=0.01, visits=1.0) for node in one.subject.source.pipeline
-    )
+    operators = operators_of(one, cpu_seconds=0.01, visits=1.0)
     consumer = ConsumerProfile("loop", real_seconds=0.1, bound_seconds=0.001)
     profile = Profile(operators, consumer, examples_per_element=8.0, element_bytes=4096.0, input_cpu_seconds=0.03)
     one.settings = replace(one.settings, out=str(tmp_path), distribute="service")

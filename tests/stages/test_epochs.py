@@ -17,24 +17,17 @@ from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import Drift, Interval, RunDynamics, RunFailed
 from pipetune.core.session import Session
 from pipetune.core.time_plan import Measurement, Part
-from pipetune.measure import epochs, machine
+from pipetune.measure import epochs
 from pipetune.pipelines import live
 from pipetune.stages import epochs as stage
 from pipetune.stages.profiling import take_profile
-from pipetune.stages.study import Study
-from tests.stages.studies import study_of
+from tests.stages.studies import PROFILE, study_here
 
 Dataset = tf.data.Dataset
 
 
-def untried(dataset: Any, **more: Any) -> Study:
-    """A quick study on this machine, without trials."""
-    settings = {"trials": False, "quick": True, "budget_seconds": 60.0}
-    return study_of(dataset, machine=machine.read_machine(), **settings, **more)
-
-
 def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> tuple[RunDynamics, Session]:
-    study = untried(dataset)
+    study = study_here(dataset, quick=True)
     monkeypatch.setattr(
         stage, "EPOCHS", Measurement(Part.INFORMATION, 0.0, most=0.0, least=seconds / study.time_plan.scale)
     )
@@ -48,7 +41,7 @@ def course_of(dataset: Any, monkeypatch: pytest.MonkeyPatch, *, seconds: float) 
 def test_the_verdict_counts_the_wait_at_the_start_of_each_epoch() -> None:
     """Behind a full buffer 16 ms a batch are less than a step; filling it takes 0.8 s of an epoch of 2.8 s."""
     slow = delay_elements(Dataset.range(400), 0.004).shuffle(200).batch(4).prefetch(2)
-    consumer = take_profile(untried(slow, consumer=StepConsumer(lambda _: time.sleep(0.02)))).consumer
+    consumer = take_profile(study_here(slow, consumer=StepConsumer(lambda _: time.sleep(0.02)), quick=True)).consumer
     assert consumer.real_seconds and consumer.wait_share is not None
     assert consumer.wait_share.median > 0.15
     assert consumer.start_seconds > 0.4 * consumer.wait_share.median * consumer.real_seconds
@@ -77,7 +70,7 @@ SLOWER = Drift(Interval(1.5, 1.3, 1.7, 4), since=200, elements=1000, significant
 def test_findings_of_a_course(changes: dict[str, Any], says: list[str]) -> None:
     brief = RunDynamics(steady_seconds=0.0005, border_seconds=0.02, borders=3, epoch_elements=100)
     pipeline = live.read(Dataset.range(400).shuffle(200).batch(4)).pipeline
-    found = stage.findings(pipeline, Profile((), ConsumerProfile("none")), replace(brief, **changes))
+    found = stage.findings(pipeline, PROFILE, replace(brief, **changes))
     assert [one.code for one in found] == [each.partition(":")[0] for each in says]
     assert all(one.message.endswith(each.partition(": ")[2]) for one, each in zip(found, says, strict=True))
 
@@ -128,14 +121,13 @@ def test_epoch_of_one_element_has_no_drift(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_input_that_fails_during_run_leaves_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = untried(Dataset.range(64).batch(4))
-    profile = take_profile(study)
+    study = study_here(Dataset.range(64).batch(4), quick=True)
 
     def fail(*_: object, **__: object) -> None:
         raise RunFailed("it broke")
 
     monkeypatch.setattr(epochs, "run_epochs", fail)
-    stage.measure_epochs(study, profile)
+    stage.measure_epochs(study, PROFILE)
     (result,) = study.journal.session.datasets
     assert result.course is not None
     assert result.course.notes == ("The epochs could not be measured any further: it broke",)

@@ -18,27 +18,26 @@ from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Sta
 from pipetune.core.results import StoredPrefix
 from pipetune.core.storage import SweepReader
 from pipetune.measure import files, source_reads
-from pipetune.measure.machine import read_machine
 from pipetune.stages.files import _kinds, measure_files, stored_prefix, sweep_reads
 from pipetune.stages.profiling import watch_memory
 from pipetune.stages.study import Study
-from tests.stages import studies
-from tests.stages.studies import DIAGNOSIS
+from tests.stages.studies import DIAGNOSIS, PROFILE, operators_of, study_here
 
 Dataset = tf.data.Dataset
 
 
-def study_of(dataset: Any, **settings: Any) -> Study:
-    settings = {"trials": False, "budget_seconds": 60.0, **settings}
-    return studies.study_of(dataset, machine=read_machine(), **settings)
-
-
 def profile_of(study: Study, **consumer: Any) -> Profile:
-    costs = tuple(
-        OperatorProfile(node.id, Stage.EXTRACT, wall_seconds=1e-5, bytes_out=1000.0)
-        for node in study.subject.source.pipeline
-    )
+    costs = operators_of(study, Stage.EXTRACT, wall_seconds=1e-5, bytes_out=1000.0)
     return Profile(costs, ConsumerProfile("none", **consumer))
+
+
+def reading(shards: Path, share: float, **consumer: Any) -> tuple[Study, Profile]:
+    """The study of a pipeline that reads files, and its profile: that takes a share of the input's time."""
+    study = study_here(Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10))
+    node = source_reads.reading_operator(study.subject.source)
+    assert node is not None
+    reader = OperatorProfile(node.id, Stage.EXTRACT, wall_seconds=share, visits=1.0, bytes_out=1000.0)
+    return study, replace(profile_of(study, **consumer), operators=(reader,), input_wall_seconds=1.0)
 
 
 @pytest.fixture
@@ -61,10 +60,9 @@ def resident(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient_sweeps", "resident")
 def test_files_of_a_pipeline(shards: Path) -> None:
-    dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
-    study = study_of(dataset)
-    profile = measure_files(study, profile_of(study, bound_seconds=0.1, input_seconds=0.01))
-    # Read from memory, the files say nothing of storage before the decision.
+    study, profile = reading(shards, 0.06, bound_seconds=0.1, input_seconds=0.01)
+    profile = measure_files(study, profile)
+    # A notable share: read from memory, the files say nothing of storage before the decision.
     assert profile.files is not None and {one.reader for one in profile.files.sweeps} == {SweepReader.SOURCE}
     use = sweep_reads(study, profile).files
     assert use is not None and use == study.journal.result.profile.files  # type: ignore[union-attr]
@@ -80,21 +78,11 @@ def test_files_of_a_pipeline(shards: Path) -> None:
 
 @pytest.mark.usefixtures("patient_sweeps", "resident")
 def test_sweeps_wait_for_the_decision_if_reading_takes_no_notable_time(shards: Path) -> None:
-    dataset = Dataset.list_files(str(shards / "*.tfrecord")).interleave(tf.data.TFRecordDataset).batch(10)
-    study = study_of(dataset)
-    node = source_reads.reading_operator(study.subject.source)
-    assert node is not None
-
-    def profile(share: float) -> Profile:
-        reader = OperatorProfile(node.id, Stage.EXTRACT, wall_seconds=share, visits=1.0, bytes_out=1000.0)
-        return replace(profile_of(study), operators=(reader,), input_wall_seconds=1.0)
-
-    before = measure_files(study, profile(0.04))
+    study, profile = reading(shards, 0.04)
+    before = measure_files(study, profile)
     assert before.files is not None and before.files.sweeps == () and before.files.notes == ()
     after = sweep_reads(study, before).files
     assert after is not None and {one.reader for one in after.sweeps} == {SweepReader.FILES, SweepReader.SOURCE}
-    notable = measure_files(study, profile(0.06))
-    assert notable.files is not None and {one.reader for one in notable.files.sweeps} == {SweepReader.SOURCE}
 
 
 def test_cold_windows_start_with_dropped_page_cache(shards: Path) -> None:
@@ -102,7 +90,7 @@ def test_cold_windows_start_with_dropped_page_cache(shards: Path) -> None:
     if not files.supported() or files.filesystem(names[0]) in ("tmpfs", "ramfs"):
         pytest.skip("nothing to drop here")
     for is_cold in (False, True):
-        runner = study_of(tf.data.TFRecordDataset(names), cold=is_cold).runner
+        runner = study_here(tf.data.TFRecordDataset(names), cold=is_cold).runner
         for name in names:
             Path(name).read_bytes()
         runner.drop_file_caches()
@@ -111,7 +99,7 @@ def test_cold_windows_start_with_dropped_page_cache(shards: Path) -> None:
 
 def test_pipeline_without_files_is_not_run() -> None:
     ran = tf.Variable(0)
-    study = study_of(Dataset.range(10).map(lambda x: ran.assign_add(1)))
+    study = study_here(Dataset.range(10).map(lambda x: ran.assign_add(1)))
     before = int(ran)
     use = measure_files(study, profile_of(study)).files
     assert use is not None and use.files == 0 and use.sweeps == () and use.bytes_per_element is None
@@ -120,14 +108,14 @@ def test_pipeline_without_files_is_not_run() -> None:
 
 def test_short_budget_skips_sweeps_with_note(shards: Path) -> None:
     dataset = Dataset.list_files(str(shards / "*")).flat_map(tf.data.TFRecordDataset)
-    study = study_of(dataset, trials=True, budget_seconds=3.0)
+    study = study_here(dataset, trials=True, budget_seconds=3.0)
     use = measure_files(study, profile_of(study)).files
     assert use is not None and use.files == 4 and use.sweeps == ()
     assert use.notes == ("the budget is too short for a sweep of parallel reads",)
 
 
 def test_failing_pipeline_leaves_note() -> None:
-    study = study_of(tf.data.TFRecordDataset(["gs://no-such-bucket-of-pipetune/x"]).map(tf.strings.length))
+    study = study_here(tf.data.TFRecordDataset(["gs://no-such-bucket-of-pipetune/x"]).map(tf.strings.length))
     use = measure_files(study, profile_of(study)).files
     assert use is not None and use.remote == ("gs",) and use.remote_files == 1
     assert use.sweeps == () and any("raised" in note for note in use.notes)
@@ -142,7 +130,7 @@ def test_growing_memory_is_reported_and_steady_memory_is_not() -> None:
         return number
 
     leaking = Dataset.range(100).map(lambda x: tf.py_function(leak, [x], tf.int64))
-    study = study_of(leaking)
+    study = study_here(leaking)
     found = watch_memory(study, profile_of(study)).growth
     kept.clear()
     assert found is not None and found.steady
@@ -151,7 +139,7 @@ def test_growing_memory_is_reported_and_steady_memory_is_not() -> None:
     (finding,) = study.journal.session.findings
     assert finding.code == "memory-grows" and "MiB per epoch" in finding.message and "map" in finding.hint
 
-    steady = study_of(Dataset.range(1000).map(lambda x: tf.zeros([1000]) + tf.cast(x, tf.float32)).shuffle(100))
+    steady = study_here(Dataset.range(1000).map(lambda x: tf.zeros([1000]) + tf.cast(x, tf.float32)).shuffle(100))
     found = watch_memory(steady, profile_of(steady)).growth
     assert found is not None and not found.steady
     assert steady.journal.session.findings == ()
@@ -174,7 +162,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_many_small_files_are_compared_with_one_file(small: Path, tmp_path: Path) -> None:
     paths = sorted(str(path) for path in small.glob("*/*.bin"))
-    study = study_of(Dataset.from_tensor_slices(paths).map(tf.io.read_file).batch(8), out=str(tmp_path), quick=True)
+    study = study_here(Dataset.from_tensor_slices(paths).map(tf.io.read_file).batch(8), out=str(tmp_path), quick=True)
     use = measure_files(study, profile_of(study)).files
     assert use is not None and use.has_many_small_files and use.small is not None
     assert use.small.files == 256 and use.small.apart_seconds > use.small.together_seconds > 0
@@ -189,18 +177,16 @@ def test_shard_numbers_after_suffix_are_ignored() -> None:
 
 
 def found(dataset: Any) -> StoredPrefix | None:
-    one = study_of(dataset)
-    operators = tuple(
-        OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=0.01, visits=1.0) for node in one.subject.source.pipeline
-    )
-    one.journal.update_dataset(profile=Profile(operators, ConsumerProfile("none")), diagnosis=DIAGNOSIS)
+    one = study_here(dataset)
+    operators = operators_of(one, cpu_seconds=0.01, visits=1.0)
+    one.journal.update_dataset(profile=replace(PROFILE, operators=operators), diagnosis=DIAGNOSIS)
     return stored_prefix(one)
 
 
 def test_no_stored_prefix_for_random_or_unprofiled_pipeline() -> None:
     draws = tf.data.Dataset.range(64).map(lambda x: tf.random.uniform([], maxval=tf.cast(x, tf.float32) + 1))
     assert found(draws.batch(8)) is None
-    assert stored_prefix(study_of(tf.data.Dataset.range(64))) is None  # without a profile
+    assert stored_prefix(study_here(tf.data.Dataset.range(64))) is None  # without a profile
 
 
 def test_stored_prefix_ends_before_random_operator() -> None:

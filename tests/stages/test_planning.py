@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval, Prediction, Rate, RunFailed
-from pipetune.pipelines import call_sites
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.state import SearchState
 from pipetune.stages import planning
@@ -23,7 +21,7 @@ from pipetune.stages.planning import give_verdict, replaces_autotune
 from pipetune.stages.study import rule_context
 from pipetune.testing.recorded import rewrite
 from pipetune.testing.words import pipeline
-from tests.stages.studies import DIAGNOSIS, PROFILE, numbers, study_of
+from tests.stages.studies import DIAGNOSIS, PROFILE, executed, numbers, study_of
 
 
 def test_epochs_are_in_rule_context_if_certain() -> None:
@@ -59,11 +57,8 @@ def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         ("range | map num_parallel_calls=AUTOTUNE | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
         ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
         ("range | map num_parallel_calls=4 | batch 4", (SetArgument("n1", "num_parallel_calls", AUTOTUNE),), False),
-        (
-            "range | map | batch 4",
-            (SetArgument("n1", "num_parallel_calls", 2),),
-            True,
-        ),  # parallelized by a default graph pass
+        # parallelized by a default graph pass
+        ("range | map | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), True),
         ("range | map random | batch 4", (SetArgument("n1", "num_parallel_calls", 2),), False),
         ("range | batch 4 | prefetch AUTOTUNE", (SetArgument("n2", "buffer_size", 1),), True),
         ("range | batch 4 | prefetch 2", (SetArgument("n2", "buffer_size", 1),), False),
@@ -146,11 +141,7 @@ dataset = dataset.prefetch(8)
 def test_mistakes_of_pipeline_and_source_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
-    made: dict[str, Any] = {"__name__": "__main__"}
-    call_sites.clear()
-    with call_sites.Recorder():
-        exec(compile(SCRIPT, str(path), "exec"), made)
-    one = study_of(made["dataset"])
+    one = study_of(executed(path, SCRIPT)["dataset"])
     give_verdict(one, PROFILE)
     found = one.journal.session.findings
     assert [(finding.code, finding.line) for finding in found] == [("prefetch-batch-size", 4), ("dropped-result", 3)]

@@ -21,13 +21,13 @@ from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Window
 from pipetune.core.session import Candidate
 from pipetune.measure.runner import TensorFlowRunner
-from pipetune.pipelines import call_sites, live
+from pipetune.pipelines import live
 from pipetune.pipelines.siblings import siblings
 from pipetune.stages import shared_calls
 from pipetune.stages.confirmation import keep_candidate
 from pipetune.stages.emission import make_patch, patched_texts
 from pipetune.stages.shared_calls import SharedCallTrials
-from tests.stages.studies import study_of
+from tests.stages.studies import executed, recorded, study_of
 
 Function = Callable[[Any], Any]
 measured = shared_calls._speedup
@@ -69,9 +69,7 @@ def shared(
     training: Function = affine, validation: Function = affine, *, more: Function | None = None, gone: bool = False
 ) -> SharedCallTrials:
     """The calls of `make` for both datasets and for an unconsumed one, `more`, which is alive or deleted."""
-    call_sites.clear()
-    gc.collect()  # datasets that the previous test created at the same call sites
-    with call_sites.Recorder():
+    with recorded():
         made = [make(4096, training), make(1024, validation)]
         if more is not None:
             made.append(make(90, more))
@@ -118,9 +116,7 @@ def test_what_a_strategy_derives_from_a_dataset_is_no_other_dataset(tmp_path: Pa
     path = str(tmp_path / "data.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(b"x")
-    call_sites.clear()
-    gc.collect()
-    with call_sites.Recorder():
+    with recorded():
         dataset = tf.data.TFRecordDataset([path]).batch(2).unbatch().batch(3)
         divided = dataset.map(lambda row: row).prefetch(2)
         ragged = tf.data.Dataset.range(9).map(tf.range).ragged_batch(2).prefetch(1)
@@ -135,7 +131,6 @@ def test_cache_is_not_added_to_shared_call() -> None:
 @pytest.mark.parametrize(
     ("role", "elements", "edit", "safety", "shares"),
     [
-        ("preview", 1, CACHED.edits[0], Safety.EXACT, True),
         ("adapt", 1, CACHED.edits[0], Safety.EXACT, True),
         ("validation", 1, CACHED.edits[0], Safety.EXACT, False),
         ("preview", 1, CACHED.edits[0], Safety.STATISTICAL, True),
@@ -150,9 +145,7 @@ def test_cache_is_not_added_to_shared_call() -> None:
 def test_preview_reads_what_the_dataset_that_it_shows_reads(
     role: str, elements: int, edit: Edit, safety: Safety, shares: bool
 ) -> None:
-    call_sites.clear()
-    gc.collect()
-    with call_sites.Recorder():
+    with recorded():
         dataset = make(4096, affine)
         shown = dataset.take(1)
     calls = SharedCallTrials(study_of(dataset.shuffle(9), Consumption(shown, "shown", role, "iter", elements)))
@@ -161,9 +154,7 @@ def test_preview_reads_what_the_dataset_that_it_shows_reads(
 
 @pytest.mark.parametrize("steps", [None, 2])
 def test_validation_that_is_another_shard_reads_the_cache_to_its_end(steps: int | None) -> None:
-    call_sites.clear()
-    gc.collect()
-    with call_sites.Recorder():
+    with recorded():
         dataset = make(4096, affine)
         train, held_out = dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)
     use = Consumption(held_out, "held_out", "validation", "fit", steps_per_epoch=steps)
@@ -172,9 +163,7 @@ def test_validation_that_is_another_shard_reads_the_cache_to_its_end(steps: int 
 
 @pytest.mark.parametrize(("seeds", "shares"), [((1, 2), True), ((1,), False)])
 def test_cache_before_a_loop_serves_all_that_its_iterations_make(seeds: tuple[int, ...], shares: bool) -> None:
-    call_sites.clear()
-    gc.collect()
-    with call_sites.Recorder():
+    with recorded():
         dataset = make(4096, affine)
         made = [dataset.shuffle(9, seed) for seed in seeds]
         other = dataset.take(9)
@@ -239,12 +228,3 @@ def test_patch_changes_both_datasets_and_is_rebuilt_from_session(tmp_path: Path)
     for name in ("train", "check"):
         pairs = zip(original[name], after[name], strict=True)
         assert all(np.array_equal(one, another) for one, another in pairs)
-
-
-def executed(path: Path, text: str) -> dict[str, Any]:
-    """Runs a script, recorded under its file name; returns its globals."""
-    made: dict[str, Any] = {"__name__": "__main__"}
-    call_sites.clear()
-    with call_sites.Recorder():
-        exec(compile(text, str(path), "exec"), made)
-    return made

@@ -146,13 +146,13 @@ def check(found: InputWait, source: Waiting, *seen: Seen) -> None:
 
 @pytest.mark.parametrize(
     ("interval", "slow", "body"),
-    [(0.0, 0.02, 0.005), (0.1, 0.001, 0.04), (1e9, 0.02, 0.005), (1e9, 0.001, 0.04)],
-    ids=["read after each step", "now and then", "at the end, slow", "at the end, quick"],
+    [(0.0, 0.02, 0.005), (0.1, 0.001, 0.04), (1e9, 0.02, 0.005)],
+    ids=["read after each step", "now and then", "at the end"],
 )
 def test_wait_is_what_is_no_gap(monkeypatch: pytest.MonkeyPatch, interval: float, slow: float, body: float) -> None:
     monkeypatch.setattr(gap_times, "_INTERVAL_SECONDS", interval)
     clock, source = InputClock(), Waiting(15, slow)
-    run(clock, iter(source), 0.3)  # the very first is not counted
+    run(clock, iter(source), 0.1)  # the very first is not counted
     for _ in range(2):
         iterator = iter(source)
         seen = run(clock, iterator, *[body] * 10)
@@ -176,7 +176,7 @@ def test_time_between_epochs_on_one_iterator_is_not_counted() -> None:
     run(clock, iterator, 0.0)
     for _ in range(2):
         seen = run(clock, iterator, *[0.04] * 10)
-        time.sleep(0.3)
+        time.sleep(0.1)
         check(clock.end_epoch(), source, seen)
 
 
@@ -188,7 +188,7 @@ def test_steps_whose_gap_is_missing_are_not_counted(monkeypatch: pytest.MonkeyPa
     before, measured = run(clock, iterator, *[0.04] * 10), len(source.seconds)
     with monkeypatch.context() as patched:
         patched.setattr(gap_times, "_newer", lambda *args: None)
-        run(clock, iterator, 1.0)
+        run(clock, iterator, 0.2)
     del source.seconds[measured:]
     after = run(clock, iterator, *[0.04] * 10)
     check(clock.end_epoch(), source, before, after)

@@ -184,7 +184,6 @@ def test_repeat_forever_keeps_an_endless_dataset() -> None:
         (lambda: tf.ragged.constant([[1], [2, 3], []]), 3),
         (lambda: tf.sparse.from_dense([[1, 0], [0, 2]]), 2),
         (lambda: (), 1),
-        (lambda: tf.constant(["a", "b"]), 2),
     ],
 )
 def test_row_count_of_an_element(element: Any, rows: int) -> None:
