@@ -1,4 +1,4 @@
-"""`python coordinated.py`: schedules steps on two workers and a parameter server, and prints one JSON object.
+"""`python -m tests.capture.coordinated`: schedules steps on two workers and a parameter server, and prints JSON.
 
 The servers run in this process. A cluster changes the devices of its process, hence a separate one.
 """
@@ -20,6 +20,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture import worker_dataset
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import substitute
 from pipetune.core.cluster import free_addresses
@@ -111,9 +112,8 @@ def distributed() -> Any:
 
 
 def forms() -> dict[str, Any]:
-    """Each way to give a dataset to a coordinator, with a window served to the scheduled steps."""
+    """Each way to give a dataset to a coordinator but that of `served`, with a window of the scheduled steps."""
     given = {
-        "a function of a distributed dataset": tf.function(in_function),
         "a function of a dataset": numbers,
         "a distributed dataset of a function": in_function(),
         "a distributed dataset": distributed(),
@@ -263,14 +263,18 @@ def captured() -> dict[str, Any]:
     }
     found = {}
     for name, one_given in given.items():
-        script = trains(nothing, one_given).script
         (use,) = [
             use
-            for use in script.uses
+            for use in created(one_given).uses
             if use.distributed_input is not None and use.distributed_input.how == COORDINATOR_CALL
         ]
         found[name] = [[one.kind, one.name, linecache.getline(one.file, one.line).strip()] for one in use.captured]
     return found
+
+
+def created(given: Any) -> ObservedScript:
+    """A script that makes the coordinator's dataset from `given`."""
+    return run(lambda: COORDINATOR.create_per_worker_dataset(given)).script
 
 
 class Held:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,35 +10,19 @@ import pytest
 pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from tests.starting import search_path
+from tests.starting import output_of
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.capture.coordinated"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": search_path(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(output_of("tests.capture.coordinated")))
 
 
 @pytest.mark.parametrize(
     "form",
-    [
-        "a function of a distributed dataset",
-        "a function of a dataset",
-        "a distributed dataset of a function",
-        "a distributed dataset",
-        "a dataset",
-    ],
+    ["a function of a dataset", "a distributed dataset of a function", "a distributed dataset", "a dataset"],
 )
 def test_per_worker_dataset_of_every_form_is_served_windows(found: dict[str, Any], form: str) -> None:
     kind, (steps, calls, _), taken, stopped = found["forms"][form]
@@ -121,7 +101,7 @@ def test_self_contained_dataset_functions_capture_nothing(found: dict[str, Any],
         ("dataset, by a distributed one", "dataset", "OUTSIDE['train']", 'train = OUTSIDE["train"]'),
         ("dataset, by a distributed one of here", "dataset", "OUTSIDE['train']", 'train = OUTSIDE["train"]'),
         ("dataset, by tf_keras", "dataset", "OUTSIDE['train']", 'train = OUTSIDE["train"]'),
-        ("dataset, without a name", "dataset", "", "iterator = iter(COORDINATOR.create_per_worker_dataset(given))"),
+        ("dataset, without a name", "dataset", "", "return run(lambda: COORDINATOR.create_per_worker_dataset(given))"),
         ("iterator", "iterator", "DRAWN", '"iterator": lambda'),
         ("variable", "state", "MADE_HERE", '"variable": lambda'),
         ("generator of numbers", "state", "DRAWS", '"generator of numbers": lambda'),
