@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,15 +81,3 @@ def test_two_watchers_of_one_module_are_both_called(modules: Path) -> None:
     ):
         importlib.import_module("watched_package")
     assert first == second == ["watched_package.inner"]
-
-
-@pytest.mark.slow
-def test_importing_the_worker_does_not_initialize_tensorflow() -> None:
-    """Options that can be set only before TensorFlow is initialized can still be set by the script."""
-    text = (
-        "import pipetune.worker.dispatch, pipetune.api, tensorflow as tf\n"
-        "tf.config.threading.set_inter_op_parallelism_threads(3)\n"
-        "print(tf.config.threading.get_inter_op_parallelism_threads())"
-    )
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "3", done.stderr

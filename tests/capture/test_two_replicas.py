@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,22 +10,12 @@ import pytest
 pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from tests.starting import search_path
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.starting import output_of
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("two_replicas.py"))],
-        env={**os.environ, "PYTHONPATH": search_path(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(output_of("tests.capture.two_replicas", TF_USE_LEGACY_KERAS="1")))
 
 
 @pytest.mark.parametrize(
@@ -119,3 +105,10 @@ def test_variables_of_each_replica_are_restored(found: dict[str, Any]) -> None:
     before, changed, after, distributed = found["restored"]
     assert before == after == [[1.0, 1.0], [3.0, 4.0]] != changed
     assert distributed == 0, "reading what stands for all of them may take every process of a job"
+
+
+def test_monitor_logs_the_wait_of_the_older_keras_but_not_of_two_replicas(found: dict[str, Any]) -> None:
+    epochs, share, _ = found["monitored"]
+    assert epochs == 2 and share > 0.5
+    assert found["monitored replicas"][:2] == [0, None]
+    assert "not available: the batches do not come from one iterator" in found["monitored replicas"][2]

@@ -1,18 +1,26 @@
-"""`python two_replicas.py`: measures two logical CPU devices under MirroredStrategy, and prints one JSON object.
+"""`python -m tests.capture.two_replicas`: measures two logical CPU devices under MirroredStrategy, and prints JSON.
 
-Logical devices can be set only before TensorFlow is initialized, hence a separate process.
+Logical devices can be set only before TensorFlow is initialized, and so can the version of Keras: hence a process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import pipetune.api
+import pipetune.worker.dispatch
+
+# isort: split
 import tensorflow as tf
 
+# That fails where an import has initialized TensorFlow: a script could no longer set such options either.
 processors = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(processors[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 
@@ -156,6 +164,25 @@ def several_steps(library: str) -> Any:
     return [counted, steps_per_call(model), consumer.accepts_multi_step_calls, after]
 
 
+def wait(value: Any) -> Any:
+    time.sleep(0.02)
+    return value
+
+
+def slow(x: Any) -> Any:
+    return tf.ensure_shape(tf.numpy_function(wait, [tf.cast(x, tf.float32)], tf.float32), [])[None], tf.zeros([1])
+
+
+def monitored() -> list[Any]:
+    """The epochs for which `InputMonitor` logs a wait, the wait, and what it prints."""
+    model = tf.keras.Sequential([tf.keras.Input([1]), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    monitor = pipetune.keras.InputMonitor()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        history = model.fit(Dataset.range(40).map(slow).batch(4), epochs=2, callbacks=[monitor], verbose=0)
+    return [len(history.history.get("input_wait", [])), monitor.input_wait, printed.getvalue()]
+
+
 def answers() -> Iterator[tuple[str, Any]]:
     nine = Dataset.range(9).batch(6)
     dealt = not_sharded(nine)
@@ -203,6 +230,10 @@ def answers() -> Iterator[tuple[str, Any]]:
     taken = distributed_input.DistributedInput(alone, rows, alone.experimental_distribute_dataset(rows), DATASET)
     yield "one worker", [taken.handover().strategy, taken.handover().replicas, job_processes.switching_obstacle(taken)]
     yield "restored", put_back()
+    yield "monitored", monitored()
+    with STRATEGY.scope():
+        replicated = monitored()
+    yield "monitored replicas", replicated
     yield "why not", job_processes.switching_obstacle(from_function(rows, per_replica_options()))
 
 

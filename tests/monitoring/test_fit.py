@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,9 +18,6 @@ import keras
 
 import pipetune
 from pipetune.timing import gap_times
-from tests.starting import search_path
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Calls:
@@ -44,11 +37,10 @@ class Calls:
         return tf.ensure_shape(tf.numpy_function(wait, [value], value.dtype), value.shape)
 
 
-def dataset(count: int, seconds: float, *, modelled: bool = True) -> Any:
+def dataset(count: int, seconds: float) -> Any:
     """Batches of one row that take so long each; nothing is prefetched."""
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
-    options.autotune.enabled = modelled
     source = Calls(seconds)
     made = tf.data.Dataset.range(count).map(lambda x: (source(tf.cast(x, tf.float32)[None, None]), tf.zeros([1, 1])))
     made = made.with_options(options)
@@ -92,7 +84,7 @@ def fit(model: Any, data: Any, *more: Any, monitor: Any = None, **arguments: Any
     return monitor, history.history.get("input_wait", [])
 
 
-@pytest.mark.parametrize(("slow", "body"), [(0.02, 0.002), (0.02, 0.02), (0.001, 0.03)])
+@pytest.mark.parametrize(("slow", "body"), [(0.02, 0.002), (0.001, 0.03)])
 def test_share_is_the_time_between_request_and_delivery(slow: float, body: float) -> None:
     """It is at least that in the dataset's function, and at most that from its start to the step's."""
     model, data, seen = Model(body), dataset(40, slow), Seen()
@@ -121,11 +113,16 @@ def test_epochs_that_share_an_iterator_are_told_apart() -> None:
     assert len(shares) == 2 and max(shares) < 0.5  # with validation, 0.7
 
 
-def test_history_csv_and_steps_have_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_csv_steps_and_one_line_at_the_end_tell_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(gap_times, "_INTERVAL_SECONDS", 0.05)
-    seen = Seen()
-    _, shares = fit(Model(0.002), dataset(12, 0.02), keras.callbacks.CSVLogger(tmp_path / "log.csv"), seen, epochs=2)
+    seen, monitor = Seen(), pipetune.keras.InputMonitor()
+    log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    _, shares = fit(Model(0.002), dataset(12, 0.02), log, seen, monitor=monitor, epochs=2)
     assert len(shares) == 2
+    out = capsys.readouterr().out
+    assert out.startswith("Input wait ") and " of 21 steps: `pipetune" in out and out.count("\n") == 1
     with open(tmp_path / "log.csv") as stream:
         assert [float(row["input_wait"]) for row in csv.DictReader(stream)] == pytest.approx(shares)
     steps = [seen.steps[:12], seen.steps[12:]]
@@ -162,47 +159,13 @@ def test_training_that_stops_early_leaves_nothing_behind() -> None:
     assert share > 0.3 and type(model.train_function).__name__ == "function"
 
 
-def test_one_line_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    fit(Model(0.002), dataset(12, 0.02), epochs=2, monitor=pipetune.keras.InputMonitor())
-    out = capsys.readouterr().out
-    assert out.startswith("Input wait ") and " of 21 steps: `pipetune" in out and out.count("\n") == 1
-
-
 # -- not available
-
-
-def not_available(model: Any, data: Any, capsys: pytest.CaptureFixture[str]) -> str:
-    seen = Seen()
-    monitor, shares = fit(model, data, seen, monitor=pipetune.keras.InputMonitor(), epochs=2)
-    assert shares == [] and monitor.input_wait is None and set(seen.steps) == {None}
-    return capsys.readouterr().out
-
-
-def test_without_the_runtime_s_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "not available: the runtime keeps no model" in not_available(
-        Model(0.0), dataset(5, 0.0, modelled=False), capsys
-    )
 
 
 def test_several_steps_in_a_call(capsys: pytest.CaptureFixture[str]) -> None:
     """Keras 3 requests batches ahead within a call, so a request's time is no wait."""
-    model, data = Model(0.01, steps_per_execution=4), dataset(8, 0.01)
-    assert "not available: with steps_per_execution above 1" in not_available(model, data, capsys)
+    model, data, seen = Model(0.01, steps_per_execution=4), dataset(8, 0.01), Seen()
+    monitor, shares = fit(model, data, seen, monitor=pipetune.keras.InputMonitor(), epochs=2)
+    assert shares == [] and monitor.input_wait is None and set(seen.steps) == {None}
+    assert "not available: with steps_per_execution above 1" in capsys.readouterr().out
     assert any(request[0] < body[1] for request, body in zip(data.calls.times[1:], model.calls.times, strict=False))
-
-
-@pytest.mark.parametrize("legacy", [pytest.param(False, marks=pytest.mark.exhaustive), True])
-def test_two_replicas_and_the_older_keras(legacy: bool) -> None:
-    settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_USE_LEGACY_KERAS": "1" if legacy else "0"}
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("fit_elsewhere.py"))],
-        env={**os.environ, "PYTHONPATH": search_path(ROOT), **settings},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    alone, replicated = json.loads(done.stdout.splitlines()[-1])
-    assert alone["logged"] == 2 and alone["share"] > 0.5
-    assert replicated == {"logged": 0, "share": None}
-    assert "not available: the batches do not come from one iterator" in done.stdout
