@@ -48,7 +48,6 @@ def run(source: str, measured: int = 1_000, **names: Any) -> dict[str, Any]:
 
 LASTS = {
     "next": "for _ in range(3):\n    done.append(next(steps))",
-    "in a function": "def train():\n    next(steps)\nfor _ in range(3):\n    train()",
     "two functions down": "def one(): next(steps)\ndef two(): one()\nfor _ in range(3):\n    two()",
     "a method": "class T:\n    def go(self): next(steps)\nfor _ in range(3):\n    T().go()",
     "left early": "for epoch in range(2):\n    for step in steps:\n        if step % 3 == 0:\n            break",

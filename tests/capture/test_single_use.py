@@ -48,7 +48,6 @@ def _loops_once(text: str) -> bool:
 
 ONCE = [
     "model.fit(data)",
-    "def main():\n    model.fit(data)\nif __name__ == '__main__':\n    main()",
     "for x in range(3):\n    pass\nmodel.fit(data)\nfor y in range(2):\n    pass",
     "class Trainer:\n    def train(self):\n        model.fit(data)\nTrainer().train()",
     "def train(data):\n    model.fit(data)\ndef main():\n    train(data)\nmain()",

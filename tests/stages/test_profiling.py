@@ -57,7 +57,6 @@ def _cost(cpu: tuple[float, float, float], waiting: tuple[float, float, float] =
         # 0 to 500 us of 20 ms: the 90 us of the runtime's model are in it
         ("n2", _cost((0.0, 0.0, 500e-6)), 90e-6, CostSource.RUNTIME_MODEL),
         ("n2", _cost((80e-6, 60e-6, 100e-6)), 80e-6, CostSource.PREFIX_DIFFERENCING),
-        ("n2", _cost((0.0, 0.0, 0.0)), 90e-6, CostSource.RUNTIME_MODEL),  # less than nothing: noise
         # what a function takes besides its kernels the model only shares out
         ("n1", _cost((0.0, 0.0, 50e-6)), 0.0, CostSource.PREFIX_DIFFERENCING),
         ("n1", _cost((0.0, 0.0, 900e-6)), 600e-6, CostSource.RUNTIME_MODEL),
