@@ -42,9 +42,6 @@ def test_diagnosis_describes_the_pauses_of_an_input_in_bursts(pause: Pause | Non
     ("low", "high", "verdict"),
     [
         (0.00, 0.04, Verdict.NOT_INPUT_BOUND),
-        (0.06, 0.19, Verdict.BALANCED),
-        (0.21, 0.60, Verdict.INPUT_BOUND),
-        (0.02, 0.08, Verdict.BALANCED),
         (0.15, 0.30, Verdict.INPUT_BOUND),
         (0.01, 0.50, Verdict.UNDETERMINED),
         (0.05, 0.20, Verdict.BALANCED),

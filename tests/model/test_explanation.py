@@ -75,16 +75,15 @@ def test_cause(
     assert found.node == nodes.get(cause)
 
 
-@pytest.mark.parametrize(("real", "bound", "alone"), [(0.1, 0.06, 0.05), (0.1, 0.06, 0.09), (0.1, 0.12, 0.2)])
-def test_three_parts_sum_up_to_step(real: float, bound: float, alone: float) -> None:
-    step = ConsumerProfile("step", real, bound, alone)
-    parts = (step.model_seconds, step.input_wait_seconds, step.overlap_lost_seconds)
-    assert sum(part or 0.0 for part in parts) == pytest.approx(real)
-    assert all(part is not None and part >= 0 for part in parts)
-
-
-def test_three_parts_by_definition() -> None:
-    step = ConsumerProfile("step", 0.100, 0.060, 0.090)
-    assert step.input_wait_seconds == pytest.approx(0.030)  # max(input, bound) - bound
-    assert step.overlap_lost_seconds == pytest.approx(0.010)
-    assert ConsumerProfile("none", input_seconds=0.1).input_wait_seconds is None
+@pytest.mark.parametrize(
+    ("bound", "alone", "parts"),
+    [
+        (0.060, 0.090, (0.060, 0.030, 0.010)),  # of the wait: max(input, bound) - bound
+        (0.060, 0.050, (0.060, 0.0, 0.040)),
+        (0.120, 0.200, (0.100, 0.0, 0.0)),
+    ],
+)
+def test_three_parts_of_a_step_of_100_ms(bound: float, alone: float, parts: tuple[float, float, float]) -> None:
+    step = ConsumerProfile("step", 0.100, bound, alone)
+    assert (step.model_seconds, step.input_wait_seconds, step.overlap_lost_seconds) == pytest.approx(parts)
+    assert ConsumerProfile("none", input_seconds=alone).input_wait_seconds is None

@@ -48,6 +48,12 @@ def microseconds(pipeline: Pipeline, profile: Profile, cores: float) -> float:
     return 1e6 * predict(replace(pipeline, options=OFF), profile, cores).seconds
 
 
+def with_operator(profile: Profile, node: str, **values: Any) -> Profile:
+    """The profile with other measurements of one operator."""
+    operators = tuple(replace(one, **values) if one.node == node else one for one in profile.operators)
+    return replace(profile, operators=operators)
+
+
 # tf.data (Murray et al., VLDB 2021), section 3.2: reading an element takes 5 ms, transforming it 2 ms,
 # batching ten of them 1 ms.
 PAPER = "range cpu=0us | interleave {reads} cycle_length=2 cpu=5ms | map {maps} cpu=2ms | batch 10 cpu=1ms"
@@ -83,9 +89,7 @@ def test_sequential_time_is_sum_and_pipelined_time_is_maximum(costs: list[int], 
 
 def test_waiting_uses_threads_but_no_cores() -> None:
     words = parse("from_tensors cpu=0us | interleave 8 cycle_length=8 cpu=1ms", options=OFF)
-    sleeping = tuple(replace(one, wall_seconds=0.080 if one.node == "n1" else 0.0) for one in words.profile.operators)
-    profile = replace(words.profile, operators=sleeping)
-    found = predict(words.pipeline, profile, 2)
+    found = predict(words.pipeline, with_operator(words.profile, "n1", wall_seconds=0.080), 2)
     assert 1000 * found.seconds == pytest.approx(10)  # 80 ms in 8 threads, although there are only 2 cores
     assert found.bound is Bound.PARALLEL
 
@@ -205,10 +209,16 @@ def test_waking_a_thread_costs_at_most_once_per_element() -> None:
     assert 1e6 * cheap.seconds < 4 * 100  # threads that are always running need not be woken
 
 
-def test_buffer_overhead_is_added_on_both_sides() -> None:
-    rows = "range cpu=1us | prefetch 2 | batch 100 cpu=50us"
+@pytest.mark.parametrize(
+    ("rows", "longer"),
+    [
+        ("range cpu=1us | prefetch 2 | batch 100 cpu=50us", 200),  # added on both sides
+        ("range cpu=1us | batch 100 num_parallel_calls=2 cpu=50us", 130),  # which copies what another thread has made
+    ],
+)
+def test_overhead_of_a_buffer(rows: str, longer: float) -> None:
     assert 1e6 * with_overheads(rows).seconds == pytest.approx(100)
-    assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(200)
+    assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(longer)
 
 
 def test_the_consumer_wakes_a_thread_that_is_faster_than_it() -> None:
@@ -219,12 +229,6 @@ def test_the_consumer_wakes_a_thread_that_is_faster_than_it() -> None:
     assert 1e6 * slow.seconds == pytest.approx(30)  # the consumer waits for it
     alone = with_overheads(text.format(2), next_seconds=20e-6, notify_seconds=30e-6, defaults_on=False)
     assert 1e6 * alone.seconds == pytest.approx(26)
-
-
-def test_a_parallel_batch_copies_elements_that_another_thread_has_made() -> None:
-    rows = "range cpu=1us | batch 100 num_parallel_calls=2 cpu=50us"
-    assert 1e6 * with_overheads(rows).seconds == pytest.approx(100)
-    assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(130)
 
 
 CALLS = (CallCost(20e-6, 40e-6, 25e-6), CallCost(70e-6, 20e-6, 5e-6))
@@ -303,13 +307,10 @@ def test_busy_cores_are_slower() -> None:
 
 def test_spinning_threads_are_not_counted_as_work() -> None:
     words = parse("range cpu=0us | map 2 random cpu=130us")
-    measured = tuple(
-        replace(one, wall_seconds=100e-6, waiting_seconds=0.0) if one.node == "n1" else one
-        for one in words.profile.operators
-    )
+    measured = with_operator(words.profile, "n1", wall_seconds=100e-6, waiting_seconds=0.0)
 
     def seconds(spin: float) -> float:
-        profile = replace(words.profile, operators=measured, overheads=Overheads(spin_seconds=spin))
+        profile = replace(measured, overheads=Overheads(spin_seconds=spin))
         return 1e6 * predict(words.pipeline, profile, 2).seconds
 
     assert seconds(40e-6) == pytest.approx(50)
@@ -323,8 +324,8 @@ def test_cpu_time_is_limited_by_wall_time_without_waiting_times() -> None:
     assert 1e6 * predict(words.pipeline, whole, 2).seconds == pytest.approx(65)  # without overheads of the machine
     known = replace(whole, overheads=Overheads(next_seconds=10e-6))
     assert 1e6 * predict(words.pipeline, known, 2).seconds == pytest.approx(55)  # 100 us, and 10 us of the consumer
-    differences = tuple(replace(one, wall_seconds=1e-6, waiting_seconds=0.0) for one in known.operators[:1])
-    other = replace(known, operators=(*differences, *known.operators[1:]))  # the sums are then those of the operators
+    # the sums are then those of the operators
+    other = with_operator(known, "n0", wall_seconds=1e-6, waiting_seconds=0.0)
     assert 1e6 * predict(words.pipeline, other, 2).seconds == pytest.approx(70)  # all 130 us
 
 
@@ -333,10 +334,7 @@ def test_function_on_batches_has_its_measured_cost() -> None:
     edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     edited = apply_edits(words.pipeline, edits)
     assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
-    priced = tuple(
-        replace(one, on_batch_seconds=300e-6) if one.node == "n1" else one for one in words.profile.operators
-    )
-    profile = replace(words.profile, operators=priced)
+    profile = with_operator(words.profile, "n1", on_batch_seconds=300e-6)
     assert microseconds(words.pipeline, profile, 1) == pytest.approx(2150)
     assert microseconds(edited, profile, 1) == pytest.approx(450)
 
@@ -345,8 +343,7 @@ def test_gathered_rows_have_their_measured_cost() -> None:
     words = parse("from_tensor_slices gathers elements=900 cpu=5us bytes=4k | shuffle 9 cpu=2us | batch 100 cpu=90us")
     edited = apply_edits(words.pipeline, [ReplaceSource("n0", "n2", "d")])
     assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
-    priced = tuple(replace(one, on_batch_seconds=60e-6) if one.node == "n0" else one for one in words.profile.operators)
-    profile = replace(words.profile, operators=priced)
+    profile = with_operator(words.profile, "n0", on_batch_seconds=60e-6)
     assert microseconds(words.pipeline, profile, 1) == pytest.approx(790)
     assert microseconds(edited, profile, 1) == pytest.approx(60)
     assert element_bytes(edited, "n1", profile) == 8 and element_bytes(edited, "n2", profile) == 800
@@ -355,8 +352,7 @@ def test_gathered_rows_have_their_measured_cost() -> None:
 
 def test_elements_are_as_large_as_what_a_shuffle_behind_them_was_measured_to_pass_on() -> None:
     words = parse("from_tensor_slices elements=900 bytes=4k | map cpu=2us | shuffle 9 bytes=70k | batch 10")
-    unknown = tuple(replace(one, bytes_out=None) if one.node == "n1" else one for one in words.profile.operators)
-    assert element_bytes(words.pipeline, "n1", replace(words.profile, operators=unknown)) == 70_000
+    assert element_bytes(words.pipeline, "n1", with_operator(words.profile, "n1", bytes_out=None)) == 70_000
 
 
 def test_shard_moved_upstream_of_map_saves_calls_of_map() -> None:
@@ -384,9 +380,7 @@ def test_decode_and_crop_has_its_measured_share_of_cost() -> None:
     words = parse("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us")
     edited = apply_edits(words.pipeline, [ReplaceFunction("n1", form, "d")])
     assert f"{form} was not measured" in predict_examples(edited, words.profile, 1).why
-    shares = {form: 0.75}
-    priced = tuple(replace(one, variant_shares=shares) if one.node == "n1" else one for one in words.profile.operators)
-    profile = replace(words.profile, operators=priced)
+    profile = with_operator(words.profile, "n1", variant_shares={form: 0.75})
     assert microseconds(words.pipeline, profile, 1) == pytest.approx(1640)
     assert microseconds(edited, profile, 1) == pytest.approx(1240)
 
@@ -402,7 +396,7 @@ def test_parts_of_split_function_have_their_shares_of_cost() -> None:
     priced = with_part_costs(words.profile, apart)
     parts = [priced.operator(name) for name in ("head@n1", "n1")]
     assert [one.cpu_seconds for one in parts if one is not None] == pytest.approx([600e-6, 200e-6])
-    bare = replace(words.profile, operators=tuple(replace(one, head_share=None) for one in words.profile.operators))
+    bare = with_operator(words.profile, "n1", head_share=None)
     assert "the cost of map was not measured" in predict_examples(apart, bare, 1).why
 
 
@@ -415,8 +409,7 @@ def test_both_parts_on_batches_have_their_measured_total_cost() -> None:
     rest = ReplaceFunction("n1", FunctionVariant.VECTORIZED, "tail")
     edited = apply_edits(words.pipeline, [split, Move("n1", "n2"), rest, Move(split.head, "n2"), first])
     assert [node.id for node in edited] == ["n0", "n2", "head@n1", "n1"]
-    timed = (replace(one, on_batch_seconds=100e-6) if one.node == "n1" else one for one in words.profile.operators)
-    profile = replace(words.profile, operators=tuple(timed))
+    profile = with_operator(words.profile, "n1", on_batch_seconds=100e-6)
     assert microseconds(edited, profile, 1) == pytest.approx(40 + 100)
     assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
 
