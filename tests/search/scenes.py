@@ -117,6 +117,11 @@ def runner(gains: Mapping[str, float] | None = None, *, noise: Noise | None = No
     return made
 
 
+def apart(*rules: str) -> Callable[[Sequence[Rewrite]], str]:
+    """A conflict of rewrites of these rules."""
+    return lambda parts: "they exclude each other" if set(rules) <= {part.rule for part in parts} else ""
+
+
 def names(plan: Plan | None) -> list[str]:
     return [part.rule for part in plan.rewrites] if plan else []
 

@@ -134,21 +134,16 @@ def test_a_plan_that_changes_the_data_is_never_kept() -> None:
     assert found.candidate is None or found.candidate.plan.key != "b@n1"
 
 
-def called_likely(sessions: int, *, predicts: bool) -> tuple[int, int]:
-    """Sessions that end with a likely plan, and those in which it truly gains; half of all have something to find."""
-    ended = [
-        simulate_session(SCENES[seed % len(SCENES)], SessionDesign(gain, predicts=predicts), seed=seed)
-        for seed in range(sessions)
-        for gain in (1.0, (1.1, 1.2, 1.5, 2.0)[seed % 4])
-    ]
-    return sum(one.likely for one in ended), sum(one.likely_right for one in ended)
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("predicts", [True, False])
 def test_what_is_called_likely_gains_in_four_of_five_of_many_sessions(predicts: bool) -> None:
-    likely, right = called_likely(2000 if predicts else 4000, predicts=predicts)  # fewer are likely without the model
-    assert likely >= 3 and right >= 0.8 * likely
+    ended = [
+        simulate_session(SCENES[seed % len(SCENES)], SessionDesign(gain, predicts=predicts), seed=seed)
+        for seed in range(2000 if predicts else 4000)  # fewer are likely without the model
+        for gain in (1.0, (1.1, 1.2, 1.5, 2.0)[seed % 4])  # half of them have something to find
+    ]
+    likely = sum(one.likely for one in ended)
+    assert likely >= 3 and sum(one.likely_right for one in ended) >= 0.8 * likely
 
 
 # -- model and windows of the rewrites of one session

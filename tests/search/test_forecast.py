@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pipetune.core.edits import Consent, Plan, Rewrite
+from pipetune.core.edits import Consent, Plan
 from pipetune.core.results import Outcome, Prediction
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import Expected, Gains
 from pipetune.search.result import SearchResult
 from pipetune.testing.recorded import rewrite
-from tests.search.scenes import BASELINES, Scene, expecting, names, of_key, product, rewrites, runner, whys
+from tests.search.scenes import BASELINES, Scene, apart, expecting, names, of_key, product, rewrites, runner, whys
 
 
 def loses(expected: Expected | None, *, shares: bool = False) -> bool:
@@ -116,8 +116,6 @@ def test_the_time_to_most_of_the_rate_is_told() -> None:
 # -- rewrites of one group: the best by the forecast is run first, the others where its word is not enough
 
 GAINS = {"deep@n1": 3.0, "small@n1": 1.6, "other@n1": 1.3}
-
-
 CANDIDATES = [rewrite("small", group="cache"), rewrite("deep", group="cache"), rewrite("other")]
 
 
@@ -162,10 +160,7 @@ def test_a_difference_within_the_models_error_is_measured() -> None:
 def test_what_leaves_room_for_others_is_measured_though_it_is_slower_alone() -> None:
     gains = {"deep@n1": 2.0, "small@n1": 1.6, "other@n1": 1.5}
 
-    def conflict(parts: Sequence[Rewrite]) -> str:
-        return "they exclude each other" if {"deep", "other"} <= {part.rule for part in parts} else ""
-
-    scene = Scene(CANDIDATES, runner(gains), expected=expecting(gains), conflict=conflict)
+    scene = Scene(CANDIDATES, runner(gains), expected=expecting(gains), conflict=apart("deep", "other"))
     scene.run()
     assert _ran(scene, "small") and _ran(scene, "deep")
 

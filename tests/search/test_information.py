@@ -13,7 +13,7 @@ from pipetune.search.result import SearchResult
 from pipetune.search.state import SearchState
 from pipetune.search.statistics import NOT_SLOWER
 from pipetune.testing.recorded import Noise, rewrite
-from tests.search.scenes import Scene, expecting, names, of_key, reasons, runner, whys
+from tests.search.scenes import Scene, apart, expecting, names, of_key, reasons, runner, whys
 
 
 def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> None:
@@ -151,13 +151,10 @@ def test_faster_by_the_acceptance_rule_is_in_the_plan() -> None:
 
 def test_a_plan_that_says_the_number_leaves_nothing_to_offer() -> None:
     number = replace(rewrite("number", number=5), edits=(SetArgument("n1", "num_parallel_calls", 5),))
-    found = Scene([number, FREEZE], runner({number.key: 1.4, FREEZE.key: 1.0}), conflict=_apart).run()
+    made = runner({number.key: 1.4, FREEZE.key: 1.0})
+    found = Scene([number, FREEZE], made, conflict=apart("number", "freeze")).run()
     assert names(found.chosen) == ["number"]
     assert found.offers == ()
-
-
-def _apart(rewrites: object) -> str:
-    return "both" if isinstance(rewrites, tuple) and len(rewrites) > 1 else ""
 
 
 def test_without_time_it_is_not_offered() -> None:
