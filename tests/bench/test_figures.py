@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import subprocess
 import sys
@@ -102,4 +101,3 @@ def test_process_reports_the_machine(tmp_path: Path) -> None:
     (machine,) = [message.machine for message in messages if isinstance(message, FigureMeasured)]
     assert machine is not None and machine.cores_granted >= 1
     assert messages[-1] == WorkerFinished(0)
-    assert json.loads((tmp_path / "job.json").read_text())["mode"] == "bench"

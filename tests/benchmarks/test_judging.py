@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,16 +40,12 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(function, "__defaults__", (tmp_path / "gains.json",))
 
 
-def fake(folder: Path) -> FakeBench:
-    runs = runs_of(choose_cases(()).values())
-    decisions = {name: judge(*run, Answer(PROVEN, 70.0, QUIET), None, commit="abc") for name, run in runs.items()}
-    return FakeBench(folder, SUITE, decisions, MACHINE)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("table")
 def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fake(tmp_path)
+    runs = runs_of(choose_cases(()).values())
+    decisions = {name: judge(*run, Answer(PROVEN, 70.0, QUIET), None, commit="abc") for name, run in runs.items()}
+    bench = FakeBench(tmp_path, SUITE, decisions, MACHINE)
     monkeypatch.setenv("DIES_AFTER", "1")
     assert bench.run() == (["a-0-0"], 1)
     assert [row["seed"] for row in json.loads((tmp_path / "decisions.json").read_text())["cases"]] == [0]
@@ -70,12 +64,7 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path, monkeypat
         }
     }  # fmt: skip
 
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("table")
-def test_earlier_decisions_are_judged_by_what_can_be_gained_as_soon_as_that_is_fixed(tmp_path: Path) -> None:
-    bench = fake(tmp_path)
-    bench.run()
+    # Earlier decisions are judged as soon as what can be gained is fixed.
     cases.save_gains(cases.Gains("an invented machine", {"a": PossibleGain((1.5,) * cases.FIXED_PAIRS, True, "abc")}))
     assert bench.run() == ([], 0)
     rows = json.loads((tmp_path / "decisions.json").read_text())["cases"]
@@ -162,14 +151,6 @@ def test_a_script_is_copied_and_its_data_is_linked_to(tmp_path: Path) -> None:
     (copy.parent / "model.keras").write_text("saved")
     assert (examples / "set" / "one" / "train.py").read_text() == "original"
     assert not (examples / "set" / "one" / "model.keras").exists()
-
-
-@pytest.mark.slow
-def test_the_command_starts_the_program_of_the_clone(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "pipetune", "bench", "--decisions", "--out", str(tmp_path), "speed")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "no case called 'speed'" in done.stderr and "photos" in done.stderr
 
 
 def test_pairs_of_the_same_patch_are_used_again(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ MEASURED = WorkloadResult(
     plans={"off": "options"},
 )
 
+CACHE, PREFETCH = (Rewrite(op, "n1", Safety.EXACT, (Insert("n1", op, f"{op}@n1"),), "") for op in ("cache", "prefetch"))
+
 
 def messages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bool = False) -> list[Message]:
     """The messages of the process that measures these workloads, run in this process."""
@@ -108,9 +110,7 @@ def test_plan_with_a_cache_is_followed_by_an_analysis_without_caches(
         return analysis_with()
 
     monkeypatch.setattr(rivals, "analyze", analyze)
-    cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
-    prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
-    first = analysis_with(cache, prefetch) if cached else analysis_with(prefetch)
+    first = analysis_with(CACHE, PREFETCH) if cached else analysis_with(PREFETCH)
     job = Job(Mode.BENCH, -1, Settings(quick=quick))
     small = Workload("a", tmp_path)
     uncached, notes = rivals._analyze_without_caches(small, first, tmp_path / "bare", job, lambda activity: None)
@@ -122,9 +122,7 @@ def test_plan_with_a_cache_is_followed_by_an_analysis_without_caches(
 def test_result_is_the_plan_without_cache_if_the_cache_does_not_count(
     counts: bool, second: bool, tmp_path: Path
 ) -> None:
-    cache = Rewrite("cache", "n1", Safety.EXACT, (Insert("n1", "cache", "cache@n1"),), "")
-    prefetch = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "")
-    first, bare = analysis_with(cache), analysis_with(prefetch) if second else None
+    first, bare = analysis_with(CACHE), analysis_with(PREFETCH) if second else None
     measured = replace(MEASURED, caches={PIPETUNE: CacheUse(1.0, 1.0, 1e12, counts, "")})
     combined = combine_results(Workload("a", tmp_path), measured, first, uncached=bare, notes=())
     assert combined.rewrites == (("cache",) if counts or not second else ("prefetch",))
