@@ -265,12 +265,9 @@ def _seeds(run: Run) -> list[int]:
 
 
 def _machine() -> str:
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
-    return f"{len(os.sched_getaffinity(0))} cores of {models[0] if models else platform.machine()}"
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
+    return f"{len(os.sched_getaffinity(0))} cores of {model}"
 
 
 def _commit() -> str:

@@ -67,7 +67,6 @@ class StepWindows:
             "seconds": self._in_steps,
             "starts": self._starts,
             "epochs": self._epochs,
-            "cpu_seconds": time.process_time() - self._cpu,
         }
         with open(self._path, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(window) + "\n")
@@ -80,7 +79,6 @@ class StepWindows:
         self._steps, self._in_steps = 0, 0.0
         self._starts: list[float] = []
         self._epochs: list[int] = []  # steps of the epochs that ended in this window
-        self._cpu = time.process_time()
 
 
 def time_fit(windows: StepWindows) -> None:

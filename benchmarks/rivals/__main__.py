@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.processes import Analysis, analyze, run_process
-from benchmarks.rivals.contenders import inserted_caches
 from benchmarks.rivals.process_files import RATES_FILE, PeakMemory, RatesMeasurement, memory_file, read_value
 from benchmarks.rivals.results import PIPETUNE, WorkloadResult
 from benchmarks.rivals.workloads import Workload, find_workloads
@@ -20,7 +19,7 @@ from pipetune.bench import ProgressCallback
 from pipetune.bench.measuring_process import run_job
 from pipetune.core import files
 from pipetune.core.codec import Json
-from pipetune.core.edits import Plan
+from pipetune.core.edits import Plan, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
 from pipetune.core.messages import Job, write_job
@@ -109,7 +108,7 @@ def _analyze_without_caches(
         The second analysis, and notes. The analysis is None if the plan has no cache, in quick runs, and on failure.
     """
     plan = analysis.session.plan or Plan("")
-    rules = {rewrite.rule for rewrite in plan.rewrites if inserted_caches(Plan("", (rewrite,)))}
+    rules = {rewrite.rule for rewrite in plan.rewrites if inserted_caches(rewrite.edits)}
     if not rules or job.settings.quick:
         return None, []
     log = out.parent / LOG_FILE

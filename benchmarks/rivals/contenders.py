@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from benchmarks.rivals.plumber import cached_bytes, plumber_edits
 from benchmarks.rivals.results import EXPERT, MAX_CACHED_BYTES, PIPETUNE, CacheUse
 from benchmarks.rivals.workloads import Workload
-from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument, SetOption, inserted_caches
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, Value
 from pipetune.rewrites.baselines import baseline_plan
@@ -155,17 +155,10 @@ def _expert_cache_use(expert: Pipeline, workload: Workload, source_bytes: float 
 
 # -- caches: how much they hold, and whether they count
 
-_CACHE_OPS = frozenset({"cache", "snapshot"})
-
-
-def inserted_caches(plan: Plan) -> tuple[Insert, ...]:
-    """Returns the operators inserted by a plan that store the elements of an epoch."""
-    return tuple(edit for edit in plan.edits if isinstance(edit, Insert) and edit.op in _CACHE_OPS)
-
 
 def remove_inserted_caches(plan: Plan) -> Plan:
     """Returns the plan without the caches that it inserts, but with all of its other edits."""
-    removals = tuple(Remove(cache.id) for cache in inserted_caches(plan))
+    removals = tuple(Remove(cache.id) for cache in inserted_caches(plan.edits))
     if not removals:
         return plan
     return Plan(plan.name, (*plan.rewrites, _cache_removal(removals)))
@@ -177,7 +170,7 @@ def _cache_removal(removals: tuple[Remove, ...]) -> Rewrite:
 
 def cache_use(plan: Plan, context: RuleContext, workload: Workload) -> CacheUse | None:
     """Returns how much the caches of a plan hold, here and at the published size; None if it inserts none."""
-    if not inserted_caches(plan):
+    if not inserted_caches(plan.edits):
         return None
     return _cache_use(_inserted_bytes(plan, context), source_bytes(context), workload)
 
@@ -226,12 +219,12 @@ def source_bytes(context: RuleContext) -> float | None:
 
 def _inserted_bytes(plan: Plan, context: RuleContext) -> float | None:
     """Returns the bytes in a plan's caches: as predicted by their rules, or else by the operators before them."""
-    predicted = sum(rewrite.predicted_bytes for rewrite in plan.rewrites if inserted_caches(Plan("", (rewrite,))))
+    predicted = sum(rewrite.predicted_bytes for rewrite in plan.rewrites if inserted_caches(rewrite.edits))
     if predicted:
         return predicted
     sizes = [
         cached_bytes(context, cache.after) if cache.after in context.pipeline else None
-        for cache in inserted_caches(plan)
+        for cache in inserted_caches(plan.edits)
     ]
     return _total(sizes)
 

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +28,7 @@ FAKE = """
 import json, os, signal, sys
 lines, kind, seconds, script, *arguments = sys.argv[1:]
 print("started", kind, *arguments, flush=True)
-window = {"steps": 10, "seconds": float(open(script).read()), "starts": [0.5], "epochs": [10], "cpu_seconds": 0.0}
+window = {"steps": 10, "seconds": float(open(script).read()), "starts": [0.5], "epochs": [10]}
 while True:
     with open(lines, "a") as stream:
         stream.write(json.dumps(window) + "\\n")
@@ -102,18 +101,10 @@ def test_interval_of_the_median(count: int, low: int, high: int) -> None:
     assert median_interval(ratios) == ((count + 1) / 2, low, high)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The moments that the script's clock shows, and signals that are only recorded."""
-    moments: list[float] = []
-    monkeypatch.setattr(timed_script.time, "monotonic", lambda: moments[-1])
-    yield moments
-
-
-def test_steps_and_starts_of_epochs_are_kept_apart(
-    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_and_starts_of_epochs_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock: list[float] = []
     signals: list[tuple[int, int]] = []
+    monkeypatch.setattr(timed_script.time, "monotonic", lambda: clock[-1])
     monkeypatch.setattr(timed_script.os, "kill", lambda *sent: (signals.append(sent), clock.append(clock[-1] + 100)))
     windows = StepWindows(str(tmp_path / "windows"), 10.0)
 
@@ -163,15 +154,13 @@ for epoch in range(int(sys.argv[1])):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(("text", "loop"), [(KERAS, False), (LOOP, True)])
-def test_a_script_is_timed_as_it_is_and_saves_nothing(
-    text: str, loop: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scripts_are_timed_as_they_are_and_save_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopwatch, "_WARM_UP_SECONDS", 0.0)
-    path = tmp_path / "train.py"
-    path.write_text(text)
-    one = TimedScript(path, ("1000000",), loop)
-    timing = time_scripts(one, one, pairs=3, starts=1, window_seconds=0.05)
+    fit, loop = tmp_path / "fit.py", tmp_path / "loop.py"
+    fit.write_text(KERAS)
+    loop.write_text(LOOP)
+    both = TimedScript(fit), TimedScript(loop, ("1000000",), loop=True)
+    timing = time_scripts(*both, pairs=3, starts=1, window_seconds=0.05)
     assert len(timing.pairs) == 3
     assert all(ratio > 0 for ratio in timing.ratios)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["train.py"]
+    assert {entry.name for entry in tmp_path.iterdir()} == {"fit.py", "loop.py"}
