@@ -25,12 +25,10 @@ from pipetune.equality.compare import compare
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.replay import replay
 from pipetune.probes import annotation
-from pipetune.rewrites import find_rules, propose_all
+from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.equality import allows
-
-EXACT, STATISTICAL, REORDERS, APPROXIMATE = "EXACT", "STATISTICAL", "REORDERS", "APPROXIMATE"
 
 COMPARE_SECONDS = 20.0  # the command's limit for one comparison: `stages/study.py`
 
@@ -42,8 +40,6 @@ class Proposal:
     rule: str
     key: str  # identifies it within the pipeline, equal in every run
     safety: str
-    summary: str
-    group: str
     numbers_only: bool  # it cannot change values or order: reading ahead, parallel calls, threads
     functional: bool  # replaces a function by a variant: on batches, split in two, or on another operator's input
     random: bool  # draws or order differ from run to run
@@ -64,12 +60,9 @@ class Answer:
 class Facts:
     """The facts given to rules besides the pipeline; invented, so that as many rules as possible propose."""
 
-    profiled: bool = True
     randomness_fixed: bool = False
-    partial_read: bool = False
     epochs: int | None = None
     cores_believed: int | None = None
-    memory_limit_bytes: float = 1e12
 
 
 class Crash(Exception):
@@ -92,10 +85,9 @@ def _guarded(doing: str) -> Iterator[None]:
 
 def read(dataset: Any) -> Source:
     """The pipeline of a live dataset, with the variants of its functions."""
+    source = built(dataset)._live
     with _guarded("reading"):
-        source = live.read(dataset)
-        pipeline = annotation.annotate(source)
-    return Source(source, pipeline)
+        return Source(source, annotation.annotate(source))
 
 
 def built(dataset: Any) -> Source:
@@ -119,11 +111,6 @@ class Source:
     def __init__(self, source: live.LivePipeline, told: Pipeline) -> None:
         self._live = source
         self._told = told
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        """The operators' kinds, from the source to the output."""
-        return tuple(node.op for node in self._live.pipeline)
 
     def counts(self, *, most: int) -> dict[int, int]:
         """Elements per epoch of every operator with unknown cardinality, by its position; counted by draining."""
@@ -203,19 +190,17 @@ class Source:
         by_id = {node.id: counts[place] for place, node in enumerate(pipeline) if place in counts}
         ids = tuple(node.id for node in pipeline)
         diagnosis = Diagnosis(Verdict.INPUT_BOUND, "", bottleneck=ids[0], sequential_segments=(ids,))
-        profile = _profile(pipeline, by_id) if given.profiled else None
         return RuleContext(
             pipeline,
-            profile=profile,
-            diagnosis=diagnosis if given.profiled else None,
+            profile=_profile(pipeline, by_id),
+            diagnosis=diagnosis,
             cores=2,
             serial_cycle_length=2,
             detected_cores=given.cores_believed,
-            memory_limit_bytes=given.memory_limit_bytes,
+            memory_limit_bytes=1e12,
             randomness_fixed=given.randomness_fixed,
-            partial_read=given.partial_read,
             epochs=given.epochs,
-            autotune_reading=_reading(pipeline) if given.profiled else None,
+            autotune_reading=_reading(pipeline),
         )
 
 
@@ -233,8 +218,6 @@ def _described(rewrite: Rewrite) -> Proposal:
         rule=rewrite.rule,
         key=rewrite.key,
         safety=rewrite.safety.name,
-        summary=rewrite.summary,
-        group=rewrite.group,
         numbers_only=not needs_comparison(rewrite.edits),
         functional=any(type(edit).__name__ not in _PLAIN_EDITS for edit in rewrite.edits),
         random=not rewrite.reproducible,
@@ -278,11 +261,6 @@ def _reading(pipeline: Pipeline) -> AutotuneValues:
         if node.op == "prefetch" and node.argument("buffer_size") == AUTOTUNE:
             values.append(TunedValue(node.id, node.op, BUFFER_SIZE, 2.0, 1.0, 8.0, True, 2.0))
     return AutotuneValues(tuple(values), seconds=10.0, converged=True)
-
-
-def rule_names() -> tuple[str, ...]:
-    """All rules."""
-    return tuple(rule.name for rule in find_rules())
 
 
 def strictest(*classes: str) -> str:

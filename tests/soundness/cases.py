@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tests.soundness.adapter import Answer, Proposal
+from tests.soundness.adapter import Answer, Crash, Proposal, Refused
+from tests.soundness.drained import Unbuilt
 from tests.soundness.verdict import Verdict
 
 
@@ -85,15 +87,40 @@ def tried(
     )
 
 
-def unpacked(packed: dict[str, Any]) -> Case:
-    """The case from the result of `Case.packed`."""
-    fields = dict(packed)
-    fields["tried"] = tuple(
-        Tried(**{**one, "rules": tuple(one["rules"]), "keys": tuple(one["keys"])}) for one in packed["tried"]
-    )
-    fields["proposed"] = tuple((key, safety) for key, safety in packed["proposed"])
-    fields["operations"] = tuple(packed["operations"])
-    return Case(**fields)
+def first_built(family: str, seed: str, attempts: int, tried: Callable[[str], Case]) -> Case:
+    """The case of the first of up to so many seeds, made from this one, that TensorFlow can run."""
+    started = time.monotonic()
+    case = Case(family, seed)
+    for attempt in range(attempts):
+        try:
+            case = tried(f"{seed}/{attempt}")
+            break
+        except Unbuilt as error:
+            case = Case(family, seed, unbuilt=str(error))
+    return replace(case, seconds=time.monotonic() - started)
+
+
+def of_plans(
+    case: Case,
+    plans: Sequence[Sequence[Proposal]],
+    tried: Callable[[Sequence[Proposal]], Tried],
+    packed: Callable[[], dict[str, Any]],
+) -> Case:
+    """The case with the results of these plans, without those that pipetune does not build.
+
+    Args:
+        packed: the case's program, for the reduction.
+    """
+    found: list[Tried] = []
+    for plan in plans:
+        try:
+            found.append(tried(plan))
+        except Refused:
+            continue
+        except Crash as crash:
+            case = replace(case, crash=f"{' + '.join(one.key for one in plan)}: {crash}")
+    material = packed() if case.crash or any(not one.right for one in found) else None
+    return replace(case, tried=tuple(found), material=material)
 
 
 MOST_OF_A_RULE = 4

@@ -31,10 +31,10 @@ class Chain:
     links: tuple[Link, ...]
     facts: Mapping[str, Any]
     style: str = "pair"  # of an element: "pair" (number, three floats), "dict" or "number"
-    seeded: bool = True  # the script sets a global seed
 
     @property
-    def operators(self) -> tuple[str, ...]:
+    def operations(self) -> tuple[str, ...]:
+        """Its operators, each once."""
         return tuple(dict.fromkeys((self.source.operator, *(link.operator for link in self.links))))
 
     @property
@@ -78,8 +78,6 @@ class Chain:
 
     def _made(self) -> list[str]:
         lines = ["state = tf.Variable(0, dtype=tf.int64)", "calls = []"] if _STATE.search(self._links()) else []
-        lines += [line for link in self.links for line in link.functions if line.startswith("    ")]
-        lines = [line.strip("\n") for line in lines]
         lines.append(f"ds = {self.source.text}")
         for link in self.links:
             lines.append(f"ds = {link.text.format(ds='ds')}" if "{ds}" in link.text else f"ds = ds{link.text}")
@@ -91,8 +89,7 @@ class Chain:
     def pasted(self) -> str:
         """A few lines to paste."""
         functions = [text for link in (self.source, *self.links) for text in link.functions]
-        seed = ["tf.random.set_seed(7)"] if self.seeded else []
-        return "\n".join([*dict.fromkeys(functions), *seed, *self._made()])
+        return "\n".join([*dict.fromkeys(functions), "tf.random.set_seed(7)", *self._made()])
 
     def packed(self) -> dict[str, Any]:
         return asdict(replace(self, facts=dict(self.facts)))
@@ -239,7 +236,6 @@ def _map(maker: _Maker) -> Link:
         number, floats = "tf.ensure_shape(tf.numpy_function(lambda a: a + 1, [i], tf.int64), i.shape)", "x"
     name, definition = maker.function(number, floats, before=before)
     if state and definition:  # it closes over a variable of `make`
-        name = re.sub(r"^.*$", name, name)
         taken = re.match(r"def \w+\((.*)\):\n    return (.*)$", definition[0])
         assert taken is not None
         name, definition = f"lambda {taken.group(1)}: {taken.group(2)}", ()
@@ -456,7 +452,7 @@ def compose(seed: str) -> Chain:
         "cores_believed": rng.choice([None, None, 4]),
         "epochs": rng.choice([None, None, 3]),
     }
-    return Chain(source(rng, style), tuple(links), facts, style, seeded=True)
+    return Chain(source(rng, style), tuple(links), facts, style)
 
 
 def by_hand(hand: Hand) -> Chain:

@@ -7,8 +7,9 @@ with `ignore_errors` downstream or a loop with `try`; for a plain loop an epoch 
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +33,14 @@ class Kind(enum.IntEnum):
     OVERFLOW = 5  # both not finite, or one of them and the other near the limits of the type
     TOLERANCE = 6  # floats beyond the tolerance, which another order of the same sums could explain
     VALUES = 7  # other values
-    ORDER = 8  # the same elements elsewhere
-    COUNT = 9  # fewer or more elements
-    SHAPE = 10  # other shapes, types or structure
-    ERROR = 11  # a new, missing or different error
-    LATER = 12  # a difference only after an error
+    COUNT = 8  # fewer or more elements
+    SHAPE = 9  # other shapes, types or structure
+    ERROR = 10  # a new, missing or different error
+    LATER = 11  # a difference only after an error
+
+
+class Unbuilt(Exception):
+    """TensorFlow cannot run what was composed, or it gives no element."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,11 @@ class Run:
 
     @property
     def elements(self) -> int:
-        return sum(not isinstance(event, Raised) for epoch in self.epochs for event in epoch)
+        return sum(map(len, self.epochs)) - self.errors
 
     @property
     def errors(self) -> int:
-        return sum(isinstance(event, Raised) for epoch in self.epochs for event in epoch)
+        return sum(isinstance(event, Raised) for event in itertools.chain(*self.epochs))
 
     def first_epochs(self, count: int) -> Run:
         return Run(self.spec, self.epochs[:count])
@@ -121,11 +125,7 @@ def drain(dataset: Any, *, epochs: int = 1, most: int = 5000) -> Run:
             events.append(arrays(element))
         del iterator
         found.append(tuple(events))
-    return Run(_spec(dataset), tuple(found))
-
-
-def _spec(dataset: Any) -> str:
-    return repr(dataset.element_spec)
+    return Run(repr(dataset.element_spec), tuple(found))
 
 
 def arrays(element: Any) -> Element:
@@ -328,32 +328,25 @@ def _shown(a: np.ndarray, b: np.ndarray) -> str:
     return f"{values[0]!r} became {values[1]!r}, in {len(where)} of {a.size} values"
 
 
-def in_any_order(original: Run, candidate: Run, *, rows: bool, spare: int) -> Difference | None:
-    """The difference of two runs that should have the same elements, in any order and epoch.
+def in_any_order(original: Run, candidate: Run, *, spare: int) -> Difference | None:
+    """The difference of two runs that should have the same rows of batches, in any order and epoch.
 
     Args:
-        rows: the elements are batches, whose rows are compared.
         spare: rows that dropped last batches may exchange for others.
     """
     if original.spec != candidate.spec:
         return Difference(Kind.SHAPE, f"{original.spec} became {candidate.spec}")
-    one, other = (_multiset(run, rows=rows) for run in (original, candidate))
+    one, other = _rows(original), _rows(candidate)
     missing, added = (one - other).total(), (other - one).total()
     if missing <= spare and added <= spare and abs(missing - added) <= spare:
         return None
     kind = Kind.COUNT if missing != added else Kind.VALUES
-    return Difference(kind, f"of {one.total()} {'rows' if rows else 'elements'} {missing} are missing, {added} are new")
+    return Difference(kind, f"of {one.total()} rows {missing} are missing, {added} are new")
 
 
-def _multiset(run: Run, *, rows: bool) -> Counter[tuple[object, ...]]:
+def _rows(run: Run) -> Counter[tuple[object, ...]]:
+    """The rows of all epochs, and the errors."""
     keys: Counter[tuple[object, ...]] = Counter()
-    for event in _events(run.epochs):
-        if isinstance(event, Raised):
-            keys[("raised", event.type)] += 1
-        else:
-            keys.update(rows_of(event) if rows else [key_of(event)])
+    for event in itertools.chain(*run.epochs):
+        keys.update([("raised", event.type)] if isinstance(event, Raised) else rows_of(event))
     return keys
-
-
-def _events(epochs: Iterable[Iterable[Event]]) -> Iterable[Event]:
-    return (event for epoch in epochs for event in epoch)

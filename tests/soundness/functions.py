@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 
-from tests.soundness import adapter, cases, reduction
+from tests.soundness import adapter, cases
 from tests.soundness.cases import Case, Tried, asked, chosen
-from tests.soundness.drained import Kind, Run, drain, either, flush, in_order
+from tests.soundness.drained import Kind, Run, Unbuilt, drain, either, flush, in_order
 from tests.soundness.operations import CORE, FORMULAS, OPERATIONS
-from tests.soundness.programs import NoProgram, Program, compose, smaller
-from tests.soundness.verdict import APPROXIMATE, Verdict, judge
+from tests.soundness.programs import Program, compose
+from tests.soundness.verdict import APPROXIMATE, EXACT, STATISTICAL, Verdict, judge
 
 _PLAIN = 1  # of the proposals that keep the function; the family of pipelines covers these
 _AGAIN = 4  # programs tried for one case: some cannot be traced
@@ -37,25 +37,16 @@ def run(
         core: whether it is composed of the core alone.
         ask_all: whether every proposal is compared, not only those that are wrong and some others.
     """
-    started = time.monotonic()
     among = CORE if (index % 2 == 0 if core is None else core) else OPERATIONS
     place = index if core is not None else index // 2
     if core is None and not ask_all and index % 10 == 9:
         among, place, manner = FORMULAS, index // 10, "random"
-    why = ""
-    for attempt in range(_AGAIN):
-        try:
-            program = compose(f"{seed}/{attempt}", focus=among[place % len(among)], manner=manner, among=among)
-            case = tried(program, folder=folder, seed=seed, ask_all=ask_all)
-        except (NoProgram, _Unbuilt) as error:
-            why = str(error)
-            continue
-        return replace(case, seconds=time.monotonic() - started)
-    return Case("function", seed, unbuilt=why, seconds=time.monotonic() - started)
 
+    def composed(seed_of_program: str) -> Case:
+        program = compose(seed_of_program, focus=among[place % len(among)], manner=manner, among=among)
+        return tried(program, folder=folder, seed=seed, ask_all=ask_all)
 
-class _Unbuilt(Exception):
-    """TensorFlow cannot run the program."""
+    return cases.first_built("function", seed, _AGAIN, composed)
 
 
 class Built:
@@ -76,17 +67,15 @@ class Built:
         try:
             return self._module.make({name: flush(one) if flushed else one for name, one in self._data.items()})
         except Exception as error:  # not a case if TensorFlow cannot trace it
-            raise _Unbuilt(f"{type(error).__name__}: {str(error)[:100]}") from error
+            raise Unbuilt(f"{type(error).__name__}: {str(error)[:100]}") from error
 
 
-_count = 0
+_numbers = itertools.count(1)
 
 
 def load(source: str, folder: str) -> ModuleType:
     """The source as a module in a file, so that its text can be read."""
-    global _count
-    _count += 1
-    name = f"case_{os.getpid()}_{_count}"
+    name = f"case_{os.getpid()}_{next(_numbers)}"
     path = os.path.join(folder, f"{name}.py")
     with open(path, "w", encoding="utf-8") as file:
         file.write(source)
@@ -104,7 +93,7 @@ def tried(program: Program, *, folder: str, seed: str = "", ask_all: bool = Fals
     setting = program.setting
     original = drain(built.dataset(), epochs=setting.epochs)
     if not original.elements:
-        raise _Unbuilt("it gives no element")
+        raise Unbuilt("it gives no element")
     random = _varies(built, original)
     case = Case("function", seed, operations=program.operations)
     try:
@@ -115,16 +104,12 @@ def tried(program: Program, *, folder: str, seed: str = "", ask_all: bool = Fals
     except adapter.Refused as reason:
         return replace(case, unbuilt=str(reason))
     case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
-    found: list[Tried] = []
-    for proposal in chosen(proposals, salt=seed, plain=_PLAIN):
-        try:
-            found.append(_tried(built, proposal, original, random=random, ask=ask_all or asked(proposal, salt=seed)))
-        except adapter.Refused:
-            continue
-        except adapter.Crash as crash:
-            case = replace(case, crash=f"{proposal.key}: {crash}")
-    material = program.packed() if case.crash or any(not one.right for one in found) else None
-    return replace(case, tried=tuple(found), material=material)
+    plans = [[one] for one in chosen(proposals, salt=seed, plain=_PLAIN)]
+
+    def of_plan(plan: Sequence[adapter.Proposal]) -> Tried:
+        return _tried(built, plan[0], original, random=random, ask=ask_all or asked(plan[0], salt=seed))
+
+    return cases.of_plans(case, plans, of_plan, program.packed)
 
 
 def _draws(program: Program) -> bool:
@@ -167,14 +152,14 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     if _has(program, "cache") and proposal.rule != "cache":
         sound = original.sound_epochs
         candidate, original = candidate.first_epochs(sound), original.first_epochs(sound)
-    safety = adapter.STATISTICAL if random and proposal.safety == adapter.EXACT else proposal.safety
+    safety = STATISTICAL if random and proposal.safety == EXACT else proposal.safety
 
     def judged(expected: Run, notes_zeros: bool) -> Verdict:
         return judge(
             expected,
             candidate,
             safety,
-            random=random or ((proposal.random or proposal.safety == adapter.STATISTICAL) and _draws(program)),
+            random=random or ((proposal.random or proposal.safety == STATISTICAL) and _draws(program)),
             spare=(setting.batch - 1) * 4 * setting.epochs if setting.drop_remainder else 0,
             notes_zeros=notes_zeros,
         )
@@ -193,48 +178,12 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     return cases.tried([proposal], proposal.safety, verdict, compared, ask=ask)
 
 
-# -- the smallest function that fails in the same way
-
-
-def reduced(
-    program: Program, rule: str, kind: str, *, folder: str, most: int = 50, seconds: float = 60.0
-) -> dict[str, Any]:
-    """The smallest program found on which this rule is accepted and wrong in the same way."""
-    last: Tried | None = None
-
-    def fails(candidate: Program) -> bool:
-        nonlocal last
-        found = wrong_one(candidate, rule, kind, folder=folder)
-        last = found or last
-        return found is not None
-
-    smallest = reduction.reduced(program, smaller, fails, most=most, seconds=seconds)
-    return {
-        "rule": rule,
-        "kind": kind,
-        "safety": last.safety if last is not None else "",
-        "detail": last.detail if last is not None else "",
-        "operations": list(smallest.operations),
-        "text": smallest.pasted(),
-        "program": smallest.packed(),
-    }
-
-
-def wrong_one(program: Program, rule: str, kind: str, *, folder: str) -> Tried | None:
-    """The proposal of this rule that is accepted for the program although it is wrong in this way."""
-    with contextlib.suppress(_Unbuilt, adapter.Crash, adapter.Refused):
-        for one in of_rule(program, rule, folder=folder):
-            if one.wrong and one.kind == kind:
-                return one
-    return None
-
-
-def of_rule(program: Program, rule: str, *, folder: str) -> Iterator[Tried]:
-    """The proposals of one rule for the program, and the truth about them."""
+def of_rules(program: Program, rules: Sequence[str], *, folder: str) -> Iterator[Tried]:
+    """The proposals of these rules for the program, and the truth about them."""
     built = Built(program, folder)
     original = drain(built.dataset(), epochs=program.setting.epochs)
     random = _varies(built, original)
     for proposal in adapter.read(built.dataset()).proposals(adapter.Facts()):
-        if proposal.rule == rule:
+        if proposal.rule in rules:
             with contextlib.suppress(adapter.Refused):
                 yield _tried(built, proposal, original, random=random, ask=False)

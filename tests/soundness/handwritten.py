@@ -1,12 +1,13 @@
 """Hostile but legal pipelines written by hand: every pattern that was once rewritten wrongly, and similar ones.
 
 Data, no code: an expression in which `alike(shape)` gives 2,003 rows that are equal except for one, far beyond any
-sample. `finding` is the number of the pattern in the list of wrong rewrites; none for a pipeline that a guard must not
-reject unnecessarily, or for a pattern found later.
+sample. `F1` and so on are the numbers of the patterns in the list of wrong rewrites; without one are pipelines that a guard must
+not reject unnecessarily, and patterns found later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 PRELUDE = (
@@ -24,14 +25,13 @@ class Hand:
     """One pipeline."""
 
     name: str
-    finding: str
     expression: str
     functions: tuple[str, ...] = ()
 
 
-def _function(body: str, given: str, batch: str = "4", more: str = "") -> str:
+def _function(body: str, given: str, batch: str = "4") -> str:
     names = ", ".join("xyz"[: given.count("alike")])
-    return f"slices({given}).map(lambda {names}: {body}).batch({batch}){more}"
+    return f"slices({given}).map(lambda {names}: {body}).batch({batch})"
 
 
 _IMAGE, _CUBE, _TWO = "alike(16, 16)", "alike(3, 3, 3)", "alike(16, 16), alike(16, dtype='float32', odd=701)"
@@ -227,19 +227,14 @@ _PIPELINES = {
 }
 
 
-def _rows() -> list[Hand]:
-    found = [Hand(name, "F1", _function(*row)) for name, row in _AXES.items()]
-    found += [Hand(name, "F2", _function(*row)) for name, row in _CASTS.items()]
-    found += [Hand(name, "F2b", _function(*row)) for name, row in _CONVERTERS.items()]
-    found += [Hand(name, "F3", _function(*row)) for name, row in _LAST_ROWS.items()]
-    found += [Hand(name, "F14", _function(*row)) for name, row in _ZEROS.items()]
-    found += [Hand(name, "F13", *row) for name, row in _ERRORS.items()]
-    found += [Hand(name, "F4", *row) for name, row in _GENERATORS.items()]
-    found += [Hand(name, "", _function(*row)) for name, row in _OTHERS.items()]
-    found += [Hand(name, "", _function(*row)) for name, row in _BATCHED_AS_ELEMENTS.items()]
-    found += [Hand(name, "", expression) for name, expression in _PIPELINES.items()]
-    return found
+def _hands(*tables: Mapping[str, tuple[str, ...]]) -> Iterator[Hand]:
+    return (Hand(name, _function(*row)) for table in tables for name, row in table.items())
 
 
-HANDS: tuple[Hand, ...] = tuple(_rows())
-"""All of them."""
+HANDS: tuple[Hand, ...] = (
+    *_hands(_AXES, _CASTS, _CONVERTERS, _LAST_ROWS, _ZEROS),
+    *(Hand(name, *row) for table in (_ERRORS, _GENERATORS) for name, row in table.items()),
+    *_hands(_OTHERS, _BATCHED_AS_ELEMENTS),
+    *(Hand(name, expression) for name, expression in _PIPELINES.items()),
+)
+"""All of them; lists of right proposals name them by their places."""

@@ -32,7 +32,6 @@ class Wanted:
     minutes: float | None = None
     processes: int = 2
     checkout: Path = ROOT
-    quiet: bool = False
     given: dict[str, Any] = field(default_factory=dict)  # arguments of every case
 
 
@@ -54,7 +53,7 @@ class State:
     def forget_wrong(self) -> None:
         """Removes the cases in which something wrong was accepted: they run again, with the present suite."""
         with self._lock:
-            wrong = [key for key, case in self.cases.items() if _wrong(case)]
+            wrong = [key for key, case in self.cases.items() if wrong_of(case)]
             for key in wrong:
                 self._write({"forgotten": key})
                 del self.cases[key]
@@ -215,18 +214,18 @@ def _run_one(worker: Worker, job: tuple[str, int], wanted: Wanted, state: State,
             "hung": True,
         }
     state.add_case(family, index, case)
-    for one in _wrong(case):
+    for one in wrong_of(case):
         label = f"{'+'.join(one['rules'])} {one['safety']} {one['kind']}"
-        if not wanted.quiet:
-            print(f"{family} {index}: {label}: {one['detail'][:150]}", flush=True)
-    if case.get("crash") and not wanted.quiet:
+        print(f"{family} {index}: {label}: {one['detail'][:150]}", flush=True)
+    if case.get("crash"):
         print(f"{family} {index}: pipetune ends: {case['crash'][:200]}", flush=True)
-    for one in _wrong(case):
+    for one in wrong_of(case):
         if _to_reduce(state, case, one):
-            _reduce(worker, case, one, wanted, state)
+            _reduce(worker, case, one, state)
 
 
-def _wrong(case: dict[str, Any]) -> list[dict[str, Any]]:
+def wrong_of(case: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was accepted in a case although it is wrong."""
     return [one for one in case["tried"] if one["accepted"] and not one["right"]]
 
 
@@ -242,7 +241,7 @@ def _to_reduce(state: State, case: dict[str, Any], one: dict[str, Any]) -> bool:
     return seen[rules, one["safety"], one["kind"]] < REDUCED
 
 
-def _reduce(worker: Worker, case: dict[str, Any], one: dict[str, Any], wanted: Wanted, state: State) -> None:
+def _reduce(worker: Worker, case: dict[str, Any], one: dict[str, Any], state: State) -> None:
     request = {"do": "reduce", "case": case, "rules": one["rules"], "kind": one["kind"]}
     try:
         failure = worker.ask(request, seconds=REDUCE_SECONDS)
@@ -250,6 +249,5 @@ def _reduce(worker: Worker, case: dict[str, Any], one: dict[str, Any], wanted: W
         return
     failure |= {"seed": case["seed"], "family": case["family"]}
     state.add_failure(failure)
-    if not wanted.quiet:
-        text = "\n".join(f"    {line}" for line in failure["text"].splitlines())
-        print(f"  the smallest: {failure['rule']} {failure['safety']} {failure['kind']}\n{text}", flush=True)
+    text = "\n".join(f"    {line}" for line in failure["text"].splitlines())
+    print(f"  the smallest: {failure['rule']} {failure['safety']} {failure['kind']}\n{text}", flush=True)

@@ -15,13 +15,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tests.soundness import adapter, cases, reduction
+from tests.soundness import adapter, cases
 from tests.soundness.cases import Case, Tried, asked, chosen, lot
 from tests.soundness.chains import Chain, by_hand, compose, source
-from tests.soundness.drained import Element, Event, Raised, Run, drain, in_order
+from tests.soundness.drained import Element, Event, Raised, Run, Unbuilt, drain, in_order
 from tests.soundness.functions import load
 from tests.soundness.handwritten import HANDS
-from tests.soundness.verdict import Verdict, as_varied, judge
+from tests.soundness.verdict import EXACT, REORDERS, Verdict, as_varied, judge
 
 EPOCHS = 3
 _MOST = 1200  # elements of an epoch that are drained: all of a finite one, the first of an endless one
@@ -30,10 +30,6 @@ _JOINT = 2  # plans of several rewrites that are tried for one pipeline
 _AGAIN = 6
 _DRAINED = 100  # more runs of the original before one of its rewrites is judged wrong,
 _DRAIN_SECONDS = 45.0  # within this time
-
-
-class _Unbuilt(Exception):
-    """TensorFlow cannot run the pipeline."""
 
 
 class Built:
@@ -45,7 +41,7 @@ class Built:
         try:
             self._module = load(chain.text(), folder)
         except Exception as error:
-            raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
+            raise Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
 
     def dataset(self) -> Any:
         """A new pipeline, with the same seeds each time, in a folder without cache files."""
@@ -56,21 +52,14 @@ class Built:
         try:
             return self._module.make(self._folder)
         except Exception as error:  # not a case if TensorFlow cannot build it
-            raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
+            raise Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
 def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
     """The case of this seed."""
-    started = time.monotonic()
-    why = ""
-    for attempt in range(_AGAIN):
-        try:
-            case = tried(compose(f"{seed}/{attempt}"), folder=folder, seed=seed, ask_all=ask_all)
-        except _Unbuilt as error:
-            why = str(error)
-            continue
-        return replace(case, seconds=time.monotonic() - started)
-    return Case("pipeline", seed, unbuilt=why, seconds=time.monotonic() - started)
+    return cases.first_built(
+        "pipeline", seed, _AGAIN, lambda one: tried(compose(one), folder=folder, seed=seed, ask_all=ask_all)
+    )
 
 
 def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False, plain: int = 2) -> Case:
@@ -103,7 +92,7 @@ def truth_of(built: Built) -> Truth:
     endless = int(first.cardinality()) == tf.data.INFINITE_CARDINALITY or ".repeat()" in built.chain.text()
     one = drain(first, epochs=EPOCHS, most=_MOST)
     if not one.elements:
-        raise _Unbuilt("it gives no element")
+        raise Unbuilt("it gives no element")
     again = drain(built.dataset(), epochs=EPOCHS, most=_MOST)
     runs = (one,) if in_order(one, again) is None else (one, again, drain(built.dataset(), epochs=EPOCHS, most=_MOST))
     return Truth(runs, endless or any(len(epoch) >= _MOST for epoch in one.epochs))
@@ -138,11 +127,11 @@ def tried(
     """
     built = Built(chain, folder)
     truth = truth_of(built)
-    case = Case("pipeline", seed, operations=chain.operators)
+    case = Case("pipeline", seed, operations=chain.operations)
     facts = adapter.Facts(**chain.facts)
     try:
         source = adapter.read(built.dataset())
-        proposals = source.proposals(facts, counted(source, built))
+        proposals = source.proposals(facts, source.counts(most=_MOST))
     except adapter.Crash as crash:
         return replace(case, crash=str(crash), material=chain.packed())
     except adapter.Refused as reason:
@@ -150,21 +139,11 @@ def tried(
     case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
     plans = [[one] for one in chosen(proposals, salt=seed, plain=plain)]
     plans += [] if alone else joint(source, proposals, facts, salt=seed)
-    found: list[Tried] = []
-    for plan in plans:
-        try:
-            found.append(_tried(built, plan, truth, ask=ask_all or (asked(plan[0], salt=seed) and len(plan) == 1)))
-        except adapter.Refused:
-            continue
-        except adapter.Crash as crash:
-            case = replace(case, crash=f"{' + '.join(one.key for one in plan)}: {crash}")
-    material = chain.packed() if case.crash or any(not one.right for one in found) else None
-    return replace(case, tried=tuple(found), material=material)
 
+    def of_plan(plan: Sequence[adapter.Proposal]) -> Tried:
+        return _tried(built, plan, truth, ask=ask_all or (asked(plan[0], salt=seed) and len(plan) == 1))
 
-def counted(source: adapter.Source, built: Built) -> dict[int, int]:
-    """Elements per epoch of operators with unknown cardinality, counted by draining."""
-    return source.counts(most=_MOST)
+    return cases.of_plans(case, plans, of_plan, chain.packed)
 
 
 def joint(
@@ -211,12 +190,12 @@ def judged(
         truth = replace(truth, runs=tuple(run.first_epochs(sound) for run in truth.runs))
         candidate = candidate.first_epochs(sound)
     found = judge(truth.run, candidate, safety, spare=spare, notes_zeros=notes_zeros)
-    if (chain.racy or (safety != adapter.EXACT and chain.random)) and _CHOOSES.search(chain.text()):
+    if (chain.racy or (safety != EXACT and chain.random)) and _CHOOSES.search(chain.text()):
         return replace(found, right=True, kind=found.kind and "UNJUDGED")  # the number of elements depends on draws
-    if not found.right and safety == adapter.REORDERS and len(_BATCHES.findall(chain.text())) > 1:
+    if not found.right and safety == REORDERS and len(_BATCHES.findall(chain.text())) > 1:
         found = judge(*map(_numbers, (truth.run, candidate)), safety, spare=spare)  # batches of other batches
     dropped = "ignore_errors" in chain.text()
-    if safety != adapter.EXACT and (dropped or truth.run.errors or candidate.errors):
+    if safety != EXACT and (dropped or truth.run.errors or candidate.errors):
         return replace(found, right=True)  # with other draws or in another order, other elements raise or are lost
     if found.right or candidate.spec != truth.run.spec:
         return found
@@ -229,7 +208,7 @@ def judged(
     if chain.racy:
         varied = as_varied(truth.runs, candidate) if not other_part else ""
         return Verdict(not varied, "VALUES" if varied else "UNJUDGED", varied or found.detail)
-    if truth.repeats and not unordered and safety == adapter.EXACT:
+    if truth.repeats and not unordered and safety == EXACT:
         if truth.endless and "shuffle(" in chain.text():  # how far the first iterator has read ahead varies
             one, other = (replace(run, epochs=run.epochs[:1]) for run in (truth.run, candidate))
             return judge(one, other, safety, spare=spare, notes_zeros=notes_zeros)
@@ -243,9 +222,9 @@ def judged(
     if chain.style in ("number", "hand") or not (chain.random or unordered):  # a state in Python
         return Verdict(True)
     first, *others = map(_numbers, truth.runs)
-    if not all(judge(first, other, adapter.REORDERS, spare=spare).right for other in others):
+    if not all(judge(first, other, REORDERS, spare=spare).right for other in others):
         return Verdict(True, "UNJUDGED", found.detail)  # the elements of the original itself vary
-    return judge(first, _numbers(candidate), adapter.REORDERS, spare=spare)
+    return judge(first, _numbers(candidate), REORDERS, spare=spare)
 
 
 _BY_PLACE = re.compile(
@@ -288,40 +267,7 @@ def smaller(chain: Chain) -> Iterator[Chain]:
                 yield replace(chain, links=(*chain.links[:place], replace(link, text=text), *chain.links[place + 1 :]))
     if chain.source.operator not in ("range", "from_tensor_slices"):
         rng = random.Random(0)
-        yield replace(chain, source=source(rng, "dict" if chain.style == "dict" else chain.style))
-
-
-def reduced(
-    chain: Chain, rules: Sequence[str], kind: str, *, folder: str, most: int = 60, seconds: float = 90.0
-) -> dict[str, Any]:
-    """The smallest pipeline found for which these rules are accepted and wrong in the same way."""
-    last: Tried | None = None
-
-    def fails(candidate: Chain) -> bool:
-        nonlocal last
-        found = wrong_one(candidate, rules, kind, folder=folder)
-        last = found or last
-        return found is not None
-
-    smallest = reduction.reduced(chain, smaller, fails, most=most, seconds=seconds)
-    return {
-        "rule": "+".join(rules),
-        "kind": kind,
-        "safety": last.safety if last is not None else "",
-        "detail": last.detail if last is not None else "",
-        "operations": list(smallest.operators),
-        "text": smallest.pasted(),
-        "program": smallest.packed(),
-    }
-
-
-def wrong_one(chain: Chain, rules: Sequence[str], kind: str, *, folder: str) -> Tried | None:
-    """A plan of these rules that is accepted for the pipeline although it is wrong in this way."""
-    with contextlib.suppress(_Unbuilt, adapter.Crash, adapter.Refused):
-        for one in of_rules(chain, rules, folder=folder):
-            if one.wrong and one.kind == kind:
-                return one
-    return None
+        yield replace(chain, source=source(rng, chain.style))
 
 
 def of_rules(chain: Chain, rules: Sequence[str], *, folder: str) -> Iterator[Tried]:
@@ -330,7 +276,7 @@ def of_rules(chain: Chain, rules: Sequence[str], *, folder: str) -> Iterator[Tri
     truth = truth_of(built)
     facts = adapter.Facts(**chain.facts)
     source = adapter.read(built.dataset())
-    proposals = source.proposals(facts, counted(source, built))
+    proposals = source.proposals(facts, source.counts(most=_MOST))
     plans: list[list[adapter.Proposal]] = [[]]
     for rule in rules:
         plans = [[*plan, one] for plan in plans for one in proposals if one.rule == rule][:12]

@@ -5,12 +5,10 @@ That the suite finds no failures is evidence only if it can find them.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.soundness.handwritten import HANDS
-from tests.soundness.hunt import CASE_SECONDS
+from tests.soundness.hunt import CASE_SECONDS, wrong_of
 from tests.soundness.processes import ROOT, Hung, Worker
 
 GUARDS = (
@@ -31,21 +29,15 @@ SETS = {
 """The cases run with each guard off: their family, and their arguments."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """The results of one set with one guard off."""
+def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> tuple[list[int], bool]:
+    """Runs one set with one guard off; also returns whether this version of pipetune has the guard.
 
-    cases: int
-    proposals: int
-    structurally_wrong: int  # proposals that are wrong, accepted or not
-    accepted_wrong: int
-    cases_wrong: int  # with something wrong that was accepted
-
-
-def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> tuple[Found, bool]:
-    """Runs one set with one guard off; also returns whether this version of pipetune has the guard."""
+    Returns:
+        The numbers of cases, of proposals, of those that are wrong, accepted or not, of those accepted, and of their
+        cases.
+    """
     family, given = SETS[name]
-    total: Counter[str] = Counter()
+    total = [0] * 5
     switched = True
     for index in range(min(count, len(HANDS)) if family == "hand" else count):
         request = {
@@ -61,13 +53,11 @@ def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> 
         except Hung:
             continue
         switched = switched and bool(case["switched"] or guard == "none")
-        wrong = [one for one in case["tried"] if one["accepted"] and not one["right"]]
-        total["cases"] += not case["unbuilt"]
-        total["proposals"] += len(case["tried"])
-        total["structurally_wrong"] += sum(not one["right"] for one in case["tried"])
-        total["accepted_wrong"] += len(wrong)
-        total["cases_wrong"] += bool(wrong)
-    return Found(**{field: total[field] for field in Found.__dataclass_fields__}), switched
+        wrong = wrong_of(case)
+        structurally_wrong = sum(not one["right"] for one in case["tried"])
+        counted = (not case["unbuilt"], len(case["tried"]), structurally_wrong, len(wrong), bool(wrong))
+        total = [before + now for before, now in zip(total, counted, strict=True)]
+    return total, switched
 
 
 def show(guards: list[str], *, count: int, seed: str, checkout: Path = ROOT) -> None:
@@ -84,10 +74,7 @@ def show(guards: list[str], *, count: int, seed: str, checkout: Path = ROOT) -> 
                 if not switched:
                     print(f"{guard:44}this version has no such guard", flush=True)
                     break
-                print(
-                    f"{guard:44}{name:36}{found.cases:7}{found.proposals:11}{found.structurally_wrong:7}"
-                    f"{found.accepted_wrong:10}{found.cases_wrong:10}",
-                    flush=True,
-                )
+                figures = zip(found, (7, 11, 7, 10, 10), strict=True)
+                print(f"{guard:44}{name:36}" + "".join(f"{one:{width}}" for one, width in figures), flush=True)
     finally:
         worker.end()

@@ -33,9 +33,8 @@ class Hung(Exception):
 class Worker:
     """One process at a time that runs cases on one checkout of pipetune."""
 
-    def __init__(self, checkout: Path = ROOT, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, checkout: Path = ROOT) -> None:
         self._checkout = checkout
-        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None  # a killed process does not remove it
         self._buffer = b""
@@ -88,7 +87,7 @@ class Worker:
             "PYTHONPATH": path,
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "PYTHONHASHSEED": "0",
-        } | self._environment
+        }
         python = self._checkout / ".venv" / "bin" / "python"
         command = [str(python) if python.exists() else sys.executable, "-P", "-m", "tests.soundness.worker"]
         self._process = subprocess.Popen(

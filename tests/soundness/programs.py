@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tests.soundness.drained import Unbuilt
 from tests.soundness.operations import HELPERS, OPERATIONS, NoPlace, Operation, Scope, filled
 from tests.soundness.values import FLOATS, INTEGERS, MANNERS, TEXTS, Component, columns
 
@@ -152,7 +153,7 @@ class Program:
             for step in self.steps:
                 texts[step.name] = _substituted(step.text, texts)
             if sum(map(len, texts.values())) < 1500:
-                return [f"return {self._packed([f'{texts.get(name, name)}' for name in names])}"]
+                return [f"return {self._packed([texts.get(name, name) for name in names])}"]
         lines = [f"{step.name} = {step.text}" for step in self.steps]
         return [*lines, f"return {self._packed(names)}"]
 
@@ -216,10 +217,6 @@ def _substituted(text: str, texts: Mapping[str, str]) -> str:
     return re.sub(r"\bh\d+\b", lambda match: f"({texts[match.group()]})", text)
 
 
-class NoProgram(Exception):
-    """No function could be composed from this seed."""
-
-
 def compose(
     seed: str, *, focus: Operation | None = None, manner: str | None = None, among: Sequence[Operation] = OPERATIONS
 ) -> Program:
@@ -231,7 +228,7 @@ def compose(
         among: the operations it is composed of; if not all, elements are more often square.
 
     Raises:
-        NoProgram: the operation was not legal on any of the drawn tensors.
+        Unbuilt: the operation was not legal on any of the drawn tensors.
     """
     rng = random.Random(seed)
     for _ in range(_TRIES):
@@ -239,7 +236,7 @@ def compose(
             program = _composed(rng, focus, among)
             if program is not None:
                 return replace(program, setting=_setting(rng, program, manner))
-    raise NoProgram(focus.name if focus is not None else seed)
+    raise Unbuilt(focus.name if focus is not None else seed)
 
 
 def _composed(rng: random.Random, focus: Operation | None, among: Sequence[Operation]) -> Program | None:
@@ -470,7 +467,7 @@ def _renamed(step: Step, name: str, other: str) -> Step:
 
 
 def _only(program: Program, gives: tuple[str, ...]) -> Program:
-    return _tidied(replace(program, gives=gives, form="single" if program.form == "single" else program.form))
+    return _tidied(replace(program, gives=gives))
 
 
 def _tidied(program: Program) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from tests.soundness.hunt import State
+from tests.soundness.hunt import State, wrong_of
 
 
 def counted(state: State) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def counted(state: State) -> dict[str, Any]:
         total["hung"] += bool(case.get("hung"))
         total["crashed"] += bool(case.get("crash"))
         total["patches"] += case.get("patches", 0)
-        total[f"{family}_cases_wrong"] += any(one["accepted"] and not one["right"] for one in case["tried"])
+        total[f"{family}_cases_wrong"] += bool(wrong_of(case))
         if family == "script":
             total["script_wrong"] += sum(not one["right"] for one in case["tried"])
             continue
@@ -39,7 +39,7 @@ def counted(state: State) -> dict[str, Any]:
             for name in case["operations"]:
                 by_op[name]["functions"] += 1
                 by_op[name]["structurally_wrong"] += any(not one["right"] for one in case["tried"])
-                by_op[name]["accepted_wrong"] += any(one["accepted"] and not one["right"] for one in case["tried"])
+                by_op[name]["accepted_wrong"] += bool(wrong_of(case))
     return {
         "commit": state.header["commit"],
         "commits": state.header["commits"],

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import io
 import os
 import tempfile
-import time
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
-from tests.soundness import adapter, reduction
+from tests.soundness import adapter, cases
 from tests.soundness.cases import Case, Tried, chosen
-from tests.soundness.drained import Run, drain
-from tests.soundness.verdict import judge
+from tests.soundness.drained import Run, Unbuilt, drain
+from tests.soundness.verdict import EXACT, judge
 from tests.soundness.writing import Script, compose
 
 _EPOCHS = 2
@@ -28,22 +28,9 @@ _PLAIN = 5
 _AGAIN = 6
 
 
-class _Unbuilt(Exception):
-    """The script does not run, or creates no dataset."""
-
-
 def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
     """The case of this seed."""
-    started = time.monotonic()
-    why = ""
-    for attempt in range(_AGAIN):
-        try:
-            case = tried(compose(f"{seed}/{attempt}"), folder=folder, seed=seed)
-        except _Unbuilt as error:
-            why = str(error)
-            continue
-        return replace(case, seconds=time.monotonic() - started)
-    return Case("script", seed, unbuilt=why, seconds=time.monotonic() - started)
+    return cases.first_built("script", seed, _AGAIN, lambda one: tried(compose(one), folder=folder, seed=seed))
 
 
 def datasets(path: str) -> dict[str, Any]:
@@ -54,7 +41,7 @@ def datasets(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             exec(compile(file.read(), path, "exec", dont_inherit=True), namespace)
     except Exception as error:  # of an invalid script
-        raise _Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
+        raise Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
     return {name: value for name, value in namespace.items() if isinstance(value, tf.data.Dataset)}
 
 
@@ -79,8 +66,8 @@ def tried(script: Script, *, folder: str, seed: str = "") -> Case:
     path = written(script.text(), folder)
     originals = _drained(path)
     if not originals["dataset"].elements or originals["dataset"].errors:
-        raise _Unbuilt("it gives no element")
-    case = Case("script", seed, operations=tuple(sorted(_pieces(script))))
+        raise Unbuilt("it gives no element")
+    case = Case("script", seed, operations=script.operations)
     try:
         with adapter.recording():
             live = datasets(path)
@@ -88,7 +75,7 @@ def tried(script: Script, *, folder: str, seed: str = "") -> Case:
         others = [adapter.built(value) for name, value in live.items() if name == "valid"]
         proposals = source.proposals(adapter.Facts())
     except adapter.Crash as crash:
-        return replace(case, crash=str(crash), material={"script": asdict(script)})
+        return replace(case, crash=str(crash), material=script.packed())
     case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
     found, patches = [], 0
     for proposal in chosen(proposals, salt=seed, plain=_PLAIN):
@@ -97,26 +84,14 @@ def tried(script: Script, *, folder: str, seed: str = "") -> Case:
         except adapter.Refused:
             continue
         except adapter.Crash as crash:
-            case = replace(case, crash=f"{proposal.key}: {crash}", material={"script": asdict(script)})
+            case = replace(case, crash=f"{proposal.key}: {crash}", material=script.packed())
             continue
         if not covered or path not in files:
             continue
         patches += 1
         found.append(_judged(proposal, *files[path], originals, path, folder))
-    material = {"script": asdict(script)} if any(not one.right for one in found) else case.material
+    material = script.packed() if any(not one.right for one in found) else case.material
     return replace(case, tried=tuple(found), patches=patches, material=material)
-
-
-def _pieces(script: Script) -> set[str]:
-    """The kinds of statements in it."""
-    with contextlib.suppress(SyntaxError):
-        tree = ast.parse(script.text().lstrip("\ufeff"))
-        return {
-            type(node).__name__
-            for node in ast.walk(tree)
-            if isinstance(node, ast.stmt | ast.Lambda | ast.NamedExpr | ast.IfExp)
-        }
-    return set()
 
 
 def _judged(
@@ -127,7 +102,7 @@ def _judged(
     if not why:
         try:
             changed = _drained(written(after, folder))
-        except _Unbuilt as error:
+        except Unbuilt as error:
             why, kind = f"the changed script fails: {error}", "ERROR"
         else:
             why, kind = _data_harm(proposal, originals, changed, path)
@@ -148,7 +123,7 @@ def _data_harm(
 ) -> tuple[str, str]:
     """What is wrong with the data of the changed script although a replay of the same plan is right."""
     for name, original in originals.items():
-        verdict = judge(original, changed[name], proposal.safety if name == "dataset" else adapter.EXACT, spare=24)
+        verdict = judge(original, changed[name], proposal.safety if name == "dataset" else EXACT, spare=24)
         if verdict.right or verdict.zeros:
             continue
         if name == "dataset" and not judge(original, _replayed(proposal, path), proposal.safety, spare=24).right:
@@ -195,23 +170,9 @@ def text_harm(before: str, after: str) -> str:
 
 
 _CALLS_OF_DATASETS = frozenset(
-    {
-        "map",
-        "batch",
-        "shuffle",
-        "prefetch",
-        "cache",
-        "repeat",
-        "take",
-        "skip",
-        "filter",
-        "range",
-        "from_tensor_slices",
-        "apply",
-        "getattr",
-        "reduce",
-    }
-)
+    ("apply", "batch", "cache", "filter", "from_tensor_slices", "getattr", "map", "prefetch", "range", "reduce",
+     "repeat", "shuffle", "skip", "take")
+)  # fmt: skip
 
 
 def _helpers(tree: ast.AST) -> set[str]:
@@ -233,15 +194,10 @@ def _lines_of_statements(tree: ast.AST, text: str, concerned: frozenset[str] | s
 
 def _names(text: str) -> set[str]:
     with contextlib.suppress(SyntaxError):
-        tree = ast.parse(_dedented(text))
-        return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {
-            node.id for node in ast.walk(tree) if isinstance(node, ast.Name)
-        }
+        nodes = list(ast.walk(ast.parse(text.strip())))
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        return attributes | {node.id for node in nodes if isinstance(node, ast.Name)}
     return set(_CALLS_OF_DATASETS)
-
-
-def _dedented(text: str) -> str:
-    return text.strip()
 
 
 def _statements(tree: ast.AST, text: str) -> Iterator[str]:
@@ -260,23 +216,11 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _diff(before: str, after: str) -> str:
-    import difflib
-
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     return "\n".join(list(lines)[2:])[:2000]
 
 
 # -- the smallest script that fails in the same way
-
-
-def unpacked(packed: Mapping[str, Any]) -> Script:
-    """The script that was packed into the material of a case."""
-    fields = dict(packed["script"])
-    fields["head"], fields["functions"], fields["tail"] = (
-        tuple(fields[name]) for name in ("head", "functions", "tail")
-    )
-    fields["pieces"] = tuple(tuple(piece) for piece in fields["pieces"])
-    return Script(**fields)
 
 
 def smaller(script: Script) -> Iterator[Script]:
@@ -292,34 +236,6 @@ def smaller(script: Script) -> Iterator[Script]:
             yield replace(script, **fields)  # type: ignore[arg-type]
 
 
-def reduced(
-    script: Script, rules: list[str], kind: str, *, folder: str, most: int = 40, seconds: float = 60.0
-) -> dict[str, Any]:
-    """The smallest script found in which a patch of this rule is wrong in the same way."""
-    last: Tried | None = None
-
-    def fails(candidate: Script) -> bool:
-        nonlocal last
-        found = wrong_one(candidate, rules[0], kind, folder=folder)
-        last = found or last
-        return found is not None
-
-    smallest = reduction.reduced(script, smaller, fails, most=most, seconds=seconds)
-    return {
-        "rule": rules[0],
-        "kind": kind,
-        "safety": last.safety if last is not None else "",
-        "detail": last.detail if last is not None else "",
-        "operations": sorted(_pieces(smallest)),
-        "text": smallest.text() + ("\n" + last.why if last is not None else ""),
-        "program": {"script": asdict(smallest)},
-    }
-
-
-def wrong_one(script: Script, rule: str, kind: str, *, folder: str) -> Tried | None:
-    """A patch of this rule that is wrong in this way."""
-    with contextlib.suppress(_Unbuilt):
-        for one in tried(script, folder=folder).tried:
-            if one.wrong and one.rules == (rule,) and one.kind == kind:
-                return one
-    return None
+def of_rules(script: Script, rules: Sequence[str], *, folder: str) -> Sequence[Tried]:
+    """The proposals for the script, of these rules and of others, and the truth about them."""
+    return tried(script, folder=folder).tried

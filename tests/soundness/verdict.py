@@ -30,7 +30,6 @@ def judge(
     safety: str,
     *,
     random: bool = False,
-    rows: bool = True,
     spare: int = 0,
     notes_zeros: bool = False,
 ) -> Verdict:
@@ -38,7 +37,6 @@ def judge(
 
     Args:
         random: two runs of the original differ, or its draws may go to other elements.
-        rows: the elements are batches of rows.
         spare: rows that dropped last batches may exchange for others where the order may differ.
         notes_zeros: changes of denormals and of the sign of zeros were noted.
     """
@@ -58,7 +56,7 @@ def judge(
     if random:
         other = as_varied([original], candidate)
         return Verdict(not other, "VALUES" if other else "", other)
-    moved = in_any_order(original, candidate, rows=rows, spare=spare if safety == REORDERS else 0)
+    moved = in_any_order(original, candidate, spare=spare if safety == REORDERS else 0)
     return Verdict(moved is None, moved.kind.name if moved else "", moved.detail if moved else "")
 
 

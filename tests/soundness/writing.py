@@ -5,9 +5,11 @@ Every style takes the calls of a chain, such as `.batch(4)`, and returns stateme
 
 from __future__ import annotations
 
+import ast
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 Lines = list[str]
 
@@ -44,6 +46,28 @@ class Script:
         if self.tabs:
             text = "\n".join(_tabbed(line) for line in text.split("\n"))
         return ("\ufeff" if self.mark else "") + text.replace("\n", self.newline)
+
+    pasted = text
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The kinds of its statements."""
+        try:
+            tree = ast.parse(self.text().lstrip("\ufeff"))
+        except SyntaxError:
+            return ()
+        kinds = ast.stmt | ast.Lambda | ast.NamedExpr | ast.IfExp
+        return tuple(sorted({type(node).__name__ for node in ast.walk(tree) if isinstance(node, kinds)}))
+
+    def packed(self) -> dict[str, Any]:
+        return {"script": asdict(self)}
+
+
+def unpacked(packed: Mapping[str, Any]) -> Script:
+    """The script from the result of `Script.packed`."""
+    fields = dict(packed["script"])
+    fields |= {name: tuple(fields[name]) for name in ("head", "functions", "tail")}
+    return Script(**{**fields, "pieces": tuple(map(tuple, fields["pieces"]))})
 
 
 def _tabbed(line: str) -> str:
