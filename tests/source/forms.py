@@ -96,14 +96,6 @@ fit(ds)
 #+
 ds = ds.map(lambda batch: tf.vectorized_map(scale, batch))
 
-#: a lambda of two components | vectorized map
-ds = tf.data.Dataset.from_tensor_slices((X, Y))
-ds = ds.map(lambda x, y: (x / 255.0, y + 1))
-ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: (x / 255.0, y + 1))(*row), batch))
-
 #: a lambda that reads nothing else, and calls in between | vectorized map
 ds = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
 ds = ds.map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0})
@@ -143,24 +135,6 @@ fit(ds)
 #+
     ds = tf.data.Dataset.from_tensor_slices(X).batch(4)
     ds = ds.map(lambda batch: tf.vectorized_map(lambda x, scale=scale: x / scale, batch))
-
-#: a method | vectorized map
-class Input:
-    def __init__(self, scale):
-        self.scale = scale
-
-    def _decode(self, x, y):
-        return x / self.scale, y
-
-    def dataset(self):
-        ds = tf.data.Dataset.from_tensor_slices((X, Y))
-        ds = ds.map(self._decode, num_parallel_calls=tf.data.AUTOTUNE)
-        ds = ds.batch(4)
-        return ds
-
-fit(Input(255.0).dataset())
-#+
-        ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: self._decode(*row), batch), num_parallel_calls=tf.data.AUTOTUNE)
 
 #: functools.partial in the call | vectorized map
 import functools
@@ -218,14 +192,6 @@ fit(ds)
 ds = tf.data.Dataset.from_tensor_slices(X).batch(4)
 ds = ds.map(lambda batch: tf.vectorized_map(PREPROCESS["train"], batch))
 
-#: starred arguments: what they do not give | map.deterministic=True
-options = {"num_parallel_calls": 2}
-ds = tf.data.Dataset.from_tensor_slices(X)
-ds = ds.map(tf.abs, **options)
-fit(ds.batch(4))
-#+
-ds = ds.map(tf.abs, **options, deterministic=True)
-
 #: two lambdas in one | fused map#0 map#1
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = ds.map(lambda x: x / 255.0)
@@ -234,6 +200,14 @@ ds = ds.batch(4)
 fit(ds)
 #+
 ds = ds.map(lambda x: (x / 255.0) - 0.5)
+
+#: starred arguments: what they do not give | map.deterministic=True
+options = {"num_parallel_calls": 2}
+ds = tf.data.Dataset.from_tensor_slices(X)
+ds = ds.map(tf.abs, **options)
+fit(ds.batch(4))
+#+
+ds = ds.map(tf.abs, **options, deterministic=True)
 
 #: two lambdas in one, of two components | fused map#0 map#1
 ds = (
@@ -264,6 +238,14 @@ ds = ds.map(lambda *element: (lambda x, y: (tf.reverse(x, [0]), y))(*scale(*elem
 
 HOW_PIPELINES_ARE_WRITTEN = forms(
     r"""
+#: the last links as an argument | vectorized map; prefetch
+ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0)
+steps = len(X) // 4
+fit(ds.shuffle(12, seed=1).batch(4))
+#+
+ds = tf.data.Dataset.from_tensor_slices(X)
+fit(ds.shuffle(12, seed=1).batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE))
+
 #: a chain in parentheses | vectorized map; prefetch
 ds = (
     tf.data.Dataset.from_tensor_slices(X)
@@ -276,38 +258,6 @@ fit(ds)
     .map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch), num_parallel_calls=2)  # scale
     .prefetch(tf.data.AUTOTUNE)
 
-#: a chain with backslashes | vectorized map; prefetch
-ds = tf.data.Dataset.from_tensor_slices(X) \
-    .map(lambda x: x / 255.0) \
-    .shuffle(12, seed=1) \
-    .batch(4)
-fit(ds)
-#+
-    .batch(4) \
-    .map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)) \
-    .prefetch(tf.data.AUTOTUNE)
-
-#: a chain as an argument | vectorized map; prefetch
-fit(tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0).batch(4))
-#+
-fit(tf.data.Dataset.from_tensor_slices(X).batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE))
-
-#: the last links as an argument | vectorized map; prefetch
-ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0)
-steps = len(X) // 4
-fit(ds.shuffle(12, seed=1).batch(4))
-#+
-ds = tf.data.Dataset.from_tensor_slices(X)
-fit(ds.shuffle(12, seed=1).batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE))
-
-#: an annotation, a walrus, two targets | cached map
-ds: tf.data.Dataset = tf.data.Dataset.from_tensor_slices(X)
-if (mapped := ds.map(lambda x: x / 255.0)) is not None:
-    train = ds = mapped.batch(4)
-fit(train)
-#+
-if (mapped := ds.map(lambda x: x / 255.0).cache()) is not None:
-
 #: a helper for the dataset | vectorized map
 def shuffled(ds, size):
     return ds.shuffle(size, seed=1)
@@ -319,69 +269,6 @@ ds = ds.batch(4)
 fit(ds)
 #+
 ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
-#: a map in a helper, the batch outside | vectorized map
-def scale(x):
-    return x / 255.0
-
-def load(rows):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    return ds.map(scale, num_parallel_calls=2)
-
-ds = load(X)
-ds = ds.shuffle(12, seed=1)
-ds = ds.batch(4)
-fit(ds)
-#+
-    return ds
-ds = ds.map(lambda batch: tf.vectorized_map(scale, batch), num_parallel_calls=2)
-
-#: a map outside, the batch in a helper | vectorized map
-def scale(x):
-    return x / 255.0
-
-def batched(ds, size=4):
-    ds = ds.shuffle(12, seed=1)
-    return ds.batch(size)
-
-ds = tf.data.Dataset.from_tensor_slices(X).map(scale)
-ds = batched(ds)
-fit(ds)
-#+
-ds = tf.data.Dataset.from_tensor_slices(X)
-ds = batched(ds).map(lambda batch: tf.vectorized_map(scale, batch))
-
-#: apply with a lambda | batched map; prefetch
-ds = tf.data.Dataset.from_tensor_slices(X)
-ds = ds.apply(lambda rows: rows.map(lambda x: x / 255.0).batch(4))
-fit(ds)
-#+
-ds = ds.apply(lambda rows: rows.batch(4).map(lambda x: x / 255.0).prefetch(tf.data.AUTOTUNE))
-
-#: a shuffle under a condition | vectorized map
-def dataset(training):
-    ds = tf.data.Dataset.from_tensor_slices(X)
-    ds = ds.map(lambda x: x / 255.0)
-    if training:
-        ds = ds.shuffle(12, seed=1)
-    return ds.batch(4)
-
-fit(dataset(True))
-#+
-    return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
-#: the map under a condition | vectorized map
-def dataset(training):
-    ds = tf.data.Dataset.from_tensor_slices(X)
-    if training:
-        ds = ds.map(lambda x: x / 255.0)
-    ds = ds.batch(4)
-    return ds
-
-fit(dataset(True))
-#+
-    ds = ds.batch(4)
-        ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
 #: the map under a condition, beside others | vectorized map
 def dataset(training):
@@ -439,6 +326,16 @@ fit(dataset(True))
         ds = ds.shuffle(12, seed=1).batch(4)
         return ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE)
 
+#: a class attribute | vectorized map; prefetch
+class Data:
+    train = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0).batch(4)
+
+fit(Data.train)
+#+
+    train = tf.data.Dataset.from_tensor_slices(X).batch(4)
+    train = train.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
+    train = train.prefetch(tf.data.AUTOTUNE)
+
 #: a property | vectorized map; prefetch
 class Input:
     @property
@@ -450,16 +347,6 @@ fit(Input().train)
 #+
         ds = ds.batch(4)
         return ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE)
-
-#: a class attribute | vectorized map; prefetch
-class Data:
-    train = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0).batch(4)
-
-fit(Data.train)
-#+
-    train = tf.data.Dataset.from_tensor_slices(X).batch(4)
-    train = train.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-    train = train.prefetch(tf.data.AUTOTUNE)
 
 #: a function that makes the input function | vectorized map
 def make_input_fn(rows, labels, shuffle=True, size=4):
@@ -499,6 +386,24 @@ fit(dataset())
     options.deterministic = True
     return ds.map(lambda x: x / 255.0).batch(4).with_options(options)
 
+#: a map in one method, the batch in another | vectorized map
+class Pipeline:
+    def preprocess(self, x):
+        return x / 255.0
+
+    def load(self, rows):
+        return tf.data.Dataset.from_tensor_slices(rows).map(self.preprocess)
+
+    def build(self, rows):
+        ds = self.load(rows)
+        ds = ds.shuffle(12, seed=1)
+        return ds.batch(4)
+
+fit(Pipeline().build(X))
+#+
+        return tf.data.Dataset.from_tensor_slices(rows)
+        return ds.batch(4).map(lambda batch: tf.vectorized_map(self.preprocess, batch))
+
 #: a method that is handed the dataset | vectorized map
 class Pipeline:
     def __init__(self, size):
@@ -520,42 +425,6 @@ fit(Pipeline(4).build(X))
 #+
         ds = ds.batch(self.size)
         return ds.map(lambda batch: tf.vectorized_map(self.preprocess, batch))
-
-#: a map in one method, the batch in another | vectorized map
-class Pipeline:
-    def preprocess(self, x):
-        return x / 255.0
-
-    def load(self, rows):
-        return tf.data.Dataset.from_tensor_slices(rows).map(self.preprocess)
-
-    def build(self, rows):
-        ds = self.load(rows)
-        ds = ds.shuffle(12, seed=1)
-        return ds.batch(4)
-
-fit(Pipeline().build(X))
-#+
-        return tf.data.Dataset.from_tensor_slices(rows)
-        return ds.batch(4).map(lambda batch: tf.vectorized_map(self.preprocess, batch))
-
-#: a helper of another module | map.num_parallel_calls=-1; prefetch
-from input_pipeline import build
-
-fit(build(X, 4))
-#= input_pipeline
-import tensorflow as tf
-
-AUTO = tf.data.AUTOTUNE
-
-
-def build(rows, size):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    ds = ds.map(lambda x: x / 255.0)
-    return ds.batch(size)
-#+
-    ds = ds.map(lambda x: x / 255.0, num_parallel_calls=AUTO)
-    return ds.batch(size).prefetch(AUTO)
 
 #: windows of a series, by window and flat_map | gathered
 def windowed_dataset(series, window_size, batch_size, shuffle_buffer):
@@ -583,16 +452,6 @@ fit(windowed_dataset(SERIES, 5, 8, 10))
 
 ROWS_GATHERED = forms(
     r"""
-#: arrays, line by line | gathered
-ds = tf.data.Dataset.from_tensor_slices((X, Y))
-ds = ds.shuffle(12, seed=1)
-ds = ds.batch(4)
-fit(ds)
-#+
-arrays = tf.data.Dataset.from_tensors((X, Y)).get_single_element()
-ds = tf.data.Dataset.range(len(arrays[0]))
-ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
-
 #: arrays, in a chain | gathered
 train = tf.data.Dataset.from_tensor_slices((X / 255.0, Y)).shuffle(12, seed=1).batch(4).prefetch(1)
 fit(train)
@@ -601,6 +460,17 @@ arrays = tf.data.Dataset.from_tensors((X / 255.0, Y)).get_single_element()
 train = tf.data.Dataset.range(len(arrays[0])).shuffle(12, seed=1).batch(4)
 train = train.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 train = train.prefetch(1)
+
+#: arrays unbound, in one name | gathered
+D = tf.data.Dataset
+ds = D.from_tensor_slices(tensors=(X, Y))
+ds = D.shuffle(ds, 12, seed=1)
+ds = D.batch(ds, 4)
+fit(ds)
+#+
+arrays = D.from_tensors((X, Y)).get_single_element()
+ds = D.range(len(arrays[0]))
+ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 
 #: arrays by name, with a map | gathered
 def scale(row):
@@ -616,17 +486,6 @@ arrays = tf.data.Dataset.from_tensors({"x": X, "y": Y}).get_single_element()
 ds = tf.data.Dataset.range(len(arrays['x']))
 ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 ds = ds.map(scale)
-
-#: arrays unbound, in one name | gathered
-D = tf.data.Dataset
-ds = D.from_tensor_slices(tensors=(X, Y))
-ds = D.shuffle(ds, 12, seed=1)
-ds = D.batch(ds, 4)
-fit(ds)
-#+
-arrays = D.from_tensors((X, Y)).get_single_element()
-ds = D.range(len(arrays[0]))
-ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 """
 )
 
@@ -691,20 +550,6 @@ def parse(record):
     return tf.io.parse_example(record, FEATURES)
 ds = tf.data.Dataset.from_tensor_slices(EXAMPLES).batch(4).map(parse)
 
-#: records: functools.partial | parsed map
-import functools
-
-def parse(record, features):
-    return tf.io.parse_single_example(record, features)
-
-ds = tf.data.Dataset.from_tensor_slices(EXAMPLES)
-ds = ds.map(functools.partial(parse, features=FEATURES))
-ds = ds.batch(4)
-fit(ds)
-#+
-    return tf.io.parse_example(record, features)
-ds = ds.batch(4)
-
 #: records: a function that others call too | parsed map
 def parse(record):
     return tf.io.parse_single_example(record, FEATURES)
@@ -741,7 +586,7 @@ fit(load(EXAMPLES))
 )
 
 SEVERAL_DATASETS = forms(
-    r'''
+    r"""
 #: a helper for both, equal for both | vectorized map
 def dataset(rows, training):
     ds = tf.data.Dataset.from_tensor_slices(rows)
@@ -754,43 +599,6 @@ train, check = dataset(X, True), dataset(X[:6], False)
 fit(train, check)
 #+
     return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
-#: a helper that is called again after training | vectorized map
-def dataset(rows):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    ds = ds.map(lambda x: x / 255.0)
-    return ds.batch(4)
-
-fit(dataset(X))
-evaluate(dataset(X[:6]))
-#+
-def dataset(rows, vectorize_map=False):
-    if vectorize_map:
-        return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-fit(dataset(X, vectorize_map=True))
-
-#: a helper for both, a cache for training | cached map
-def dataset(rows):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    return ds.map(lambda x: x / 255.0).batch(4)
-
-fit(dataset(X), dataset(X[:6]))
-#+
-def dataset(rows, cache=False):
-    if cache:
-        return ds.map(lambda x: x / 255.0).cache().batch(4)
-fit(dataset(X, cache=True), dataset(X[:6]))
-
-#: a helper for both, a cache behind all it does | cached batch
-def dataset(rows):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    return ds.map(lambda x: x / 255.0).batch(4)
-
-train = dataset(X)
-check = dataset(X[:6])
-fit(train, check)
-#+
-train = dataset(X).cache()
 
 #: the tutorial of Keras: prepare(ds, shuffle, augment) | vectorized map#1
 def prepare(ds, shuffle=False, augment=False):
@@ -820,37 +628,6 @@ fit(datasets["train"], datasets["test"])
     ds = tf.data.Dataset.from_tensor_slices(rows)
     datasets[split] = ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
-#: properties that call one method | batched map
-class Data:
-    def make(self, rows):
-        ds = tf.data.Dataset.from_tensor_slices(rows)
-        ds = ds.map(self.scale)
-        return ds.batch(4)
-
-    def scale(self, x):
-        return x / 255.0
-
-    @property
-    def train(self):
-        return self.make(X)
-
-    @property
-    def check(self):
-        return self.make(X[:6])
-
-    @property
-    def test(self):
-        return self.make(X[6:])
-
-data = Data()
-fit(data.train, data.check)
-evaluate(data.test)
-#+
-    def make(self, rows, vectorize_map=False):
-        if vectorize_map:
-            return ds.batch(4).map(self.scale)
-        return self.make(X, vectorize_map=True)
-
 #: helpers that call each other | vectorized map
 def load(rows):
     ds = tf.data.Dataset.from_tensor_slices(rows)
@@ -870,20 +647,6 @@ def load(rows, vectorize_map=False):
     if vectorize_map:
         return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
     return load(X, vectorize_map=True).repeat(2)
-
-#: a helper for both, a condition that training does not meet | batched map
-def dataset(rows, noisy=False):
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    ds = ds.map(lambda x: x / 255.0)
-    ds = ds.cache() if noisy else ds
-    return ds.batch(4)
-
-fit(dataset(X), dataset(X[:6], noisy=True))
-#+
-    if noisy:
-        ds = ds.map(lambda x: x / 255.0)
-    if not noisy:
-        return ds.batch(4).map(lambda x: x / 255.0)
 
 #: a map in a helper for both, the batch outside | vectorized map
 def scale(x, y):
@@ -910,6 +673,20 @@ def load(rows, labels, vectorize_map=False):
     ds = ds.batch(4)
     return ds.map(lambda *batch: tf.vectorized_map(lambda row: scale(*row), batch))
 
+#: a helper for both, a condition that training does not meet | batched map
+def dataset(rows, noisy=False):
+    ds = tf.data.Dataset.from_tensor_slices(rows)
+    ds = ds.map(lambda x: x / 255.0)
+    ds = ds.cache() if noisy else ds
+    return ds.batch(4)
+
+fit(dataset(X), dataset(X[:6], noisy=True))
+#+
+    if noisy:
+        ds = ds.map(lambda x: x / 255.0)
+    if not noisy:
+        return ds.batch(4).map(lambda x: x / 255.0)
+
 #: a helper for both that ends with more | vectorized map
 def load(rows):
     return tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0)
@@ -930,22 +707,6 @@ def finish(ds, training=False, vectorize_map=False):
     if vectorize_map:
         ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 fit(finish(load(X, vectorize_map=True), training=True, vectorize_map=True))
-
-#: a helper for both, by its flag | moved shuffle map
-def dataset(rows, training):
-    """Rows in batches."""
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-
-    # to [0, 1]
-    ds = ds.map(lambda x: x / 255.0)
-    # mix
-    ds = ds.shuffle(12, seed=1)
-    return ds.batch(4)
-
-fit(dataset(X, True), dataset(X[:6], False))
-#+
-    # mix
-    ds = ds.shuffle(12, seed=1)
 
 #: arrays in a helper that is called again | gathered
 def dataset(x, y, shuffle=False):
@@ -1013,7 +774,7 @@ evaluate(windows.test)
         if gather_windows:
             return timeseries_batches(rows, None, sequence_length=5, batch_size=8)
         return self.make_dataset(SERIES, gather_windows=True)
-'''
+"""
 )
 
 FORMS = (
@@ -1026,28 +787,6 @@ FORMS = (
 
 NOT_WRITTEN = forms(
     r"""
-#: starred arguments: what they give | map.num_parallel_calls=4
-def mapped(ds, *args, **kwargs):
-    return ds.map(*args, **kwargs)
-
-ds = mapped(tf.data.Dataset.from_tensor_slices(X), tf.abs, num_parallel_calls=2)
-fit(ds.batch(4))
-#! starred arguments
-
-#: functions from a list, put behind the batch | vectorized map
-def scale(x):
-    return x / 255.0
-
-def shift(x):
-    return x - 0.5
-
-ds = tf.data.Dataset.from_tensor_slices(X)
-for op in [scale, shift]:
-    ds = ds.map(op)
-ds = ds.batch(4)
-fit(ds)
-#! makes 2 operators of this pipeline
-
 #: arrays made in one function and batched in another | gathered
 def load():
     return tf.data.Dataset.from_tensor_slices((X, Y))
@@ -1067,4 +806,4 @@ fit(datasets["train"], datasets["check"])
 #! shared by 2 datasets
 """
 )
-"""Forms that the patch does not support, as documented in the README."""
+"""Forms that the patch does not support; others that the README names are in `test_emit.py` and `test_users_scripts.py`."""
