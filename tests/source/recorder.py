@@ -13,11 +13,13 @@ import types
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest import mock
 
-from pipetune.core.edits import Edit, Plan, Rewrite, Safety
-from pipetune.core.functions import FunctionFacts
+from pipetune.core.edits import Edit, Plan, ReplaceFunction, Rewrite, Safety, SetArgument
+from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.source.call_arguments import METHODS
+from pipetune.source.emit import Emission, emit
 
 AUTOTUNE = -1
 
@@ -121,16 +123,8 @@ class Recorder:
             "train": lambda ds: self.consumed.setdefault("train", ds),
             "validate": lambda ds: self.consumed.setdefault("validate", ds),
         }
-        before = {name: sys.modules.get(name) for name in MODULES}
-        sys.modules.update(_stand_in(self))
-        try:
+        with mock.patch.dict(sys.modules, _stand_in(self)):
             exec(compile(source, str(path), "exec", dont_inherit=True), namespace)
-        finally:
-            for name, module in before.items():
-                if module is None:
-                    del sys.modules[name]
-                else:
-                    sys.modules[name] = module
 
     def pipeline(self, name: str = "train") -> Pipeline:
         """The pipeline of a consumed dataset."""
@@ -278,6 +272,37 @@ def record(path: Path, text: str | None = None) -> Recorder:
     recorder = Recorder(path.parent)
     recorder.run(path, text)
     return recorder
+
+
+def recorded(folder: Path, text: str) -> tuple[Path, Recorder]:
+    """Writes a sample file, runs it, and returns its path and what it created."""
+    path = folder / "sample.py"
+    path.write_bytes(text.encode())
+    return path, record(path)
+
+
+def emit_variant(
+    folder: Path, text: str, rewrite: tuple[str, FunctionVariant, Safety], function: FunctionFacts, **more
+) -> tuple[str, Emission]:
+    """Writes a variant of the function of a sample's first map, and two calls at once of it by another rule.
+
+    Args:
+        rewrite: the rule, the variant, and its class.
+
+    Returns:
+        The new text of the sample.
+    """
+    path, recorder = recorded(folder, text)
+    pipeline = recorder.pipeline()
+    node = next(one.id for one in pipeline if one.op == "map")
+    nodes = (replace(one, function=function) if one.id == node else one for one in pipeline)
+    rule, variant, safety = rewrite
+    rewrites = (
+        Rewrite(rule, node, safety, (ReplaceFunction(node, variant, "e"),), ""),
+        Rewrite("parallel-map", node, Safety.STATISTICAL, (SetArgument(node, "num_parallel_calls", 2),), ""),
+    )
+    emission = emit(replace(pipeline, nodes=tuple(nodes)), Plan("p", rewrites), **more)
+    return emission.files.get(str(path), (text, text))[1], emission
 
 
 def shape(pipeline: Pipeline) -> list[tuple[str, dict[str, object]]]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Plan, ReplaceFunction, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Safety
 from pipetune.core.functions import ArraySelection, FunctionFacts, FunctionVariant
-from pipetune.source.emit import Emission, emit
-from tests.source.recorder import record
+from pipetune.source.emit import Emission
+from tests.source.recorder import emit_variant, recorded
 
 HEAD = "import tensorflow as tf\n\n\n"
 TAIL = "\n\ntrain(tf.data.Dataset.range(3).map(choose))\n"
@@ -51,27 +51,17 @@ GOLDEN: list[tuple[str, str, str]] = [
 
 
 def emitted(tmp_path, text: str, *, newline: str = "\n", why_not: str = "", others=()) -> tuple[str, Emission]:
-    path = tmp_path / "sample.py"
-    path.write_bytes(text.replace("\n", newline).encode())
     marked = {
         mark: [n for n, line in enumerate(text.split("\n"), 1) if line.endswith(mark)] for mark in ("#S", "#K", "#M")
     }
-    pipeline = record(path).pipeline()
-    node = next(one for one in pipeline if one.op == "map")
     found = tuple(
-        ArraySelection(str(path), line, 99_999, why_not, tuple(marked["#K"]), tuple(marked["#M"]))
+        ArraySelection(str(tmp_path / "sample.py"), line, 99_999, why_not, tuple(marked["#K"]), tuple(marked["#M"]))
         for line in marked["#S"]
     )
-    named = FunctionFacts(name="choose", digest="d", selections=found)
-    pipeline = replace(pipeline, nodes=tuple(replace(o, function=named) if o.id == node.id else o for o in pipeline))
-    edit = ReplaceFunction(node.id, FunctionVariant.BRANCHING, "e")
-    calls = SetArgument(node.id, "num_parallel_calls", 2)
-    rewrites = (
-        Rewrite("where-to-cond", node.id, Safety.EXACT, (edit,), ""),
-        Rewrite("parallel-map", node.id, Safety.STATISTICAL, (calls,), ""),
-    )
-    emission = emit(pipeline, Plan("p", rewrites), other_pipelines=list(others))
-    new = emission.files.get(str(path), ("", path.read_bytes().decode()))[1]
+    function = FunctionFacts(name="choose", digest="d", selections=found)
+    rewrite = ("where-to-cond", FunctionVariant.BRANCHING, Safety.EXACT)
+    text = text.replace("\n", newline)
+    new, emission = emit_variant(tmp_path, text, rewrite, function, other_pipelines=list(others))
     return new.replace(newline, "\n"), emission
 
 
@@ -167,9 +157,8 @@ def test_call_that_code_which_has_not_run_may_share(tmp_path):
 def test_call_shared_with_a_dataset_that_needs_both_arrays_is_refused(tmp_path):
     builder = "def make(n):\n    return tf.data.Dataset.range(n).map(choose)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
     text = HEAD + GOLDEN[0][1] + "\n\n" + builder
-    path = tmp_path / "sample.py"
-    path.write_text(text)
-    other = record(path).pipeline()
+    path, recorder = recorded(tmp_path, text)
+    other = recorder.pipeline()
     place = ArraySelection(str(path), 5, 99_999)
     for found, refused in (((), True), ((replace(place, why_not="no"),), True), ((place,), False)):
         function = FunctionFacts(name="choose", digest="d", selections=found)

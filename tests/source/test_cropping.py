@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.core.edits import Plan, ReplaceFunction, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Safety
 from pipetune.core.functions import FunctionFacts, FunctionVariant
-from pipetune.source.emit import Emission, emit
-from tests.source.recorder import record
+from pipetune.source.emit import Emission
+from tests.source.recorder import emit_variant, recorded
 
 HEAD = "import tensorflow as tf\n\n\n"
 TAIL = "\n\ntrain(tf.data.Dataset.range(3).map(augment))\n"
@@ -44,21 +44,8 @@ GOLDEN: list[tuple[str, str, str]] = [
 
 
 def emitted(tmp_path, text: str, *, name: str = "augment", **more) -> tuple[str, Emission]:
-    path = tmp_path / "sample.py"
-    path.write_bytes(text.encode())
-    recorder = record(path)
-    pipeline = recorder.pipeline()
-    node = next(one for one in pipeline if one.op == "map")
-    named = FunctionFacts(name=name, digest="d")
-    pipeline = replace(pipeline, nodes=tuple(replace(o, function=named) if o.id == node.id else o for o in pipeline))
-    edit = ReplaceFunction(node.id, FunctionVariant.DECODE_AND_CROP, "e")
-    calls = SetArgument(node.id, "num_parallel_calls", 2)
-    rewrites = (
-        Rewrite("decode-and-crop", node.id, Safety.STATISTICAL, (edit,), ""),
-        Rewrite("parallel-map", node.id, Safety.STATISTICAL, (calls,), ""),
-    )
-    emission = emit(pipeline, Plan("p", rewrites), **more)
-    return emission.files.get(str(path), (text, text))[1], emission
+    rewrite = ("decode-and-crop", FunctionVariant.DECODE_AND_CROP, Safety.STATISTICAL)
+    return emit_variant(tmp_path, text, rewrite, FunctionFacts(name=name, digest="d"), **more)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
@@ -153,9 +140,7 @@ def test_existing_helper_is_reused(tmp_path):
 
 def test_function_called_for_another_dataset_in_another_file_is_refused(tmp_path):
     text = HEAD + GOLDEN[0][1] + TAIL
-    path = tmp_path / "sample.py"
-    path.write_text(text)
-    pipeline = record(path).pipeline()
+    pipeline = recorded(tmp_path, text)[1].pipeline()
     elsewhere = replace(pipeline["n1"].location, file="other.py")
     function = FunctionFacts(name="augment", digest="d")
     other = replace(

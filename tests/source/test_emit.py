@@ -22,7 +22,7 @@ from pipetune.core.edits import (
 )
 from pipetune.core.functions import FunctionVariant
 from pipetune.source.emit import Emission, emit
-from tests.source.recorder import Recorder, record, resolved, shape
+from tests.source.recorder import Recorder, record, recorded, resolved, shape
 
 
 def rewrite(*edits: Edit, rule: str = "a-rule", safety: Safety = Safety.EXACT) -> Rewrite:
@@ -51,9 +51,7 @@ class Sample:
 @pytest.fixture
 def sample(tmp_path):
     def make(text: str) -> Sample:
-        path = tmp_path / "sample.py"
-        path.write_bytes(text.lstrip("\n").encode())
-        return Sample(path, record(path))
+        return Sample(*recorded(tmp_path, text))
 
     return make
 
@@ -139,8 +137,8 @@ GOLDEN: list[tuple[str, list[Edit], str, str]] = [
      "ds = tf.data.TFRecordDataset(['a', 'b'], None, num_parallel_reads=tf.data.AUTOTUNE, buffer_size=-1)"),
     # AUTOTUNE by its name in the file
     ("AUTOTUNE is bound", [prefetch("map"), AUTOTUNED],
-     "AUTOTUNE = tf.data.AUTOTUNE\nds = tf.data.Dataset.range(3).map(abs)",
-     "AUTOTUNE = tf.data.AUTOTUNE\nds = tf.data.Dataset.range(3).map(abs, num_parallel_calls=AUTOTUNE).prefetch(AUTOTUNE)"),
+     "AUTO = tf.data.AUTOTUNE\nds = tf.data.Dataset.range(3).map(abs)",
+     "AUTO = tf.data.AUTOTUNE\nds = tf.data.Dataset.range(3).map(abs, num_parallel_calls=AUTO).prefetch(AUTO)"),
     ("AUTOTUNE means something else", [prefetch("map")],
      "AUTOTUNE = tf.data.AUTOTUNE\nif True:\n    AUTOTUNE = 4\nds = tf.data.Dataset.range(3).map(abs)",
      "AUTOTUNE = tf.data.AUTOTUNE\nif True:\n    AUTOTUNE = 4\n"
@@ -531,33 +529,26 @@ def test_patch_of_two_files(tmp_path):
     assert "different files" in moved.not_covered[0].why
 
 
-def test_byte_order_mark_encoding_and_missing_newline_are_kept(tmp_path):
-    path = tmp_path / "sample.py"
+def test_byte_order_mark_encoding_and_missing_newline_are_kept(sample):
     text = "\ufeff# é\r\nimport tensorflow as tf\r\nds = tf.data.Dataset.range(3).batch(2); train(ds)"
-    path.write_bytes(text.encode())
-    pipeline = record(path).pipeline()
-    old, new = emit(pipeline, Plan("p", (rewrite(prefetch("n1")),))).files[str(path)]
+    made = sample(text)
+    old, new = made.emit(rewrite(prefetch("batch"))).files[str(made.path)]
     assert old == text
     assert new == text.replace("batch(2)", "batch(2).prefetch(tf.data.AUTOTUNE)")
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 def test_last_statement_is_removed(tmp_path, end):
-    path = tmp_path / "sample.py"
     text = f"def f(ds):\n    ds = ds.map(abs)\n    train(ds)\n    return ds\nimport tensorflow as tf\nds = tf.data.Dataset.range(3)\nds = f(ds)\nds = ds.batch(2){end}"
-    path.write_bytes(text.encode())
-    recorder = record(path)
+    path, recorder = recorded(tmp_path, text)
     recorder.consumed["train"] = recorder.made[-1]
-    pipeline = recorder.pipeline()
-    new = emit(pipeline, Plan("p", (rewrite(Remove("n2")),))).files[str(path)][1]
+    new = emit(recorder.pipeline(), Plan("p", (rewrite(Remove("n2")),))).files[str(path)][1]
     assert new == text.removesuffix(f"\nds = ds.batch(2){end}") + end if end != "\r\n" else new.endswith("f(ds)\n")
 
 
 def test_last_line_of_a_file_is_moved(tmp_path):
-    path = tmp_path / "sample.py"
     text = "import tensorflow as tf\nds = tf.data.Dataset.range(3)\nds = ds.map(abs)\nds = ds.shuffle(9)"
-    path.write_text(text)
-    recorder = record(path)
+    path, recorder = recorded(tmp_path, text)
     recorder.consumed["train"] = recorder.made[-1]
     new = emit(recorder.pipeline(), Plan("p", (rewrite(Move("n2", "n0")),))).files[str(path)][1]
     assert new == "import tensorflow as tf\nds = tf.data.Dataset.range(3)\nds = ds.shuffle(9)\nds = ds.map(abs)"

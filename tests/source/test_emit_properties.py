@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pipetune.core.edits import Insert, Move, Plan, Remove, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError
+from pipetune.core.pipeline import Pipeline
 from pipetune.source.emit import emit
-from tests.source.recorder import record, shape
+from tests.source.recorder import record, recorded, shape
 
 pytestmark = pytest.mark.slow
 
@@ -93,11 +94,11 @@ def edits(draw, number):
     )
 
 
-def in_file(text: str):
-    folder = tempfile.TemporaryDirectory()
-    path = Path(folder.name) / "sample.py"
-    path.write_bytes(text.encode())
-    return folder, path
+def drawn_source(data, folder: str) -> tuple[str, Path, Pipeline]:
+    """A random script in a folder, and its pipeline."""
+    text = data.draw(sources())
+    path, recorder = recorded(Path(folder), text)
+    return text, path, recorder.pipeline()
 
 
 def rewrites(changes):
@@ -112,10 +113,8 @@ def _its_own(edit):
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_covered_rewrites_run_as_their_edits_require(data):
-    text = data.draw(sources())
-    folder, path = in_file(text)
-    with folder:
-        pipeline = record(path).pipeline()
+    with tempfile.TemporaryDirectory() as folder:
+        text, path, pipeline = drawn_source(data, folder)
         drawn = data.draw(st.lists(edits(len(pipeline.nodes) - 1), max_size=5, unique_by=_its_own))
         plan = Plan("p", rewrites(drawn))
         try:
@@ -137,10 +136,8 @@ def test_covered_rewrites_run_as_their_edits_require(data):
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_empty_plan_and_undone_insert_change_no_byte(data):
-    text = data.draw(sources())
-    folder, path = in_file(text)
-    with folder:
-        pipeline = record(path).pipeline()
+    with tempfile.TemporaryDirectory() as folder:
+        _, _, pipeline = drawn_source(data, folder)
         assert emit(pipeline, Plan("p")).files == {}
         places = [node.id for node in pipeline]
         chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=4))
@@ -154,10 +151,8 @@ def test_empty_plan_and_undone_insert_change_no_byte(data):
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_argument_set_and_unset_changes_no_byte(data):
-    text = data.draw(sources())
-    folder, path = in_file(text)
-    with folder:
-        pipeline = record(path).pipeline()
+    with tempfile.TemporaryDirectory() as folder:
+        _, _, pipeline = drawn_source(data, folder)
         maps = [node.id for node in pipeline if node.op == "map" and "num_parallel_calls" not in node.arguments]
         there = [SetArgument(node, "num_parallel_calls", -1) for node in maps]
         back = [SetArgument(node, "num_parallel_calls", None) for node in maps]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pipetune.source.source_mistakes import dropped_results
-from tests.source.recorder import record
+from tests.source.recorder import recorded
 
 
 def found(tmp_path, text):
-    path = tmp_path / "sample.py"
-    path.write_text("import tensorflow as tf\n" + text)
-    return dropped_results(dataset.location for dataset in record(path).made)
+    _, recorder = recorded(tmp_path, "import tensorflow as tf\n" + text)
+    return dropped_results(dataset.location for dataset in recorder.made)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +42,8 @@ def test_discarded_chain_is_one_finding(tmp_path):
 
 
 def test_missing_file_is_skipped(tmp_path):
-    path = tmp_path / "sample.py"
-    path.write_text("import tensorflow as tf\ntf.data.Dataset.range(3).batch(2)\n")
-    locations = [dataset.location for dataset in record(path).made]
+    path, recorder = recorded(tmp_path, "import tensorflow as tf\ntf.data.Dataset.range(3).batch(2)\n")
+    locations = [dataset.location for dataset in recorder.made]
     assert dropped_results(locations)
     path.unlink()
     assert dropped_results(locations) == []

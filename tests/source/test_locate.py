@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import libcst as cst
 import pytest
 
 from pipetune.core.errors import CannotExpress
@@ -126,8 +125,3 @@ def test_statement_without_exact_position_is_searched_for_its_only_call(text, li
 def test_statement_with_no_or_two_matching_calls_is_refused(text):
     with pytest.raises(CannotExpress, match=r"map occurs [02] times"):
         locate(parsed(text), replace(LOCATION, exact=False))
-
-
-def test_positions_are_right_after_non_ascii_characters():
-    tree = SyntaxTree("é = (f(1) +\n  g('日', h()))\n".encode())
-    assert [tree.text(call) for call in tree.nodes(cst.Call)] == ["f(1)", "g('日', h())", "h()"]

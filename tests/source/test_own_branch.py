@@ -10,18 +10,15 @@ import pytest
 from pipetune.core.edits import Edit, Insert, Move, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
 from pipetune.source.emit import Emission, emit, emit_more
-from tests.source.recorder import plan, record, shape
+from tests.source.recorder import plan, record, recorded, shape
 
 HEAD = "import tensorflow as tf\nFIRST = 7\n"
 EARLIER = (Move("n2", "n0"),)
 
 
 def _emit(tmp_path: Path, text: str, *, dataset: str = "validate", edits: tuple[Edit, ...] = EARLIER) -> Emission:
-    path = tmp_path / "sample.py"
-    path.write_text(HEAD + text)
-    recorder = record(path)
-    names = ["train", *(["validate"] if "validate" in recorder.consumed else [])]
-    pipelines = {name: recorder.pipeline(name) for name in names}
+    path, recorder = recorded(tmp_path, HEAD + text)
+    pipelines = {name: recorder.pipeline(name) for name in recorder.consumed}
     mine = pipelines.pop(dataset)
     emission = emit(mine, plan(*edits), other_pipelines=tuple(pipelines.values()))
     if emission.files:
@@ -181,22 +178,17 @@ def test_shuffle_that_other_datasets_read_is_written_once_more_behind_a_cache(
 
 def test_shuffle_of_a_script_with_seeds_is_not_written_once_more(tmp_path: Path) -> None:
     """It would take a seed from the generator that makes those of what follows."""
-    path = tmp_path / "sample.py"
-    path.write_text(HEAD + ADAPTED.format(numbers=NUMBERS, size=9, between=""))
-    recorder = record(path)
+    _, recorder = recorded(tmp_path, HEAD + ADAPTED.format(numbers=NUMBERS, size=9, between=""))
     others = [recorder.pipeline("validate")]
-    assert not emit(
-        recorder.pipeline("train"), plan(*BEHIND, safety=Safety.STATISTICAL), other_pipelines=others
-    ).covered
+    seeded = plan(*BEHIND, safety=Safety.STATISTICAL)
+    assert not emit(recorder.pipeline("train"), seeded, other_pipelines=others).covered
 
 
 @pytest.mark.parametrize("facts", [{"random": True}, {"random_python": True}, {"python": True}])
 def test_function_that_may_differ_if_traced_again_is_not_unless_it_draws_anew(
     facts: dict[str, bool], tmp_path: Path
 ) -> None:
-    path = tmp_path / "sample.py"
-    path.write_text(HEAD + ASSIGNED)
-    recorder = record(path)
+    _, recorder = recorded(tmp_path, HEAD + ASSIGNED)
     mine = recorder.pipeline("validate")
     nodes = [replace(node, function=FunctionFacts("f", "f", **facts)) if node.op == "map" else node for node in mine]
     emission = emit(replace(mine, nodes=tuple(nodes)), plan(*EARLIER), other_pipelines=[recorder.pipeline("train")])
@@ -207,10 +199,7 @@ def test_function_that_may_differ_if_traced_again_is_not_unless_it_draws_anew(
 
 
 def test_plan_of_a_second_dataset_is_written_after_that_of_the_first(tmp_path: Path) -> None:
-    text = ASSIGNED
-    path = tmp_path / "sample.py"
-    path.write_text(HEAD + text)
-    recorder = record(path)
+    path, recorder = recorded(tmp_path, HEAD + ASSIGNED)
     train, validate = recorder.pipeline("train"), recorder.pipeline("validate")
     parallel = SetArgument("n1", "num_parallel_calls", 2)
     first_edits = (parallel, Insert("n2", "cache", "cache@n2"))
@@ -221,7 +210,7 @@ def test_plan_of_a_second_dataset_is_written_after_that_of_the_first(tmp_path: P
     both = emit_more(first, apply_edits(validate, [parallel]), split, other_pipelines=[train])
     assert both.covered == tuple(one.key for one in split.rewrites) and both.not_covered == ()
     ((_, (old, new)),) = both.files.items()
-    assert old == HEAD + text
+    assert old == HEAD + ASSIGNED
     parallel_map = "map(abs, num_parallel_calls=2)"
     assert new == HEAD + script(
         f"every_before_map = {NUMBERS}\nevery = every_before_map.{parallel_map}",
@@ -236,9 +225,8 @@ def test_plan_of_a_second_dataset_leaves_what_the_first_has_moved(tmp_path: Path
     text = """every = tf.data.Dataset.range(30).map(abs)
 train(every.skip(FIRST).batch(4))
 """
-    path = tmp_path / "sample.py"
-    path.write_text(HEAD + text)
-    train = record(path).pipeline("train")
+    path, recorder = recorded(tmp_path, HEAD + text)
+    train = recorder.pipeline("train")
     split = plan(*EARLIER)
     first = emit(train, split)
     (site,) = [now for captured, now in first.moved.items() if now.end < 0]
@@ -261,9 +249,7 @@ validate(make(5, 2))
 
 @pytest.mark.parametrize("switches", [{}, {"validation": "cache"}])
 def test_second_dataset_turns_on_what_the_first_has_by_a_parameter(switches: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "sample.py"
-    path.write_text(BOTH_CACHED)
-    recorder = record(path)
+    path, recorder = recorded(tmp_path, BOTH_CACHED)
     train, validate = recorder.pipeline("train"), recorder.pipeline("validate")
     cached = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "cache@n2"),), "")
     first = emit(train, Plan("t", (cached,)), other_pipelines=[validate])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,25 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.machine import Machine
 from pipetune.source.emit import Emission
 from pipetune.source.unified_diffs import patch_header, patch_root, read_patch, unified_diff
-
-MACHINE = Machine(
-    cores_granted=1.5,
-    cores_host=64,
-    cores_affinity=2,
-    memory_limit_bytes=4 * 2**30,
-    memory_host_bytes=2**40,
-    memory_available_bytes=2**32,
-    processor="Some CPU @ 2.00GHz",
-    system="Linux",
-    python="3.11.2",
-    tensorflow="2.21.0",
-    keras="3.10.0",
-    devices=("CPU:0",),
-    device="cpu",
-)
+from tests.core.sessions import MACHINE
 
 CASES = {
     "a line": ("a\nb\nc\nd\ne\nf\ng\nh\n", "a\nb\nc\nd\nE\nf\ng\nh\n"),
@@ -80,10 +65,11 @@ def test_diff_is_accepted_by_git_and_patch(tmp_path, tool, case):
 
 
 def test_header_names_the_machine_in_comment_lines():
-    text = unified_diff(emission({"/p/a.py": ("a\n", "b\n")}), root="/p", header=patch_header(MACHINE, version="1.2.3"))
+    machine = replace(MACHINE, cores_granted=1.5)
+    text = unified_diff(emission({"/p/a.py": ("a\n", "b\n")}), root="/p", header=patch_header(machine, version="1.2.3"))
     header = text.split("--- a/")[0]
     assert all(line.startswith("# ") for line in header.splitlines())
-    for part in ("pipetune 1.2.3", "1.5 of 64 cores", "4.0 GiB", "cpu", "Some CPU"):
+    for part in ("pipetune 1.2.3", "1.5 of 64 cores", "8.0 GiB", "cpu", "An Invented Processor"):
         assert part in header
 
 

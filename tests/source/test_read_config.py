@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.edits import Edit, Insert, Plan, Remove, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.source.emit import Emission, emit
-from tests.source.recorder import record, resolved, shape
+from tests.source.recorder import record, recorded, resolved, shape
 
 HEAD = "import tensorflow as tf\n"
 TFDS = "import tensorflow_datasets as tfds\n"
@@ -16,10 +16,10 @@ LONGER = (SetArgument("interleave", "cycle_length", 32), SetArgument("interleave
 TWO = (SetArgument("map#0", "num_parallel_calls", 2),)
 
 
-def emitted(path: Path, text: str, *edits: Edit, safety: Safety = Safety.REORDERS) -> tuple[Emission, str, Rewrite]:
+def emitted(folder: Path, text: str, *edits: Edit, safety: Safety = Safety.REORDERS) -> tuple[Emission, str, Rewrite]:
     head = HEAD if "import load" in text else HEAD + TFDS
-    path.write_text(head + text + "\ntrain(ds)\n")
-    pipeline = record(path).pipeline()
+    path, recorder = recorded(folder, head + text + "\ntrain(ds)\n")
+    pipeline = recorder.pipeline()
     found = tuple(resolved(pipeline, edit) for edit in edits)
     rewrite = Rewrite("a-rule", getattr(found[0], "node", ""), safety, found, "")
     emission = emit(pipeline, Plan("test", (rewrite,)))
@@ -56,7 +56,7 @@ BUILDER = "ds = tfds.builder('digits').as_dataset(split='train', read_config=con
     ],
 )  # fmt: skip
 def test_call_gets_a_read_config(tmp_path: Path, text: str, edits: tuple[Edit, ...], expected: str) -> None:
-    emission, new, rewrite = emitted(tmp_path / "sample.py", text, *edits)
+    emission, new, rewrite = emitted(tmp_path, text, *edits)
     assert new == expected, emission.not_covered
     assert emission.covered == (rewrite.key,)
 
@@ -78,14 +78,14 @@ BY_HAND = "By hand: tfds.load(..., read_config=tfds.ReadConfig(interleave_cycle_
     ],
 )  # fmt: skip
 def test_unsupported_call_is_refused_with_instructions_by_hand(tmp_path: Path, text: str, reason: str) -> None:
-    emission, new, _ = emitted(tmp_path / "sample.py", text, *LONGER)
+    emission, new, _ = emitted(tmp_path, text, *LONGER)
     assert not new and not emission.covered
     (refused,) = emission.not_covered
     assert reason in refused.why and refused.why.endswith(BY_HAND), refused.why
 
 
 def test_other_operators_of_the_call_are_not_patched(tmp_path: Path) -> None:
-    emission, new, _ = emitted(tmp_path / "sample.py", f"{LOAD})", SetArgument("map#1", "num_parallel_calls", 2))
+    emission, new, _ = emitted(tmp_path, f"{LOAD})", SetArgument("map#1", "num_parallel_calls", 2))
     assert not new
     (refused,) = emission.not_covered
     assert "map is made inside load" in refused.why and "By hand" not in refused.why
@@ -102,5 +102,5 @@ def test_other_operators_of_the_call_are_not_patched(tmp_path: Path) -> None:
 )
 def test_operator_is_appended_only_to_a_call_that_returns_one_dataset(tmp_path: Path, text: str, expected: str) -> None:
     insert = Insert("prefetch", "prefetch", "prefetch@last", {"buffer_size": 2})
-    emission, new, _ = emitted(tmp_path / "sample.py", text, insert, safety=Safety.EXACT)
+    emission, new, _ = emitted(tmp_path, text, insert, safety=Safety.EXACT)
     assert new == expected, emission.not_covered

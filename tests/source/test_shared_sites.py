@@ -9,7 +9,7 @@ import pytest
 
 from pipetune.core.edits import Insert, Move, Plan, Remove, Safety, SetArgument, SetOption, apply_edits
 from pipetune.source.emit import emit
-from tests.source.recorder import plan, record, shape
+from tests.source.recorder import plan, record, recorded, shape
 
 HELPER = """import tensorflow as tf
 def make(n):
@@ -24,9 +24,7 @@ validate(make(5))
 @pytest.fixture
 def pipelines(tmp_path):
     def make(text):
-        path = tmp_path / "sample.py"
-        path.write_text(text)
-        recorder = record(path)
+        _, recorder = recorded(tmp_path, text)
         return recorder.pipeline("train"), recorder.pipeline("validate") if "validate" in recorder.consumed else None
 
     return make

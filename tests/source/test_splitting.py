@@ -8,7 +8,7 @@ import pytest
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SplitFunction
 from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.source.emit import Emission, emit
-from tests.source.recorder import record, shape
+from tests.source.recorder import record, recorded, shape
 
 HEAD = "import tensorflow as tf\n\n\n"
 TAIL = "\n\ntrain(tf.data.Dataset.range(3).map(augment, num_parallel_calls=2).batch(4))\n"
@@ -43,10 +43,9 @@ GOLDEN: list[tuple[str, str, str, dict[str, object]]] = [
 ]  # fmt: skip
 
 
-def emitted(tmp_path, text: str, *, read: str = "sample.py", **cut: object) -> tuple[str, Emission]:
-    path = tmp_path / read
-    path.write_bytes(text.encode())
-    pipeline = record(path).pipeline()
+def emitted(tmp_path, text: str, **cut: object) -> tuple[str, Emission]:
+    path, recorder = recorded(tmp_path, text)
+    pipeline = recorder.pipeline()
     node = next(one for one in pipeline if one.op == "map")
     given = {"statement": 1, "handed": 1, "components": 1, **cut}
     split = SplitFunction(node.id, FunctionSplit(SplitPosition.BEFORE_DRAWS, position=3, head="h", tail="t", **given))
@@ -240,15 +239,10 @@ def test_function_that_another_file_may_import_is_kept(tmp_path):
 def test_call_shared_by_two_datasets_gets_a_parameter(tmp_path):
     made = "def make(n):\n    return tf.data.Dataset.range(n).map(augment)\n\n\ntrain(make(3))\nvalidate(make(2))\n"
     new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + "\n\n" + made)
-    assert (
-        emission.not_covered == ()
-        and GOLDEN[0][1] in new
-        and "train(make(3, split_map=True))\nvalidate(make(2))" in new
-    )
-    assert (
-        "    if split_map:\n        return tf.data.Dataset.range(n).map(augment_head).cache().map(augment_tail)\n"
-        in new
-    )
+    assert emission.not_covered == ()
+    assert GOLDEN[0][1] in new and "train(make(3, split_map=True))\nvalidate(make(2))" in new
+    wanted = "    if split_map:\n        return tf.data.Dataset.range(n).map(augment_head).cache().map(augment_tail)\n"
+    assert wanted in new
 
 
 def test_only_the_training_branch_is_changed(tmp_path):

@@ -93,7 +93,6 @@ def test_shards_files_before_they_are_shuffled_and_read() -> None:
     ]
     assert "GLOBAL_BATCH_SIZE = 32" in made.text
     assert "get_per_replica_batch_size(GLOBAL_BATCH_SIZE)" in made.text
-    assert "auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF" in made.text
     assert "files = sorted(tf.io.gfile.glob(FILES))" in made.text
     assert made.global_batch_size == 32
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.functions import FunctionFacts
-from pipetune.core.pipeline import Node, Pipeline, Value
+from pipetune.core.pipeline import Node, Pipeline
 from tests.source.test_standalone import AUGMENT, PARSE, READ, Step, files, parts, photos
 from tests.source.test_standalone_kinds import ROWS, dataset_calls, emit, function
 
@@ -18,13 +16,13 @@ SLICES = SourceText(9, expression="tf.data.Dataset.from_tensor_slices(([1, 2], [
 BATCH: Step = ("batch", {"batch_size": 4})
 
 
-def calls(made: StandaloneParts, kind: str = "multiworker") -> list[str]:
-    return dataset_calls(emit(made, kind).text, "indexed_dataset_fn")
+def calls(made: StandaloneParts) -> list[str]:
+    return dataset_calls(emit(made, "multiworker").text, "indexed_dataset_fn")
 
 
-def why_not(made: StandaloneParts, kind: str = "multiworker") -> str:
+def why_not(made: StandaloneParts) -> str:
     """The reason for writing `dataset_fn` without an indexed variant."""
-    written = emit(made, kind)
+    written = emit(made, "multiworker")
     assert not written.indexed and "indexed" not in written.text.replace("has no form with indices", "")
     assert "in_order(" not in written.text and function(written.text, "dataset_fn")
     (note,) = [note for note in written.notes if note.startswith("it has no form with indices")]
@@ -60,14 +58,6 @@ def test_no_index_where_the_script_uses_the_same_name() -> None:
     written = emit(replace(made, functions={"n1": named}), "multiworker")
     assert not written.indexed and any("calls something else in_order" in note for note in written.notes)
     assert "from helpers import in_order" in written.text
-
-
-def test_no_index_where_every_service_worker_returns_all_elements() -> None:
-    steps: list[tuple[str, Mapping[str, Value]]] = [
-        ("shuffle", {"buffer_size": 9, "seed": None}), ("skip", {"count": 5}), ("batch", {"batch_size": 4})
-    ]  # fmt: skip
-    made = parts(ROWS, *steps, ("repeat", {"count": -1}))
-    assert "every worker of the service gives all" in why_not(made, "service")
 
 
 def test_indices_are_added_to_file_names_before_sharding() -> None:
@@ -125,14 +115,7 @@ def test_reader_records_are_numbered_within_their_file() -> None:
     ) in calls(replace(reader, extra_arguments=extra))
 
 
-def test_each_kind_has_an_indexed_variant_and_documents_it() -> None:
-    for kind in ("mirrored", "multiworker", "tpu", "horovod", "parameter-server", "service"):
-        written = emit(photos(14), kind)
-        assert written.indexed, kind
-        names = [node.name for node in ast.parse(written.text).body if isinstance(node, ast.FunctionDef)]
-        assert {"dataset_fn", "indexed_dataset_fn", "in_order"} <= set(names), kind
-        docstring = " ".join((ast.get_docstring(ast.parse(written.text)) or "").split())
-        assert "indexed_dataset_fn gives" in docstring, kind
+def test_only_a_parameter_server_repeats_what_has_an_index() -> None:
     repeats = dataset_calls(emit(photos(14), "parameter-server").text, "indexed_dataset_fn")
     assert ".repeat()" in repeats  # its workers must not run out of data
     assert ".repeat()" not in dataset_calls(emit(photos(14), "service").text, "indexed_dataset_fn")

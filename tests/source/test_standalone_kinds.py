@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -57,8 +58,11 @@ def test_every_kind_writes_a_documented_module(kind: str) -> None:
     assert docstring.startswith("The tuned input pipeline of train.py")
     assert "Not checked." in docstring
     assert all(len(line) <= 120 for line in made.text.splitlines())
-    assert all(note in " ".join(docstring.split()) for note in made.notes)
-    assert function(made.text, "dataset_fn")
+    told = " ".join(docstring.split())
+    assert all(note in told for note in made.notes)
+    assert made.indexed and "indexed_dataset_fn gives" in told
+    for name in ("dataset_fn", "indexed_dataset_fn", "in_order"):
+        assert function(made.text, name)
 
 
 @pytest.mark.parametrize("kind", ["parameter-server", "service", "tpu"])
@@ -251,7 +255,8 @@ def test_pipeline_that_the_service_cannot_split_is_refused(
 def test_endless_shuffled_pipeline_is_read_whole_by_each_service_worker() -> None:
     steps = [("shuffle", {"buffer_size": 9, "seed": None}), ("skip", {"count": 5}), ("batch", {"batch_size": 4})]
     made = emit(parts(ROWS, *steps, ("repeat", {"count": -1})), "service")
-    assert "ShardingPolicy.OFF" in made.text and not made.splits
+    assert "ShardingPolicy.OFF" in made.text and not made.splits and not made.indexed
+    assert any("every worker of the service gives all" in note for note in made.notes)
     assert "once from each worker" in (ast.get_docstring(ast.parse(made.text)) or "")
 
 
@@ -279,18 +284,23 @@ def test_batch_size_in_bytes_decides_compression_and_outstanding_requests(
     assert (constants["MAX_OUTSTANDING_REQUESTS"], constants["COMPRESSION"]) == (ahead, compression)
 
 
+def service_files(made: StandaloneParts, **known: object) -> tuple[dict[str, str], Any, list[Any]]:
+    """The files beside the module, and what those of Docker Compose and of Kubernetes hold."""
+    companions = dict(emit(made, "service", **known).companions)
+    documents = yaml.safe_load_all(companions["kubernetes.yaml"])
+    return companions, yaml.safe_load(companions["docker-compose.yml"]), list(documents)
+
+
 @pytest.mark.parametrize("folder", ["/data", '/da"ta: {x}', ""])
 def test_companion_files_start_what_serve_py_offers(folder: str) -> None:
     source = SourceText(9, pattern=f"{folder}/train-*.tfrecord" if folder else "gs://b/train-*")
-    companions = dict(emit(parts(source, ("map", {}, PARSE)), "service").companions)
+    companions, compose, documents = service_files(parts(source, ("map", {}, PARSE)))
     assert set(companions) == {"serve.py", "docker-compose.yml", "kubernetes.yaml"}
     ast.parse(companions["serve.py"])
-    compose = yaml.safe_load(companions["docker-compose.yml"])
     worker = compose["services"]["worker"]
     assert worker["command"].split()[1:5] == ["/serve.py", "worker", "--dispatcher", "dispatcher:5050"]
     assert "check --port 5051" in worker["healthcheck"]["test"]
     assert (f"{folder}:{folder}:ro" in worker["volumes"]) is bool(folder)
-    documents = list(yaml.safe_load_all(companions["kubernetes.yaml"]))
     assert [one["kind"] for one in documents] == ["Service", "Deployment", "Deployment"]
     pod = documents[2]["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"][2:5] == ["worker", "--dispatcher", "data-dispatcher:5050"]
@@ -303,9 +313,7 @@ def test_companion_files_start_what_serve_py_offers(folder: str) -> None:
     ("version", "tag"), [("2.18.1", "2.18.0"), ("2.21.0", "2.21.0"), ("2.22.0.dev20260101", "nightly"), ("", "latest")]
 )
 def test_servers_have_the_tensorflow_that_trains(version: str, tag: str) -> None:
-    companions = dict(emit(photos(14), "service", tensorflow=version).companions)
-    compose = yaml.safe_load(companions["docker-compose.yml"])
-    documents = list(yaml.safe_load_all(companions["kubernetes.yaml"]))
+    _, compose, documents = service_files(photos(14), tensorflow=version)
     pods = [document["spec"]["template"]["spec"] for document in documents[1:]]
     images = [pod["containers"][0]["image"] for pod in pods] + [one["image"] for one in compose["services"].values()]
     assert len(images) == 4 and set(images) == {f"tensorflow/tensorflow:{tag}"}
@@ -317,10 +325,9 @@ ENOUGH = replace(NEED, local_rate=QuantityRange(6000, 6000, Origin.MEASURED))
 
 @pytest.mark.parametrize(("known", "workers"), [(None, 2), (ENOUGH, 2), (replace(NEED, workers=None), 2), (NEED, 24)])
 def test_number_of_service_workers_matches_training_demand(known: ServiceNeed | None, workers: int) -> None:
-    made = emit(photos(30), "service", need=known)
-    companions = dict(made.companions)
-    assert yaml.safe_load(companions["docker-compose.yml"])["services"]["worker"]["deploy"] == {"replicas": workers}
-    deployment = list(yaml.safe_load_all(companions["kubernetes.yaml"]))[2]["spec"]
+    companions, compose, documents = service_files(photos(30), need=known)
+    assert compose["services"]["worker"]["deploy"] == {"replicas": workers}
+    deployment = documents[2]["spec"]
     assert deployment["replicas"] == workers
     asked = deployment["template"]["spec"]["containers"][0].get("resources")
     assert asked == ({"requests": {"cpu": "4"}} if workers == 24 else None)

@@ -10,7 +10,7 @@ import pytest
 from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, apply_edits
 from pipetune.core.functions import FunctionVariant
 from pipetune.source.emit import emit
-from tests.source.recorder import plan, record, resolved, shape
+from tests.source.recorder import plan, record, recorded, resolved, shape
 
 PARALLEL = "num_parallel_calls"
 PREFETCH = Insert("batch", "prefetch", "p", {"buffer_size": -1})
@@ -283,9 +283,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
 def test_script_is_patched_or_refused_as_expected(tmp_path, script):
-    path = tmp_path / "train.py"
-    path.write_text(script.text)
-    recorder = record(path)
+    path, recorder = recorded(tmp_path, script.text)
     pipeline = recorder.pipeline()
     others = [recorder.pipeline("validate")] if "validate" in recorder.consumed else []
     edits = [resolved(pipeline, edit) for edit in script.edits]
@@ -305,9 +303,7 @@ def test_script_is_patched_or_refused_as_expected(tmp_path, script):
 
 
 def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(BOTH)
-    recorder = record(path)
+    _, recorder = recorded(tmp_path, BOTH)
     train, validate = recorder.pipeline(), recorder.pipeline("validate")
     on_batches = plan(Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
     asked = []
@@ -326,9 +322,7 @@ def test_shared_function_is_changed_for_both_datasets_where_allowed(tmp_path):
 
 
 def test_may_share_is_not_called_where_it_makes_no_difference(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(FLAGS)
-    recorder = record(path)
+    _, recorder = recorded(tmp_path, FLAGS)
     train, validate = recorder.pipeline(), recorder.pipeline("validate")
 
     def never(rewrite):
@@ -340,7 +334,7 @@ def test_may_share_is_not_called_where_it_makes_no_difference(tmp_path):
 
 @pytest.mark.parametrize("first", ["training or big", "not training and big", "(training\n            and big)"])
 def test_other_branches_are_unchanged_where_the_condition_was_false(tmp_path, first):
-    path, call = tmp_path / "train.py", "train(prepare(9, {}, {}, {}))\n"
+    call = "train(prepare(9, {}, {}, {}))\n"
     text = f"""import tensorflow as tf
 def prepare(n, training, big, hard):
     ds = tf.data.Dataset.range(n)
@@ -351,8 +345,8 @@ def prepare(n, training, big, hard):
         ds = ds.cache()
     return ds.batch(8)
 """
-    path.write_text(text + call.format(False, False, False))
-    pipeline = record(path).pipeline()
+    path, recorder = recorded(tmp_path, text + call.format(False, False, False))
+    pipeline = recorder.pipeline()
     emission = emit(pipeline, plan(*(resolved(pipeline, edit) for edit in BEHIND_THE_BATCH)))
     new = emission.files[str(path)][1].rpartition("train(")[0]
     for flags in itertools.product((False, True), repeat=3):
