@@ -44,20 +44,14 @@ def test_session_of_a_release_without_step_series_is_read(tmp_path: Path) -> Non
         jsonschema.validate({**data, "datasets": [{**main, "step_series": series}, *others]}, schema("session"))
 
 
-def test_session_round_trip_starts_with_documented_keys_and_validates(tmp_path: Path) -> None:
-    data = written(tmp_path, session())
-    assert session_file.load(tmp_path / "session.json") == session_file.load(tmp_path) == session()
+@pytest.mark.parametrize(
+    "value", [session(), Session("0.1.0", Command(), status="no-dataset")], ids=["complete", "without measurements"]
+)
+def test_session_round_trip_starts_with_documented_keys_and_validates(tmp_path: Path, value: Session) -> None:
+    data = written(tmp_path, value)
+    assert session_file.load(tmp_path / "session.json") == session_file.load(tmp_path) == value
     assert list(data)[:7] == ["schema", "pipetune", "machine", "command", "datasets", "trials", "summary"]
     jsonschema.validate(data, schema("session"))
-
-
-def test_session_without_measurements_validates(tmp_path: Path) -> None:
-    data = written(tmp_path, Session("0.1.0", Command(), status="no-dataset"))
-    jsonschema.validate(data, schema("session"))
-
-
-def test_schema_rejects_unknown_verdict(tmp_path: Path) -> None:
-    data = written(tmp_path, session())
     data["summary"]["verdict"] = "fast"  # type: ignore[index]
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, schema("session"))
@@ -86,18 +80,13 @@ def test_damaged_session_is_rejected_with_hint(tmp_path: Path, content: bytes | 
     assert caught.value.exit_code == 2
 
 
-def test_failed_write_keeps_old_file_and_no_temporary_file(tmp_path: Path) -> None:
+def test_write_replaces_file_atomically_and_failed_one_keeps_it(tmp_path: Path) -> None:
     path = tmp_path / "session.json"
     write_text(path, "old")
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "new \ud800")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["session.json"]
-
-
-def test_write_replaces_file_atomically(tmp_path: Path) -> None:
-    path = tmp_path / "session.json"
-    write_text(path, "old")
     with path.open() as reader:
         write_text(path, "new")
         assert reader.read() == "old"
@@ -111,23 +100,19 @@ def test_unwritable_folder_is_reported_with_hint(tmp_path: Path) -> None:
     assert "--out" in caught.value.hint
 
 
-def plan(tmp_path: Path) -> plan_file.PlanFile:
-    found = plan_file.plan_file(session())
+def plan(tmp_path: Path, value: Session) -> plan_file.PlanFile:
+    found = plan_file.plan_file(value)
     assert found is not None
     plan_file.save_plan(found, tmp_path / "plan.json")
     return plan_file.load_plan(tmp_path)
 
 
-def test_plan_round_trip(tmp_path: Path) -> None:
-    found = plan(tmp_path)
+def test_plan_round_trip_starts_with_documented_keys_and_validates(tmp_path: Path) -> None:
+    found = plan(tmp_path, session())
     assert found == plan_file.plan_file(session())
     assert found.plan == Plan("train", (WINDOW, PARALLEL))
     assert found.edits == (*WINDOW.edits, *PARALLEL.edits)
     assert found.machine == MACHINE
-
-
-def test_plan_json_starts_with_documented_keys_and_validates(tmp_path: Path) -> None:
-    plan(tmp_path)
     data = json.loads((tmp_path / "plan.json").read_text())
     assert list(data)[:6] == ["schema", "pipetune", "machine", "fingerprint", "operators", "edits"]
     jsonschema.validate(data, schema("plan"))
@@ -141,17 +126,14 @@ def test_plan_contains_second_tuned_dataset(tmp_path: Path) -> None:
     both = replace(
         one, datasets=(one.datasets[0], replace(one.datasets[0], pipeline=replace(pipeline(), name="second")))
     )
-    found = plan_file.plan_file(both)
-    assert found is not None
-    plan_file.save_plan(found, tmp_path / "plan.json")
-    assert [more.name for more in plan_file.load_plan(tmp_path).more] == ["second"]
+    assert [more.name for more in plan(tmp_path, both).more] == ["second"]
 
 
 def test_plan_accepts_its_own_pipeline_with_other_seeds_files_and_call_sites(tmp_path: Path) -> None:
     first, *rest = pipeline().nodes
     elsewhere = replace(first, arguments={"pattern": "/other/*", "seed": 3}, location=None)
     for one in (pipeline(), Pipeline((elsewhere, *rest))):
-        plan(tmp_path).check(one)
+        plan(tmp_path, session()).check(one)
 
 
 def changed(index: int, node: Node) -> Pipeline:
@@ -160,7 +142,7 @@ def changed(index: int, node: Node) -> Pipeline:
 
 
 def test_plan_mismatch_names_first_different_operator(tmp_path: Path) -> None:
-    found = plan(tmp_path)
+    found = plan(tmp_path, session())
     nodes = pipeline().nodes
     function = nodes[2].function
     assert function is not None

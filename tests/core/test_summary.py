@@ -16,7 +16,7 @@ from pipetune.core.session import Session
 from pipetune.core.session_file import session_data
 from pipetune.core.settings import Command, Settings
 from pipetune.core.summary import summary
-from tests.core.sessions import PARALLEL, SCRIPT, WINDOW, session
+from tests.core.sessions import SCRIPT, session
 
 
 def full() -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_summary_has_documented_keys() -> None:
 
 def test_summary_values() -> None:
     data = full()
-    dataset = data["datasets"][0]
+    (dataset,) = data["datasets"]  # only those that are profiled
     assert data["verdict"] == "input-bound"
     assert data["input_wait"] == {"share": {"median": 0.3, "low": 0.25, "high": 0.35}, "ms_per_step": 30.0}
     assert (dataset["name"], dataset["file"], dataset["line"]) == ("train", SCRIPT, 7)
@@ -84,10 +84,6 @@ def test_rewrites_in_summary_have_call_site_gain_and_edits() -> None:
     assert offered["consent"] == "--allow reorder,file-cache"
 
 
-def test_only_profiled_datasets_are_listed() -> None:
-    assert [dataset["name"] for dataset in full()["datasets"]] == ["train"]
-
-
 def test_summary_of_empty_session_has_null_values() -> None:
     data = summary(Session("0.1.0", Command()))
     assert data["verdict"] == "undetermined"
@@ -119,12 +115,6 @@ def test_redacted_session_keeps_measurements() -> None:
     assert redact(session()).datasets[0].pipeline["n3"].argument("batch_size") == 32
     assert redact(session()).machine == session().machine
     assert redact(session()).command.confidential is True
-
-
-def test_gains_match_rewrites_in_redacted_session() -> None:
-    dataset = redact(session()).datasets[0]
-    assert dataset.plan is not None
-    assert {rewrite.key for rewrite in dataset.plan.rewrites} == set(dataset.gains) == {WINDOW.key, PARALLEL.key}
 
 
 @pytest.mark.parametrize("word", ["training", "EXACT", "accepted", "map", "file", "prefetch", "n3", "cpu", "reorder"])

@@ -180,8 +180,7 @@ def test_discarded_journal_keeps_changes(own: Path, journals: Path) -> None:
 
 def test_changes_of_killed_process_are_undone(own: Path, journals: Path) -> None:
     def script() -> None:
-        with recording(journals) as journal:
-            journal.confirm_training(journal.begin_generation())
+        with in_training(journals):
             (own / "file").write_text("of the loop")
             (own / "new").mkdir()
             (own / "new" / "deep").write_text("of the loop")
@@ -191,6 +190,13 @@ def test_changes_of_killed_process_are_undone(own: Path, journals: Path) -> None
     done = restored(journals)
     assert (done.restored, done.removed) == ([str(own / "file")], [str(own / "new")])
     assert writes.tree(own).keys() == {"file"} and (own / "file").read_text() == "precious"
+
+
+def last_heartbeat(journals: Path, seconds: float) -> None:
+    """The process gave its last sign so long ago: what changed since then is another program's."""
+    then = time.time() - seconds
+    for journal in journals.glob("*.jsonl"):
+        os.utime(journal, (then, then))
 
 
 def changed_by_somebody_else(file: Path) -> None:
@@ -211,8 +217,7 @@ def test_later_changes_by_others_are_kept_and_copy_is_reported(own: Path, journa
         journal._ended.set()
         if closed:
             journal.close()
-    for path in journals.glob("*.jsonl"):  # the process ended a while ago
-        os.utime(path, (time.time() - LATER, time.time() - LATER))
+    last_heartbeat(journals, LATER)
     changed_by_somebody_else(own / "file")
     changed_by_somebody_else(own / "new")
     changed_by_somebody_else(own / "folder" / "b")
@@ -254,12 +259,6 @@ def test_restored_file_keeps_hard_links_and_mode(own: Path, journals: Path) -> N
     assert os.path.samefile(own / "file", own / "other name")
 
 
-def long_ago(journals: Path) -> None:
-    """No heartbeat of the process for minutes: later changes are another program's."""
-    for journal in journals.glob("*.jsonl"):
-        os.utime(journal, (0, 0))
-
-
 def test_hard_links_made_by_script_are_not_attributed_to_others(own: Path, journals: Path) -> None:
     (own / "log").write_text("first")
     before = writes.tree(own)
@@ -272,7 +271,7 @@ def test_hard_links_made_by_script_are_not_attributed_to_others(own: Path, journ
         os.link(own / "log", own / "another name of log")
         with (own / "log").open("a") as stream:
             stream.write("of the loop")
-    long_ago(journals)
+    last_heartbeat(journals, 600)
     done = restored(journals)
     assert (done.left_alone, done.failed) == ([], []) and writes.tree(own) == before
 
@@ -282,23 +281,20 @@ def test_end_time_limits_which_changes_belong_to_killed_process(
     own: Path, journals: Path, silent_seconds: int, own_change: bool
 ) -> None:
     def killed() -> None:
-        with recording(journals) as journal:
-            journal.confirm_training(journal.begin_generation())
+        with in_training(journals):
             (own / "file").write_text("of the loop")
             os.kill(os.getpid(), signal.SIGKILL)
 
     in_another_process(killed)
-    now = time.time()
-    for journal in journals.glob("*.jsonl"):
-        os.utime(journal, (now - silent_seconds, now - silent_seconds))
-    done = restoration.restore(str(journals), ended=now)
+    last_heartbeat(journals, silent_seconds)
+    done = restoration.restore(str(journals), ended=time.time())
     assert (done.restored == [str(own / "file")]) is own_change and bool(done.left_alone) is not own_change
 
 
 def test_change_after_final_states_is_kept_with_known_end_time(own: Path, journals: Path) -> None:
     with in_training(journals):
         (own / "file").write_text("of the loop")
-    long_ago(journals)
+    last_heartbeat(journals, 600)
     (own / "file").write_text("somebody else's")
     (left,) = restoration.restore(str(journals), ended=time.time()).left_alone
     assert left[0] == str(own / "file") and (own / "file").read_text() == "somebody else's"
@@ -308,7 +304,7 @@ def test_change_counts_as_heartbeat(own: Path, journals: Path, monkeypatch: pyte
     monkeypatch.setattr(undo.UndoJournal, "_send_heartbeats", lambda _self: None)
     with in_training(journals) as journal:
         (own / "file").write_text("of the loop")
-        long_ago(journals)
+        last_heartbeat(journals, 600)
         journal._last_heartbeat = 0.0
         (own / "file").write_text("of the next step")
         assert max(path.stat().st_mtime for path in journals.glob("*.jsonl")) > time.time() - 60.0
@@ -428,11 +424,9 @@ def test_temporary_files_of_killed_script_are_removed(own: Path, journals: Path)
 def test_earliest_state_of_two_processes_is_restored(own: Path, journals: Path) -> None:
     def worker(text: str) -> Callable[[], None]:
         def script() -> None:
-            with recording(journals) as journal:
-                journal.confirm_training(journal.begin_generation())
+            with in_training(journals):
                 (own / "file").write_text(text)
                 (own / "new").write_text(text)
-                journal.close()
 
         return script
 
@@ -458,8 +452,7 @@ def test_interrupted_restoration_is_resumed(own: Path, journals: Path) -> None:
     with in_training(journals):
         for name in names:
             (own / name).write_text("of the loop, and longer than before")
-    for path in journals.glob("*.jsonl"):  # ended a while ago: half-restored files look like changes by others
-        os.utime(path, (time.time() - LATER, time.time() - LATER))
+    last_heartbeat(journals, LATER)  # half-restored files look like changes by others
 
     put_back, times = restoration._put_content, [0]
 
@@ -580,8 +573,7 @@ def test_reported_copy_is_kept(own: Path, state: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     (left,) = state.iterdir()
-    for path in left.glob("*.jsonl"):
-        os.utime(path, (time.time() - LATER, time.time() - LATER))
+    last_heartbeat(left, LATER)
     changed_by_somebody_else(own / "file")
     (done,) = recovered()
     ((path, copy),) = done.left_alone
