@@ -13,10 +13,13 @@ from pipetune.equality.compare import compare
 from pipetune.pipelines import live
 
 
-def edited(dataset: Any, *edits: Edit, safety: Safety = Safety.EXACT, elements: int = 24) -> Comparison:
+def edited(
+    dataset: Any, *edits: Edit, safety: Safety = Safety.EXACT, elements: int = 24, time_limit_seconds: float = 20.0
+) -> Comparison:
     """Compares a dataset with itself after `edits`."""
     source = live.read(dataset)
-    return compare(source, apply_edits(source.pipeline, edits), safety, elements=elements)
+    tuned = apply_edits(source.pipeline, edits)
+    return compare(source, tuned, safety, elements=elements, time_limit_seconds=time_limit_seconds)
 
 
 def node(dataset: Any, op: str) -> str:

@@ -17,10 +17,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from pipetune.bench import grammar
-from pipetune.core.edits import Insert, Move, Safety, SetArgument, SetOption, apply_edits
+from pipetune.core.edits import Insert, Move, Safety, SetArgument, SetOption
 from pipetune.core.results import Comparison
 from pipetune.equality import proof, recordings
-from pipetune.equality.compare import compare, compare_datasets
+from pipetune.equality.compare import compare_datasets
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
 from pipetune.equality.sharing import ComparedPipeline
@@ -418,9 +418,8 @@ def test_moving_an_operator_across_a_map_that_raises_is_unequal(chosen: Callable
 def test_time_limit_ends_a_long_comparison() -> None:
     """The elements compared until then count."""
     dataset = tf.data.Dataset.range(10**9).map(lambda x: x + 1).batch(50)
-    source = live.read(dataset)
     plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
-    found = compare(source, apply_edits(source.pipeline, [plan]), Safety.EXACT, elements=10**6, time_limit_seconds=0.5)
+    found = edited(dataset, plan, elements=10**6, time_limit_seconds=0.5)
     assert found.equal
     assert found.elements > 0
 
@@ -440,9 +439,8 @@ def test_elements_are_reduced_where_three_epochs_do_not_fit(monkeypatch: pytest.
     monkeypatch.setattr(PairedRuns, "shrink", counted)
     slowly = grammar.map_function(wait_seconds=0.01, work_seconds=0.0, out_bytes=0.0, draws=False)
     dataset = tf.data.Dataset.range(1000).map(slowly).batch(8)
-    source = live.read(dataset)
     plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
-    found = compare(source, apply_edits(source.pipeline, [plan]), Safety.EXACT, time_limit_seconds=2.5)
+    found = edited(dataset, plan, elements=256, time_limit_seconds=2.5)
     assert_proven(found)
     assert len(counts) > 1 and counts[-1] < counts[0]
 
@@ -499,10 +497,8 @@ def _slow(number: Any) -> Any:
 def test_a_sample_that_there_is_little_time_for_still_fills_a_batch() -> None:
     """Three epochs of half a batch, which `drop_remainder` drops, show nothing."""
     dataset = tf.data.Dataset.range(1000).map(_slow).batch(32, drop_remainder=True)
-    source = live.read(dataset)
-    (name,) = (node.id for node in source.pipeline if node.op == "map")
-    edits = [SetArgument(name, "num_parallel_calls", 2)]
-    found = compare(source, apply_edits(source.pipeline, edits), Safety.EXACT, elements=64, time_limit_seconds=3.0)
+    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
+    found = edited(dataset, plan, elements=64, time_limit_seconds=3.0)
     (epochs,) = (check for check in found.checks if check.name == "epochs")
     assert epochs.equal or "time ran out" in epochs.detail
 
@@ -520,9 +516,8 @@ def test_values_of_whole_epochs_are_drawn_again_where_their_first_share_of_the_t
 
     monkeypatch.setattr(proof.EqualityProof, "_draw", draw)
     dataset = tf.data.Dataset.range(40).shuffle(40).map(lambda x: x + 1).batch(4)
-    source = live.read(dataset)
-    cached = apply_edits(source.pipeline, [Insert("n2", "cache", "c", {"filename": ""})])
-    found = compare(source, cached, Safety.REORDERS, time_limit_seconds=60.0)
+    cache = Insert("n2", "cache", "c", {"filename": ""})
+    found = edited(dataset, cache, safety=Safety.REORDERS, elements=256, time_limit_seconds=60.0)
     (values,) = (check for check in found.checks if check.name == "values")
     assert found.proven and values.equal and not values.late, found
 
@@ -542,9 +537,7 @@ def test_runs_of_both_pipelines_overlap_unless_they_share_a_state(monkeypatch: p
     ):
         threads.clear()
         dataset = tf.data.Dataset.range(40).map(function).batch(8)
-        source = live.read(dataset)
-        edits = [Insert(source.pipeline.output.id, "prefetch", "p", {"buffer_size": 2})]
-        assert compare(source, apply_edits(source.pipeline, edits), Safety.EXACT, elements=24).equal
+        assert edited(dataset, Insert(node(dataset, "batch"), "prefetch", "p", {"buffer_size": 2})).equal
         assert (len(set(threads)) > 1) is overlap
 
 
@@ -559,16 +552,14 @@ def test_elements_beyond_those_of_the_other_run_are_left_out() -> None:
 def test_no_element_in_the_time_there_was_is_no_empty_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine such a plan was rejected as not comparable, although more time would have compared it."""
     dataset = tf.data.Dataset.range(1000).map(lambda x: x + 1).batch(32, drop_remainder=True)
-    source = live.read(dataset)
-    (name,) = (node.id for node in source.pipeline if node.op == "map")
-    edits = [SetArgument(name, "num_parallel_calls", 2)]
+    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
     original = recordings.record
 
     def slow(dataset: Any, *, count: int, **limits: Any) -> recordings.RecordedElements:
         return replace(original(dataset, count=20, **limits), out_of_time=count > 20)
 
     monkeypatch.setattr(recordings, "record", slow)
-    found = compare(source, apply_edits(source.pipeline, edits), Safety.EXACT, elements=64)
+    found = edited(dataset, plan, elements=64)
     assert not found.proven and found.undecided
     assert not any("no element" in check.detail for check in found.checks)
 

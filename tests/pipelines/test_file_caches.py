@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +135,8 @@ def test_loaded_module_does_not_fill_its_caches() -> None:
     assert files() == [] and private_folder() == ""
 
 
-@pytest.fixture
-def iterators() -> Iterator[list[Any]]:
-    held: list[Any] = []
-    yield held
-    held.clear()
-
-
-def test_freeing_iterators_removes_their_lock_files(iterators: list[Any]) -> None:
+def test_freeing_iterators_removes_their_lock_files() -> None:
+    iterators: list[Any] = []
     for number in range(3):
         iterators.append(iter(Dataset.range(100).map(lambda x: x + 1).cache(f"kept-{number}").prefetch(2)))
         next(iterators[-1])

@@ -36,9 +36,7 @@ RECORDS = {"part-0.tfrecord", "part-1.tfrecord", "part-2.tfrecord"}
     "make",
     [
         lambda names, pattern: Dataset.list_files(pattern).interleave(tf.data.TFRecordDataset),
-        lambda names, pattern: Dataset.list_files(pattern, shuffle=False).flat_map(tf.data.TFRecordDataset),
         lambda names, pattern: tf.data.TFRecordDataset(names),
-        lambda names, pattern: tf.data.TFRecordDataset(names, num_parallel_reads=2),
         lambda names, pattern: tf.data.TFRecordDataset(Dataset.from_tensor_slices(names)),
         lambda names, pattern: tf.data.TFRecordDataset(Dataset.list_files(pattern)),
         lambda names, pattern: tf.data.TextLineDataset(names),

@@ -152,6 +152,12 @@ def test_large_array_is_not_copied_into_the_graph(monkeypatch: pytest.MonkeyPatc
 # -- why a pass does not apply
 
 
+VARIABLE = tf.Variable(3, dtype=tf.int64)
+TABLE = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(tf.range(9, dtype=tf.int64), tf.range(9, dtype=tf.int64)), 0
+)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -159,9 +165,11 @@ def test_large_array_is_not_copied_into_the_graph(monkeypatch: pytest.MonkeyPatc
         (lambda x: tf.py_function(square, [x], tf.int64), "Python op: its function calls Python (EagerPyFunc)"),
         (lambda x: tf.numpy_function(square, [x], tf.int64), "Python op: its function calls Python (PyFunc)"),
         (lambda x: _print(x), "stateful function: it calls PrintV2"),
+        (lambda x: x + VARIABLE, "captured resource: its function reads the variable"),
+        (lambda x: TABLE.lookup(x), "captured resource: its function uses a lookup table"),
     ],
 )
-def test_stateful_function_is_not_made_parallel(function: Any, said: str) -> None:
+def test_function_with_a_state_is_not_made_parallel(function: Any, said: str) -> None:
     found = read(Dataset.range(9).map(function))
     assert "map_parallelization" not in fired(found)
     assert said in why(found, "map_parallelization")
@@ -171,22 +179,6 @@ def test_stateful_function_is_not_made_parallel(function: Any, said: str) -> Non
 def _print(x: Any) -> Any:
     with tf.control_dependencies([tf.print(x)]):
         return tf.identity(x)
-
-
-def test_captured_variable_prevents_parallel_map() -> None:
-    variable = tf.Variable(3, dtype=tf.int64)
-    found = read(Dataset.range(9).map(lambda x: x + variable))
-    assert "map_parallelization" not in fired(found)
-    assert "captured resource: its function reads the variable" in why(found, "map_parallelization")
-
-
-def test_captured_table_prevents_parallel_map() -> None:
-    table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(tf.range(3, dtype=tf.int64), tf.range(3, dtype=tf.int64)), 0
-    )
-    found = read(Dataset.range(3).map(table.lookup))
-    assert "map_parallelization" not in fired(found)
-    assert "captured resource: its function uses a lookup table" in why(found, "map_parallelization")
 
 
 def test_settings_of_the_script_are_given_as_reasons() -> None:

@@ -21,7 +21,6 @@ from pipetune.pipelines import call_sites, live
 from tests.pipelines.unknown import _Unknown
 from tests.starting import search_path
 
-AUTOTUNE = tf.data.AUTOTUNE
 Dataset = tf.data.Dataset
 ROOT = Path(__file__).parents[2]
 
@@ -50,9 +49,6 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "map",
         {"num_parallel_calls": 3, "deterministic": False},
     ),
-    "autotuned map": (
-        lambda: source().map(lambda x: x, num_parallel_calls=AUTOTUNE), "map", {"num_parallel_calls": -1}
-    ),
     "copy to device": (
         lambda: source().apply(tf.data.experimental.copy_to_device("/CPU:0")),
         "copy_to_device",
@@ -72,13 +68,11 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "shuffle",
         {"buffer_size": 4, "reshuffle_each_iteration": False, "seed": "87654321,3"},
     ),
-    "repeat": (lambda: source().repeat(), "repeat", {"count": -1}),
     "repeat three times": (lambda: source().repeat(3), "repeat", {"count": 3}),
     "take": (lambda: source().take(2), "take", {"count": 2}),
     "skip": (lambda: source().skip(2), "skip", {"count": 2}),
     "shard": (lambda: source().shard(3, 1), "shard", {"num_shards": 3, "index": 1}),
     "prefetch": (lambda: source().prefetch(2), "prefetch", {"buffer_size": 2}),
-    "autotuned prefetch": (lambda: source().prefetch(AUTOTUNE), "prefetch", {"buffer_size": -1}),
     "cache": (lambda: source().cache(), "cache", {"filename": ""}),
     "file cache": (lambda: source().cache("/tmp/nowhere"), "cache", {"filename": "/tmp/nowhere"}),
     "filter": (lambda: source().filter(lambda x: x > 1), "filter", {}),
@@ -114,23 +108,10 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "group_by_window",
         {},
     ),
-    "bucket_by_sequence_length": (
-        lambda: source().map(lambda x: tf.fill([x], x)).bucket_by_sequence_length(
-            lambda x: tf.shape(x)[0], [3], [2, 2]
-        ),
-        "group_by_window",
-        {},
-    ),
     "ignore_errors": (lambda: source().ignore_errors(), "ignore_errors", {}),
     "unique": (lambda: source().unique(), "unique", {}),
     "concatenate": (lambda: source().concatenate(source()), "concatenate", {}),
     "zip": (lambda: Dataset.zip((source(), source())), "zip", {}),
-    "enumerate": (lambda: source().enumerate(), "zip", {}),
-    "sample": (
-        lambda: Dataset.sample_from_datasets([source(), source()], stop_on_empty_dataset=True),
-        "choose",
-        {"stop_on_empty_dataset": True},
-    ),
     "choose": (
         lambda: Dataset.choose_from_datasets([source(), source()], Dataset.range(2)),
         "choose",
@@ -142,7 +123,6 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "assert_cardinality",
         {"expected_cardinality": 6},
     ),
-    "apply": (lambda: source().apply(lambda ds: ds.batch(5)), "batch", {"batch_size": 5, "drop_remainder": False}),
     "rebatch": (lambda: source().batch(4).rebatch(2), "rebatch", {"batch_size": 2, "drop_remainder": False}),
     "range": (lambda: Dataset.range(1, 9, 2), "range", {"start": 1, "stop": 9, "step": 2}),
     "from_tensors": (lambda: Dataset.from_tensors([1, 2]), "from_tensors", {}),
@@ -157,8 +137,7 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "from_generator",
         {},
     ),
-    "TFRecordDataset": (lambda: tf.data.TFRecordDataset(["a"]), "TFRecordDataset", {"files": 1}),
-    "TFRecordDataset, all arguments": (
+    "TFRecordDataset": (
         lambda: tf.data.TFRecordDataset(["a", "b"], compression_type="GZIP", num_parallel_reads=2),
         "TFRecordDataset",
         {"compression_type": "GZIP", "num_parallel_reads": 2, "files": 2},
@@ -214,13 +193,6 @@ def test_enumerate_is_an_endless_range_and_a_zip() -> None:
     assert live.first_number(Dataset.random(seed=1)) is None and live.first_number(source()) is None
 
 
-def test_list_files_is_names_and_a_shuffle(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a")
-    pattern = str(tmp_path / "*")
-    assert [node.op for node in read(Dataset.list_files(pattern))] == ["from_tensor_slices", "shuffle"]
-    assert [node.op for node in read(Dataset.list_files(pattern, shuffle=False))] == ["from_tensor_slices"]
-
-
 def test_dataset_of_file_names_is_the_readers_input(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     names = Dataset.list_files(str(tmp_path / "*"))
@@ -238,24 +210,6 @@ def test_generator_is_one_source_that_runs_python() -> None:
     assert [node.op for node in read(Dataset.from_tensors(3).flat_map(lambda x: source()))] == [
         "from_tensors", "flat_map"
     ]  # fmt: skip
-
-
-def test_csv_and_keras_utilities_are_read_to_their_sources(tmp_path: Path) -> None:
-    import keras
-
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "images" / "c").mkdir(parents=True)
-    png = tf.io.encode_png(tf.zeros([4, 4, 3], tf.uint8))
-    (tmp_path / "images" / "c" / "1.png").write_bytes(png.numpy())
-    table = read(tf.data.experimental.make_csv_dataset(str(tmp_path / "t.csv"), 1))
-    assert {"shuffle", "batch", "prefetch"} <= {node.op for node in table}
-    images = keras.utils.image_dataset_from_directory(tmp_path / "images", image_size=(4, 4), verbose=False)
-    pipeline = read(images)
-    assert {"zip", "map", "batch"} <= {node.op for node in pipeline}
-    assert any(node.function and node.function.reads_files for node in pipeline)
-    series = read(keras.utils.timeseries_dataset_from_array(np.arange(5.0), None, 2))
-    assert "map" in {node.op for node in series}
-    assert "opaque" not in {node.op for node in (*table, *pipeline, *series)}
 
 
 def test_options_are_an_operator_and_an_attribute_of_the_pipeline() -> None:

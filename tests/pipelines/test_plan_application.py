@@ -19,11 +19,8 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.pipelines import call_sites, live, plan_application
 
 
-def build(*, factor: int = 2, size: int = 2, seed: int = 3, more: bool = False) -> Any:
-    dataset = tf.data.Dataset.range(12).shuffle(4, seed=seed).map(lambda x: x * factor)
-    if more:
-        dataset = dataset.filter(lambda x: x >= 0)
-    return dataset.batch(size)
+def build(*, size: int = 2, seed: int = 3) -> Any:
+    return tf.data.Dataset.range(12).shuffle(4, seed=seed).map(lambda x: x * 2).batch(size)
 
 
 EDITS: tuple[Edit, ...] = (
@@ -64,38 +61,13 @@ def test_no_plan_and_no_edits_change_nothing() -> None:
     assert pipetune.apply_plan(dataset, plan_for(dataset)) is dataset
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        ({"factor": 3}, "the function of operator 2, map, is different"),
-        ({"size": 4}, "operator 3, batch, has different arguments: batch_size=4 here, 2 in the plan"),
-        ({"more": True}, "operator 3 is filter here and batch in the plan"),
-    ],
-)
-def test_different_pipeline_is_refused_with_its_first_difference(other: dict[str, Any], message: str) -> None:
-    plan = plan_for(build(), *EDITS)
-    with pytest.raises(PlanMismatch, match=message):
-        pipetune.apply_plan(build(**other), plan)
-
-
-def test_mismatch_names_the_line_if_recorded() -> None:
+def test_different_pipeline_is_refused_with_its_first_difference() -> None:
     plan = plan_for(build(), *EDITS)
     with call_sites.Recorder():
         other = build(size=5)
-    with pytest.raises(PlanMismatch, match=r"test_plan_application\.py:\d+"):
+    first = r"operator 3, batch, .*: batch_size=5 here, 2 in the plan \(.*test_plan_application\.py:\d+\)"
+    with pytest.raises(PlanMismatch, match=first):
         pipetune.apply_plan(other, plan)
-
-
-def test_shorter_and_longer_pipelines_are_refused() -> None:
-    plan = plan_for(build(), *EDITS)
-    with pytest.raises(PlanMismatch, match="operator 3 of the plan, batch, is missing here"):
-        pipetune.apply_plan(_without_batch(), plan)
-    with pytest.raises(PlanMismatch, match="operator 4 here, repeat, is not in the plan"):
-        pipetune.apply_plan(build().repeat(), plan)
-
-
-def _without_batch() -> Any:
-    return tf.data.Dataset.range(12).shuffle(4, seed=3).map(lambda x: x * 2)
 
 
 def test_missing_or_damaged_file_is_refused(tmp_path: Path) -> None:

@@ -366,12 +366,6 @@ def test_options_are_kept_and_can_be_set() -> None:
     assert dataset.options().deterministic is False
 
 
-def test_options_from_dotted_names() -> None:
-    options = replay.build_options({"deterministic": True, "experimental_optimization.map_fusion": False})
-    assert options.deterministic is True
-    assert options.experimental_optimization.map_fusion is False
-
-
 def test_replacement_datasets_are_used_for_nodes() -> None:
     dataset = numbers().map(lambda x: x + 1).batch(2)
     source = live.read(dataset)
