@@ -35,22 +35,15 @@ from pipetune.core.session import PatchResult
 from pipetune.measure import lockstep
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.timing.windows import WindowTimer
+from tests.core.test_lockstep import FellOut, window
 
 PIPELINE = Pipeline((Node("n0", "range"), Node("n1", "map")))
-
-
-def window(steps: int = 5, compile_seconds: float = 0.0) -> Window:
-    return Window(steps, 5, 0.5, 0.4, 0.1, compile_seconds=compile_seconds)
 
 
 def raised(why: str) -> RunFailed:
     failure = RunFailed(why)
     failure.__cause__ = ValueError("theirs")
     return failure
-
-
-class FellOut(Exception):
-    """Raised instead of ending the process."""
 
 
 @dataclass

@@ -47,7 +47,6 @@ def test_cores_without_a_smaller_quota_are_those_of_the_affinity_mask(tmp_path: 
         ("auto", "CPU GPU", "gpu"),
         ("auto", "CPU GPU TPU", "tpu"),
         ("cpu", "CPU GPU", "cpu"),
-        ("gpu", "CPU GPU", "gpu"),
     ],
 )
 def test_target_device_is_the_requested_or_best_one(device: str, present: str, target: str) -> None:
