@@ -498,7 +498,7 @@ def test_a_sample_that_there_is_little_time_for_still_fills_a_batch() -> None:
     """Three epochs of half a batch, which `drop_remainder` drops, show nothing."""
     dataset = tf.data.Dataset.range(1000).map(_slow).batch(32, drop_remainder=True)
     plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
-    found = edited(dataset, plan, elements=64, time_limit_seconds=3.0)
+    found = edited(dataset, plan, elements=64, time_limit_seconds=1.0)
     (epochs,) = (check for check in found.checks if check.name == "epochs")
     assert epochs.equal or "time ran out" in epochs.detail
 
