@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from collections.abc import Sequence
@@ -15,6 +16,51 @@ from pipetune.core.distribution import CapturedObject
 from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.pipelines import call_sites
+
+
+class WayOut(enum.Enum):
+    """How a loop may leave an iterator before its end."""
+
+    FOR = enum.auto()  # the loop over it has a `break` or `return`, or stops with something else
+    NEXT = enum.auto()  # what calls `next` makes a new one in each iteration of a loop
+
+
+@dataclass(eq=False)
+class Reading:
+    """What a loop has read by one of its iterators."""
+
+    elements: int = 0
+    ended: bool = False  # another iterator has been read since
+
+
+@dataclass
+class LoopReadings:
+    """What a loop reads by one iterator after another, while it gets as many elements as it asks for."""
+
+    way_out: WayOut | None = None
+    fewest: int | None = None  # elements after which it has left an iterator; None: it has not
+    most: int = 0  # elements that it has read by one iterator
+    _last: Reading | None = None
+    _in_turn: bool = False  # it reads by several iterators in turn: that it turns to another one says nothing
+
+    def add(self, reading: Reading) -> None:
+        """Counts one more element, read by the iterator of `reading`."""
+        if self._last is not None and reading is not self._last:
+            self._in_turn = self._in_turn or reading.ended
+            self._last.ended = True
+            self.fewest = min(self.fewest or self._last.elements, self._last.elements)
+        self._last = reading
+        reading.elements += 1
+        self.most = max(self.most, reading.elements)
+
+    @property
+    def elements(self) -> int | None:
+        """The elements that are surely read by each iterator; None if all are."""
+        if self.fewest is not None and not self._in_turn:
+            return self.fewest
+        if self.way_out is WayOut.NEXT:
+            return 0  # however many it got: pipetune lets a counted loop last while it measures
+        return self.most if self.way_out is WayOut.FOR else None
 
 
 @dataclass
@@ -41,6 +87,7 @@ class Consumption:
     loop: int | None = None  # the last loop over it, counted among the script's loops over datasets from 0
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time
+    readings: LoopReadings = field(default_factory=LoopReadings)  # of a Python loop over it
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
     first_dataset: Any = field(init=False)  # `dataset`, or the first of those that a loop has built one after another
 

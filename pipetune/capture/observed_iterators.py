@@ -9,8 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture.consumption import Consumption, Stopwatch
+from pipetune.capture.consumption import Consumption, Reading, Stopwatch
 from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.early_ends import way_out
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.training_signs import FIRST_ELEMENTS
@@ -27,6 +28,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
     _pipetune_script: ObservedScript
     _pipetune_use: Consumption
     _pipetune_dataset: Any
+    _pipetune_reading: Reading
     _pipetune_distributed_input: DistributedInput | None  # how a strategy distributed the dataset
     _pipetune_trains_after: float
     _base = tensorflow_private.OwnedIterator
@@ -47,6 +49,7 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
         else:
             element = self._take()
         use.elements += 1
+        self._pipetune_reading.elements += 1
         if use.elements >= self._pipetune_trains_after:
             self._pipetune_trains_after = script.on_loop_elements(use, self._pipetune_distributed_input)
         return element
@@ -64,7 +67,10 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
             if own or (alike and script.is_built_in_training(self._pipetune_dataset)):  # what a later epoch builds
                 release(self)  # it would keep filling buffers during trials
                 with running_workflow():  # the window's own iterator is not the script's
-                    return script.loop.next_element()
+                    element = script.loop.next_element()
+                if script.training_use is not None:
+                    script.training_use.readings.add(self._pipetune_reading)
+                return element
             if alike:  # a loop may read several datasets of one call in turn
                 script.streams_alike.add(id(self._pipetune_dataset))
         element = self._take()
@@ -104,6 +110,7 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
     _pipetune_script: ObservedScript
     _pipetune_use: Consumption
     _pipetune_dataset: Any
+    _pipetune_reading: Reading
     _pipetune_distributed_input: DistributedInput | None
     _pipetune_trains_after: float
     _base = tensorflow_private.DistributedIterator
@@ -171,6 +178,8 @@ def observe(
     use.loop = next(script.loop_numbers)
     iterator.__class__ = kind
     script.iterators.add(iterator)
+    use.readings.way_out = way_out(use.call_path, caller)
+    iterator._pipetune_reading = Reading()
     iterator._pipetune_script, iterator._pipetune_use, iterator._pipetune_dataset = script, use, dataset
     iterator._pipetune_distributed_input = handed
     iterator._pipetune_trains_after = FIRST_ELEMENTS if script.target_dataset in (None, use.name) else math.inf

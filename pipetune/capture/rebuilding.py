@@ -266,7 +266,7 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
     called = read[: len(read) - len(shared)]  # by what reads it in the innermost of these frames
     reads_once = not any(map(_loops_around, called))
     for one, other in reversed(shared):
-        tree, place = _tree(one[0].co_filename), _start_of(other)
+        tree, place = tree_of(one[0].co_filename), call_sites.start_of(other)
         expression = _expression(tree, one) if tree is not None else None
         if tree is None or expression is None or place is None:
             return None
@@ -280,7 +280,7 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
 
 
 def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
-    tree, place = _tree(step[0].co_filename), _start_of(step)
+    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
     return loops_around(tree, place) if tree is not None and place is not None else []
 
 
@@ -297,7 +297,7 @@ def _keeps_it(made: call_sites.CallPath, shared: Sequence[_SharedFrame]) -> bool
 
 def _is_chosen(building: call_sites.FramePosition, reading: call_sites.FramePosition) -> bool:
     """Whether an `if` decides on the building, but not on the reading in the same function."""
-    tree, place, read = _tree(building[0].co_filename), _start_of(building), _start_of(reading)
+    tree, place, read = tree_of(building[0].co_filename), call_sites.start_of(building), call_sites.start_of(reading)
     if tree is None or place is None or read is None:
         return False
     branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
@@ -307,7 +307,7 @@ def _is_chosen(building: call_sites.FramePosition, reading: call_sites.FramePosi
 
 def _is_kept(building: call_sites.FramePosition) -> bool:
     """Whether a function keeps what it builds: its decorator does, or it assigns what its conditions look up."""
-    tree, place = _tree(building[0].co_filename), _start_of(building)
+    tree, place = tree_of(building[0].co_filename), call_sites.start_of(building)
     if tree is None or place is None:
         return False
     around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and contains(node, place)]
@@ -356,12 +356,7 @@ def _shared_frames(made: call_sites.CallPath, read: call_sites.CallPath) -> list
     return found
 
 
-_tree = functools.lru_cache(maxsize=16)(call_sites.syntax_tree)
-
-
-def _start_of(step: call_sites.FramePosition) -> tuple[int, int] | None:
-    line, _, column, _ = call_sites.span_of(step)
-    return None if line is None or column is None else (line, column)
+tree_of = functools.lru_cache(maxsize=16)(call_sites.syntax_tree)
 
 
 def _expression(tree: ast.Module, step: call_sites.FramePosition) -> ast.expr | None:

@@ -187,6 +187,12 @@ def same_calls(one: CallPath, other: CallPath) -> bool:
     )
 
 
+def start_of(step: FramePosition) -> tuple[int, int] | None:
+    """Returns line and column at which the code at a frame's position starts; None if they are not known."""
+    line, _, column, _ = span_of(step)
+    return None if line is None or column is None else (line, column)
+
+
 def span_of(step: FramePosition) -> tuple[int | None, int | None, int | None, int | None]:
     """Returns line, end line, column and end column of the code at a frame's position; columns count UTF-8 bytes."""
     code, offset = step

@@ -26,6 +26,7 @@ from pipetune.rewrites.cache_places import (
 from pipetune.rewrites.epoch_constancy import (
     Constancy,
     constancy_after,
+    ends_early,
     own_constancy,
     shuffles_all,
     stops_early,
@@ -291,6 +292,9 @@ def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> 
         if stops_early(context, node, reader):
             why = f"{describe_operator(reader)} may stop reading before the end, so the cache would never be complete"
             return NoProposal(NAME, reader.id, f"No cache upstream of it: {why}.")
+    if ends_early(context, node):
+        why = "the loop that reads the data may begin anew before its end, so the cache would never be complete"
+        return NoProposal(NAME, context.pipeline.output.id, f"No cache: {why}.")
     cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)
     if cached is not None:
         return NoProposal(
@@ -430,9 +434,10 @@ RULE = Rule(
         "function or generator, a function that reads a variable or a mutable table, a side effect, a repeat that "
         "cannot move after the cache, an unknown operator, or one that selects by position (take, skip, shard, "
         "enumerate, a dropped last batch) after a shuffle or `deterministic=False`. Not if a consumer reads the data "
-        "only in part, not before take (unless it takes more than one pass), take_while or a choice between "
-        "datasets, not before a zip with data that may end first, not if the script is known to train for one epoch, "
-        "and not behind what the loop that reads the data builds again in each iteration. Only if the price "
+        "only in part, as a loop that may `break` before one pass, not before take (unless it takes more than one "
+        "pass), take_while or a choice between datasets, not before a zip with data that may end first, not if the "
+        "script is known to train for one epoch, and not behind what the loop that reads the data builds again in "
+        "each iteration. Only if the price "
         "(elements times bytes) is known and below the memory limit. Of the remaining places, up to three are tried "
         "that no other place beats in both time saved and memory used, and one in each of up to three other datasets "
         "that a zip joins. Places that a loop builds in each iteration give way to one in front of the loop that "

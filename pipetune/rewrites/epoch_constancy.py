@@ -105,6 +105,15 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
     return bool(finite) and not _reads_a_pass(context, node, joined[0], path=path, elements=min(finite))
 
 
+def ends_early(context: RuleContext, node: Node) -> bool:
+    """Whether the loop that reads the data may begin anew before it has read what `node` yields in one pass."""
+    if context.elements_read is None:
+        return False
+    path = {node.id, *(below.id for below in context.pipeline.downstream(node.id))}
+    output = context.pipeline.output.id
+    return not _reads_a_pass(context, node, output, path=path, elements=context.elements_read)
+
+
 def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collection[str], elements: int) -> bool:
     """Whether who reads that many elements of operator `name` surely reads all that `node` yields in one pass.
 

@@ -295,6 +295,7 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=study.subject.use.epochs),
         buildable_once=frozenset(name for name, turn in turns.items() if turn.alike),
         partial_read=study.subject.partial_read,
+        elements_read=study.subject.use.readings.elements,
         epochs=study.subject.epochs,
         steps_per_epoch=study.subject.use.steps_per_epoch,
         fingerprint=pipeline.fingerprint,

@@ -176,6 +176,7 @@ def _candidates(
         built_in_loop=frozenset(turns),
         rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=epochs),
         partial_read=use.steps_per_epoch is not None,
+        elements_read=use.readings.elements,
         epochs=study.subject.epochs,
         fingerprint=pipeline.fingerprint,
         detected_cores=study.machine.cores_detected,

@@ -608,3 +608,25 @@ def test_server_join_is_refused_for_the_first_lockstep_worker(
         else:
             tf.distribute.Server.join("it")
     assert served == ([] if index == 0 else ["it"])
+
+
+@pytest.mark.parametrize(("length", "way", "elements"), [(5, "break", 5), (9, "end", None), (99, "break", 14)])
+def test_how_far_a_loop_reads_is_seen_while_it_is_measured(length: int, way: str, elements: int | None) -> None:
+    train = Dataset.range(9)
+
+    def epoch() -> None:
+        for number, _ in enumerate(train, 1):
+            if number == length:
+                break
+
+    def whole_epoch() -> None:
+        for _ in train:
+            pass
+
+    def script() -> None:
+        for _ in range(9):
+            epoch() if way == "break" else whole_epoch()
+
+    found = run(script, serve=(Dataset.range(50), Dataset.range(50)))
+    assert len(found.windows) == 2
+    assert found.use.readings.elements == elements

@@ -65,6 +65,8 @@ SILENT: list[Row] = [
     (f"{_FILES} | map | batch 2", {"rebuilt_operators": frozenset({"n0", "n1", "n2"})}, "in each iteration"),
     # It would never be complete.
     (f"{_FILES} | map | batch 2", {"partial_read": True}, "stops before the end of the data"),
+    (f"{_FILES} | map bytes=1k | batch 2", {"elements_read": 5}, "may begin anew"),  # it asks for no sixth
+    (f"{_FILES} | map bytes=1k | map random | repeat", {"elements_read": 10}, "may begin anew"),
     (f"{_FILES} | map | [batch 2 | take 3 or take_while | batch 2 or opaque or scan unknown]", "may stop reading"),
     (f"a = {_FILES} | map; b = range 9; zip a b", "may stop reading"),
     (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", "may stop reading"),
@@ -170,6 +172,9 @@ FIRES: list[Row] = [
     ("a = range 10 elements=10 | repeat 3 | map bytes=1k elements=30; zip a a", ["EXACT n1>n2 cache(filename=)>n2"]),
     # What repeats endlessly is the same in each epoch where a zip ends it, always after as many elements.
     ("a = range 1 | repeat elements=-1; b = range 9; zip a b elements=9 | map bytes=1k | map random", _cache("n4")),
+    # A loop that may leave its data early reads more than one pass.
+    (f"{_FILES} | map bytes=1k | batch 2", {"elements_read": 6}, _cache("n2")),
+    (f"{_FILES} | map bytes=1k | map random | repeat", {"elements_read": 11}, _cache("n1")),
     # Each branch may have one.
     (f"a = {_FILES} | map bytes=1k cpu=1ms | map random; b = {_OTHER}; zip a b", _cache("n4", "n1")),
     (f"a = {_FILES} | map bytes=1k cpu=1ms | map random | repeat elements=-1; b = {_OTHER} | repeat"

@@ -1,0 +1,168 @@
+"""Whether a Python loop begins to read its data anew before the data ends: a cache is then never complete."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from pipetune.capture.consumption import WayOut
+from pipetune.capture.rebuilding import loops_around, start_of, tree_of
+from pipetune.pipelines import call_sites
+
+_SHORTER = frozenset({"islice", "zip"})
+_ENDS = ("StopIteration", "OutOfRangeError")
+
+
+def way_out(read: call_sites.CallPath, frame: FrameType | None) -> WayOut | None:
+    """Returns how the code may leave an iterator before its end; None if it shows no way.
+
+    A `for` statement has one if it has a `break` or `return`, or stops with something else, as `zip(range(9), data)`.
+    Who calls `next` has if each iteration of a loop makes the iterator, and nothing there handles its end.
+
+    Args:
+        read: the user's call stack where the iterator is made.
+        frame: the innermost frame of it. What its variables exclude is left out, as `if n == options.steps: break`
+            where the option is None.
+    """
+    found = _ways_out(read)
+    if frame is None or found.way is not WayOut.FOR or found.always:
+        return found.way
+    known = _Variables(frame, found.assigned)
+    return WayOut.FOR if any(all(known.truth(test) is not False for test in tests) for tests in found.exits) else None
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The ways out of a loop, and what they depend on."""
+
+    way: WayOut | None = None
+    always: bool = False  # whatever its conditions are
+    exits: tuple[tuple[ast.expr, ...], ...] = ()  # for each `break` and `return`: the conditions around it
+    assigned: frozenset[str] = frozenset()  # variables and attributes that the loop assigns, as text
+
+
+@functools.lru_cache(maxsize=64)  # a script may make an iterator in each step
+def _ways_out(read: call_sites.CallPath) -> _Ways:
+    tree = tree_of(read[0][0].co_filename) if read else None
+    place = call_sites.start_of(read[0]) if read else None
+    if tree is None or place is None:
+        return _Ways()
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and _makes_iterator(node, place)]
+    if loops:
+        loop = loops[-1]
+        called = {_called(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
+        exits = tuple(_exits(loop.body))
+        assigned = frozenset(
+            ast.unparse(node)
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+        )
+        always = bool(called & _SHORTER)
+        return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned)
+    around = loops_around(tree, place)
+    rebuilt = around or any(map(_is_in_a_loop, read[1:]))
+    handled = any(map(_handles_end, ast.walk(around[0] if around else tree)))
+    return _Ways(WayOut.NEXT if rebuilt and not handled else None)
+
+
+def _makes_iterator(loop: ast.For, place: tuple[int, int]) -> bool:
+    """Whether a loop is where its iterator is made: CPython names the whole statement, or the call in its header."""
+    of = loop.iter
+    return place == start_of(loop) or start_of(of) <= place < (of.end_lineno or 0, of.end_col_offset or 0)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _exits(
+    body: list[ast.stmt], *, own: bool = True, tests: tuple[ast.expr, ...] = ()
+) -> Iterator[tuple[ast.expr, ...]]:
+    """Yields the conditions of each statement that leaves a loop with this body, except where an exception is handled.
+
+    Args:
+        own: whether `break` in these statements is one of the loop.
+        tests: the conditions around them.
+    """
+    for statement in body:
+        match statement:
+            case ast.Return():
+                yield tests
+            case ast.Break() if own:
+                yield tests
+            case ast.If(test=test, body=then, orelse=otherwise):
+                yield from _exits(then, own=own, tests=(*tests, test))
+                yield from _exits(otherwise, own=own, tests=(*tests, ast.UnaryOp(ast.Not(), test)))
+            case ast.For(body=inner, orelse=otherwise) | ast.While(body=inner, orelse=otherwise):
+                yield from _exits(inner, own=False, tests=tests)
+                yield from _exits(otherwise, own=own, tests=tests)
+            case ast.With(body=inner):
+                yield from _exits(inner, own=own, tests=tests)
+            case ast.Try(body=inner, orelse=otherwise, finalbody=last):
+                yield from _exits([*inner, *otherwise, *last], own=own, tests=tests)
+            case ast.Match(cases=cases):
+                yield from _exits([line for case in cases for line in case.body], own=own, tests=tests)
+
+
+_UNKNOWN = object()
+
+
+class _Variables:
+    """What is known of conditions in a loop from the variables of its frame, without running any code of the script."""
+
+    def __init__(self, frame: FrameType, assigned: frozenset[str]) -> None:
+        self._names: Mapping[str, Any] = {**frame.f_globals, **frame.f_locals}
+        self._assigned = assigned
+
+    def truth(self, test: ast.expr) -> bool | None:
+        """Whether a condition is true; None if that is not known, or may change."""
+        match test:
+            case ast.BoolOp(op=ast.And(), values=parts):
+                return False if any(self.truth(part) is False for part in parts) else None
+            case ast.BoolOp(values=parts):
+                return False if all(self.truth(part) is False for part in parts) else None
+            case ast.UnaryOp(op=ast.Not(), operand=part):
+                inner = self.truth(part)
+                return None if inner is None else not inner
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]):
+                values = [self._value(left), self._value(right)]
+                return False if sum(one is None for one in values) == 1 else None  # a counter is no None
+            case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                value = self._value(left)
+                return None if value is _UNKNOWN else value is not None
+        value = self._value(test)
+        return bool(value) if value is None or isinstance(value, bool | int | str) else None
+
+    def _value(self, expression: ast.expr) -> Any:
+        """Returns the value of a constant, or of a variable or attribute that the loop does not assign."""
+        if ast.unparse(expression) in self._assigned:
+            return _UNKNOWN
+        match expression:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return self._names.get(name, _UNKNOWN)
+            case ast.Attribute(value=owner, attr=name):
+                held = self._value(owner)
+                return _UNKNOWN if held is _UNKNOWN else inspect.getattr_static(held, name, _UNKNOWN)
+        return _UNKNOWN
+
+
+def _handles_end(node: ast.AST) -> bool:
+    """Whether code handles that an iterator is at its end: by an exception, a default of `next`, or an optional."""
+    match node:
+        case ast.ExceptHandler(type=handled):
+            return handled is None or any(name in ast.unparse(handled) for name in (*_ENDS, "Exception"))
+        case ast.Call(func=ast.Name(id="next"), args=[_, _]) | ast.Attribute(attr="has_value"):
+            return True
+    return False
+
+
+def _is_in_a_loop(step: call_sites.FramePosition) -> bool:
+    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
+    return tree is not None and place is not None and bool(loops_around(tree, place))

@@ -1,0 +1,94 @@
+"""Loops that begin to read their data anew before it ends: seen in the code, and while they are measured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.capture.consumption import LoopReadings, Reading, WayOut
+from pipetune.capture.early_ends import way_out
+from pipetune.pipelines import call_sites
+
+START = """import itertools
+class Data:
+    def __iter__(self):
+        seen.append((path(), frame()))
+        return iter([1, 2])
+data, other, ever = Data(), [3, 4, 5], range(2)
+class Options:
+    def __init__(self):
+        self.steps, self.few = None, 3
+options, debug, limit = Options(), False, None
+"""
+
+CODE: list[tuple[str, WayOut | None]] = [
+    # To the end.
+    ("for epoch in ever:\n    for x in data:\n        print(x)\n", None),
+    ("for epoch in ever:\n    for n, x in enumerate(data):\n        if n:\n            continue\n    break\n", None),
+    ("for x in data:\n    for y in other:\n        break\n    while x:\n        break\n", None),
+    ("def run():\n    for x in data:\n        def inner():\n            return x\n    return 3\nrun()\n", None),
+    ("for x in data:\n    try:\n        abs(x)\n    except KeyboardInterrupt:\n        break\n", None),
+    ("it = iter(data)\nfor n in ever:\n    next(it)\n", None),
+    ("for epoch in ever:\n    it = iter(data)\n    while True:\n        try:\n            next(it)\n"
+     "        except StopIteration:\n            break\n", None),
+    ("for epoch in ever:\n    it = iter(data)\n    while next(it, None):\n        pass\n", None),
+    # Its variables exclude it.
+    ("for n, x in enumerate(data):\n    if n == options.steps:\n        break\n", None),
+    ("for n, x in enumerate(data):\n    if limit is not None and n >= limit or debug:\n        break\n", None),
+    ("def run(options, n=0):\n    for x in data:\n        n += 1\n        if options.steps and n >= options.steps:\n"
+     "            return\nrun(options)\n", None),
+    ("for n, x in enumerate(data):\n    if not options.few:\n        break\n", None),
+    # It may be left.
+    ("for n, x in enumerate(data):\n    if n == options.few:\n        break\n", WayOut.FOR),
+    ("for n, x in enumerate(data):\n    debug = n == 1\n    if debug:\n        break\n", WayOut.FOR),
+    ("for n, x in enumerate(data):\n    if options.steps:\n        pass\n    elif n:\n        break\n", WayOut.FOR),
+    ("for n, x in enumerate(data):\n    options.steps = 1\n    if n == options.steps:\n        break\n", WayOut.FOR),
+    ("for epoch in ever:\n    for n, x in enumerate(data):\n        if n == 9:\n            break\n", WayOut.FOR),
+    ("def run():\n    for x in data:\n        with open(__file__):\n            return x\nrun()\n", WayOut.FOR),
+    ("for x in data:\n    for y in other:\n        pass\n    else:\n        break\n", WayOut.FOR),
+    ("for n, x in zip(range(9), data):\n    pass\n", WayOut.FOR),
+    ("for x in itertools.islice(data, 9):\n    pass\n", WayOut.FOR),
+    ("for n in ever:\n    next(iter(data))\n", WayOut.NEXT),
+    ("def run():\n    it = iter(data)\n    for n in ever:\n        next(it)\nfor epoch in ever:\n    run()\n",
+     WayOut.NEXT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), CODE)
+def test_ways_out_are_found_in_the_code(tmp_path: Path, text: str, expected: WayOut | None) -> None:
+    path, seen = tmp_path / "train.py", list[tuple[call_sites.CallPath, FrameType]]()
+    path.write_text(START + text)
+    names = {"seen": seen, "__file__": str(path)}
+    names |= {"path": lambda: call_sites.path_from(sys._getframe(2)), "frame": lambda: sys._getframe(2)}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    assert {way_out(read, frame) for read, frame in seen} == {expected}
+
+
+def test_the_shortest_reading_counts() -> None:
+    readings = LoopReadings()
+    for length in (20, 19, 20):
+        reading = Reading()
+        for _ in range(length):
+            readings.add(reading)
+    assert readings.elements == 19
+
+
+def test_iterators_read_in_turn_show_nothing() -> None:
+    readings, two = LoopReadings(), (Reading(), Reading())
+    for n in range(9):
+        readings.add(two[n % 2])
+    assert readings.elements is None
+
+
+@pytest.mark.parametrize(("way", "elements"), [(None, None), (WayOut.FOR, 30), (WayOut.NEXT, 0)])
+def test_a_way_out_that_was_not_taken(way: WayOut | None, elements: int | None) -> None:
+    readings, reading = LoopReadings(way), Reading()
+    for _ in range(30):
+        readings.add(reading)
+    assert readings.elements == elements
