@@ -195,6 +195,7 @@ class ObservedScript:
             return self._keep_use(use)  # its role is known already
         elif role != "preview":
             use.role, use.consumer_call = role, how
+            use.readings = consumption.LoopReadings()  # a loop that only looked at it says nothing of this use
         if frame is not None:  # the location of the last use: a preview comes before training
             use.variable = variable_name(frame, dataset) or use.variable
             use.file, use.line = frame.f_code.co_filename, frame.f_lineno

@@ -630,3 +630,13 @@ def test_how_far_a_loop_reads_is_seen_while_it_is_measured(length: int, way: str
     found = run(script, serve=(Dataset.range(50), Dataset.range(50)))
     assert len(found.windows) == 2
     assert found.use.readings.elements == elements
+
+
+def test_a_glance_says_nothing_of_how_far_fit_reads() -> None:
+    def script() -> None:
+        train = pairs()
+        for _ in train:
+            break
+        compiled().fit(train, epochs=3)
+
+    assert run(script).use.readings.elements is None
