@@ -15,6 +15,7 @@ from pipetune.capture.rebuilding import loops_around, start_of, tree_of
 from pipetune.pipelines import call_sites
 
 _SHORTER = frozenset({"islice", "zip"})
+_MAKES_ITERATOR = frozenset({"iter", "__iter__", "as_numpy_iterator"})
 _ENDS = ("StopIteration", "OutOfRangeError")
 
 
@@ -64,6 +65,9 @@ def _ways_out(read: call_sites.CallPath) -> _Ways:
         )
         always = bool(called & _SHORTER)
         return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in _MAKES_ITERATOR]
+    if not any(_spans(call, place) for call in calls):
+        return _Ways()  # a comprehension, or a function such as `list`
     around = loops_around(tree, place)
     rebuilt = around or any(map(_is_in_a_loop, read[1:]))
     handled = any(map(_handles_end, ast.walk(around[0] if around else tree)))
@@ -72,8 +76,11 @@ def _ways_out(read: call_sites.CallPath) -> _Ways:
 
 def _makes_iterator(loop: ast.For, place: tuple[int, int]) -> bool:
     """Whether a loop is where its iterator is made: CPython names the whole statement, or the call in its header."""
-    of = loop.iter
-    return place == start_of(loop) or start_of(of) <= place < (of.end_lineno or 0, of.end_col_offset or 0)
+    return place == start_of(loop) or _spans(loop.iter, place)
+
+
+def _spans(expression: ast.expr, place: tuple[int, int]) -> bool:
+    return start_of(expression) <= place < (expression.end_lineno or 0, expression.end_col_offset or 0)
 
 
 def _called(call: ast.Call) -> str:

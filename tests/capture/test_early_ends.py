@@ -38,6 +38,7 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for epoch in ever:\n    it = iter(data)\n    while True:\n        try:\n            next(it)\n"
      "        except StopIteration:\n            break\n", None),
     ("for epoch in ever:\n    it = iter(data)\n    while next(it, None):\n        pass\n", None),
+    ("for epoch in ever:\n    print([x for x in data], sum(x for x in data), list(map(abs, data)))\n", None),
     # Its variables exclude it.
     ("for n, x in enumerate(data):\n    if n == options.steps:\n        break\n", None),
     ("for n, x in enumerate(data):\n    if limit is not None and n >= limit or debug:\n        break\n", None),
