@@ -67,7 +67,7 @@ def _ways_out(read: call_sites.CallPath) -> _Ways:
         return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in _MAKES_ITERATOR]
     if not any(_spans(call, place) for call in calls):
-        return _Ways()  # a comprehension, or a function such as `list`
+        return _Ways()  # it is read by a comprehension, or a function such as `list`
     around = loops_around(tree, place)
     rebuilt = around or any(map(_is_in_a_loop, read[1:]))
     handled = any(map(_handles_end, ast.walk(around[0] if around else tree)))

@@ -293,7 +293,7 @@ def _priced_position(context: RuleContext, node: Node, constancy: Constancy) -> 
             why = f"{describe_operator(reader)} may stop reading before the end, so the cache would never be complete"
             return NoProposal(NAME, reader.id, f"No cache upstream of it: {why}.")
     if ends_early(context, node):
-        why = "the loop that reads the data may begin anew before its end, so the cache would never be complete"
+        why = "the loop that reads the data may leave it before its end, so the cache would never be complete"
         return NoProposal(NAME, context.pipeline.output.id, f"No cache: {why}.")
     cached = next((reader for reader in below if reader.op in ("cache", "snapshot")), None)
     if cached is not None:

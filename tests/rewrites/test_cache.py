@@ -65,8 +65,8 @@ SILENT: list[Row] = [
     (f"{_FILES} | map | batch 2", {"rebuilt_operators": frozenset({"n0", "n1", "n2"})}, "in each iteration"),
     # It would never be complete.
     (f"{_FILES} | map | batch 2", {"partial_read": True}, "stops before the end of the data"),
-    (f"{_FILES} | map bytes=1k | batch 2", {"elements_read": 5}, "may begin anew"),  # it asks for no sixth
-    (f"{_FILES} | map bytes=1k | map random | repeat", {"elements_read": 10}, "may begin anew"),
+    (f"{_FILES} | map bytes=1k | batch 2", {"elements_read": 5}, "may leave it before its end"),  # it asks for no sixth
+    (f"{_FILES} | map bytes=1k | map random | repeat", {"elements_read": 10}, "may leave it before its end"),
     (f"{_FILES} | map | [batch 2 | take 3 or take_while | batch 2 or opaque or scan unknown]", "may stop reading"),
     (f"a = {_FILES} | map; b = range 9; zip a b", "may stop reading"),
     (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", "may stop reading"),
