@@ -11,7 +11,8 @@ from types import FrameType
 from typing import Any
 
 from pipetune.capture.consumption import WayOut
-from pipetune.capture.rebuilding import loops_around, start_of, tree_of
+from pipetune.capture.loops import called_name
+from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 
 _SHORTER = frozenset({"islice", "zip"})
@@ -56,7 +57,7 @@ def _ways_out(read: call_sites.CallPath) -> _Ways:
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and _makes_iterator(node, place)]
     if loops:
         loop = loops[-1]
-        called = {_called(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
+        called = {called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
         exits = tuple(_exits(loop.body))
         assigned = frozenset(
             ast.unparse(node)
@@ -65,26 +66,17 @@ def _ways_out(read: call_sites.CallPath) -> _Ways:
         )
         always = bool(called & _SHORTER)
         return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in _MAKES_ITERATOR]
-    if not any(_spans(call, place) for call in calls):
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called_name(node) in _MAKES_ITERATOR]
+    if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`
-    around = loops_around(tree, place)
-    rebuilt = around or any(map(_is_in_a_loop, read[1:]))
+    around, *outside = map(loops_at, read)
     handled = any(map(_handles_end, ast.walk(around[0] if around else tree)))
-    return _Ways(WayOut.NEXT if rebuilt and not handled else None)
+    return _Ways(WayOut.NEXT if (around or any(outside)) and not handled else None)
 
 
 def _makes_iterator(loop: ast.For, place: tuple[int, int]) -> bool:
     """Whether a loop is where its iterator is made: CPython names the whole statement, or the call in its header."""
-    return place == start_of(loop) or _spans(loop.iter, place)
-
-
-def _spans(expression: ast.expr, place: tuple[int, int]) -> bool:
-    return start_of(expression) <= place < (expression.end_lineno or 0, expression.end_col_offset or 0)
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return place == start_of(loop) or spans(loop.iter, place)
 
 
 def _exits(
@@ -168,8 +160,3 @@ def _handles_end(node: ast.AST) -> bool:
         case ast.Call(func=ast.Name(id="next"), args=[_, _]) | ast.Attribute(attr="has_value"):
             return True
     return False
-
-
-def _is_in_a_loop(step: call_sites.FramePosition) -> bool:
-    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
-    return tree is not None and place is not None and bool(loops_around(tree, place))

@@ -94,7 +94,7 @@ def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For]:
 
 def _consumes_iterator(part: ast.AST, taking: set[str]) -> bool:
     return any(
-        (isinstance(node, ast.Call) and _called_name(node) in taking)
+        (isinstance(node, ast.Call) and called_name(node) in taking)
         or (isinstance(node, ast.For) and not iterates_range(node) and _is_left_early(node))
         for node in ast.walk(part)
     )
@@ -109,7 +109,8 @@ def iterates_range(loop: ast.For) -> bool:
     return isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range"
 
 
-def _called_name(call: ast.Call) -> str:
+def called_name(call: ast.Call) -> str:
+    """Returns the name of the function or method that is called; "" if an expression returns it."""
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
     return call.func.id if isinstance(call.func, ast.Name) else ""

@@ -178,7 +178,8 @@ def observe(
     use.loop = next(script.loop_numbers)
     iterator.__class__ = kind
     script.iterators.add(iterator)
-    use.readings.way_out = way_out(use.call_path, caller)
+    if not script.training_begun:  # else in a step that may be measured
+        use.readings.way_out = way_out(use.call_path, caller)
     iterator._pipetune_reading = Reading()
     iterator._pipetune_script, iterator._pipetune_use, iterator._pipetune_dataset = script, use, dataset
     iterator._pipetune_distributed_input = handed

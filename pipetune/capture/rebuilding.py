@@ -39,7 +39,7 @@ def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[Loop]:
     for node in ast.walk(tree):  # outer nodes come before inner ones
         if isinstance(node, Loop | _COMPREHENSIONS):
             found += [loop for loop in _loops_of(node) if contains(loop, place)]
-        elif isinstance(node, _SCOPES) and start_of(node) <= place < (node.end_lineno or 0, node.end_col_offset or 0):
+        elif isinstance(node, _SCOPES) and spans(node, place):
             found.clear()
     return found[::-1]
 
@@ -57,6 +57,11 @@ def _loops_of(node: ast.AST) -> list[Loop]:
 def start_of(node: ast.stmt | ast.expr) -> tuple[int, int]:
     """Returns the line (from 1) and column (from 0, in UTF-8 bytes) at which a node starts."""
     return node.lineno, node.col_offset
+
+
+def spans(node: ast.stmt | ast.expr, place: tuple[int, int]) -> bool:
+    """Whether a node's source includes this line and column."""
+    return start_of(node) <= place < (node.end_lineno or 0, node.end_col_offset or 0)
 
 
 def contains(node: Loop | ast.FunctionDef, place: tuple[int, int]) -> bool:
@@ -264,7 +269,7 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
     if _keeps_it(made, shared):
         return None
     called = read[: len(read) - len(shared)]  # by what reads it in the innermost of these frames
-    reads_once = not any(map(_loops_around, called))
+    reads_once = not any(map(loops_at, called))
     for one, other in reversed(shared):
         tree, place = tree_of(one[0].co_filename), call_sites.start_of(other)
         expression = _expression(tree, one) if tree is not None else None
@@ -279,7 +284,8 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
     return None
 
 
-def _loops_around(step: call_sites.FramePosition) -> list[Loop]:
+def loops_at(step: call_sites.FramePosition) -> list[Loop]:
+    """Returns the `loops_around` a frame's position; none where its source cannot be read."""
     tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
     return loops_around(tree, place) if tree is not None and place is not None else []
 

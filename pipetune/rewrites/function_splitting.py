@@ -123,7 +123,8 @@ def _input_cpu_seconds(profile: Profile) -> float:
 def _rewrite(
     node: Node, split: SplitFunction, place: CachePosition, shuffle: MovedOperators | None, *, group: str, share: float
 ) -> Rewrite:
-    paid = describe_memory_saving(place)
+    paid, function = describe_memory_saving(place), node.function
+    assert function is not None
     return Rewrite(
         rule=NAME,
         node=node.id,
@@ -142,17 +143,15 @@ def _rewrite(
         notes=(
             *([paid] if paid else ()),
             *(shuffle.notes if shuffle else ()),
-            *(_DRAWS if node.function is not None and node.function.random else ()),
-            *(_CALLS if node.function is not None and node.function.python else ()),
+            *([_DRAWS] if function.random else ()),
+            *([_CALLS] if function.python else ()),
         ),
         predicted_bytes=place.size_bytes,
     )
 
 
-_DRAWS = (
-    "The number and order of random draws stay the same; an op without a seed of its own may get a different one.",
-)
-_CALLS = ("Python is called as often, in the same order and with the same values.",)
+_DRAWS = "The number and order of random draws stay the same; an op without a seed of its own may get a different one."
+_CALLS = "Python is called as often, in the same order and with the same values."
 
 RULE = Rule(
     name=NAME,
