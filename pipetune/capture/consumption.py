@@ -53,6 +53,11 @@ class LoopReadings:
         reading.elements += 1
         self.most = max(self.most, reading.elements)
 
+    def end(self) -> None:
+        """Notes that the loop would read no further now, and goes on only while pipetune measures."""
+        if self._last is not None:
+            self.fewest = min(self.fewest or self._last.elements, self._last.elements)
+
     @property
     def elements(self) -> int | None:
         """The elements that are surely read by each iterator; None if all are."""

@@ -1,42 +1,81 @@
-"""Loops over `range(...)` in the user's source that may train begin again for as long as pipetune measures in them."""
+"""Loops in the user's source that may train last for as long as pipetune measures in them.
+
+A loop over `range(...)` begins again. One that would end by its condition, or by `break` or `return`, goes on.
+"""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, TypeVar
 
 _NAME = "__pipetune_lasting__"
+_LEAVES = "__pipetune_leaves__"
 _CONSUMING_CALLS = frozenset({"next", "__next__", "get_next", "get_next_as_optional"})
+
+NodeType = TypeVar("NodeType", bound=ast.AST)
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class LoopExtender:
-    """Restarts instrumented loops that are exhausted while pipetune still measures in them."""
+    """Makes instrumented loops go on that would end while pipetune still measures in them."""
 
-    def __init__(self, taken: Callable[[], int]) -> None:
-        """`taken` returns how many elements this thread has received in measuring windows so far."""
-        self._elements_taken = taken
-        self._active_loops = threading.local()
+    def __init__(
+        self,
+        taken: Callable[[], int],
+        is_repeated: Callable[[FrameType, int | None], bool] = lambda _frame, _left: False,
+        on_end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Nothing is extended before `install`.
+
+        Args:
+            taken: returns how many elements this thread has received in measuring windows so far.
+            is_repeated: whether code runs in a further loop than those that it leaves: as many as are given, innermost
+                first, or all of its function (None).
+            on_end: called when the script's outermost loop would end, and goes on.
+        """
+        self._elements_taken, self._is_repeated, self._on_end = taken, is_repeated, on_end
+        self._threads = threading.local()
         self.restarted = False
 
     def install(self) -> None:
         """Makes code with extended loops call this object, until the process ends or `uninstall` is called."""
         setattr(builtins, _NAME, self.extend)
+        setattr(builtins, _LEAVES, self.leaves)
 
     def uninstall(self) -> None:
         """Leaves loops as they are from now on: functions of a notebook that were compiled so may be called later."""
         setattr(builtins, _NAME, _as_it_is)
+        setattr(builtins, _LEAVES, lambda _left: True)
 
     def extend(self, iterable: Iterable[Any]) -> Iterable[Any]:
         """Returns the iterable that an instrumented loop uses in place of `iterable`; only a `range` is extended."""
         return self._extended_range(iterable) if type(iterable) is range else iterable
 
+    def leaves(self, left: int | None) -> bool:
+        """Whether an instrumented loop ends where the script ends it: `left` is how many loops that leaves, None: all.
+
+        It goes on if it is the outermost loop of the script, and pipetune has measured in it since this was last asked.
+        """
+        taken, before = self._elements_taken(), self._threads.__dict__.setdefault("taken", 0)
+        if taken <= before:
+            return True
+        frame = sys._getframe(1)
+        place = (id(frame), frame.f_code, frame.f_lasti)  # a condition may say so in every step from now on
+        if self._threads.__dict__.get("place") != place and self._is_repeated(frame, left):
+            return True
+        self._threads.taken, self._threads.place = taken, place
+        self.restarted = True
+        self._on_end()
+        return False
+
     def _extended_range(self, iterable: range) -> Iterator[int]:
-        loops: list[object] = self._active_loops.__dict__.setdefault("loops", [])
+        loops: list[object] = self._threads.__dict__.setdefault("loops", [])
         loop = object()
         loops.append(loop)
         try:
@@ -44,6 +83,8 @@ class LoopExtender:
             yield from iterable
             while loops[0] is loop and self._elements_taken() > before:  # a round without a window: no more will come
                 before, self.restarted = self._elements_taken(), True
+                if not self._is_repeated(sys._getframe(1), 0):
+                    self._on_end()
                 yield from iterable
         finally:  # also if the script leaves the loop by `break`
             loops.remove(loop)
@@ -54,7 +95,7 @@ def _as_it_is(iterable: Iterable[Any]) -> Iterable[Any]:
 
 
 def compile_with_extended_loops(source: str | bytes, path: str) -> CodeType:
-    """Returns the compiled script, with loops over `range` that may train extended; all source positions are kept.
+    """Returns the compiled script, with the loops extended that may train; all source positions are kept.
 
     Raises:
         SyntaxError, ValueError: the source is not Python.
@@ -66,18 +107,90 @@ def compile_with_extended_loops(source: str | bytes, path: str) -> CodeType:
 
 
 def extend_loops(tree: ast.Module) -> bool:
-    """Extends, in place, the loops over `range` that may train; returns whether there are any."""
-    loops = list(_loops_that_may_train(tree))
-    for loop in loops:
-        call = ast.copy_location(ast.Name(_NAME, ast.Load()), loop.iter)
-        loop.iter = ast.copy_location(ast.Call(call, [loop.iter], []), loop.iter)
-    return bool(loops)
+    """Extends, in place, the loops that may train; returns whether there are any."""
+    extension = _Extension(set(_loops_that_may_train(tree)))
+    extension.visit(tree)
+    return extension.changed
 
 
-def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For]:
-    """Loops over `range(...)` that take elements from an iterator, or iterate something and leave it early by `break`.
+class _Extension(ast.NodeTransformer):
+    """Makes loops depend on the `LoopExtender`.
 
-    In their body, or in a function of the same file that the body calls.
+    Not where the script handles an exception, which may be the end of its data.
+    """
+
+    def __init__(self, loops: set[ast.For | ast.While]) -> None:
+        self._extended = loops
+        self._around: list[bool] = []  # of each loop around, in the same function: whether it is extended
+        self._handling = False
+        self.changed = False
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self._visit_loop(node)
+        if node in self._extended and iterates_range(node):
+            node.iter = self._placed(ast.Call(ast.Name(_NAME, ast.Load()), [node.iter], []), node.iter)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self._visit_loop(node)
+        if node in self._extended and not isinstance(node.test, ast.Constant):
+            goes_on = ast.UnaryOp(ast.Not(), _leaves(0))
+            node.test = self._placed(ast.BoolOp(ast.Or(), [node.test, goes_on]), node.test)
+        return node
+
+    def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AsyncFor:
+        self._visit_loop(node)
+        return node
+
+    def visit_Break(self, node: ast.Break) -> ast.AST:
+        guarded = self._around[-1:] == [True] and not self._handling
+        return self._placed(ast.If(_leaves(1), [node], []), node) if guarded else node
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        guarded = any(self._around) and not self._handling
+        return self._placed(ast.If(_leaves(None), [node], []), node) if guarded else node
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
+        return self._visit_inside(node, self._around, handling=True)
+
+    def visit_FunctionDef(self, node: ast.AST) -> ast.AST:
+        return self._visit_inside(node, [], handling=False)
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
+
+    def _visit_loop(self, node: ast.For | ast.While | ast.AsyncFor) -> None:
+        self._around.append(node in self._extended)
+        before, self._handling = self._handling, False
+        node.body = [self.visit(part) for part in node.body]
+        self._handling = before
+        self._around.pop()
+        node.orelse = [self.visit(part) for part in node.orelse]
+
+    def _visit_inside(self, node: ast.AST, around: list[bool], *, handling: bool) -> ast.AST:
+        before = self._around, self._handling
+        self._around, self._handling = around, handling
+        self.generic_visit(node)
+        self._around, self._handling = before
+        return node
+
+    def _placed(self, new: NodeType, old: ast.AST) -> NodeType:
+        """Returns new nodes with the position of `old`, where they have none of their own."""
+        self.changed = True
+        for node in ast.walk(new):
+            if "lineno" in node._attributes and not hasattr(node, "lineno"):
+                ast.copy_location(node, old)
+        return new
+
+
+def _leaves(left: int | None) -> ast.expr:
+    return ast.Call(ast.Name(_LEAVES, ast.Load()), [ast.Constant(left)], [])
+
+
+def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For | ast.While]:
+    """Yields the loops that take elements from an iterator, or iterate something else than a range.
+
+    Of loops over `range(...)` those that iterate something in their body and leave it early. In the body, or
+    in a function of the same file that the body calls.
     """
     functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
     taking = set(_CONSUMING_CALLS)
@@ -86,10 +199,12 @@ def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For]:
         if not more:
             break
         taking |= more
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For))
-    return (
-        loop for loop in loops if iterates_range(loop) and any(_consumes_iterator(part, taking) for part in loop.body)
-    )
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For | ast.While) and (
+            (isinstance(loop, ast.For) and not iterates_range(loop))
+            or any(_consumes_iterator(part, taking) for part in loop.body)
+        ):
+            yield loop
 
 
 def _consumes_iterator(part: ast.AST, taking: set[str]) -> bool:
@@ -101,7 +216,7 @@ def _consumes_iterator(part: ast.AST, taking: set[str]) -> bool:
 
 
 def _is_left_early(loop: ast.For) -> bool:
-    return any(isinstance(node, ast.Break) for part in loop.body for node in ast.walk(part))
+    return any(isinstance(node, ast.Break | ast.Return) for part in loop.body for node in ast.walk(part))
 
 
 def iterates_range(loop: ast.For) -> bool:

@@ -22,6 +22,7 @@ from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.patches import Patches
 from pipetune.capture.training_signs import TrainingSigns
+from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.results import ResumePoint
 from pipetune.pipelines import call_sites
 
@@ -92,6 +93,7 @@ class ObservedScript:
         self.loop: LoopConsumer | None = None
         self.training_begun = False
         self.distributed_input: DistributedInput | None = None  # of the training dataset
+        self.written_files = WrittenFiles()
         self.notes: list[str] = []
         self.resuming: list[ResumePoint] = []
         self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
@@ -175,6 +177,11 @@ class ObservedScript:
     def training_use(self) -> Consumption | None:
         """The use that trains; None until one is seen."""
         return next((seen for seen in self.uses if seen.role == "training"), None)
+
+    def note_end_of_reading(self) -> None:
+        """Notes that the loop that trains would end now, and goes on only while pipetune measures."""
+        if self.training_use is not None:
+            self.training_use.readings.end()
 
     def is_built_in_training(self, dataset: Any) -> bool:
         """Whether the script has built a dataset since training began, as it may for each epoch."""

@@ -27,13 +27,14 @@ _CONSUMING_METHODS = frozenset({"next", "get", "get_nowait", "pop", "popleft", "
 _COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 Loop = ast.For | ast.While
-_SharedFrame = tuple[call_sites.FramePosition, call_sites.FramePosition]  # where it builds, and where it reads
+SharedFrame = tuple[call_sites.FramePosition, call_sites.FramePosition]
+"""A frame of two call stacks: its position in one, and in the other."""
 
 
 def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[Loop]:
     """Returns the loops whose body contains a location, innermost first, within its function.
 
-    A comprehension is one, too; its body is the expression that it evaluates.
+    A comprehension is one, too; its body is the expression that it evaluates. So is a function that calls itself.
     """
     found: list[Loop] = []
     for node in ast.walk(tree):  # outer nodes come before inner ones
@@ -41,7 +42,21 @@ def loops_around(tree: ast.Module, place: tuple[int, int]) -> list[Loop]:
             found += [loop for loop in _loops_of(node) if contains(loop, place)]
         elif isinstance(node, _SCOPES) and spans(node, place):
             found.clear()
+            if isinstance(node, ast.FunctionDef) and contains(node, place):
+                found += _loops_of_calls(node)
     return found[::-1]
+
+
+def _loops_of_calls(function: ast.FunctionDef) -> Iterator[Loop]:
+    """Yields a loop that does the same as a function that calls itself: with its parameters in place of variables."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(ast.Name("self" | "cls"), name)):
+                if name == function.name:
+                    names: list[ast.expr] = [ast.Name(one.arg, ast.Store()) for one in function.args.args]
+                    loop = ast.For(ast.Tuple(names, ast.Store()), ast.Tuple([], ast.Load()), function.body, [])
+                    yield ast.copy_location(loop, function)
+                    return
 
 
 def _loops_of(node: ast.AST) -> list[Loop]:
@@ -265,7 +280,7 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
         made: the user's call stack where the dataset was created.
         read: the user's call stack where it is consumed.
     """
-    shared = _shared_frames(made, read)
+    shared = shared_frames(made, read)
     if _keeps_it(made, shared):
         return None
     called = read[: len(read) - len(shared)]  # by what reads it in the innermost of these frames
@@ -290,7 +305,16 @@ def loops_at(step: call_sites.FramePosition) -> list[Loop]:
     return loops_around(tree, place) if tree is not None and place is not None else []
 
 
-def _keeps_it(made: call_sites.CallPath, shared: Sequence[_SharedFrame]) -> bool:
+def is_repeated(frame: FrameType, left: int | None) -> bool:
+    """Whether the code that a frame runs is in a further loop than the innermost ones that it leaves; None: all of it.
+
+    A loop is looked for in the callers, too.
+    """
+    own, *callers = call_sites.path_from(frame)
+    return (left is not None and len(loops_at(own)) > left) or any(map(loops_at, callers))
+
+
+def _keeps_it(made: call_sites.CallPath, shared: Sequence[SharedFrame]) -> bool:
     """Whether what an iteration builds may serve later ones: by a decorator that caches, or as in `if x is None: ...`.
 
     Args:
@@ -350,7 +374,7 @@ def _assigned(function: ast.FunctionDef) -> set[str]:
     return found
 
 
-def _shared_frames(made: call_sites.CallPath, read: call_sites.CallPath) -> list[_SharedFrame]:
+def shared_frames(made: call_sites.CallPath, read: call_sites.CallPath) -> list[SharedFrame]:
     """Returns the frames that both stacks share, outermost first: those at the same call, then the diverging one."""
     found = []
     for one, other in zip(reversed(made), reversed(read), strict=False):

@@ -206,12 +206,15 @@ class _Records:
     listings: dict[str, FolderListing] = field(default_factory=dict)
     prefixes: list[str] = field(default_factory=list)  # of files that TensorFlow creates and may remove itself
     temporaries: list[str] = field(default_factory=list)
+    listed: dict[str, int] = field(default_factory=dict)  # when, in ns
+    own: dict[str, int] = field(default_factory=dict)  # when a script has last changed a path before it trained, in ns
     last_heartbeat: float = 0.0  # of any of the processes; seconds since the Unix epoch
 
 
 def _read(left: Path, ended: float) -> _Records:
     records = _Records()
     found: list[tuple[int, PathState]] = []
+    own: list[tuple[str, int]] = []
     for journal in sorted(left.glob("*.jsonl")):
         heartbeat = journal.stat().st_mtime
         mine: list[tuple[int, int, PathState]] = []  # with its generation
@@ -229,10 +232,14 @@ def _read(left: Path, ended: float) -> _Records:
                 generation = line["mark"]
             elif "begin" in line:
                 begun = line["begin"]
+            elif "own" in line:
+                own.append((line["own"], line["at"]))
             elif "discard" in line:
+                own += [(original.path, at) for _, at, original in mine]
                 mine = []
             elif "listing" in line and line["names"] is not None:
                 records.listings[line["listing"]] = {name: tuple(state) for name, state in line["names"].items()}
+                records.listed[line["listing"]] = line["at"]
             elif "temporary" in line:
                 records.temporaries.append(line["temporary"])
             elif "final" in line:
@@ -245,8 +252,10 @@ def _read(left: Path, ended: float) -> _Records:
         # Without a "begin", the process was killed before a loop was known to train: it may have been in the last one.
         first = begun if begun >= 0 else generation
         found += [(at, original) for number, at, original in mine if number >= first]
+        own += [(original.path, at) for number, at, original in mine if number < first]
     copied = (one for _, one in sorted(found, key=lambda one: one[0]) if not one.copy or (left / one.copy).exists())
     records.originals = merge_states(copied)
+    records.own = dict(sorted(own, key=lambda one: one[1]))
     return records
 
 
@@ -402,6 +411,8 @@ class _Restorer:
             for name in sorted({*names, *now}):
                 path = os.path.join(above, name)
                 explained = path in known or path in self._records.temporaries or path.startswith(prefixes)
+                # By another process of the script, on the way to its own training.
+                explained = explained or self._records.own.get(path, 0) > self._records.listed[above]
                 if not explained and names.get(name) != now.get(name) and not _is_own_output(path):
                     self._done.unexplained.append(path)
 

@@ -167,6 +167,7 @@ class UndoJournal:
         self._generations: deque[tuple[int, dict[str, PathState]]] = deque()
         self._generation = self._copied = self._copies = 0
         self._begun = False
+        self._own = 0  # changes before any generation
         self._folders: dict[str, FolderListing | None] = {}  # folders that were written to, and their earlier contents
         self._temporary = os.path.realpath(tempfile.gettempdir())
         self._temporaries: dict[str, None] = {}
@@ -174,6 +175,8 @@ class UndoJournal:
         self._last_heartbeat = 0.0  # by the monotonic clock
         self.on_too_large: Callable[[str], None] = lambda _path: None
         """Called with the path of a file too large to copy, once training has begun; need not return."""
+        self.on_write: Callable[[str], object] = lambda _path: None
+        """Called with the path of each file, folder or link that will change, symlinks resolved, at any time."""
 
     # -- called by the worker
 
@@ -209,7 +212,7 @@ class UndoJournal:
             self._begun = True
             self._write(begin=generation)
             for folder, names in self._folders.items():
-                self._write(listing=folder, names=names)
+                self._write(listing=folder, names=names, at=time.time_ns())
             return tuple(path for path, original in found.items() if original.kind is RecordKind.UNCOPIED)
 
     def discard(self) -> None:
@@ -340,6 +343,7 @@ class UndoJournal:
         name = self._resolved(path, at, follow=follow)
         if name is None or self._is_ignored(name):
             return
+        self.on_write(name)
         try:
             self._record(name, only, copying=True)
         except TooLarge:
@@ -351,7 +355,7 @@ class UndoJournal:
         with self._lock:
             self._list_once(os.path.dirname(name))
             if not self._generations:
-                return
+                return self._note_own(name)
             self._send_heartbeat()
             kept = self._generations[-1][1]
             known = kept.get(name)
@@ -366,6 +370,12 @@ class UndoJournal:
             self._write(original=asdict(original), at=time.time_ns())
             if original.copy and _is_database(os.path.join(self._folder, original.copy)):
                 self._keep_beside_database(name)
+
+    def _note_own(self, name: str) -> None:
+        """Notes that the script changes a path before it may train: another process of it may train already."""
+        self._own += 1
+        if self._own <= _MAX_NAMES:
+            self._write(own=name, at=time.time_ns())
 
     def _read_state(self, name: str, only: RecordKind | None, *, copying: bool) -> PathState | None:
         """Returns the state of `name` now, with a copy if needed; None if it is neither file, folder nor link."""
@@ -436,7 +446,7 @@ class UndoJournal:
             return
         self._folders[folder] = names = list_folder(folder) if self._generations else None
         if self._begun:
-            self._write(listing=folder, names=names)
+            self._write(listing=folder, names=names, at=time.time_ns())
 
     def open_files(self) -> list[tuple[int, int, int]]:
         """Returns the files that the script has open for writing: descriptor, flags and size of each."""

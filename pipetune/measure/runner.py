@@ -54,10 +54,8 @@ _NUMBERING = frozenset({"enumerate", "zip"})
 
 def _one_element(dataset: Any, *, second: bool) -> Any:
     """Returns the dataset of the first element, or of the second one if there is one."""
-    if not second:
-        return dataset.take(1)
-    both = dataset.take(2)
-    return both.skip(1).concatenate(both).take(1)
+    # Not by `concatenate`: TensorFlow refuses it behind `sample_from_datasets` with a dataset of weights.
+    return dataset.take(2).repeat(2).skip(1).take(1) if second else dataset.take(1)
 
 
 class TensorFlowRunner:

@@ -26,6 +26,7 @@ from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.loops import LoopExtender
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
 from pipetune.capture.protection import TOO_LARGE, FileProtection
+from pipetune.capture.rebuilding import is_repeated
 from pipetune.core import file_events, restoration, undo
 from pipetune.core.files import writable_descriptors, writable_mappings
 from pipetune.core.undo import TooLarge
@@ -125,8 +126,10 @@ class ObservedCell:
         )
         self._files = FileProtection(self._journal)
         self.script = ObservedScript(self._on_training, on_iteration=self._on_loop)
+        if self._journal is not None:
+            self._journal.on_write = self.script.written_files.add
         self._created = protection.CreatedVariables()
-        self._extender = LoopExtender(self._elements_taken)
+        self._extender = LoopExtender(self._elements_taken, is_repeated, self.script.note_end_of_reading)
         self._states: deque[_State] = deque(maxlen=_KEPT_STATES)
         self._states_taken = 0
         self._state: _State | None = None  # before the first training step

@@ -107,7 +107,7 @@ class CellTuning:
         if consumer.kind == "loop":
             self.kept = protection.unrestorable_names(self._code, self._shell.user_ns)
         resuming = (*script.resuming, *resume_points.find(source))
-        subject = Subject(source, consumer, use, other_pipelines(script.uses, use), resuming)
+        subject = Subject(source, consumer, use, other_pipelines(script.uses, use), resuming, script.written_files)
         listener = cast(Listener, _Stoppable(self._listener, self._observed))
         study = new_study(subject, self._settings, listener)
         self._journal = study.journal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass
+from os.path import basename
 
 from pipetune.core.operators import (
     FLATTENING,
@@ -166,6 +167,10 @@ def own_constancy(node: Node, context: RuleContext, *, is_ended: bool = False) -
     for differs, why in (
         (is_unknown(node), "it is unknown what this operator does"),
         (unread, "nothing is known about its function"),
+        (
+            bool(context.rewritten_file) and not node.inputs,
+            f"the script writes the file {basename(context.rewritten_file)} again while it trains",
+        ),
         (runs_python(node), "it runs Python, which may return something else each time"),
         (draws_random_numbers(node) and node.op != "shuffle", "it draws random numbers"),
         (bool(describe_state(node)), f"its function {describe_state(node)}"),

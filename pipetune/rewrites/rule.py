@@ -31,6 +31,7 @@ class RuleContext:
     rebuilt_operators: frozenset[str] = frozenset()  # ids; of these, what the iteration reads once
     buildable_once: frozenset[str] = frozenset()  # ids; the loop that reads the data builds them alike each time
     partial_read: bool = False  # a consumer stops before it has read one epoch of the data
+    rewritten_file: str = ""  # a file that is read and that the script may write again while it trains
     elements_read: int | None = None  # of the output, by each iterator of a loop that may leave it early; None: all
     epochs: int | None = None  # total on this dataset; None: the script does not say, or may train again
     steps_per_epoch: int | None = None  # output elements that the script requests per epoch

@@ -128,7 +128,8 @@ def race(
                 return True
             except RunFailed as problem:
                 if arm is base:
-                    raise RunFailed(f"{arm.name or arm.plan.name}: {problem}") from problem
+                    name = f"{arm.name or arm.plan.name}: " if arm.plan.rewrites else ""
+                    raise RunFailed(f"{name}{problem}") from problem
                 arm.end(outcome_of(problem), str(problem) or type(problem).__name__)
         for arm in order:
             arm.rounds += arm.running

@@ -148,7 +148,7 @@ def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collecti
     plan, composer, gains = state.chosen, state.composer, state.gains
     kept = state.before.rewrites
     at_bound = state.at_bound(plan)
-    over = "the search ended" if state.ended_early else "the time was up"
+    over = "the search ended" if state.failure else "the time was up"
     elsewhere = {**state.left_out, **state.left_inside, **state.gate.blamed}
     no_gain = {
         one.rewrites[0].key

@@ -140,7 +140,7 @@ class SearchState:
         self.chosen: Plan | None = None
         self.accepted: Trial | None = None  # by which a plan was proven first
         self.candidate: Candidate | None = None  # where nothing is proven: what is most probably faster
-        self.ended_early = False  # something could not be run
+        self.failure = ""  # why something could not be run, which has ended the search
 
         # Which rewrites are in play.
         permitted = [

@@ -14,6 +14,7 @@ from pipetune.capture.consumption import Consumer, NoConsumer
 from pipetune.capture.lockstep_consumer import LockstepConsumer
 from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.capture.training_signs import FIRST_ELEMENTS
+from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import LockstepTeam
 from pipetune.core.machine import Machine
@@ -48,6 +49,7 @@ class Subject:
     use: consumption.Consumption
     other_datasets: tuple[tuple[live.LivePipeline, consumption.Consumption], ...] = ()
     resuming: tuple[ResumePoint, ...] = ()
+    written_files: WrittenFiles = field(default_factory=WrittenFiles)
 
     def __post_init__(self) -> None:
         if tensorflow_private.in_debug_mode():
@@ -296,6 +298,7 @@ def rule_context(study: Study, profile: Profile, diagnosis: Diagnosis) -> RuleCo
         buildable_once=frozenset(name for name, turn in turns.items() if turn.alike),
         partial_read=study.subject.partial_read,
         elements_read=study.subject.use.readings.elements,
+        rewritten_file=study.subject.written_files.written_again(study.subject.source, study.subject.use.call_path),
         epochs=study.subject.epochs,
         steps_per_epoch=study.subject.use.steps_per_epoch,
         fingerprint=pipeline.fingerprint,

@@ -177,6 +177,7 @@ def _candidates(
         rebuilt_operators=rebuilt_operators(pipeline, turns, epochs=epochs),
         partial_read=use.steps_per_epoch is not None,
         elements_read=use.readings.elements,
+        rewritten_file=study.subject.written_files.written_again(source, use.call_path),
         epochs=study.subject.epochs,
         fingerprint=pipeline.fingerprint,
         detected_cores=study.machine.cores_detected,

@@ -24,6 +24,7 @@ from pipetune.capture import (
     native_writers,
     pending_cleanup,
     protection,
+    rebuilding,
     repeatability,
 )
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
@@ -82,8 +83,12 @@ class ObservedRun:
         self._process = os.getpid()
         self._stop_signals = StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
         self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
-        self._loop_extender = loops.LoopExtender(self._elements_taken)
+        self._loop_extender = loops.LoopExtender(
+            self._elements_taken, rebuilding.is_repeated, self._script.note_end_of_reading
+        )
         self._journal = undo.open_journal(job.undo)
+        if self._journal is not None:
+            self._journal.on_write = self._script.written_files.add
         self._files = protection.FileProtection(self._journal)
         self._exit_handlers = pending_cleanup.ExitHandlers()
         self._loop_left = False  # the script has left its loop

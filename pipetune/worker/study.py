@@ -60,7 +60,9 @@ def open_study(
         here = replace(machine.read_machine(job.settings.device), believed=known or detect_resources())
         dataset = measured.main_dataset if measured is not None else None
         yield Study(
-            Subject(source, consumer, use, others, (*script.resuming, *resume_points.find(source))),
+            Subject(
+                source, consumer, use, others, (*script.resuming, *resume_points.find(source)), script.written_files
+            ),
             job.settings,
             here,
             journal,

@@ -185,6 +185,31 @@ def test_weights_optimizer_and_counters_are_restored_after_each_window(tmp_path:
         assert int(model.steps) == 0
 
 
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        (Dataset.range(5), 0),
+        (Dataset.range(5).enumerate(), (1, 1)),
+        (Dataset.range(1).enumerate(), (0, 0)),
+        # Has a zip, and TensorFlow does not join it with another dataset.
+        (
+            Dataset.sample_from_datasets(
+                [Dataset.range(5).map(lambda x: (tf.zeros([2]), x)).repeat()] * 2,
+                weights=Dataset.from_tensors(0).repeat().map(lambda _: tf.constant([1.0, 0.0])),
+            ),
+            (0, 1),
+        ),
+    ],
+)
+def test_input_of_the_bound_is_one_element_with_a_number_as_most_have(
+    tmp_path: Path, dataset: Any, expected: Any
+) -> None:
+    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
+    (element,) = list(measured.training_dataset(None))
+    seen = tf.nest.map_structure(lambda part: int(tf.reduce_sum(part)), element)
+    assert seen == expected
+
+
 def test_state_is_restored_after_a_failed_window(tmp_path: Path) -> None:
     counter = tf.Variable(0)
 

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import LoopReadings, Reading, WayOut
 from pipetune.capture.early_ends import way_out
+from pipetune.capture.loops import LoopExtender, compile_with_extended_loops
+from pipetune.capture.rebuilding import is_repeated
 from pipetune.pipelines import call_sites
 
 START = """import itertools
@@ -93,3 +95,48 @@ def test_a_way_out_that_was_not_taken(way: WayOut | None, elements: int | None) 
     for _ in range(30):
         readings.add(reading)
     assert readings.elements == elements
+
+
+ENDS: list[tuple[str, int | None]] = [
+    ("for x in data:\n    if x == 5:\n        break\n", 5),
+    ("def run():\n    for x in data:\n        if x == 5:\n            return\nrun()\n", 5),
+    ("x = 0\nwhile x < 5:\n    x = next(data)\n", 5),
+    ("for n in range(3):\n    next(data)\n", 3),
+    ("for epoch in [1, 2]:\n    for x in data:\n        if x % 5 == 0:\n            break\n", None),
+    ("def run():\n    for x in data:\n        if x % 5 == 0:\n            return\nwhile data.taken < 10:\n    run()\n",
+     10),
+    ("def run():\n    for x in data:\n        if x % 5 == 0:\n            return\nlist(map(lambda _: run(), [1, 2]))\n",
+     5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ends_after"), ENDS)
+def test_outermost_loop_goes_on_while_it_is_measured(tmp_path: Path, text: str, ends_after: int | None) -> None:
+    path, readings, reading = tmp_path / "train.py", LoopReadings(), Reading()
+    path.write_text(text)
+
+    class Data:
+        taken = 0
+
+        def __iter__(self) -> Data:
+            return self
+
+        def __next__(self) -> int:
+            if self.taken == 20:
+                raise KeyboardInterrupt  # all is measured
+            self.taken += 1
+            readings.add(reading)
+            return self.taken
+
+    data = Data()
+    extender = LoopExtender(lambda: data.taken, is_repeated, readings.end)
+    extender.install()
+    try:
+        exec(compile_with_extended_loops(text, str(path)), {"data": data})
+        ended = True
+    except KeyboardInterrupt:
+        ended = False
+    finally:
+        extender.uninstall()
+    assert (readings.fewest, data.taken) == (ends_after, 20 if ends_after else 10)
+    assert ended == (ends_after is None)

@@ -10,7 +10,7 @@ import pytest
 
 from pipetune.capture import loops
 
-NAME = "__pipetune_lasting__"
+NAMES = ("__pipetune_lasting__", "__pipetune_leaves__")
 
 
 class Steps:
@@ -41,7 +41,8 @@ def run(source: str, measured: int = 1_000, **names: Any) -> dict[str, Any]:
     except StopAsyncIteration:
         found["stopped"] = True
     finally:
-        delattr(builtins, NAME)
+        for name in NAMES:
+            delattr(builtins, name)
     found["kept"] = kept
     return found
 
@@ -51,6 +52,14 @@ LASTS = {
     "two functions down": "def one(): next(steps)\ndef two(): one()\nfor _ in range(3):\n    two()",
     "a method": "class T:\n    def go(self): next(steps)\nfor _ in range(3):\n    T().go()",
     "left early": "for epoch in range(2):\n    for step in steps:\n        if step % 3 == 0:\n            break",
+    "a condition": "turn = 0\nwhile turn < 3:\n    turn += next(steps)",
+    "break": "for turn, step in enumerate(steps):\n    if turn >= 2:\n        break",
+    "break in a range": "for turn in range(9):\n    next(steps)\n    if turn == 2:\n        break",
+    "break of an endless loop": "it = iter(steps)\nwhile True:\n    if next(it) > 5:\n        break",
+    "return": "def run():\n    for turn, step in enumerate(steps):\n        for _ in [1]:\n            if turn >= 2:\n"
+    "                return step\nrun()",
+    "return of a generator": "def some():\n    for turn, step in enumerate(steps):\n        if turn == 2:\n"
+    "            return\n        yield step\nfor step in some():\n    done.append(step)",
     "in a function that runs": "def main():\n    for epoch in range(2):\n        for _ in range(3):\n"
     "            next(steps)\nmain()",
 }
@@ -67,7 +76,9 @@ ENDS = {
     "other things": "for turn in range(3):\n    done.append(turn)",
     "nothing measured in it": "it = iter(range(9))\nfor _ in range(3):\n    done.append(next(it))",
     "no turn": "for _ in range(0):\n    next(steps)\ndone.extend([0, 1, 2])",
-    "left by break": "for turn in range(9):\n    next(steps)\n    done.append(turn)\n    if turn == 2:\n        break",
+    "at its end": "for step in steps:\n    try:\n        if step == 3:\n            raise StopIteration\n"
+    "    except StopIteration:\n        done.extend([0, 1, 2])\n        break",
+    "a condition of nothing": "while len(done) < 3:\n    done.append(len(done))",
     "a list": "for turn in [0, 1, 2]:\n    next(steps)\n    done.append(turn)",
     "a name of its own": "range = list\nfor turn in range('abc'):\n    next(steps)\n    done.append(turn)",
 }
@@ -89,15 +100,15 @@ def test_inner_loop_keeps_its_number_of_steps() -> None:
 
 
 def test_loop_after_exited_loop_is_extended() -> None:
-    found = run("for _ in range(9):\n    next(steps)\n    break\nfor _ in range(3):\n    next(steps)", measured=20)
-    assert found["steps"].taken == 20
+    left = "try:\n    for _ in range(9):\n        next(steps)\n        raise ValueError\nexcept ValueError:\n    pass\n"
+    assert run(f"{left}for _ in range(3):\n    next(steps)", measured=20)["steps"].taken == 20
 
 
 def test_loop_of_other_thread_is_not_extended() -> None:
     source = (
         "import threading\nit = iter(range(99))\ndef beside():\n    for _ in range(3):\n        done.append(next(it))\n"
         "for _ in range(3):\n    next(steps)\n    other = threading.Thread(target=beside)\n    other.start()\n"
-        "    other.join()\n    if steps.taken > 5: break"
+        "    other.join()\n    if steps.taken > 5: raise StopAsyncIteration"
     )
     assert len(run(source)["done"]) == 18
 
@@ -108,10 +119,15 @@ def test_script_without_training_loop_is_compiled_unchanged() -> None:
 
 
 def test_function_compiled_so_runs_as_it_is_after_uninstall() -> None:
-    found = run("def train():\n    for _ in range(3):\n        next(steps)\nnext(steps)")
+    found = run(
+        "def train():\n    for _ in range(3):\n        next(steps)\n"
+        "def wait():\n    while next(steps) < 0:\n        pass\nnext(steps)"
+    )
     found["kept"].uninstall()
     found["train"]()
     assert found["steps"].taken == 4, "no loop begins again"
+    found["wait"]()
+    assert found["steps"].taken == 5, "nor does one go on"
 
 
 def test_call_sites_are_unchanged() -> None:
@@ -119,7 +135,7 @@ def test_call_sites_are_unchanged() -> None:
     code, as_is = loops.compile_with_extended_loops(source, "a.py"), compile(source, "a.py", "exec")
     places = set(as_is.co_positions())
     assert set(code.co_positions()) == places
-    assert NAME in code.co_names
+    assert NAMES[0] in code.co_names
 
 
 def test_declared_encoding_of_bytes_is_used() -> None:
@@ -130,7 +146,8 @@ def test_declared_encoding_of_bytes_is_used() -> None:
     try:
         exec(loops.compile_with_extended_loops(source, "a.py"), found)
     finally:
-        delattr(builtins, NAME)
+        for name in NAMES:
+            delattr(builtins, name)
     assert found["name"] == "é"
 
 

@@ -79,6 +79,7 @@ FIRES = [
     ("def run():\n    for epoch in range(2):\n        for _ in 'a': pass\n        read(make())\nrun()\n", 4),
     ("turn = 0\nwhile turn < 2:\n    read(make())\n    turn += 1\n", 3),
     ("[read(make()) for _ in range(2)]\n", 1),
+    ("def run(left):\n    if left:\n        read(make())\n        run(left - 1)\nrun(2)\n", 3),
     ("def run():\n    ds = make()\n    return read(ds)\nprint({epoch: run() for epoch in range(2) if data})\n", 4),
     ("for epoch in range(2):\n    with tf.name_scope('a'):\n        read(\n            make()\n    .batch(3))\n", 4),
 ]
@@ -126,6 +127,9 @@ SILENT = [
     "size = 3\nwhile size < 5:\n    read(make(size))\n    size += 1\n",
     "while (size := next(sizes)) < 5:\n    read(make(size))\n",
     "[read(make(k)) for k in range(2, 4)]\n",
+    "def run(left):\n    if left:\n        read(make(left))\n        run(left - 1)\nrun(2)\n",
+    "class Model:\n    def fit(self):\n        read(make())\n        self.net.fit()\nread.fit = print\n"
+    "model = Model()\nmodel.net = read\nmodel.fit()\n",
     "[read(one) for one in (make(), make())]\n",
     "ds = [make() for _ in range(2)]\nfor one in ds:\n    read(one)\n",
     "for one in (make(), make()):\n    read(one)\n",

@@ -401,6 +401,29 @@ def test_unrecorded_changes_are_found_by_comparing_folder(own: Path, journals: P
     assert done.restored == [str(own / "file")]
 
 
+@pytest.mark.parametrize("may_train_before", [False, True])
+def test_what_a_second_process_of_the_script_changes_before_it_trains_is_explained(
+    own: Path, journals: Path, may_train_before: bool
+) -> None:
+    def script() -> None:
+        with recording(journals) as journal:
+            if may_train_before:
+                journal.begin_generation()
+            (own / "records").write_text("again")
+            journal.confirm_training(journal.begin_generation())
+            journal.close()
+
+    with recording(journals) as journal:
+        (own / "records").write_text("prepared")
+        journal.confirm_training(journal.begin_generation())
+        (own / "file").write_text("of the loop")
+        assert in_another_process(script) == 0
+        journal.close()
+    done = restored(journals)
+    assert (done.unexplained, done.restored) == ([], [str(own / "file")])
+    assert (own / "records").read_text() == "again"
+
+
 def test_temporary_files_of_killed_script_are_removed(own: Path, journals: Path) -> None:
     def script() -> None:
         with recording(journals) as journal:

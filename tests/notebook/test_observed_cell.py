@@ -201,7 +201,6 @@ def test_files_that_a_loop_writes_are_put_back_and_nothing_is_saved(notebook: No
 
 
 def test_loop_over_a_range_begins_again_while_measured(notebook: Notebook) -> None:
-    before = set(dir(builtins))
     notebook.run("""
         taken = iter(data.repeat())
         for step in range(25):
@@ -209,9 +208,9 @@ def test_loop_over_a_range_begins_again_while_measured(notebook: Notebook) -> No
             weight.assign_add(1.0)
     """)
     assert notebook.measured == [STEPS] * WINDOWS and float(notebook.names["weight"]) == 0.0
-    (left,) = set(dir(builtins)) - before
-    assert getattr(builtins, left)(range(3)) == range(3), "functions of the cell may be called later"
-    delattr(builtins, left)
+    left = {name: getattr(builtins, name) for name in dir(builtins) if name.startswith("__pipetune")}
+    assert left["__pipetune_lasting__"](range(3)) == range(3), "functions of the cell may be called later"
+    assert left["__pipetune_leaves__"](1) is True
 
 
 def test_loop_that_ends_too_early_says_so(notebook: Notebook) -> None:

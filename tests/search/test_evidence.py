@@ -11,7 +11,7 @@ import pytest
 
 from pipetune.bench.simulated_sessions import SCENES, SessionDesign, simulate_session
 from pipetune.core.edits import Consent, Plan
-from pipetune.core.results import Interval, Prediction
+from pipetune.core.results import Interval, Prediction, RunFailed
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import (
@@ -253,3 +253,19 @@ def test_the_spread_of_windows_is_learned_and_few_say_little() -> None:
     noisy = [100 * math.exp(draw.gauss(0, 0.3)) for _ in range(40)]
     assert spread_of(noisy) == pytest.approx(math.sqrt(1.5) * 0.3, rel=0.25)
     assert spread_of(noisy[:3]) < spread_of(noisy)
+
+
+def test_where_nothing_is_proven_the_reason_says_what_has_ended_the_measurement() -> None:
+    gains = {"b@n1": 1.6}
+    made = runner(gains)
+
+    windows = iter(range(3))
+
+    def fail(_plan: Plan) -> None:
+        if next(windows, None) is None:
+            raise RunFailed("The loop ended.")
+
+    made._fail = fail  # type: ignore[method-assign]
+    found = Scene(rewrites("ab"), made, expected=expecting(gains)).run()
+    assert found.candidate is not None and found.candidate.plan.key == "b@n1"
+    assert found.candidate.why == "It could not be measured: The loop ended. This is what the cost model expects."
