@@ -238,8 +238,9 @@ def _read(left: Path, ended: float) -> _Records:
                 own += [(original.path, at) for _, at, original in mine]
                 mine = []
             elif "listing" in line and line["names"] is not None:
-                records.listings[line["listing"]] = {name: tuple(state) for name, state in line["names"].items()}
-                records.listed[line["listing"]] = line["at"]
+                if line["at"] <= records.listed.get(line["listing"], line["at"]):  # the first of all processes
+                    records.listings[line["listing"]] = {name: tuple(state) for name, state in line["names"].items()}
+                    records.listed[line["listing"]] = line["at"]
             elif "temporary" in line:
                 records.temporaries.append(line["temporary"])
             elif "final" in line:
