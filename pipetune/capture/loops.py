@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -60,16 +61,18 @@ class LoopExtender:
     def leaves(self, left: int | None) -> bool:
         """Whether an instrumented loop ends where the script ends it: `left` is how many loops that leaves, None: all.
 
-        It goes on if it is the outermost loop of the script, and pipetune has measured in it since this was last asked.
+        It goes on if it is the outermost loop of the script, and pipetune has measured in it since this was last asked
+        at the same place.
         """
-        taken, before = self._elements_taken(), self._threads.__dict__.setdefault("taken", 0)
-        if taken <= before:
+        taken, places = self._elements_taken(), self._threads.__dict__.setdefault("places", {})
+        if taken == 0:
             return True
         frame = sys._getframe(1)
         place = (id(frame), frame.f_code, frame.f_lasti)  # a condition may say so in every step from now on
-        if self._threads.__dict__.get("place") != place and self._is_repeated(frame, left):
+        before = places.get(place)
+        if taken == before or (before is None and self._is_repeated(frame, left)):
             return True
-        self._threads.taken, self._threads.place = taken, place
+        places[place] = taken
         self.restarted = True
         self._on_end()
         return False
@@ -116,13 +119,15 @@ def extend_loops(tree: ast.Module) -> bool:
 class _Extension(ast.NodeTransformer):
     """Makes loops depend on the `LoopExtender`.
 
-    Not where the script handles an exception, which may be the end of its data.
+    What an `if` does before it leaves a loop, such as a last evaluation, is left out with that. Not extended is what
+    leaves where the script handles an exception, which may be the end of its data, or in an `else`, where each further
+    iteration might do nothing.
     """
 
     def __init__(self, loops: set[ast.For | ast.While]) -> None:
         self._extended = loops
         self._around: list[bool] = []  # of each loop around, in the same function: whether it is extended
-        self._handling = False
+        self._fixed = False  # inside what leaves as in the script
         self.changed = False
 
     def visit_For(self, node: ast.For) -> ast.For:
@@ -142,36 +147,60 @@ class _Extension(ast.NodeTransformer):
         self._visit_loop(node)
         return node
 
+    def visit_If(self, node: ast.If) -> ast.If:
+        left = self._loops_left(node.body[-1])
+        with self._leaving_fixed(self._fixed or left != 0):
+            node.body = [self.visit(part) for part in node.body]
+        if left != 0:
+            node.test = self._placed(ast.BoolOp(ast.And(), [node.test, _leaves(left)]), node.test)
+        chained = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
+        with self._leaving_fixed(self._fixed or not chained):
+            node.orelse = [self.visit(part) for part in node.orelse]
+        return node
+
     def visit_Break(self, node: ast.Break) -> ast.AST:
-        guarded = self._around[-1:] == [True] and not self._handling
-        return self._placed(ast.If(_leaves(1), [node], []), node) if guarded else node
+        return self._visit_exit(node)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
-        guarded = any(self._around) and not self._handling
-        return self._placed(ast.If(_leaves(None), [node], []), node) if guarded else node
+        return self._visit_exit(node)
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
-        return self._visit_inside(node, self._around, handling=True)
+        with self._leaving_fixed(True):
+            return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.AST) -> ast.AST:
-        return self._visit_inside(node, [], handling=False)
+        around, self._around = self._around, []
+        with self._leaving_fixed(False):
+            self.generic_visit(node)
+        self._around = around
+        return node
 
     visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
 
     def _visit_loop(self, node: ast.For | ast.While | ast.AsyncFor) -> None:
         self._around.append(node in self._extended)
-        before, self._handling = self._handling, False
-        node.body = [self.visit(part) for part in node.body]
-        self._handling = before
+        with self._leaving_fixed(False):
+            node.body = [self.visit(part) for part in node.body]
         self._around.pop()
         node.orelse = [self.visit(part) for part in node.orelse]
 
-    def _visit_inside(self, node: ast.AST, around: list[bool], *, handling: bool) -> ast.AST:
-        before = self._around, self._handling
-        self._around, self._handling = around, handling
-        self.generic_visit(node)
-        self._around, self._handling = before
-        return node
+    def _visit_exit(self, node: ast.Break | ast.Return) -> ast.AST:
+        left = self._loops_left(node)
+        return node if left == 0 else self._placed(ast.If(_leaves(left), [node], []), node)
+
+    @contextlib.contextmanager
+    def _leaving_fixed(self, fixed: bool) -> Iterator[None]:
+        before, self._fixed = self._fixed, fixed
+        yield
+        self._fixed = before
+
+    def _loops_left(self, node: ast.stmt) -> int | None:
+        """Returns how many loops a statement leaves, None for all of its function; 0 if nothing depends on it."""
+        if self._fixed:
+            return 0
+        if isinstance(node, ast.Return):
+            return None if any(self._around) else 0
+        return int(isinstance(node, ast.Break) and self._around[-1:] == [True])
 
     def _placed(self, new: NodeType, old: ast.AST) -> NodeType:
         """Returns new nodes with the position of `old`, where they have none of their own."""

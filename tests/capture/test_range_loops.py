@@ -55,6 +55,10 @@ LASTS = {
     "a condition": "turn = 0\nwhile turn < 3:\n    turn += next(steps)",
     "break": "for turn, step in enumerate(steps):\n    if turn >= 2:\n        break",
     "break in a range": "for turn in range(9):\n    next(steps)\n    if turn == 2:\n        break",
+    "two conditions": "step = 0\nwhile step < 9:\n    step = next(steps)\n    if step == 9:\n        break",
+    "what comes before break": "for step in steps:\n    if step >= 3:\n"
+    "        done.append('evaluated')\n        break\n"
+    "    elif step > 30:\n        done.append(step)\n        break",
     "break of an endless loop": "it = iter(steps)\nwhile True:\n    if next(it) > 5:\n        break",
     "return": "def run():\n    for turn, step in enumerate(steps):\n        for _ in [1]:\n            if turn >= 2:\n"
     "                return step\nrun()",
@@ -69,6 +73,7 @@ LASTS = {
 def test_training_loop_restarts_until_measurement_ends(source: str) -> None:
     found = run(source, measured=50)
     assert found["steps"].taken == 50 and found["stopped"]
+    assert "evaluated" not in found["done"]
     assert found["kept"].restarted
 
 
@@ -76,6 +81,7 @@ ENDS = {
     "other things": "for turn in range(3):\n    done.append(turn)",
     "nothing measured in it": "it = iter(range(9))\nfor _ in range(3):\n    done.append(next(it))",
     "no turn": "for _ in range(0):\n    next(steps)\ndone.extend([0, 1, 2])",
+    "else": "for step in steps:\n    if step <= 3:\n        done.append(step)\n    else:\n        break",
     "at its end": "for step in steps:\n    try:\n        if step == 3:\n            raise StopIteration\n"
     "    except StopIteration:\n        done.extend([0, 1, 2])\n        break",
     "a condition of nothing": "while len(done) < 3:\n    done.append(len(done))",
