@@ -81,7 +81,8 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
 
     A cache after `node` may then never be complete. `take`, and a `zip` with other datasets, read all where they read
     more than one pass, which a `repeat` or the buffer of a shuffle upstream of them may offer. So does a `zip` whose
-    inputs have the same number of elements: it asks each of them once more even if another one has just ended.
+    inputs have the same number of elements: it asks each of them once more even if another one has just ended. What
+    chooses among sources goes on with one that repeats endlessly for as long as it is read.
     """
     if reader.op == "scan":
         return True  # its function may end the data
@@ -98,6 +99,8 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
         if all(_have_as_many(context, name, joined[0]) for name in joined[1:] + others):
             return False
         limits = [pipeline[name].cardinality for name in others]
+    elif reader.op == "choose":
+        return len(joined) != 1 or not _repeats_endlessly(pipeline, node, joined[0], path=path)
     else:
         return True
     if len(joined) != 1 or UNKNOWN in limits:
@@ -128,19 +131,45 @@ def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collecti
     pipeline = context.pipeline
     while name != node.id and pipeline[name].op != "repeat":
         above, facts = pipeline[name], operator_facts(pipeline[name].op)
+        joined = [one for one in above.inputs if one in path]  # a zip reads as many of each of its inputs
+        if len(joined) != 1:
+            return False
         size = above.argument("buffer_size" if above.op == "shuffle" else "batch_size")
-        if above.op != "zip" and facts.count not in (CountEffect.ONE_TO_ONE, CountEffect.FEWER):
+        if above.op == "choose":
+            elements = int(_CHOSEN * elements * _share_of(context, joined[0], of=name))
+        elif above.op != "zip" and facts.count not in (CountEffect.ONE_TO_ONE, CountEffect.FEWER):
             return False
         if above.op == "shuffle" and isinstance(size, int):
             elements += size - 1  # it fills its buffer in front of the first
         elif facts.batches:
             elements *= size if isinstance(size, int) else 0
-        joined = [one for one in above.inputs if one in path]  # a zip reads as many of each of its inputs
-        if len(joined) != 1:
-            return False
         (name,) = joined
     one_pass = element_count(context, name if name == node.id else pipeline[name].inputs[0])
     return one_pass is not None and 0 <= one_pass < elements
+
+
+_CHOSEN = (
+    0.5  # by judgement: a source that is chosen at random is chosen at least half as often as when it was measured
+)
+
+
+def _share_of(context: RuleContext, name: str, *, of: str) -> float:
+    """Returns how many elements of operator `name` are read for one of the operator `of`; 0 if that is not known."""
+    here, there = context.measured(name), context.measured(of)
+    return (here.visits or 0.0) / there.visits if here is not None and there is not None and there.visits else 0.0
+
+
+def _repeats_endlessly(pipeline: Pipeline, node: Node, name: str, *, path: Collection[str]) -> bool:
+    """Whether operator `name`, downstream of `node`, repeats endlessly what `node` yields in one pass."""
+    while name != node.id:
+        above = pipeline[name]
+        if above.op == "repeat" and above.argument("count") in (None, INFINITE):
+            return True
+        joined = [one for one in above.inputs if one in path]
+        if len(joined) != 1 or not operator_facts(above.op).reads_all:
+            return False
+        (name,) = joined
+    return False
 
 
 def _have_as_many(context: RuleContext, name: str, other: str) -> bool:

@@ -31,6 +31,7 @@ _ZIPPED = (
     "zip a b elements=-1 | map random"
 )
 _UNORDERED = {"options": {"deterministic": False}}
+_CHOSEN = f"a = {_FILES} | map bytes=1k | repeat; b = range 9 | repeat; s = random; choose s a b"
 
 SILENT: list[Row] = [
     # What is upstream differs from epoch to epoch.
@@ -51,6 +52,9 @@ SILENT: list[Row] = [
     ("list_files | interleave inner=TFRecordDatasetV2+ShuffleDatasetV3 elements=9 bytes=1k", "random"),
     ("range 10 | filter python elements=10 bytes=1k | batch 2", "runs Python"),
     ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", "may stop reading"),
+    (f"a = {_FILES} | map bytes=1k | repeat | take 30; b = range 9 | repeat; s = random; choose s a b",
+     "may stop reading"),
+    (_CHOSEN, {"elements_read": 21}, "may leave it before its end"),
     # The order is not kept, and other elements would be taken.
     (f"{_CYCLE} 2 deterministic=False cycle_length=2 | take 5 | map bytes=1k", "depends on the order"),
     ("range 10 | map 4 deterministic=False elements=10 bytes=1k | batch 3 drop_remainder=True | map bytes=1k",
@@ -183,6 +187,9 @@ FIRES: list[Row] = [
     (f"a = {_FILES} | map bytes=1k cpu=1ms | map random | repeat; b = range 99 elements=99; zip a b", _cache("n1")),
     (f"a = {_FILES} | map bytes=900k; b = a | shuffle 9 | map bytes=1k cpu=1ms; c = a | shuffle 9 | map bytes=1k"
      " cpu=1ms; zip b c | map random", ["EXACT n4>n5 cache(filename=)>n5", "EXACT n2>n3 cache(filename=)>n3"]),
+    # What repeats endlessly is read again and again, and surely so where enough is read.
+    (_CHOSEN, _cache("n1")),
+    (_CHOSEN, {"elements_read": 22}, _cache("n1")),
     # It is read more than once.
     (f"{_FILES} | map bytes=1k | batch 2", {"epochs": 2}, _cache("n2")),
     (f"{_FILES} | map bytes=1k | repeat[ or  3] | batch 2", {"epochs": 1}, _cache("n1")),
