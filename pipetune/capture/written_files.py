@@ -16,7 +16,7 @@ from pipetune.pipelines.files import named_files
 from pipetune.pipelines.live import LivePipeline
 
 _MOST_FILES = 20_000  # by judgement: a stack takes some microseconds for each
-_CALLBACK_METHODS = "on_"  # of `keras.callbacks.Callback`: what its names begin with
+_CALLBACK_NAMES = "on_"  # what the methods of `keras.callbacks.Callback` begin with
 _EMPTY = ast.Module([], [])  # where a source cannot be read
 
 
@@ -52,9 +52,26 @@ def _is_repeated(wrote: CallPath, read: CallPath) -> bool:
         if place is not None and any(contains(loop, place) for loop in loops_at(reading)):
             return True
     writers = {code.co_name for code, _ in wrote[: len(wrote) - len(shared)]}
-    bodies = (*_repeated(read), *_callbacks({code.co_filename for code, _ in (*wrote, *read)}))
-    calls = (node for body in bodies for node in ast.walk(body) if isinstance(node, ast.Call))
-    return any(called_name(call) in writers for call in calls)
+    trees = [tree_of(file) or _EMPTY for file in dict.fromkeys(code.co_filename for code, _ in (*wrote, *read))]
+    bodies = (*_repeated(read), *(one for tree in trees for one in _callbacks(tree)))
+    return not writers.isdisjoint(_called(bodies, trees))
+
+
+def _called(bodies: Iterable[ast.AST], trees: Iterable[ast.Module]) -> set[str]:
+    """Returns the names that these parts of a script call, and that the functions of these names call in turn."""
+    calls_of: dict[str, set[str]] = {}  # by the name of a function
+    for function in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        calls_of.setdefault(function.name, set()).update(_calls_in(function))
+    new = {name for body in bodies for name in _calls_in(body)}
+    found = set[str]()
+    while new:
+        found |= new
+        new = {name for one in new for name in calls_of.get(one, ())} - found
+    return found
+
+
+def _calls_in(part: ast.AST) -> Iterator[str]:
+    return (called_name(node) for node in ast.walk(part) if isinstance(node, ast.Call))
 
 
 def _repeated(read: CallPath) -> Iterator[ast.AST]:
@@ -71,9 +88,9 @@ def _repeated(read: CallPath) -> Iterator[ast.AST]:
         inside = inside or bool(loops)
 
 
-def _callbacks(files: Iterable[str]) -> Iterator[ast.FunctionDef]:
-    """Yields the methods in these files that Keras calls at the end of epochs and steps, by their names."""
-    for file in files:
-        for node in ast.walk(tree_of(file) or _EMPTY):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith(_CALLBACK_METHODS):
-                yield node
+def _callbacks(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yields what Keras calls at the ends of epochs and steps, by its name: methods, arguments of `LambdaCallback`."""
+    for node in ast.walk(tree):
+        name = node.name if isinstance(node, ast.FunctionDef) else node.arg if isinstance(node, ast.keyword) else None
+        if (name or "").startswith(_CALLBACK_NAMES):
+            yield node

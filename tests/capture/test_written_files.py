@@ -35,6 +35,9 @@ CODE: list[tuple[str, bool]] = [
     ("def play(n):\n    write(games)\nplay(0)\nclass Agent:\n    def run(self):\n        train()\n        play(1)\n"
      "agent = Agent()\nwhile True:\n    agent.run()\n", True),
     ("def play(n):\n    write(games)\nplay(0)\ndef run():\n    train()\n    play(1)\nrun()\n", False),
+    ("def first():\n    write(games)\ndef play():\n    for n in range(3):\n        write(log)\nfirst()\n"
+     "while True:\n    train()\n    play()\n", True),
+    ("write(games)\nsteps = dict(on_epoch_end=lambda epoch, logs: write(games))\ntrain()\n", True),
     ("class Play:\n    def on_epoch_end(self, epoch, logs=None):\n        write(games)\nwrite(games)\ntrain()\n", True),
 ]  # fmt: skip
 
