@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dis
 import functools
 import glob
 import importlib.metadata
@@ -79,6 +80,9 @@ FramePosition = tuple[CodeType, int]
 CallPath = tuple[FramePosition, ...]
 """The user's frames on a call stack, innermost first."""
 
+Span = tuple[int | None, int | None, int | None, int | None]
+"""First and last line, first and last column."""
+
 _calls: Counter[tuple[Site, str]] = Counter()
 _paths_by_site: dict[tuple[Site, str], dict[CallPath, None]] = {}  # distinct call stacks by call site and dataset class
 
@@ -152,19 +156,47 @@ def other_enclosing_calls(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...
 
 
 def _locations(path: CallPath) -> tuple[SourceLocation, ...]:
-    around = path[1 : _MOST_FRAMES + 1]
-    return _spans(around, tuple(code.co_filename for code, _ in around))  # code objects of two files may compare equal
+    path = path[: _MOST_FRAMES + 1]
+    return _spans(path, tuple(code.co_filename for code, _ in path))  # code objects of two files may compare equal
 
 
 @functools.lru_cache(maxsize=1024)
 def _spans(path: CallPath, files: tuple[str, ...]) -> tuple[SourceLocation, ...]:
+    """Returns the calls of a call stack in which others run: all but the innermost one."""
     found = []
-    for (code, offset), name in zip(path, files, strict=True):
-        line, end_line, column, end_column = span_of((code, offset))
+    for (called, _), step, name in zip(path, path[1:], files[1:], strict=False):
+        line, end_line, column, end_column = _generator_call(step, called, name) or span_of(step)
         if line is None or end_line is None or column is None or end_column is None:
             break
-        found.append(SourceLocation(_path(name), line, column, end_line, end_column, "", code.co_qualname))
+        found.append(SourceLocation(_path(name), line, column, end_line, end_column, "", step[0].co_qualname))
     return tuple(found)
+
+
+def _generator_call(step: FramePosition, called: CodeType, file: str) -> Span | None:
+    """Returns the span of the call in the header of a `for` statement whose generator runs; None elsewhere.
+
+    A generator runs where the statement takes an element, and CPython gives the statement as the position.
+    """
+    code, offset = step
+    if dis.opname[code.co_code[offset]] != "FOR_ITER":
+        return None
+    line, _, column, _ = span_of(step)
+    tree = syntax_tree(file) or ast.Module([], [])
+    calls = [
+        node
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.For) and (line, column) in ((loop.lineno, loop.col_offset), _start(loop.iter))
+        for node in ast.walk(loop.iter)
+        if isinstance(node, ast.Call) and _name_called_by(node) == called.co_name
+    ]
+    if len(calls) != 1:
+        return None
+    (call,) = calls
+    return call.lineno, call.end_lineno, call.col_offset, call.end_col_offset
+
+
+def _start(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def path_from(frame: FrameType | None) -> CallPath:
@@ -193,7 +225,7 @@ def start_of(step: FramePosition) -> tuple[int, int] | None:
     return None if line is None or column is None else (line, column)
 
 
-def span_of(step: FramePosition) -> tuple[int | None, int | None, int | None, int | None]:
+def span_of(step: FramePosition) -> Span:
     """Returns line, end line, column and end column of the code at a frame's position; columns count UTF-8 bytes."""
     code, offset = step
     return list(code.co_positions())[offset // 2]
@@ -406,6 +438,10 @@ def call_expression(file: str, line: int, column: int, end_line: int, end_column
 def _called_name(file: str, line: int, column: int, end_line: int, end_column: int) -> str:
     """Returns the name of the called function in the call expression that a span covers, or ''."""
     call = call_expression(file, line, column, end_line, end_column)
-    if call is not None and isinstance(call.func, ast.Attribute):
+    return "" if call is None else _name_called_by(call)
+
+
+def _name_called_by(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
         return call.func.attr
-    return call.func.id if call is not None and isinstance(call.func, ast.Name) else ""
+    return call.func.id if isinstance(call.func, ast.Name) else ""

@@ -390,6 +390,26 @@ def test_file_that_runs_again_is_recorded_afresh(tmp_path: Path) -> None:
     assert first["made"] not in call_sites.live_datasets()
 
 
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for x in batches(2)<<inner>>:\n    break",
+        "for n, x in enumerate(batches(2)<<inner>>):\n    break",
+        "found = next(batches(2))<<inner>>",
+        "def more():\n    for x in batches(2)<<inner>>:\n        yield x\nfor x in more()<<outer>>:\n    break",
+    ],
+)
+def test_a_generator_that_builds_is_called_in_the_header_of_the_loop_that_runs_it(tmp_path: Path, loop: str) -> None:
+    sample = Sample(
+        tmp_path,
+        "import tensorflow as tf\nmade = []\ndef batches(n):\n    made.append(tf.data.Dataset.range(n))\n    yield n\n"
+        f"{loop}\n",
+    )
+    (dataset,) = sample.run().made
+    found = [place(one) for one in call_sites.enclosing_calls(dataset) if one.file == str(sample.file)]
+    assert found == [sample.end(name) for name in ("inner", "outer") if name in sample.ends]
+
+
 def test_cell_of_a_terminal_keeps_its_name() -> None:
     found: dict[str, Any] = {}
     source = "import tensorflow as tf\ndef make():\n    return tf.data.Dataset.range(3)\nmade = make()"
