@@ -391,7 +391,9 @@ _OPERATORS: tuple[tuple[_Operator, float], ...] = (
     (_fixed("assert_cardinality", ".apply(tf.data.experimental.assert_cardinality(-2))"), 0.1),
     (_fixed("concatenate", "{ds}.concatenate({ds}.take(3))", "{ds}.take(4).concatenate({ds})"), 0.5),
     (_fixed("choose", "tf.data.Dataset.sample_from_datasets([{ds}, {ds}], seed=3)",
-            "tf.data.Dataset.choose_from_datasets([{ds}, {ds}], tf.data.Dataset.range(2).repeat(9))"), 0.3),
+            "tf.data.Dataset.choose_from_datasets([{ds}, {ds}], tf.data.Dataset.range(2).repeat(9))",
+            "tf.data.Dataset.sample_from_datasets([{ds}.repeat(), {ds}.repeat()]).take(90)",
+            "tf.data.Dataset.choose_from_datasets([{ds}.repeat()] * 2, tf.data.Dataset.range(2).repeat(45))"), 0.3),
 )  # fmt: skip
 
 
