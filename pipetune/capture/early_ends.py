@@ -24,14 +24,42 @@ def way_out(read: call_sites.CallPath, frame: FrameType | None) -> WayOut | None
     """Returns how the code may leave an iterator before its end; None if it shows no way.
 
     A `for` statement has one if it has a `break` or `return`, or stops with something else, as `zip(range(9), data)`.
-    Who calls `next` has if each iteration of a loop makes the iterator, and nothing there handles its end.
+    Who calls `next` has if each iteration of a loop makes the iterator, and nothing there handles its end. Who returns
+    the iterator, as `__iter__` does, leaves that to its caller, and so does a generator that reads to the end.
 
     Args:
         read: the user's call stack where the iterator is made.
         frame: the innermost frame of it. What its variables exclude is left out, as `if n == options.steps: break`
             where the option is None.
     """
-    found = _ways_out(read)
+    return _way_out(read, frame, _MAKES_ITERATOR)
+
+
+def _way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]) -> WayOut | None:
+    """Returns `way_out`; `makers` are the names of functions that return an iterator of the data."""
+    if len(read) < 2 or frame is None:
+        return _own_way_out(read, frame, makers)
+    (caller, _), name = call_sites.user_frame(frame.f_back), frame.f_code.co_name
+    if _returns_iterator(read[0], makers):
+        return _way_out(read[1:], caller, makers | {name})
+    own = _own_way_out(read, frame, makers)
+    if own is None and frame.f_code.co_flags & inspect.CO_GENERATOR:
+        return _way_out(read[1:], caller, makers | {name})
+    return own
+
+
+@functools.lru_cache(maxsize=64)
+def _returns_iterator(step: call_sites.FramePosition, makers: frozenset[str]) -> bool:
+    """Whether a frame is in a call that makes an iterator and is returned."""
+    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
+    if tree is None or place is None:
+        return False
+    returned = (node.value for node in ast.walk(tree) if isinstance(node, ast.Return))
+    return any(isinstance(one, ast.Call) and called_name(one) in makers and spans(one, place) for one in returned)
+
+
+def _own_way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]) -> WayOut | None:
+    found = _ways_out(read, makers)
     if frame is None or found.way is not WayOut.FOR or found.always:
         return found.way
     known = _Variables(frame, found.assigned)
@@ -49,7 +77,7 @@ class _Ways:
 
 
 @functools.lru_cache(maxsize=64)  # a script may make an iterator in each step
-def _ways_out(read: call_sites.CallPath) -> _Ways:
+def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
     tree = tree_of(read[0][0].co_filename) if read else None
     place = call_sites.start_of(read[0]) if read else None
     if tree is None or place is None:
@@ -66,7 +94,7 @@ def _ways_out(read: call_sites.CallPath) -> _Ways:
         )
         always = bool(called & _SHORTER)
         return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called_name(node) in _MAKES_ITERATOR]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called_name(node) in makers]
     if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`
     around, *outside = map(loops_at, read)

@@ -22,7 +22,15 @@ class Data:
     def __iter__(self):
         seen.append((path(), frame()))
         return iter([1, 2])
-data, other, ever = Data(), [3, 4, 5], range(2)
+class Loader:
+    def __iter__(self):
+        return iter(data)
+def made():
+    return iter(data)
+def each():
+    for x in data:
+        yield x
+data, other, ever, loader = Data(), [3, 4, 5], range(2), Loader()
 class Options:
     def __init__(self):
         self.steps, self.few = None, 3
@@ -41,13 +49,23 @@ CODE: list[tuple[str, WayOut | None]] = [
      "        except StopIteration:\n            break\n", None),
     ("for epoch in ever:\n    it = iter(data)\n    while next(it, None):\n        pass\n", None),
     ("for epoch in ever:\n    print([x for x in data], sum(x for x in data), list(map(abs, data)))\n", None),
+    ("for epoch in ever:\n    for x in loader:\n        print(x)\n    list(loader)\n", None),
+    ("for epoch in ever:\n    for x in each():\n        print(x)\n", None),
+    ("it = made()\nfor n in ever:\n    next(it)\n", None),
     # Its variables exclude it.
     ("for n, x in enumerate(data):\n    if n == options.steps:\n        break\n", None),
     ("for n, x in enumerate(data):\n    if limit is not None and n >= limit or debug:\n        break\n", None),
     ("def run(options, n=0):\n    for x in data:\n        n += 1\n        if options.steps and n >= options.steps:\n"
      "            return\nrun(options)\n", None),
     ("for n, x in enumerate(data):\n    if not options.few:\n        break\n", None),
+    ("for epoch in ever:\n    for x in loader:\n        if debug:\n            break\n", None),
     # It may be left.
+    ("for epoch in ever:\n    for n, x in enumerate(loader):\n        if n:\n            break\n", WayOut.FOR),
+    ("for epoch in ever:\n    for n, x in enumerate(each()):\n        if n:\n            break\n", WayOut.FOR),
+    ("for epoch in ever:\n    for n, x in zip(ever, loader):\n        pass\n", WayOut.FOR),
+    ("for n in ever:\n    next(made())\n", WayOut.NEXT),
+    ("for n in ever:\n    next(iter(loader))\n", WayOut.NEXT),
+    ("for n in ever:\n    it = loader.__iter__()\n    next(it)\n", WayOut.NEXT),
     ("for n, x in enumerate(data):\n    if n == options.few:\n        break\n", WayOut.FOR),
     ("for n, x in enumerate(data):\n    debug = n == 1\n    if debug:\n        break\n", WayOut.FOR),
     ("for n, x in enumerate(data):\n    if options.steps:\n        pass\n    elif n:\n        break\n", WayOut.FOR),
