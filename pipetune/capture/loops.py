@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 _NAME = "__pipetune_lasting__"
 _LEAVES = "__pipetune_leaves__"
+_ALL = "all"
 _CONSUMING_CALLS = frozenset({"next", "__next__", "get_next", "get_next_as_optional"})
 
 NodeType = TypeVar("NodeType", bound=ast.AST)
@@ -51,15 +52,16 @@ class LoopExtender:
 
     def uninstall(self) -> None:
         """Leaves loops as they are from now on: functions of a notebook that were compiled so may be called later."""
-        setattr(builtins, _NAME, _as_it_is)
-        setattr(builtins, _LEAVES, lambda _left: True)
+        for name in (_NAME, _LEAVES):
+            if hasattr(builtins, name):
+                delattr(builtins, name)
 
     def extend(self, iterable: Iterable[Any]) -> Iterable[Any]:
         """Returns the iterable that an instrumented loop uses in place of `iterable`; only a `range` is extended."""
         return self._extended_range(iterable) if type(iterable) is range else iterable
 
-    def leaves(self, left: int | None) -> bool:
-        """Whether an instrumented loop ends where the script ends it: `left` is how many loops that leaves, None: all.
+    def leaves(self, left: str) -> bool:
+        """Whether an instrumented loop ends where the script ends it: `left` says how many loops that leaves, or "all".
 
         It goes on if it is the outermost loop of the script, and pipetune has measured in it since this was last asked
         at the same place.
@@ -70,7 +72,7 @@ class LoopExtender:
         frame = sys._getframe(1)
         place = (id(frame), frame.f_code, frame.f_lasti)  # a condition may say so in every step from now on
         before = places.get(place)
-        if taken == before or (before is None and self._is_repeated(frame, left)):
+        if taken == before or (before is None and self._is_repeated(frame, None if left == _ALL else int(left))):
             return True
         places[place] = taken
         self.restarted = True
@@ -91,10 +93,6 @@ class LoopExtender:
                 yield from iterable
         finally:  # also if the script leaves the loop by `break`
             loops.remove(loop)
-
-
-def _as_it_is(iterable: Iterable[Any]) -> Iterable[Any]:
-    return iterable
 
 
 def compile_with_extended_loops(source: str | bytes, path: str) -> CodeType:
@@ -133,13 +131,13 @@ class _Extension(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.For:
         self._visit_loop(node)
         if node in self._extended and iterates_range(node):
-            node.iter = self._placed(ast.Call(ast.Name(_NAME, ast.Load()), [node.iter], []), node.iter)
+            node.iter = self._placed(_call(_NAME, node.iter, otherwise="iter"), node.iter)
         return node
 
     def visit_While(self, node: ast.While) -> ast.While:
         self._visit_loop(node)
         if node in self._extended and not isinstance(node.test, ast.Constant):
-            goes_on = ast.UnaryOp(ast.Not(), _leaves(0))
+            goes_on = ast.UnaryOp(ast.Not(), _leaves("0"))
             node.test = self._placed(ast.BoolOp(ast.Or(), [node.test, goes_on]), node.test)
         return node
 
@@ -149,9 +147,9 @@ class _Extension(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.If:
         left = self._loops_left(node.body[-1])
-        with self._leaving_fixed(self._fixed or left != 0):
+        with self._leaving_fixed(self._fixed or bool(left)):
             node.body = [self.visit(part) for part in node.body]
-        if left != 0:
+        if left:
             node.test = self._placed(ast.BoolOp(ast.And(), [node.test, _leaves(left)]), node.test)
         chained = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
         with self._leaving_fixed(self._fixed or not chained):
@@ -186,7 +184,7 @@ class _Extension(ast.NodeTransformer):
 
     def _visit_exit(self, node: ast.Break | ast.Return) -> ast.AST:
         left = self._loops_left(node)
-        return node if left == 0 else self._placed(ast.If(_leaves(left), [node], []), node)
+        return node if not left else self._placed(ast.If(_leaves(left), [node], []), node)
 
     @contextlib.contextmanager
     def _leaving_fixed(self, fixed: bool) -> Iterator[None]:
@@ -194,13 +192,13 @@ class _Extension(ast.NodeTransformer):
         yield
         self._fixed = before
 
-    def _loops_left(self, node: ast.stmt) -> int | None:
-        """Returns how many loops a statement leaves, None for all of its function; 0 if nothing depends on it."""
+    def _loops_left(self, node: ast.stmt) -> str:
+        """Returns how many loops a statement leaves, or that it leaves all; "" if nothing depends on it."""
         if self._fixed:
-            return 0
+            return ""
         if isinstance(node, ast.Return):
-            return None if any(self._around) else 0
-        return int(isinstance(node, ast.Break) and self._around[-1:] == [True])
+            return _ALL if any(self._around) else ""
+        return "1" if isinstance(node, ast.Break) and self._around[-1:] == [True] else ""
 
     def _placed(self, new: NodeType, old: ast.AST) -> NodeType:
         """Returns new nodes with the position of `old`, where they have none of their own."""
@@ -211,8 +209,20 @@ class _Extension(ast.NodeTransformer):
         return new
 
 
-def _leaves(left: int | None) -> ast.expr:
-    return ast.Call(ast.Name(_LEAVES, ast.Load()), [ast.Constant(left)], [])
+def _leaves(left: str) -> ast.expr:
+    return _call(_LEAVES, ast.Constant(left), otherwise="bool")  # true of every text
+
+
+def _call(name: str, argument: ast.expr, *, otherwise: str) -> ast.expr:
+    """Returns a call of a builtin of that name, or of another one where it is not installed.
+
+    It may not be: a function of the script may be sent to a process of its own, by joblib or Ray.
+    """
+    load = ast.Load()
+    module = ast.Call(ast.Name("__import__", load), [ast.Constant("builtins")], [])
+    get = ast.Attribute(ast.Attribute(module, "__dict__", load), "get", load)
+    function = ast.Call(get, [ast.Constant(name), ast.Attribute(module, otherwise, load)], [])
+    return ast.Call(function, [argument], [])
 
 
 def _loops_that_may_train(tree: ast.Module) -> Iterator[ast.For | ast.While]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import threading
 from typing import Any
 
@@ -41,8 +40,7 @@ def run(source: str, measured: int = 1_000, **names: Any) -> dict[str, Any]:
     except StopAsyncIteration:
         found["stopped"] = True
     finally:
-        for name in NAMES:
-            delattr(builtins, name)
+        kept.uninstall()
     found["kept"] = kept
     return found
 
@@ -129,7 +127,6 @@ def test_function_compiled_so_runs_as_it_is_after_uninstall() -> None:
         "def train():\n    for _ in range(3):\n        next(steps)\n"
         "def wait():\n    while next(steps) < 0:\n        pass\nnext(steps)"
     )
-    found["kept"].uninstall()
     found["train"]()
     assert found["steps"].taken == 4, "no loop begins again"
     found["wait"]()
@@ -141,7 +138,7 @@ def test_call_sites_are_unchanged() -> None:
     code, as_is = loops.compile_with_extended_loops(source, "a.py"), compile(source, "a.py", "exec")
     places = set(as_is.co_positions())
     assert set(code.co_positions()) == places
-    assert NAMES[0] in code.co_names
+    assert NAMES[0] in code.co_consts
 
 
 def test_declared_encoding_of_bytes_is_used() -> None:
@@ -152,11 +149,21 @@ def test_declared_encoding_of_bytes_is_used() -> None:
     try:
         exec(loops.compile_with_extended_loops(source, "a.py"), found)
     finally:
-        for name in NAMES:
-            delattr(builtins, name)
+        kept.uninstall()
     assert found["name"] == "é"
 
 
 def test_invalid_python_is_rejected() -> None:
     with pytest.raises(SyntaxError):
         loops.compile_with_extended_loops("for in range(3): next(it)", "a.py")
+
+
+def test_function_runs_in_a_process_where_nothing_is_installed() -> None:
+    source = (
+        "def first(values, least):\n    for value in values:\n        if value >= least:\n            return value\n"
+        "def count(steps):\n    done = 0\n    while done < 5:\n        next(steps)\n        done += 1\n"
+        "    for _ in range(2):\n        next(steps)\n    return next(steps)\n"
+    )
+    found: dict[str, Any] = {}
+    exec(loops.compile_with_extended_loops(source, "a.py"), found)
+    assert found["first"]([1, 2, 3], 2) == 2 and found["count"](iter(range(9))) == 7
