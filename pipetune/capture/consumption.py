@@ -38,6 +38,7 @@ class LoopReadings:
     """What a loop reads by one iterator after another, while it gets as many elements as it asks for."""
 
     way_out: WayOut | None = None
+    surely: int = 0  # elements that it reads by an iterator before it leaves it, as its code says; 0: not known
     fewest: int | None = None  # elements after which it has left an iterator; None: it has not
     most: int = 0  # elements that it has read by one iterator
     _last: Reading | None = None
@@ -65,7 +66,7 @@ class LoopReadings:
             return self.fewest
         if self.way_out is WayOut.NEXT:
             return 0  # however many it got: pipetune lets a counted loop last while it measures
-        return self.most if self.way_out is WayOut.FOR else None
+        return max(self.most, self.surely) if self.way_out is WayOut.FOR else None
 
 
 @dataclass

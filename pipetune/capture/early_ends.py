@@ -6,7 +6,7 @@ import ast
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -20,8 +20,10 @@ _MAKES_ITERATOR = frozenset({"iter", "__iter__", "as_numpy_iterator"})
 _ENDS = ("StopIteration", "OutOfRangeError")
 
 
-def way_out(read: call_sites.CallPath, frame: FrameType | None) -> WayOut | None:
-    """Returns how the code may leave an iterator before its end; None if it shows no way.
+def way_out(read: call_sites.CallPath, frame: FrameType | None) -> tuple[WayOut | None, int]:
+    """Returns how the code may leave an iterator before its end, and how many elements it surely reads before.
+
+    None if it shows no way; 0 if the number is not known.
 
     A `for` statement has one if it has a `break` or `return`, or stops with something else, as `zip(range(9), data)`.
     Who calls `next` has if each iteration of a loop makes the iterator, and nothing there handles its end. Who returns
@@ -35,7 +37,7 @@ def way_out(read: call_sites.CallPath, frame: FrameType | None) -> WayOut | None
     return _way_out(read, frame, _MAKES_ITERATOR)
 
 
-def _way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]) -> WayOut | None:
+def _way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]) -> tuple[WayOut | None, int]:
     """Returns `way_out`; `makers` are the names of functions that return an iterator of the data."""
     if len(read) < 2 or frame is None:
         return _own_way_out(read, frame, makers)
@@ -43,7 +45,7 @@ def _way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozens
     if _returns_iterator(read[0], makers):
         return _way_out(read[1:], caller, makers | {name})
     own = _own_way_out(read, frame, makers)
-    if own is None and frame.f_code.co_flags & inspect.CO_GENERATOR:
+    if own[0] is None and frame.f_code.co_flags & inspect.CO_GENERATOR:
         return _way_out(read[1:], caller, makers | {name})
     return own
 
@@ -58,12 +60,19 @@ def _returns_iterator(step: call_sites.FramePosition, makers: frozenset[str]) ->
     return any(isinstance(one, ast.Call) and called_name(one) in makers and spans(one, place) for one in returned)
 
 
-def _own_way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]) -> WayOut | None:
+def _own_way_out(
+    read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]
+) -> tuple[WayOut | None, int]:
     found = _ways_out(read, makers)
     if frame is None or found.way is not WayOut.FOR or found.always:
-        return found.way
+        return found.way, 0
     known = _Variables(frame, found.assigned)
-    return WayOut.FOR if any(all(known.truth(test) is not False for test in tests) for tests in found.exits) else None
+    exits = [tests for tests in found.exits if all(known.truth(test) is not False for test in tests)]
+    if not exits:
+        return None, 0
+    return WayOut.FOR, min(
+        max((known.steps_until(test, found.counters) for test in tests), default=0) for tests in exits
+    )
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,9 @@ class _Ways:
     always: bool = False  # whatever its conditions are
     exits: tuple[tuple[ast.expr, ...], ...] = ()  # for each `break` and `return`: the conditions around it
     assigned: frozenset[str] = frozenset()  # variables and attributes that the loop assigns, as text
+    counters: Mapping[str, int | None] = field(
+        default_factory=dict
+    )  # of its iterations: what each begins with, or None
 
 
 @functools.lru_cache(maxsize=64)  # a script may make an iterator in each step
@@ -93,13 +105,27 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
             if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
         )
         always = bool(called & _SHORTER)
-        return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned)
+        return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned, _counters(loop))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called_name(node) in makers]
     if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`
     around, *outside = map(loops_at, read)
     handled = any(map(_handles_end, ast.walk(around[0] if around else tree)))
     return _Ways(WayOut.NEXT if (around or any(outside)) and not handled else None)
+
+
+def _counters(loop: ast.For) -> dict[str, int | None]:
+    """Returns the variables that count the iterations of a loop, and what they begin with; None: their value before."""
+    stored = [node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    found: dict[str, int | None] = {}
+    match loop:
+        case ast.For(ast.Tuple([ast.Name(name), *_]), ast.Call(ast.Name("enumerate"), [_])):
+            found[name] = 0
+    for statement in loop.body:
+        match statement:
+            case ast.AugAssign(ast.Name(name), ast.Add(), ast.Constant(1)):
+                found[name] = None
+    return {name: first for name, first in found.items() if stored.count(name) == 1}
 
 
 def _makes_iterator(loop: ast.For, place: tuple[int, int]) -> bool:
@@ -164,6 +190,17 @@ class _Variables:
                 return None if value is _UNKNOWN else value is not None
         value = self._value(test)
         return bool(value) if value is None or isinstance(value, bool | int | str) else None
+
+    def steps_until(self, test: ast.expr, counters: Mapping[str, int | None]) -> int:
+        """Returns in how many iterations a condition on a counter is surely not met; 0 if that is not known."""
+        match test:
+            case ast.BoolOp(op=ast.And(), values=parts):
+                return max(self.steps_until(part, counters) for part in parts)
+            case ast.Compare(ast.Name(name), [ast.Eq() | ast.GtE() | ast.Gt()], [limit]) if name in counters:
+                first, last = counters[name], self._value(limit)
+                first = self._names.get(name) if first is None else first
+                return max(0, last - first) if isinstance(first, int) and isinstance(last, int) else 0
+        return 0
 
     def _value(self, expression: ast.expr) -> Any:
         """Returns the value of a constant, or of a variable or attribute that the loop does not assign."""

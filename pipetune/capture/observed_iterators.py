@@ -179,7 +179,7 @@ def observe(
     iterator.__class__ = kind
     script.iterators.add(iterator)
     if not script.training_begun:  # else in a step that may be measured
-        use.readings.way_out = way_out(use.call_path, caller)
+        use.readings.way_out, use.readings.surely = way_out(use.call_path, caller)
     iterator._pipetune_reading = Reading()
     iterator._pipetune_script, iterator._pipetune_use, iterator._pipetune_dataset = script, use, dataset
     iterator._pipetune_distributed_input = handed

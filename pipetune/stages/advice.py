@@ -12,7 +12,7 @@ from pipetune.capture import findings, job_processes
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.core.distribution import InputSkew, WorkerInput
-from pipetune.core.edits import Rewrite
+from pipetune.core.edits import Rewrite, inserted_caches
 from pipetune.core.profile import Diagnosis, Finding, Profile, Verdict
 from pipetune.core.results import Interval, OutOfBudget, RunFailed, Window
 from pipetune.core.time_plan import STEPS_PER_CALL, SystemClock
@@ -62,8 +62,10 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         found += selections_in_maps(pipeline, profile, rewritten=rewritten)
         found += python_calls_in_maps(study.annotated_pipeline, profile)
         measured = rule_context(study, study.runner.profile or profile, diagnosis)
-        for suggest in (suggest_python_alternatives, suggest_building_once, suggest_caching_sources):
-            found += suggest(measured)
+        found += suggest_python_alternatives(measured)
+        plan = journal.result.plan
+        if plan is None or not inserted_caches(plan.edits):
+            found += (*suggest_building_once(measured), *suggest_caching_sources(measured))
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))
     found += _padding_advice(study, study.runner.profile or profile, diagnosis)
     advice = _steps_in_one_call(study, profile)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -20,7 +19,7 @@ from pipetune.pipelines import call_sites
 START = """import itertools
 class Data:
     def __iter__(self):
-        seen.append((path(), frame()))
+        begin()
         return iter([1, 2])
 class Loader:
     def __iter__(self):
@@ -83,12 +82,40 @@ CODE: list[tuple[str, WayOut | None]] = [
 
 @pytest.mark.parametrize(("text", "expected"), CODE)
 def test_ways_out_are_found_in_the_code(tmp_path: Path, text: str, expected: WayOut | None) -> None:
-    path, seen = tmp_path / "train.py", list[tuple[call_sites.CallPath, FrameType]]()
+    assert {way for way, _ in ways_out(tmp_path, text)} == {expected}
+
+
+def ways_out(folder: Path, text: str) -> set[tuple[WayOut | None, int]]:
+    """What is found each time that a script begins to read its data."""
+    path, found = folder / "train.py", set[tuple[WayOut | None, int]]()
     path.write_text(START + text)
-    names = {"seen": seen, "__file__": str(path)}
-    names |= {"path": lambda: call_sites.path_from(sys._getframe(2)), "frame": lambda: sys._getframe(2)}
-    exec(compile(path.read_text(), str(path), "exec"), names)
-    assert {way_out(read, frame) for read, frame in seen} == {expected}
+
+    def begin() -> None:
+        frame = sys._getframe(2)
+        found.add(way_out(call_sites.path_from(frame), frame))
+
+    exec(compile(path.read_text(), str(path), "exec"), {"begin": begin, "__file__": str(path)})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("for n, x in enumerate(data):\n    if n >= 600:\n        break\n", 600),
+        ("limit = 600\nfor n, x in enumerate(data):\n    if x and n == limit:\n        break\n", 600),
+        ("def run(steps, n=7):\n    for x in data:\n        n += 1\n        if n > steps:\n            return\n"
+         "run(600)\n", 593),
+        ("for n, x in enumerate(data):\n    if n == 600:\n        break\n    if n > 50:\n        break\n", 50),
+        ("for n, x in enumerate(data):\n    if n >= 600:\n        break\n    if x > 9:\n        break\n", 0),
+        ("for n, x in enumerate(data):\n    if n >= 600 or x > 9:\n        break\n", 0),
+        ("n = 0\nfor x in data:\n    n += 1\n    if x:\n        n += 1\n    if n >= 600:\n        break\n", 0),
+        ("for n, x in enumerate(data, 5):\n    if n >= 600:\n        break\n", 0),
+        ("for n, x in enumerate(data):\n    if n % 600 == 0:\n        break\n", 0),
+        ("for n, x in zip(range(9), data):\n    pass\n", 0),
+    ],
+)  # fmt: skip
+def test_a_known_limit_says_how_much_is_read(tmp_path: Path, text: str, least: int) -> None:
+    assert ways_out(tmp_path, text) == {(WayOut.FOR, least)}
 
 
 def test_the_shortest_reading_counts() -> None:

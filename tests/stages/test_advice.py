@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
 from pipetune.capture.fit_consumer import FitConsumer, callback_list
 from pipetune.capture.worker_dataset import WorkerDataset
-from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety
+from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
 from pipetune.core.results import Window
 from pipetune.core.time_plan import TimePlan
 from pipetune.stages import advice
@@ -50,6 +51,17 @@ def test_several_small_steps_per_call_are_measured(monkeypatch: pytest.MonkeyPat
     assert "with 8 steps per call" in found.message and "with 32 steps per call" in found.message
     assert "advice" in one.journal.session.seconds
     assert model.steps_per_execution == 1
+
+
+@pytest.mark.parametrize("rule", ["cache", "prefetch"])
+def test_a_cache_by_hand_is_not_advised_beside_one_in_the_plan(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    finding = Finding("cache-if-built-once", "by hand")
+    monkeypatch.setattr(advice, "suggest_building_once", lambda _context: [finding])
+    one, _ = trained()
+    edits = (Insert("n0", rule, "new", {"filename": ""} if rule == "cache" else {"buffer_size": 1}),)
+    one.journal.update_dataset(plan=Plan("p", (Rewrite(rule, "n0", Safety.EXACT, edits, ""),)))
+    advice.advise(one, SMALL, Diagnosis(Verdict.INPUT_BOUND, ""))
+    assert (finding in one.journal.session.advice) == (rule != "cache")
 
 
 class Scheduling(CoordinatorConsumer):
