@@ -83,9 +83,7 @@ class _Ways:
     always: bool = False  # whatever its conditions are
     exits: tuple[tuple[ast.expr, ...], ...] = ()  # for each `break` and `return`: the conditions around it
     assigned: frozenset[str] = frozenset()  # variables and attributes that the loop assigns, as text
-    counters: Mapping[str, int | None] = field(
-        default_factory=dict
-    )  # of its iterations: what each begins with, or None
+    counters: Mapping[str, int | None] = field(default_factory=dict)  # as `_counters` returns them
 
 
 @functools.lru_cache(maxsize=64)  # a script may make an iterator in each step

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from pipetune.capture.loops import called_name
-from pipetune.capture.rebuilding import contains, loops_at, shared_frames, tree_of
+from pipetune.capture.rebuilding import Loop, contains, loops_at, shared_frames, tree_of
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import CallPath, inside_workflow
 from pipetune.pipelines.files import named_files
@@ -38,22 +38,24 @@ class WrittenFiles:
             source: the pipeline.
             read: the user's call stack where the script reads it.
         """
-        again = {path for path, stack in self._stacks.items() if stack and _is_repeated(stack, read)}
+        first = next((node.id for node in source.pipeline if not node.inputs), None)
+        made = call_sites.path_of(source.datasets[first]) if first is not None else ()
+        again = {path for path, stack in self._stacks.items() if stack and _is_repeated(stack, read, made)}
         paths = named_files(source).paths if again else ()
         return next((path for path in paths if os.path.realpath(path) in again), "")
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_repeated(wrote: CallPath, read: CallPath) -> bool:
+def _is_repeated(wrote: CallPath, read: CallPath, made: CallPath) -> bool:
     """Whether code that wrote a file runs again in a loop around the reading, or is called there or by a callback."""
     shared = shared_frames(wrote, read)
     for writing, reading in shared:
         place = call_sites.start_of(writing)
-        if place is not None and any(contains(loop, place) for loop in loops_at(reading)):
+        if place is not None and any(contains(loop, place) for loop in _loops(reading, made)):
             return True
     writers = {code.co_name for code, _ in wrote[: len(wrote) - len(shared)]}
     trees = [tree_of(file) or _EMPTY for file in dict.fromkeys(code.co_filename for code, _ in (*wrote, *read))]
-    bodies = (*_repeated(read), *(one for tree in trees for one in _callbacks(tree)))
+    bodies = (*_repeated(read, made), *(one for tree in trees for one in _callbacks(tree)))
     return not writers.isdisjoint(_called(bodies, trees))
 
 
@@ -74,11 +76,17 @@ def _calls_in(part: ast.AST) -> Iterator[str]:
     return (called_name(node) for node in ast.walk(part) if isinstance(node, ast.Call))
 
 
-def _repeated(read: CallPath) -> Iterator[ast.AST]:
+def _loops(reading: call_sites.FramePosition, made: CallPath) -> list[Loop]:
+    """Returns the loops around a frame's position, without those that also build the data: each time new data."""
+    built = [call_sites.start_of(step) for step in made if step[0] is reading[0]]
+    return [loop for loop in loops_at(reading) if not any(place and contains(loop, place) for place in built)]
+
+
+def _repeated(read: CallPath, made: CallPath) -> Iterator[ast.AST]:
     """Yields the loops around a reading, and the functions that an iteration of one calls on the way to it."""
     inside = False
     for step in reversed(read):
-        loops, place = loops_at(step), call_sites.start_of(step)
+        loops, place = _loops(step, made), call_sites.start_of(step)
         if inside and place is not None:
             functions = [
                 one for one in ast.walk(tree_of(step[0].co_filename) or _EMPTY) if isinstance(one, ast.FunctionDef)

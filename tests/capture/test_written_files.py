@@ -27,7 +27,12 @@ CODE: list[tuple[str, bool]] = [
     ("write(games)\ntrain()\nwrite(log)\n", False),
     # Files of others.
     ("write(log)\nfor epoch in range(2):\n    train()\n    write(log)\n", False),
+    # For each dataset its own.
+    ("for fold in range(3):\n    write(games)\n    data = read(games)\n    for epoch in range(9):\n        train()\n",
+     False),
     # While it trains.
+    ("for fold in range(3):\n    write(games)\n    data = read(games)\n    for epoch in range(9):\n        train()\n"
+     "        write(games)\n", True),
     ("write(games)\nfor epoch in range(2):\n    train()\n    write(games)\n", True),
     ("for epoch in range(2):\n    open(games, 'w').close()\n    train()\n", True),
     ("def main():\n    for epoch in range(2):\n        write(games)\n        run()\ndef run():\n    train()\nmain()\n",
@@ -57,12 +62,14 @@ def test_code_that_writes_again_is_found(tmp_path: Path, text: str, expected: bo
         raise KeyboardInterrupt  # what comes behind has not run yet
 
     names["train"] = train
+    names["read"] = tf.data.TextLineDataset
     file_events.set_journal(journal)
     try:
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), call_sites.Recorder():
             exec(compile(script.read_text(), str(script), "exec"), names)
     finally:
         file_events.set_journal(None)
         journal.release()
-    found = written.written_again(live.read(tf.data.TextLineDataset(str(games))), seen[0])
+    data = names.get("data") or tf.data.TextLineDataset(str(games))
+    found = written.written_again(live.read(data), seen[0])
     assert found == (str(games) if expected else "")
