@@ -33,8 +33,15 @@ from pipetune.rewrites.epoch_constancy import (
     reshuffles_each_epoch,
     stops_early,
 )
-from pipetune.rewrites.legality import POSITIONAL, ROW_INDEX_OPERATORS, positional_operator_after, runs_ahead
+from pipetune.rewrites.legality import (
+    POSITIONAL,
+    ROW_INDEX_OPERATORS,
+    positional_operator_after,
+    runs_ahead,
+    tensorflow_parallelizes,
+)
 from pipetune.rewrites.parallel_reads import effective_cycle_length
+from pipetune.rewrites.prefetch import read_ahead_obstacle
 from pipetune.rewrites.rule import RuleContext
 
 
@@ -63,6 +70,7 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         or _interleave_conflict(context, edited)
         or remainder_conflict(context, edited)
         or shuffle_conflict(context, edited)
+        or _training_conflict(context, edited)
     )
 
 
@@ -106,6 +114,28 @@ def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
             if picker is not None:
                 return f"{FUSED_SHUFFLE}, and {picker.title} would output other elements"
     return ""
+
+
+def _training_conflict(context: RuleContext, edited: Pipeline) -> str:
+    """Returns why an operator must not begin to run ahead of training; "" if it may.
+
+    A comparison cannot detect this, because nothing trains while it is made. TensorFlow's own passes let some operators
+    run ahead whatever is upstream of them.
+    """
+    for node in edited:
+        if node.id in context.pipeline:
+            before = context.pipeline[node.id]
+            parallel = before.op == "map" and tensorflow_parallelizes(before, context)
+            if parallel or _works_ahead(before, context.pipeline):
+                continue
+        why = read_ahead_obstacle(edited.upstream(node.id), context) if _works_ahead(node, edited) else ""
+        if why:
+            return f"{node.title} would run ahead of training: {why}"
+    return ""
+
+
+def _works_ahead(node: Node, pipeline: Pipeline) -> bool:
+    return runs_ahead(node) or (node.op == "batch" and _is_multithreaded(node, pipeline))
 
 
 def _restart_conflict(context: RuleContext, edited: Pipeline) -> str:

@@ -173,3 +173,35 @@ def test_repeat_does_not_move_behind_an_operator_that_another_rewrite_removes() 
     """An unknown operator is the edit's problem, and ended a whole analysis."""
     pads = "from_tensor_slices elements=90 | map AUTOTUNE | map AUTOTUNE pads=256 | shuffle 10 | repeat | batch 4"
     assert "n2" in _pick(pads, ("pad-batches", "n2"), ("shuffle-repeat-order", "n4"))
+
+
+_LABELS = "a = range 9 | map cpu=1ms; b = range 9 | map variable=w cpu=1ms"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule", "allowed"),
+    [
+        (f"{_LABELS}; concatenate a b | batch 2", "map-and-batch-fusion", False),
+        ("range 9 | map table | shuffle 4 | batch 2", "map-and-batch-fusion", False),
+        ("range 9 | map variable=w | map random cpu=1ms", "parallel-map", False),
+        # What runs ahead as it is, or by TensorFlow's own passes, and what reads nothing that training changes.
+        ("range 9 | map variable=w | map 2 random cpu=1ms", "parallel-map", True),
+        ("range 9 | map variable=w | map cpu=1ms", "parallel-map", True),
+        (
+            "a = range 9 | map cpu=1ms; b = range 9 | map cpu=1ms; concatenate a b | batch 2",
+            "map-and-batch-fusion",
+            True,
+        ),
+    ],
+)
+def test_nothing_begins_to_run_ahead_of_training_behind_what_training_changes(
+    words: str, rule: str, allowed: bool
+) -> None:
+    proposed, silent = propose_all(context(words))
+    refused = [one for one in silent if one.rule == rule and "would run ahead of training" in one.why]
+    assert (any(one.rule == rule for one in proposed), bool(refused)) == (allowed, not allowed)
+
+
+def test_what_is_not_trained_may_be_read_ahead() -> None:
+    described = context(f"{_LABELS}; concatenate a b | batch 2", trained_variables=frozenset())
+    assert any(one.rule == "map-and-batch-fusion" for one in propose_all(described)[0])
