@@ -49,7 +49,7 @@ class LoopReadings:
         if self._last is not None and reading is not self._last:
             self._in_turn = self._in_turn or reading.ended
             self._last.ended = True
-            self.fewest = min(self.fewest or self._last.elements, self._last.elements)
+            self.end()
         self._last = reading
         reading.elements += 1
         self.most = max(self.most, reading.elements)

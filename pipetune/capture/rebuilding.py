@@ -305,6 +305,15 @@ def loops_at(step: call_sites.FramePosition) -> list[Loop]:
     return loops_around(tree, place) if tree is not None and place is not None else []
 
 
+def function_at(step: call_sites.FramePosition) -> ast.FunctionDef | None:
+    """Returns the innermost function whose body contains a frame's position; None where its source cannot be read."""
+    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
+    if tree is None or place is None:
+        return None
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and contains(node, place)]
+    return around[-1] if around else None
+
+
 def is_repeated(frame: FrameType, left: int | None) -> bool:
     """Whether the code that a frame runs is in a further loop than the innermost ones that it leaves; None: all of it.
 
@@ -337,14 +346,10 @@ def _is_chosen(building: call_sites.FramePosition, reading: call_sites.FramePosi
 
 def _is_kept(building: call_sites.FramePosition) -> bool:
     """Whether a function keeps what it builds: its decorator does, or it assigns what its conditions look up."""
-    tree, place = tree_of(building[0].co_filename), call_sites.start_of(building)
-    if tree is None or place is None:
-        return False
-    around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and contains(node, place)]
-    return any(
+    function = function_at(building)
+    return function is not None and (
         any("cache" in ast.unparse(decorator).lower() for decorator in function.decorator_list)
         or bool(_looked_up(function) & _assigned(function))
-        for function in around[-1:]
     )
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from pipetune.capture.loops import called_name
-from pipetune.capture.rebuilding import Loop, contains, loops_at, shared_frames, tree_of
+from pipetune.capture.rebuilding import Loop, contains, function_at, loops_at, shared_frames, tree_of
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import CallPath, inside_workflow
 from pipetune.pipelines.files import named_files
@@ -17,7 +17,6 @@ from pipetune.pipelines.live import LivePipeline
 
 _MOST_FILES = 20_000  # by judgement: a stack takes some microseconds for each
 _CALLBACK_NAMES = "on_"  # what the methods of `keras.callbacks.Callback` begin with
-_EMPTY = ast.Module([], [])  # where a source cannot be read
 
 
 class WrittenFiles:
@@ -54,7 +53,8 @@ def _is_repeated(wrote: CallPath, read: CallPath, made: CallPath) -> bool:
         if place is not None and any(contains(loop, place) for loop in _loops(reading, made)):
             return True
     writers = {code.co_name for code, _ in wrote[: len(wrote) - len(shared)]}
-    trees = [tree_of(file) or _EMPTY for file in dict.fromkeys(code.co_filename for code, _ in (*wrote, *read))]
+    files = dict.fromkeys(code.co_filename for code, _ in (*wrote, *read))
+    trees = [tree for tree in map(tree_of, files) if tree is not None]
     bodies = (*_repeated(read, made), *(one for tree in trees for one in _callbacks(tree)))
     return not writers.isdisjoint(_called(bodies, trees))
 
@@ -86,12 +86,9 @@ def _repeated(read: CallPath, made: CallPath) -> Iterator[ast.AST]:
     """Yields the loops around a reading, and the functions that an iteration of one calls on the way to it."""
     inside = False
     for step in reversed(read):
-        loops, place = _loops(step, made), call_sites.start_of(step)
-        if inside and place is not None:
-            functions = [
-                one for one in ast.walk(tree_of(step[0].co_filename) or _EMPTY) if isinstance(one, ast.FunctionDef)
-            ]
-            yield from [one for one in functions if contains(one, place)][-1:]
+        loops, function = _loops(step, made), function_at(step)
+        if inside and function is not None:
+            yield function
         yield from loops
         inside = inside or bool(loops)
 

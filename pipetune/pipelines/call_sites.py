@@ -180,23 +180,16 @@ def _generator_call(step: FramePosition, called: CodeType, file: str) -> Span | 
     code, offset = step
     if dis.opname[code.co_code[offset]] != "FOR_ITER":
         return None
-    line, _, column, _ = span_of(step)
-    tree = syntax_tree(file) or ast.Module([], [])
-    calls = [
-        node
-        for loop in ast.walk(tree)
-        if isinstance(loop, ast.For) and (line, column) in ((loop.lineno, loop.col_offset), _start(loop.iter))
-        for node in ast.walk(loop.iter)
-        if isinstance(node, ast.Call) and _name_called_by(node) == called.co_name
+    place = start_of(step)
+    headers = [
+        loop.iter
+        for loop in ast.walk(syntax_tree(file) or ast.Module([], []))
+        if isinstance(loop, ast.For) and place in [(one.lineno, one.col_offset) for one in (loop, loop.iter)]
     ]
-    if len(calls) != 1:
-        return None
-    (call,) = calls
-    return call.lineno, call.end_lineno, call.col_offset, call.end_col_offset
-
-
-def _start(node: ast.expr) -> tuple[int, int]:
-    return node.lineno, node.col_offset
+    calls = [node for header in headers for node in ast.walk(header) if isinstance(node, ast.Call)]
+    spans = [(one.lineno, one.end_lineno or 0, one.col_offset, one.end_col_offset or 0) for one in calls]
+    found = [span for span in spans if _called_name(file, span[0], span[2], span[1], span[3]) == called.co_name]
+    return found[0] if len(found) == 1 else None
 
 
 def path_from(frame: FrameType | None) -> CallPath:
@@ -438,10 +431,6 @@ def call_expression(file: str, line: int, column: int, end_line: int, end_column
 def _called_name(file: str, line: int, column: int, end_line: int, end_column: int) -> str:
     """Returns the name of the called function in the call expression that a span covers, or ''."""
     call = call_expression(file, line, column, end_line, end_column)
-    return "" if call is None else _name_called_by(call)
-
-
-def _name_called_by(call: ast.Call) -> str:
-    if isinstance(call.func, ast.Attribute):
+    if call is not None and isinstance(call.func, ast.Attribute):
         return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
+    return call.func.id if call is not None and isinstance(call.func, ast.Name) else ""

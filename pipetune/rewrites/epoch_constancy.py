@@ -131,26 +131,25 @@ def _reads_a_pass(context: RuleContext, node: Node, name: str, *, path: Collecti
     pipeline = context.pipeline
     while name != node.id and pipeline[name].op != "repeat":
         above, facts = pipeline[name], operator_facts(pipeline[name].op)
-        joined = [one for one in above.inputs if one in path]  # a zip reads as many of each of its inputs
-        if len(joined) != 1:
+        read = _input_on(path, above)  # a zip reads as many of each of its inputs
+        if read is None:
             return False
         size = above.argument("buffer_size" if above.op == "shuffle" else "batch_size")
         if above.op == "choose":
-            elements = int(_CHOSEN * elements * _share_of(context, joined[0], of=name))
+            elements = int(_CHOSEN * elements * _share_of(context, read, of=name))
         elif above.op != "zip" and facts.count not in (CountEffect.ONE_TO_ONE, CountEffect.FEWER):
             return False
         if above.op == "shuffle" and isinstance(size, int):
             elements += size - 1  # it fills its buffer in front of the first
         elif facts.batches:
             elements *= size if isinstance(size, int) else 0
-        (name,) = joined
+        name = read
     one_pass = element_count(context, name if name == node.id else pipeline[name].inputs[0])
     return one_pass is not None and 0 <= one_pass < elements
 
 
-_CHOSEN = (
-    0.5  # by judgement: a source that is chosen at random is chosen at least half as often as when it was measured
-)
+_CHOSEN = 0.5
+"""By judgement: a source that is chosen at random is chosen at least half as often as when it was measured."""
 
 
 def _share_of(context: RuleContext, name: str, *, of: str) -> float:
@@ -165,11 +164,17 @@ def _repeats_endlessly(pipeline: Pipeline, node: Node, name: str, *, path: Colle
         above = pipeline[name]
         if above.op == "repeat" and above.argument("count") in (None, INFINITE):
             return True
-        joined = [one for one in above.inputs if one in path]
-        if len(joined) != 1 or not operator_facts(above.op).reads_all:
+        read = _input_on(path, above)
+        if read is None or not operator_facts(above.op).reads_all:
             return False
-        (name,) = joined
+        name = read
     return False
+
+
+def _input_on(path: Collection[str], node: Node) -> str | None:
+    """Returns the one input of an operator that is on a path; None if several are, or none."""
+    found = [name for name in node.inputs if name in path]
+    return found[0] if len(found) == 1 else None
 
 
 def _have_as_many(context: RuleContext, name: str, other: str) -> bool:

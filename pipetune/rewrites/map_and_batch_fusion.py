@@ -201,7 +201,8 @@ RULE = Rule(
         "ragged, if the map uses an unbounded thread pool, or if an option switches fusion off. A shuffle, "
         "prefetch, take, skip, shard or repeat in between is moved before the map if the map depends on its "
         "element alone; only shuffle, prefetch and repeat may move past a random map. Filters, caches and "
-        "operators that count elements stay. Parallel batching is proposed if no map is fused."
+        "operators that count elements stay. Parallel batching is proposed if no map is fused, but not "
+        "behind one that reads what training may change: it would read ahead."
     ),
     safety=(
         "EXACT if the map is stateless, and for a parallel batch in order; STATISTICAL if a shuffle or repeat "

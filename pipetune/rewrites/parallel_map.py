@@ -92,7 +92,8 @@ RULE = Rule(
     legality=(
         "Allowed if the function depends on its element alone, or draws random numbers. Never if it reads or "
         "writes a variable, uses a mutable table, prints, writes a file or has another side effect, if nothing "
-        "is known about it, or if the script sets `synchronous=True`. A function that runs Python "
+        "is known about it, or if the script sets `synchronous=True`; nor behind a map that reads what "
+        "training may change, unless TensorFlow already runs it in parallel. A function that runs Python "
         "(py_function, numpy_function) needs --allow python-parallel; once its calls run in parallel, their number "
         "is left alone if they are measured to work more than they wait. AUTOTUNE is not proposed if TensorFlow's "
         "defaults already apply it."

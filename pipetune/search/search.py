@@ -37,8 +37,8 @@ def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchR
     try:
         _begin(state)
     except RunFailed as problem:
-        state.failure = str(problem)
-        why = f"the current pipeline could not be measured: {str(problem).rstrip('.')}"
+        state.failure = str(problem).rstrip(".")
+        why = f"the current pipeline could not be measured: {state.failure}"
         return build_result(state, why=f"Nothing could be tried: {why}.")
     except OutOfBudget:
         return build_result(state)
@@ -51,8 +51,8 @@ def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchR
             ablate(state)
         _try_inside(state)
     except RunFailed as problem:
-        state.failure = str(problem)
-        state.notes.append(f"The search ended early: {str(problem).rstrip('.')}.")
+        state.failure = str(problem).rstrip(".")
+        state.notes.append(f"The search ended early: {state.failure}.")
     if state.chosen is None:
         _find_candidate(state)
     if state.chosen is None:  # otherwise the plan is verified first
@@ -279,8 +279,8 @@ def _whole_showed_less(state: SearchState, plan: Plan, gain: Evidence) -> bool:
 def _why_unproven(pairs: int, state: SearchState) -> str:
     if state.failure and pairs < LOOKS[0]:
         if pairs == 0:
-            return f"It could not be measured: {state.failure.rstrip('.')}. This is what the cost model expects."
-        return f"It could not be measured to the end: {state.failure.rstrip('.')}."
+            return f"It could not be measured: {state.failure}. This is what the cost model expects."
+        return f"It could not be measured to the end: {state.failure}."
     budget = f"the budget of {state.budget.seconds:.0f} s"
     if state.only_promising:
         budget = "the third of the budget that is given where so little can be gained"
