@@ -177,9 +177,9 @@ class MeasurePass:
 
 @dataclass(frozen=True)
 class WritePatch:
-    """Write a patch of only these rewrites of the plan, given by their keys."""
+    """Write a patch of only these rewrites of the plan, given by their keys; if there are none, that for validation."""
 
-    rewrites: tuple[str, ...]
+    rewrites: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

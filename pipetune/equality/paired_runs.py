@@ -153,7 +153,9 @@ class PairedRuns:
     def _record(self, dataset: Any, name: str, *, passes: int, until_share: float) -> recordings.RecordedElements:
         count = 3 * _EXPANDING_ELEMENTS if self._needs_few_elements(name) else self.count
         spec = dataset.element_spec
-        if self.sides[0].pipeline[name].op == "from_tensor_slices" and _is_dense(spec):
+        if self.sides[0].pipeline[name].op == "from_tensor_slices" and all(
+            map(recordings.is_dense, tf.nest.flatten(spec))
+        ):
             row_bytes = live.element_bytes(tf.nest.flatten(spec)) or 0
             if count * row_bytes <= _MAX_GRAPH_BYTES:
                 return recordings.record_rows(gathering.source_arrays(dataset), spec, count=count)
@@ -488,10 +490,6 @@ def _raises(dataset: Any, *, deadline: float) -> bool:
     except Exception:  # a function of the user may raise anything
         return True
     return False
-
-
-def _is_dense(spec: Any) -> bool:
-    return all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in tf.nest.flatten(spec))
 
 
 def _may_share_state(pipeline: Pipeline) -> bool:

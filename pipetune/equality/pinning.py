@@ -485,9 +485,14 @@ class _GraphPinner:
         repeat = self.graph.node.add(name="pipetune_epochs", op="RepeatDataset")
         count = self._constant(self.graph.node, tf.constant(rounds, tf.int64), inside=False)
         repeat.input.extend([output.input[0], count])
-        source = next(node for node in self._upstream_nodes(last) if "output_types" in node.attr)
-        for name in ("output_types", "output_shapes"):
-            repeat.attr[name].CopyFrom(source.attr[name])
+        types, source = next(
+            (name, node)
+            for node in self._upstream_nodes(last)
+            for name in ("output_types", "Toutput_types")  # the second one of tensors and their slices
+            if name in node.attr
+        )
+        repeat.attr["output_types"].CopyFrom(source.attr[types])
+        repeat.attr["output_shapes"].CopyFrom(source.attr["output_shapes"])
         output.input[0] = repeat.name
 
     def _upstream_nodes(self, node: Any) -> Any:

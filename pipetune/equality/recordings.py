@@ -24,7 +24,7 @@ class RecordedElements:
     covered_part: str  # which part of the data it holds, for the report
     error: str = ""  # type name of the exception that ended the recording
     positions: tuple[int, ...] = ()  # index in the dataset of each element of a pass
-    rows: Any = None  # for in-memory arrays: the rows of one pass, stacked; `passes` is then empty
+    rows: Any = None  # if they are equal in shape and small: those of one pass, stacked; `passes` is then empty
     generated: bool = False  # the elements are generated, not the user's
     out_of_time: bool = False  # more elements were wanted
 
@@ -87,8 +87,33 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
     spread = bool(positions) and positions[-1] >= len(positions)
     places = "all" if complete else "start, middle and end" if spread else "start"
     out_of_time = not (complete or error) and len(positions) < count and time.monotonic() >= first_deadline
-    return RecordedElements(
-        dataset.element_spec, tuple(found), complete, places, error, tuple(positions), out_of_time=out_of_time
+    spec = dataset.element_spec
+    rows = _stacked(found[0], spec) if len(found) == 1 else None
+    kept = tuple(found) if rows is None else ()
+    return RecordedElements(spec, kept, complete, places, error, tuple(positions), rows, out_of_time=out_of_time)
+
+
+_MAX_STACKED_BYTES = (
+    4e6  # of elements that each served dataset copies; a generator costs 20 ms, as copying some MB does
+)
+
+
+def _stacked(items: tuple[Any, ...], spec: Any) -> Any:
+    """Returns the elements stacked per component; None if their shapes are not fixed, or if they are too large."""
+    parts = tf.nest.flatten(spec)
+    if not items or not parts or not all(is_dense(part) for part in parts):
+        return None
+    if sum(map(elements.element_bytes, items)) > _MAX_STACKED_BYTES:
+        return None
+    return tf.nest.map_structure(lambda *components: tf.stack(components), *items)
+
+
+def is_dense(spec: Any) -> bool:
+    """Whether this is the spec of tensors of one fixed shape."""
+    return (
+        isinstance(spec, tf.TensorSpec)
+        and spec.shape.is_fully_defined()
+        and spec.dtype not in (tf.variant, tf.resource)
     )
 
 

@@ -93,7 +93,7 @@ class VerifiedScript:
         runner: TensorFlowRunner,
         baselines: Mapping[str, Plan],
         *,
-        patch: Callable[[tuple[str, ...]], PatchResult] | None = None,
+        patch: Callable[[tuple[str, ...]], PatchResult | None] | None = None,
         inform: Callable[[Inform], Session] | None = None,
         validation: Any = None,
     ) -> None:
@@ -102,7 +102,8 @@ class VerifiedScript:
         Args:
             runner: measures the pipeline.
             baselines: plans that can be measured in place of the pipeline, by name.
-            patch: writes the patch of the rewrites with these keys; None if no patch can be written.
+            patch: writes the patch of the rewrites with these keys, or without any that for validation; None if no
+                patch can be written.
             inform: measures what only informs and returns the session with it; None if that cannot be done.
             validation: the validation data that the script has built; None if its passes are not measured.
         """

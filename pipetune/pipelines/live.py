@@ -171,6 +171,8 @@ class LivePipeline:
 
     pipeline: Pipeline
     datasets: Mapping[str, Any]
+    edited_functions: list[tuple[Any, Any]] = field(default_factory=list, repr=False, compare=False)
+    """What edits have made of map functions, traced: (what determines it, the traced function); see `replay`."""
 
     @property
     def dataset(self) -> Any:

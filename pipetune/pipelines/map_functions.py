@@ -167,6 +167,14 @@ def map_function(node: Node, source: live.LivePipeline, pipeline: Pipeline, abov
     return _function_variant(function, source.datasets[node.id], above)
 
 
+def called_maps(node: Node) -> tuple[str, ...]:
+    """Returns the ids of the maps of the original pipeline whose functions the map `node` calls, or parts of them."""
+    function = node.function
+    if function is None:
+        return (node.id,)
+    return (function.part_of,) if function.part_of else (*function.first, node.id)
+
+
 def has_rebuilt_function(node: Node) -> bool:
     """Whether a map's function is built from others or from part of one, so that an edit determines its input."""
     function = node.function

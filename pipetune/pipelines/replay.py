@@ -255,7 +255,7 @@ def _build(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: lis
     if map_functions.has_rebuilt_function(node):
         if node.function is not None and node.function.part_of:
             original = source.datasets[node.function.part_of]
-        return build_map(node, map_functions.map_function(node, source, pipeline, above[0]), original, above[0])
+        return _map(node, source, pipeline, original, above[0])
     builder = _builder(node, original)
     if builder is None:
         raise CannotReplay(
@@ -264,8 +264,25 @@ def _build(node: Node, source: live.LivePipeline, pipeline: Pipeline, above: lis
         )
     above = _restructure_input(original, above)
     if node.op == "map":
-        return build_map(node, map_functions.map_function(node, source, pipeline, above[0]), original, above[0])
+        return _map(node, source, pipeline, original, above[0])
     return builder(node, original, above)
+
+
+def _map(node: Node, source: live.LivePipeline, pipeline: Pipeline, original: Any, above: Any) -> Any:
+    """Returns the dataset of the map `node`; what an edit made of its function is traced once, not in each replay.
+
+    A comparison builds a pipeline a dozen times, and to trace a function takes up to a second.
+    """
+    if node.gathers_rows:  # from arrays that comparisons replace
+        return build_map(node, map_functions.map_function(node, source, pipeline, above), original, above)
+    names = map_functions.called_maps(node)
+    made_of = (node.function, tuple(source.datasets[name] for name in names), above.element_spec)
+    traced = next((known for known_of, known in source.edited_functions if known_of == made_of), None)
+    if traced is not None:
+        return build_map(node, traced, original, above)
+    mapped = build_map(node, map_functions.map_function(node, source, pipeline, above), original, above)
+    source.edited_functions.append((made_of, mapped._map_func))
+    return mapped
 
 
 def _is_unchanged(node: Node, source: live.LivePipeline, above: list[Any]) -> bool:

@@ -123,6 +123,24 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
     return emit_more(emission_of(session), pipeline, plan, other_pipelines=others, switches=switches)
 
 
+def patch_for_validation_alone(study: Study, session: Session) -> PatchResult | None:
+    """Returns the part for validation of a session's patch as a patch; None if it needs the part for training.
+
+    Args:
+        study: of training.
+        session: its patch has a part for validation.
+    """
+    result = session.validation
+    if result is None or result.patch is None or result.plan is None:
+        return None
+    own = result.patch.covered_part(result.plan)
+    if len(own.rewrites) < len(result.plan.rewrites):  # what training's part changes belongs to it
+        return None
+    emission = emission_for_validation(replace(session, patch=None), result, own, Plan(own.name))
+    patch = replace(patch_of(study, emission, Plan("")), expected=result.patch.expected)
+    return patch if set(patch.covered) == {one.key for one in own.rewrites} else None
+
+
 def _switches(session: Session, validation: DatasetResult, plan: Plan) -> dict[str, str]:
     """Returns the rewrite of a plan that training has at the same calls, with the parameter that turns it on.
 

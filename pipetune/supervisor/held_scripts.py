@@ -91,7 +91,9 @@ class HeldScript:
         return answer.window
 
     def write_patch(self, rewrites: tuple[str, ...]) -> PatchResult | None:
-        """Returns a patch of only these rewrites, given by key; None if that is not possible.
+        """Returns a patch of only these rewrites, given by key; without any, that for validation alone.
+
+        None if it cannot be written.
 
         Raises:
             ScriptEnded: the process ended, or had to be ended.

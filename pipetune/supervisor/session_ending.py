@@ -120,10 +120,13 @@ def with_validation(session: Session, found: Verification | None) -> Session:
     if result is None or result.patch is None or result.plan is None:
         return session
     proof, training = found.validation if found is not None else None, session.patch
+    alone = found.validation_patch if found is not None else None
+    if proof is not None and proof.confirmed and alone is not None:
+        return _with_proven_validation(replace(session, patch=None), result, alone, proof)
     if training is not None and training.verified is False:
         why = "The patch for training, which it is a part of, was withheld."
     elif proof is not None and proof.confirmed:
-        return _with_proven_validation(session, result, proof)
+        return _with_proven_validation(session, result, result.patch, proof)
     else:
         why = (proof.why if proof is not None else "") or "The run ended before it was measured."
     rejected = tuple(
@@ -138,9 +141,11 @@ def with_validation(session: Session, found: Verification | None) -> Session:
     )
 
 
-def _with_proven_validation(session: Session, result: DatasetResult, proof: ValidationProof) -> Session:
-    own = result.patch
-    assert own is not None and result.cost is not None and result.cost.epoch_elements is not None
+def _with_proven_validation(
+    session: Session, result: DatasetResult, own: PatchResult, proof: ValidationProof
+) -> Session:
+    """Returns the session with `own`, which holds its patch for training and the part for validation, as its patch."""
+    assert result.cost is not None and result.cost.epoch_elements is not None
     name, elements = result.pipeline.name, result.cost.epoch_elements
     seconds = {"defaults": proof.written_seconds, "tuned": proof.patched_seconds}
     rates = {one: Rate(batches_per_second=elements / value) for one, value in seconds.items() if value}

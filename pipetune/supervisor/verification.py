@@ -74,6 +74,7 @@ class Verification:
     decided: bool = False  # the user interrupted when only what informs was left
     patch: PatchResult | None = None  # the remaining patch, if failed rewrites were removed from it
     validation: ValidationProof | None = None  # of the part for validation; None: the patch has none
+    validation_patch: PatchResult | None = None  # that part alone, as it was run; None if the one for training stays
 
     @property
     def verified(self) -> bool:
@@ -227,7 +228,9 @@ class _ScriptPair:
         """
         with self._starter.files() as undo, self._starter.held_script(patched=False, undo=undo) as original:
             found = self._verify_beside(original, undo)
-            return None if self._may_have_interfered(found) else self._informed(found, original)
+            if self._may_have_interfered(found):
+                return None
+            return self._informed(self._with_validation_alone(found, original, undo), original)
 
     def _verify_beside(self, original: HeldScript, undo: str) -> Verification:
         for _ in range(_ROUNDS):
@@ -299,7 +302,30 @@ class _ScriptPair:
             return found
         self._held_scripts.pop(False, None)
         with self._starter.files() as undo, self._starter.held_script(patched=False, undo=undo) as original:
-            return self._informed(found, original)
+            return self._informed(self._with_validation_alone(found, original, undo), original)
+
+    def _with_validation_alone(self, found: Verification, original: HeldScript, undo: str) -> Verification:
+        """Returns the result with a patch for validation alone, which was run, if only that part was confirmed."""
+        result, refuted = self._session.validation, found.confirmation is not None and not found.verified
+        if not (refuted and found.validation_confirmed and result is not None) or found.interrupted_worker is not None:
+            return found
+        if False not in self._held_scripts and self._begin(original, patched=False).why:
+            return found
+        patch = original.write_patch(())
+        if patch is None:
+            return found
+        datasets = tuple(  # without the plan for training
+            replace(one, patch=patch) if one is result else replace(one, plan=None) for one in self._session.datasets
+        )
+        session_file.save(replace(self._session, datasets=datasets, patch=None), Path(self._starter.job.session))
+        self._patched_answer = None
+        with self._starter.held_script(patched=True, compare=True, undo=undo) as patched:
+            answer = self._begin(patched, patched=True)
+        assert found.validation is not None
+        if answer.why or answer.validation_why:
+            return replace(found, validation=replace(found.validation, why=answer.why or answer.validation_why))
+        proof = replace(found.validation, checked=answer.validation_checked)
+        return replace(found, validation=proof, validation_patch=patch)
 
     def check_without_validation(self) -> str:
         """Runs the patch for training alone to the first training step; returns why it is not as planned, or ''."""

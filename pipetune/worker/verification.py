@@ -29,7 +29,7 @@ from pipetune.measure.runner import added_caches, fill_caches
 from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
 from pipetune.model.memory import added_bytes
 from pipetune.pipelines.live import LivePipeline
-from pipetune.stages.emission import expected_digests, make_patch, patched_texts
+from pipetune.stages.emission import expected_digests, make_patch, patch_for_validation_alone, patched_texts
 from pipetune.stages.planning import baselines_of
 from pipetune.stages.profiling import ORIGINAL
 from pipetune.stages.study import Study
@@ -86,7 +86,9 @@ def _execute_orders(
 ) -> int:
     """At the first training step: checks the pipeline that the script has built, then measures it until released."""
 
-    def patch_of(keys: tuple[str, ...]) -> PatchResult:
+    def patch_of(keys: tuple[str, ...]) -> PatchResult | None:
+        if not keys:
+            return patch_for_validation_alone(study, session)
         plan = session.plan or Plan("")
         return make_patch(study, Plan(plan.name, tuple(one for one in plan.rewrites if one.key in keys)))
 

@@ -219,6 +219,7 @@ def session(
 
 
 BOTH = "--- a/train.py\n+++ b/train.py\n of both\n"
+ALONE = "--- a/train.py\n+++ b/train.py\n of validation\n"
 SPLIT = Rewrite("split-early", "n3", Safety.EXACT, (Move("n3", "n1"),), "Let skip drop elements before map.")
 
 

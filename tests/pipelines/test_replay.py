@@ -18,8 +18,9 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune import tensorflow_private
 from pipetune.core import operators
-from pipetune.core.edits import Edit, Insert, Remove, SetArgument, SetOption, apply_edits
+from pipetune.core.edits import Edit, Insert, Move, Remove, ReplaceFunction, SetArgument, SetOption, apply_edits
 from pipetune.core.errors import CannotExpress, CannotReplay
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.collect import parts
 from pipetune.distributed.emit import kinds
@@ -321,6 +322,27 @@ def test_user_functions_are_not_called_again(tmp_path: Path) -> None:
     assert calls == before
     assert_same(rebuilt, dataset, epochs=1)
     assert set(calls[len(before) :]) == {"generator"}  # by iterating, as before
+
+
+def test_a_function_on_batches_is_traced_once_for_each_input() -> None:
+    calls: list[Any] = []
+
+    def doubled(x: Any) -> Any:
+        calls.append(x.shape)
+        return x * 2
+
+    source = live.read(numbers().map(doubled).batch(4))
+    onto_batches = (Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, ""))
+    plans = [
+        apply_edits(source.pipeline, [*onto_batches, *more])
+        for more in ((), [SetArgument("n1", "num_parallel_calls", 2)])
+    ]
+    whole = apply_edits(source.pipeline, [SetArgument("n2", "drop_remainder", True), *onto_batches])
+    calls.clear()
+    for pipeline in [*plans, *plans]:
+        assert elements(replay.replay(source, pipeline)) == elements(source.dataset)
+    assert elements(replay.replay(source, whole), 1)[0] == elements(source.dataset, 1)[0][:1]
+    assert calls == [(None,), (4,)]
 
 
 def test_seeds_are_kept_and_none_is_drawn() -> None:

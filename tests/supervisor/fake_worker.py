@@ -49,7 +49,7 @@ from pipetune.core.results import Outcome, Trial, Window
 from pipetune.core.session import Session
 from pipetune.core.session_file import load
 from pipetune.core.settings import Command
-from tests.core.sessions import PARALLEL, WINDOW, session, validated
+from tests.core.sessions import ALONE, PARALLEL, WINDOW, session, validated
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: of the user\n'
 EARLY = replace(session(), trials=(), patch=None, training=None, complete=False, status="running")
@@ -132,6 +132,11 @@ class Scenarios:
         validation = {"validation_why": validation_why} if validation_why and validates else {}
         if validates and not validation:
             validation = {"validation_checked": "11 elements equal"}
+        verified = load(self.job.session)
+        if verified.patch_to_verify is not None and verified.patch_to_verify.diff == ALONE:
+            assert verified.plan is None and self.job.patched
+            validation = {"validation_checked": "7 elements equal"}
+            why = "it fails alone" if "fails alone" in self.job.arguments else ""
         checked = "same operators, 64 elements equal" if self.job.check_elements else ""
         why = why if self.job.patched else ""
         link.send_reply(StepReply(why, checked=checked, peak_rss_mib=321.0, failed=failed, **validation))
@@ -140,7 +145,11 @@ class Scenarios:
         while not isinstance(order := link.receive_request(60), NoMoreRequests):
             if isinstance(order, WritePatch):
                 assert not self.job.patched and DONE.patch is not None
-                link.send_reply(StepReply(patch=replace(DONE.patch, diff="smaller", covered=order.rewrites)))
+                own = load(self.job.session).validation
+                patch = replace(DONE.patch, diff="smaller", covered=order.rewrites) if order.rewrites else None
+                if patch is None and own is not None and own.patch and "inseparable" not in self.job.arguments:
+                    patch = replace(own.patch, diff=ALONE)
+                link.send_reply(StepReply(patch=patch))
                 continue
             if isinstance(order, Inform):
                 assert not self.job.patched

@@ -18,7 +18,7 @@ from pipetune.report.terminal import summary_text
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.request import AnalysisResult
 from pipetune.supervisor.verification import fit_in_memory_together
-from tests.core.sessions import BOTH, PARALLEL, SPLIT, WINDOW, session
+from tests.core.sessions import ALONE, BOTH, PARALLEL, SPLIT, WINDOW, session
 from tests.supervisor.test_analysis import SOON, Recorder, request, run
 
 pytestmark = pytest.mark.slow
@@ -283,8 +283,25 @@ def test_part_for_validation_is_left_out_where_the_scripts_take_turns(tmp_path: 
     assert screen.done.count("running the patched script") == 3
 
 
-def test_part_for_validation_goes_with_a_patch_that_is_withheld(tmp_path: Path) -> None:
-    analysis, _, out = run(tmp_path, "validated", "harmful")
+@pytest.mark.parametrize("condition", ["", "small"])
+def test_part_for_validation_stays_where_that_for_training_is_not_faster(tmp_path: Path, condition: str) -> None:
+    analysis, screen, out = run(tmp_path, "validated", "harmful", condition)
+    patch, (training, validation) = patch_of(analysis), analysis.session.datasets
+    assert (patch.verified, patch.diff, patch.covered) == (True, ALONE, ())
+    assert (out / "tuned.patch").read_text() == ALONE
+    assert patch.verification == "Of validation: 7 elements equal.", "as run without the part for training"
+    assert training.plan is None and {WINDOW.rule, PARALLEL.rule} <= {one.rule for one in training.rejected}
+    gain = validation.input_speedup
+    assert gain is not None and gain.median == pytest.approx(4, rel=0.1) and validation.gains == {SPLIT.key: gain}
+    assert screen.done.count("running the patched script") == (3 if condition else 2)
+    told = " ".join(summary_text(analysis.session).split())
+    assert "The patch is for validation alone." in told and "faster training" not in told
+
+
+@pytest.mark.parametrize("why", ["inseparable", "fails alone", "slower"])
+def test_part_for_validation_goes_with_a_patch_that_is_withheld(tmp_path: Path, why: str) -> None:
+    """It cannot be written alone, is not as planned alone, or is not faster itself."""
+    analysis, _, out = run(tmp_path, "validated", "harmful", why)
     assert patch_of(analysis).verified is False and (out / "tuned.patch").read_text() == ""
     assert analysis.session.datasets[1].plan is None
     assert "was withheld" in analysis.session.datasets[1].rejected[0].why
