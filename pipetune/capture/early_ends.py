@@ -82,7 +82,7 @@ class _Ways:
     way: WayOut | None = None
     always: bool = False  # whatever its conditions are
     exits: tuple[tuple[ast.expr, ...], ...] = ()  # for each `break` and `return`: the conditions around it
-    assigned: frozenset[str] = frozenset()  # variables and attributes that the loop assigns, as text
+    assigned: frozenset[str] = frozenset()  # variables, attributes and items that the loop assigns, as text
     counters: Mapping[str, int | None] = field(default_factory=dict)  # as `_counters` returns them
 
 
@@ -100,7 +100,7 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
         assigned = frozenset(
             ast.unparse(node)
             for node in ast.walk(loop)
-            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+            if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
         )
         always = bool(called & _SHORTER)
         return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned, _counters(loop))
@@ -201,7 +201,7 @@ class _Variables:
         return 0
 
     def _value(self, expression: ast.expr) -> Any:
-        """Returns the value of a constant, or of a variable or attribute that the loop does not assign."""
+        """Returns the value of a constant, or of a variable, attribute or item that the loop does not assign."""
         if ast.unparse(expression) in self._assigned:
             return _UNKNOWN
         match expression:
@@ -212,6 +212,9 @@ class _Variables:
             case ast.Attribute(value=owner, attr=name):
                 held = self._value(owner)
                 return _UNKNOWN if held is _UNKNOWN else inspect.getattr_static(held, name, _UNKNOWN)
+            case ast.Subscript(value=owner, slice=ast.Constant(value=key)):
+                held = self._value(owner)
+                return held.get(key, _UNKNOWN) if type(held) is dict else _UNKNOWN
         return _UNKNOWN
 
 

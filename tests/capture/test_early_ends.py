@@ -33,7 +33,7 @@ data, other, ever, loader = Data(), [3, 4, 5], range(2), Loader()
 class Options:
     def __init__(self):
         self.steps, self.few = None, 3
-options, debug, limit = Options(), False, None
+options, debug, limit, config = Options(), False, None, {'steps': None}
 """
 
 CODE: list[tuple[str, WayOut | None]] = [
@@ -57,6 +57,7 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("def run(options, n=0):\n    for x in data:\n        n += 1\n        if options.steps and n >= options.steps:\n"
      "            return\nrun(options)\n", None),
     ("for n, x in enumerate(data):\n    if not options.few:\n        break\n", None),
+    ("for n, x in enumerate(data):\n    if config['steps'] and n >= config['steps']:\n        break\n", None),
     ("for epoch in ever:\n    for x in loader:\n        if debug:\n            break\n", None),
     # It may be left.
     ("for epoch in ever:\n    for n, x in enumerate(loader):\n        if n:\n            break\n", WayOut.FOR),
@@ -69,6 +70,7 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for n, x in enumerate(data):\n    debug = n == 1\n    if debug:\n        break\n", WayOut.FOR),
     ("for n, x in enumerate(data):\n    if options.steps:\n        pass\n    elif n:\n        break\n", WayOut.FOR),
     ("for n, x in enumerate(data):\n    options.steps = 1\n    if n == options.steps:\n        break\n", WayOut.FOR),
+    ("for n, x in enumerate(data):\n    config['steps'] = 1\n    if config['steps']:\n        break\n", WayOut.FOR),
     ("for epoch in ever:\n    for n, x in enumerate(data):\n        if n == 9:\n            break\n", WayOut.FOR),
     ("def run():\n    for x in data:\n        with open(__file__):\n            return x\nrun()\n", WayOut.FOR),
     ("for x in data:\n    for y in other:\n        pass\n    else:\n        break\n", WayOut.FOR),
