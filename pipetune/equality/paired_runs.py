@@ -159,9 +159,10 @@ class PairedRuns:
             row_bytes = live.element_bytes(tf.nest.flatten(spec)) or 0
             if count * row_bytes <= _MAX_GRAPH_BYTES:
                 return recordings.record_rows(gathering.source_arrays(dataset), spec, count=count)
-        return recordings.record(
+        recording = recordings.record(
             dataset, count=count, deadline=self.time_at(until_share), max_bytes=MAX_RECORDED_BYTES, passes=passes
         )
+        return recordings.stacked(recording)
 
     def hidden_error(self, *, until_share: float) -> str:
         """Returns why an error would be raised at another position, or not in every epoch; "" if none is found.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -87,10 +87,9 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
     spread = bool(positions) and positions[-1] >= len(positions)
     places = "all" if complete else "start, middle and end" if spread else "start"
     out_of_time = not (complete or error) and len(positions) < count and time.monotonic() >= first_deadline
-    spec = dataset.element_spec
-    rows = _stacked(found[0], spec) if len(found) == 1 else None
-    kept = tuple(found) if rows is None else ()
-    return RecordedElements(spec, kept, complete, places, error, tuple(positions), rows, out_of_time=out_of_time)
+    return RecordedElements(
+        dataset.element_spec, tuple(found), complete, places, error, tuple(positions), out_of_time=out_of_time
+    )
 
 
 _MAX_STACKED_BYTES = (
@@ -98,23 +97,19 @@ _MAX_STACKED_BYTES = (
 )
 
 
-def _stacked(items: tuple[Any, ...], spec: Any) -> Any:
-    """Returns the elements stacked per component; None if their shapes are not fixed, or if they are too large."""
-    parts = tf.nest.flatten(spec)
-    if not items or not parts or not all(is_dense(part) for part in parts):
-        return None
-    if sum(map(elements.element_bytes, items)) > _MAX_STACKED_BYTES:
-        return None
-    return tf.nest.map_structure(lambda *components: tf.stack(components), *items)
+def stacked(recording: RecordedElements) -> RecordedElements:
+    """Returns a recording of one pass with its elements stacked, if their shapes are fixed and they are small."""
+    (*more, items), parts = recording.passes, tf.nest.flatten(recording.spec)
+    small = sum(map(elements.element_bytes, items)) <= _MAX_STACKED_BYTES
+    if more or not items or not parts or not all(map(is_dense, parts)) or not small:
+        return recording
+    return replace(recording, rows=tf.nest.map_structure(lambda *rows: tf.stack(rows), *items), passes=())
 
 
 def is_dense(spec: Any) -> bool:
     """Whether this is the spec of tensors of one fixed shape."""
-    return (
-        isinstance(spec, tf.TensorSpec)
-        and spec.shape.is_fully_defined()
-        and spec.dtype not in (tf.variant, tf.resource)
-    )
+    handle = (tf.variant, tf.resource)
+    return isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() and spec.dtype not in handle
 
 
 class PassCounter:
