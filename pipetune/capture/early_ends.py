@@ -15,7 +15,7 @@ from pipetune.capture.loops import called_name
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 
-_SHORTER = frozenset({"islice", "zip"})
+SHORTER = frozenset({"islice", "zip"})
 _MAKES_ITERATOR = frozenset({"iter", "__iter__", "as_numpy_iterator"})
 _ENDS = ("StopIteration", "OutOfRangeError")
 
@@ -66,7 +66,7 @@ def _own_way_out(
     found = _ways_out(read, makers)
     if frame is None or found.way is not WayOut.FOR or found.always:
         return found.way, 0
-    known = _Variables(frame, found.assigned)
+    known = KnownVariables({**frame.f_globals, **frame.f_locals}, found.assigned)
     exits = [tests for tests in found.exits if all(known.truth(test) is not False for test in tests)]
     if not exits:
         return None, 0
@@ -96,14 +96,9 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
     if loops:
         loop = loops[-1]
         called = {called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
-        exits = tuple(_exits(loop.body))
-        assigned = frozenset(
-            ast.unparse(node)
-            for node in ast.walk(loop)
-            if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
-        )
-        always = bool(called & _SHORTER)
-        return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned, _counters(loop))
+        exits = tuple(exits_of(loop.body))
+        always = bool(called & SHORTER)
+        return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned_in(loop), _counters(loop))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called_name(node) in makers]
     if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`
@@ -131,7 +126,7 @@ def _makes_iterator(loop: ast.For, place: tuple[int, int]) -> bool:
     return place == start_of(loop) or spans(loop.iter, place)
 
 
-def _exits(
+def exits_of(
     body: list[ast.stmt], *, own: bool = True, tests: tuple[ast.expr, ...] = ()
 ) -> Iterator[tuple[ast.expr, ...]]:
     """Yields the conditions of each statement that leaves a loop with this body, except where an exception is handled.
@@ -147,28 +142,42 @@ def _exits(
             case ast.Break() if own:
                 yield tests
             case ast.If(test=test, body=then, orelse=otherwise):
-                yield from _exits(then, own=own, tests=(*tests, test))
-                yield from _exits(otherwise, own=own, tests=(*tests, ast.UnaryOp(ast.Not(), test)))
+                yield from exits_of(then, own=own, tests=(*tests, test))
+                yield from exits_of(otherwise, own=own, tests=(*tests, ast.UnaryOp(ast.Not(), test)))
             case ast.For(body=inner, orelse=otherwise) | ast.While(body=inner, orelse=otherwise):
-                yield from _exits(inner, own=False, tests=tests)
-                yield from _exits(otherwise, own=own, tests=tests)
+                yield from exits_of(inner, own=False, tests=tests)
+                yield from exits_of(otherwise, own=own, tests=tests)
             case ast.With(body=inner):
-                yield from _exits(inner, own=own, tests=tests)
+                yield from exits_of(inner, own=own, tests=tests)
             case ast.Try(body=inner, orelse=otherwise, finalbody=last):
-                yield from _exits([*inner, *otherwise, *last], own=own, tests=tests)
+                yield from exits_of([*inner, *otherwise, *last], own=own, tests=tests)
             case ast.Match(cases=cases):
-                yield from _exits([line for case in cases for line in case.body], own=own, tests=tests)
+                yield from exits_of([line for case in cases for line in case.body], own=own, tests=tests)
 
 
-_UNKNOWN = object()
+def assigned_in(node: ast.AST) -> frozenset[str]:
+    """Returns the variables, attributes and items that code assigns, as text."""
+    return frozenset(
+        ast.unparse(one)
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name | ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store)
+    )
 
 
-class _Variables:
-    """What is known of conditions in a loop from the variables of its frame, without running any code of the script."""
+UNKNOWN = object()
+"""The value of an expression of which none is known."""
 
-    def __init__(self, frame: FrameType, assigned: frozenset[str]) -> None:
-        self._names: Mapping[str, Any] = {**frame.f_globals, **frame.f_locals}
-        self._assigned = assigned
+
+class KnownVariables:
+    """What is known of the values in a part of the script's code, without running any code of the script.
+
+    Args:
+        names: the values of the variables when that part begins.
+        assigned: what it assigns itself, as `assigned_in` returns it.
+    """
+
+    def __init__(self, names: Mapping[str, Any], assigned: frozenset[str]) -> None:
+        self._names, self._assigned = names, assigned
 
     def truth(self, test: ast.expr) -> bool | None:
         """Whether a condition is true; None if that is not known, or may change."""
@@ -181,12 +190,12 @@ class _Variables:
                 inner = self.truth(part)
                 return None if inner is None else not inner
             case ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]):
-                values = [self._value(left), self._value(right)]
+                values = [self.value(left), self.value(right)]
                 return False if sum(one is None for one in values) == 1 else None  # a counter is no None
             case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
-                value = self._value(left)
-                return None if value is _UNKNOWN else value is not None
-        value = self._value(test)
+                value = self.value(left)
+                return None if value is UNKNOWN else value is not None
+        value = self.value(test)
         return bool(value) if value is None or isinstance(value, bool | int | str) else None
 
     def steps_until(self, test: ast.expr, counters: Mapping[str, int | None]) -> int:
@@ -195,27 +204,27 @@ class _Variables:
             case ast.BoolOp(op=ast.And(), values=parts):
                 return max(self.steps_until(part, counters) for part in parts)
             case ast.Compare(ast.Name(name), [ast.Eq() | ast.GtE() | ast.Gt()], [limit]) if name in counters:
-                first, last = counters[name], self._value(limit)
+                first, last = counters[name], self.value(limit)
                 first = self._names.get(name) if first is None else first
                 return max(0, last - first) if isinstance(first, int) and isinstance(last, int) else 0
         return 0
 
-    def _value(self, expression: ast.expr) -> Any:
+    def value(self, expression: ast.expr) -> Any:
         """Returns the value of a constant, or of a variable, attribute or item that the loop does not assign."""
         if ast.unparse(expression) in self._assigned:
-            return _UNKNOWN
+            return UNKNOWN
         match expression:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name):
-                return self._names.get(name, _UNKNOWN)
+                return self._names.get(name, UNKNOWN)
             case ast.Attribute(value=owner, attr=name):
-                held = self._value(owner)
-                return _UNKNOWN if held is _UNKNOWN else inspect.getattr_static(held, name, _UNKNOWN)
+                held = self.value(owner)
+                return UNKNOWN if held is UNKNOWN else inspect.getattr_static(held, name, UNKNOWN)
             case ast.Subscript(value=owner, slice=ast.Constant(value=key)):
-                held = self._value(owner)
-                return held.get(key, _UNKNOWN) if type(held) is dict else _UNKNOWN
-        return _UNKNOWN
+                held = self.value(owner)
+                return held.get(key, UNKNOWN) if type(held) is dict else UNKNOWN
+        return UNKNOWN
 
 
 def _handles_end(node: ast.AST) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, job_processes, rebuilding
+from pipetune.capture import consumption, job_processes, loop_validation, rebuilding
 from pipetune.capture.consumption import Consumption, variable_name
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.loop_consumer import LoopConsumer
@@ -158,8 +158,24 @@ class ObservedScript:
         if why:
             self.begin_training(use, consumption.NoConsumer(why))
             self.stop()
+        self._record_validation(use)
         self.loop = LoopConsumer(handed, taken=use.elements)
         self.begin_training(use, self.loop)
+
+    def _record_validation(self, training: Consumption) -> None:
+        """Records what the script will read after each epoch: its loop stays at the first one while it is measured."""
+        frame, _ = call_sites.user_frame(sys._getframe(1))
+        for dataset, path in loop_validation.find(training.call_path, frame):
+            use: Consumption | None = getattr(dataset, _USE, None)
+            if dataset is training.dataset or (use is not None and use.role != "preview"):
+                continue
+            if use is None:
+                use = Consumption(dataset, variable_name(frame, dataset), "validation", "a Python loop")
+                object.__setattr__(dataset, _USE, use)
+                self._used_datasets.add(dataset)
+            (code, _), line = path[0], call_sites.span_of(path[0])[0]
+            use.role, use.call_path, use.file, use.line = "validation", path, code.co_filename, line or 0
+            self._keep_use(use)
 
     # -- recorded uses
 

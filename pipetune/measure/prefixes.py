@@ -263,6 +263,8 @@ def _known_ratio(node: Node, input_node: Node, *, endless: bool) -> float | None
     made = not operator_facts(input_node.op).source
     if node.op == "skip" and made and not endless and node.cardinality > 0 and input_node.cardinality > 0:
         return input_node.cardinality / node.cardinality
+    if node.op == "concatenate" and not endless and node.cardinality > 0 and input_node.cardinality > 0:
+        return input_node.cardinality / node.cardinality  # a run may end before it reaches the second one
     if node.op == "shard":
         count = node.argument("num_shards")
         return float(count) if made and isinstance(count, int) else 1.0

@@ -228,13 +228,19 @@ def _is_worth_caching(context: RuleContext, node: Node) -> bool:
     """Whether a cache directly after `node` saves work that no cache upstream saves, or holds less than all those."""
     here = operator_facts(node.op)
     fewer = here.count is CountEffect.FEWER and not here.batches
-    if _does_no_work(node) and not here.batches and not fewer:
+    joins = sum(_works(context, name) for name in node.inputs) > 1  # where each input would need a cache of its own
+    if _does_no_work(node) and not here.batches and not fewer and not joins:
         return False
     from_files = here.reads_files or (here.source and not _in_memory(node))
-    works = (*context.pipeline.upstream(node.id), node)
-    if all(_in_memory(work) or _does_no_work(work) for work in works):
+    if not _works(context, node.id):
         return False  # arrays in memory are a cache already
-    return here.takes_function or here.batches or from_files or fewer
+    return here.takes_function or here.batches or from_files or fewer or joins
+
+
+def _works(context: RuleContext, name: str) -> bool:
+    """Whether an operator, or one upstream of it, does work that a cache after it would save."""
+    above = (*context.pipeline.upstream(name), context.pipeline[name])
+    return not all(_in_memory(one) or _does_no_work(one) for one in above)
 
 
 def _does_no_work(node: Node) -> bool:

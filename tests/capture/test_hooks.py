@@ -359,7 +359,7 @@ def test_validation_between_epochs_is_not_served_training_data() -> None:
     found = run(script, serve=(Dataset.range(5),))
     assert found.use.name == "train"
     assert validated == [[100, 101, 102]]
-    assert found.roles == {"train": "training", "check": "preview"}
+    assert found.roles == {"train": "training", "check": "validation"}
 
 
 def test_datasets_of_one_call_are_each_served_their_own_data() -> None:

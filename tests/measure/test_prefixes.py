@@ -91,6 +91,13 @@ def test_visits_follow_from_known_ratios(tmp_path: Path) -> None:
     assert found.nodes_to_count() == ()
 
 
+def test_parts_of_different_length_that_follow_each_other_are_visited_by_their_share(tmp_path: Path) -> None:
+    first, second = Dataset.range(30).map(lambda x: x), Dataset.range(10).map(lambda x: x)
+    found = cut(first.concatenate(second).batch(4), tmp_path)
+    assert {"n5": 1, "n4": 4, "n1": 3, "n3": 1}.items() <= found.visits("n5").items()
+    assert found.nodes_to_count() == ()
+
+
 def test_skipped_elements_are_counted_unless_the_source_skips_them(tmp_path: Path) -> None:
     numbers = Dataset.range(100)
     mapped = numbers.map(lambda x: x)

@@ -181,6 +181,11 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k | map random | repeat", {"elements_read": 11}, _cache("n1")),
     # Each branch may have one.
     (f"a = {_FILES} | map bytes=1k cpu=1ms | map random; b = {_OTHER}; zip a b", _cache("n4", "n1")),
+    # One for all that is joined, where more than one part does work.
+    (f"a = {_FILES} | map bytes=1k cpu=1ms; b = {_FILES} | map bytes=1k cpu=1ms; concatenate a b elements=20 bytes=1k"
+     " | shuffle 20", _cache("n4", "n3", "n1")),
+    (f"a = {_FILES} | map bytes=1k cpu=1ms; b = range 9; concatenate a b elements=19 bytes=1k | shuffle 20",
+     _cache("n1")),
     (f"a = {_FILES} | map bytes=1k cpu=1ms | map random | repeat elements=-1; b = {_OTHER} | repeat"
      " elements=-1; zip a b | batch 2",
      _cache("n5", "n1")),

@@ -1,0 +1,136 @@
+"""The data that a Python loop validates on after each epoch: nothing has read it when the first step begins."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from pipetune import tensorflow_private
+from pipetune.capture.early_ends import SHORTER, UNKNOWN, KnownVariables, assigned_in, exits_of
+from pipetune.capture.loops import called_name
+from pipetune.capture.rebuilding import loops_at, start_of, tree_of
+from pipetune.pipelines import call_sites
+
+_LEAVING = ast.Return | ast.Break | ast.Continue
+_MOST_CALLS = 3  # functions inside each other that are followed, by judgement
+
+
+def find(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[tuple[Any, call_sites.CallPath]]:
+    """Yields each dataset that every iteration of the loop around training reads to its end, with the call stack there.
+
+    What the loop does under a condition that is not known to hold is left out, as `if epoch % 5 == 0: evaluate()`.
+
+    Args:
+        read: the user's call stack where an iterator of the training data is made.
+        frame: the innermost frame of it.
+    """
+    for index, step in enumerate(read):
+        if frame is None or frame.f_code is not step[0]:
+            return
+        if loops := loops_at(step):
+            known = KnownVariables({**frame.f_globals, **frame.f_locals}, assigned_in(loops[0]))
+            for dataset, statement in _read_by(loops[0].body, known, _MOST_CALLS):
+                offset = _offset_of(statement, step[0])
+                if offset is not None:
+                    yield dataset, ((step[0], offset), *read[index + 1 :])
+            return
+        frame, _ = call_sites.user_frame(frame.f_back)
+
+
+def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Iterator[tuple[Any, ast.stmt]]:
+    """Yields the datasets that statements read to the end, each with the outermost statement that reads it.
+
+    Args:
+        body: the statements.
+        known: the values that they see.
+        calls: how many functions inside each other may be followed from here.
+    """
+    for statement in body:
+        match statement:
+            case ast.If(test=test, body=then, orelse=otherwise):
+                holds = known.truth(test)
+                taken = [*then, *otherwise] if holds is None else then if holds else otherwise
+                if holds is not None:
+                    yield from _read_by(taken, known, calls)
+                if any(isinstance(node, _LEAVING) for one in taken for node in ast.walk(one)):
+                    return
+            case ast.With(body=inner) | ast.Try(body=inner):
+                yield from _read_by(inner, known, calls)
+            case ast.For(iter=iterated, body=inner):
+                dataset = _iterated(iterated, known)
+                left = any(all(known.truth(test) is not False for test in tests) for tests in exits_of(inner))
+                if dataset is not None and not left:
+                    yield dataset, statement
+            case ast.Expr() | ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Return():
+                for part in ast.walk(statement):
+                    found = list(_read_in_call(part, known, calls)) if isinstance(part, ast.Call) else []
+                    if isinstance(part, ast.ListComp | ast.SetComp | ast.DictComp):
+                        found.append(_iterated(part.generators[0].iter, known))
+                    yield from ((dataset, statement) for dataset in found if dataset is not None)
+        if isinstance(statement, _LEAVING):
+            return
+
+
+def _iterated(expression: ast.expr, known: KnownVariables) -> Any:
+    """Returns the dataset that a `for` statement iterates, as in `enumerate(data)` or `tqdm(data)`; None if none."""
+    match expression:
+        case ast.Call(func=ast.Attribute(value=owner, attr=method)) if _dataset(owner, known) is not None:
+            return _dataset(owner, known) if method == "as_numpy_iterator" else None
+        case ast.Call(args=[first, *_]) if called_name(expression) not in SHORTER:
+            return _dataset(first, known)
+    return _dataset(expression, known)
+
+
+def _dataset(expression: ast.expr, known: KnownVariables) -> Any:
+    value = known.value(expression)
+    return value if isinstance(value, tensorflow_private.DatasetV2) else None
+
+
+def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator[Any]:
+    """Yields the datasets that a call reads to the end: `evaluate` of a Keras model, or a function of the script."""
+    called, given = known.value(call.func), {one.arg: one.value for one in call.keywords}
+    called = called.__func__ if isinstance(called, staticmethod) else called
+    if isinstance(called, FunctionType) and not call_sites.is_library(called.__code__.co_filename):
+        function = _definition(called.__code__)
+        if function is not None and calls:
+            names = {**called.__globals__, **_bound(call, called, known)}
+            inside = KnownVariables(names, assigned_in(ast.Module(function.body, [])))
+            yield from (dataset for dataset, _ in _read_by(function.body, inside, calls - 1))
+    elif called_name(call) == "evaluate" and "steps" not in given:
+        for one in [*call.args[:1], *(given[name] for name in ("x",) if name in given)]:
+            if (dataset := _dataset(one, known)) is not None:
+                yield dataset
+
+
+def _bound(call: ast.Call, called: FunctionType, known: KnownVariables) -> dict[str, Any]:
+    """Returns the values of the parameters of a function in a call, as far as they are known."""
+    code, defaults = called.__code__, called.__defaults__ or ()
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    usual = dict(zip(reversed(parameters[: code.co_argcount]), reversed(defaults), strict=False))
+    usual |= called.__kwdefaults__ or {}
+    values: list[Any] = [known.value(one) for one in call.args]
+    if isinstance(call.func, ast.Attribute) and not isinstance(known.value(call.func), staticmethod):
+        owner = known.value(call.func.value)
+        if not isinstance(owner, ModuleType | type):
+            values.insert(0, owner)
+    found = {**dict.fromkeys(parameters, UNKNOWN), **usual, **dict(zip(parameters, values, strict=False))}
+    return {**found, **{one.arg: known.value(one.value) for one in call.keywords if one.arg in found}}
+
+
+def _definition(code: CodeType) -> ast.FunctionDef | None:
+    """Returns the `def` statement of a function's code; None if its source cannot be read."""
+    tree = tree_of(code.co_filename)
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
+    lines = ((one, min([one.lineno, *(part.lineno for part in one.decorator_list)])) for one in functions)
+    return next((one for one, line in lines if (one.name, line) == (code.co_name, code.co_firstlineno)), None)
+
+
+def _offset_of(statement: ast.stmt, code: CodeType) -> int | None:
+    """Returns the offset of the first instruction of a statement in the code that it is in; None if it has none."""
+    end = statement.end_lineno or 0, statement.end_col_offset or 0
+    for index, (line, _, column, _) in enumerate(code.co_positions()):
+        if line is not None and column is not None and start_of(statement) <= (line, column) < end:
+            return 2 * index
+    return None
