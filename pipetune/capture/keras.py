@@ -20,6 +20,7 @@ from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.patches import ImportWatcher
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.resume_detection import find_backup_callbacks
+from pipetune.capture.validation import in_callbacks
 from pipetune.core.distribution import FIT
 from pipetune.pipelines import call_sites
 
@@ -161,8 +162,11 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
             script.notes.append(describe_input(dataset))
             return original(model, *args, **kwargs)
     use = _record_fit(script, model, dataset, given)
-    for found in find_backup_callbacks(given.get("callbacks"), file=use.file, line=use.line):
+    callbacks = getattr(given.get("callbacks"), "callbacks", given.get("callbacks"))
+    callbacks = callbacks if isinstance(callbacks, tuple | list) else [callbacks]
+    for found in find_backup_callbacks(callbacks, file=use.file, line=use.line):
         script.record_resuming(found)
+    script.record_validation(in_callbacks(callbacks, use.call_path), use, how="a callback of Model.fit")
     if script.target_dataset is not None and use.name != script.target_dataset:
         return original(model, *args, **kwargs)
     strategy, handed = getattr(model, "distribute_strategy", None), distributed_input.find_distributed_input(data)

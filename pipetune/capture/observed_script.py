@@ -9,14 +9,14 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption, job_processes, loop_validation, rebuilding
+from pipetune.capture import consumption, job_processes, rebuilding, validation
 from pipetune.capture.consumption import Consumption, variable_name
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.capture.loop_consumer import LoopConsumer
@@ -158,19 +158,28 @@ class ObservedScript:
         if why:
             self.begin_training(use, consumption.NoConsumer(why))
             self.stop()
-        self._record_validation(use)
+        frame, _ = call_sites.user_frame(sys._getframe(1))
+        self.record_validation(validation.in_loop(use.call_path, frame), use, how="a Python loop")
         self.loop = LoopConsumer(handed, taken=use.elements)
         self.begin_training(use, self.loop)
 
-    def _record_validation(self, training: Consumption) -> None:
-        """Records what the script will read after each epoch: its loop stays at the first one while it is measured."""
+    def record_validation(
+        self, found: Iterable[tuple[Any, call_sites.CallPath]], training: Consumption, *, how: str
+    ) -> None:
+        """Records what the script will read after each epoch: it stays in the first one while it is measured.
+
+        Args:
+            found: the datasets, and the user's call stack where each will be read (`validation`).
+            training: the use of the dataset that it trains on.
+            how: what reads them.
+        """
         frame, _ = call_sites.user_frame(sys._getframe(1))
-        for dataset, path in loop_validation.find(training.call_path, frame):
+        for dataset, path in found:
             use: Consumption | None = getattr(dataset, _USE, None)
             if dataset is training.dataset or (use is not None and use.role != "preview"):
                 continue
             if use is None:
-                use = Consumption(dataset, variable_name(frame, dataset), "validation", "a Python loop")
+                use = Consumption(dataset, variable_name(frame, dataset), "validation", how)
                 object.__setattr__(dataset, _USE, use)
                 self._used_datasets.add(dataset)
             (code, _), line = path[0], call_sites.span_of(path[0])[0]

@@ -69,12 +69,10 @@ def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
     return [(name, one) for name, one in getattr(value, "__dict__", {}).items() if not name.startswith("_")]
 
 
-def find_backup_callbacks(callbacks: Any, *, file: str, line: int) -> list[ResumePoint]:
+def find_backup_callbacks(callbacks: Iterable[Any], *, file: str, line: int) -> list[ResumePoint]:
     """Returns a resume point if Keras's BackupAndRestore is among the callbacks of `fit`; else [].
 
     It saves the epoch, not the position in the data.
     """
-    held = getattr(callbacks, "callbacks", callbacks)
-    listed = held if isinstance(held, tuple | list) else [held]
-    named = {base.__name__ for one in listed for base in type(one).__mro__}
+    named = {base.__name__ for one in callbacks for base in type(one).__mro__}
     return [ResumePoint(ResumeMethod.EPOCHS, "BackupAndRestore", file, line)] if "BackupAndRestore" in named else []

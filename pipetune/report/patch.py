@@ -84,15 +84,16 @@ def _gains(session: Session, file: str, first: int, length: int) -> tuple[str, .
 def checks(session: Session) -> Checks | None:
     """Returns whether the change is safe: data, order, memory, and whether the patched script was run."""
     result = session.main_dataset
-    if result is None or (result.plan is None and shown_patch(session) is None):
+    shown = shown_patch(session)
+    if result is None or (result.plan is None and shown is None):
         return None
-    answers = []
-    for one, of in ((result, ""), (session.validation, "validation: ")):
+    answers, changed = [], result if result.plan is not None or shown is not session.patch else None
+    for one, of in ((changed, ""), (session.validation, "validation: ")):
         if one is None or (comparison := comparison_of(one)) is None:
             continue
         state, text = ("yes", _DATA[comparison.safety]) if comparison.equal else ("no", "the data differs")
         answers.append((state, f"{of}{text}", f"{compared_extent(one, comparison)} compared"))
-    order = result.order
+    order = result.order if changed is not None else None
     if order is not None:
         answers.append(_order(order.reproducible_before, order.reproducible_after))
         if not order.epochs_kept:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import INFINITE, Node
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
 from pipetune.rewrites.cache_places import (
     MIN_EPOCHS,
@@ -37,6 +37,8 @@ from pipetune.rewrites.pricing import bytes_per_element, element_count, format_b
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "cache"
+
+_ADDING_NOTHING = ("prefetch", "with_options")
 
 _MAX_PROPOSALS = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
 """Maximum number of in-memory places proposed per safety class: each costs the search a whole epoch to fill. A place of
@@ -188,12 +190,13 @@ def cache_whole_passes(
         return None
     last = last_active_operator(pipeline)
     node, counts = _in_front_of_loop(context, last), {last.id: elements}
-    while node.op in ("prefetch", "with_options") or not _keeps_order(context, node):
+    while node.op in _ADDING_NOTHING or not _keeps_order(context, node):
         if len(node.inputs) != 1:
             return None
         node = pipeline[node.inputs[0]]
     if not _is_worth_caching(context, node):
         return None
+    node = _end_of_library_call(pipeline, node)
     output = OperatorProfile(node.id, Stage.TRANSFORM, bytes_out=element_bytes(node))
     sizes = Profile((output,), ConsumerProfile("none"), cardinality=counts)
     place = position_after(replace(context, profile=sizes), node)
@@ -215,6 +218,19 @@ def _in_front_of_loop(context: RuleContext, node: Node) -> Node:
             break  # what is in front of it is not read to the end
         outside = context.pipeline[outside.inputs[0]]
     return node if outside.id in context.built_in_loop else outside
+
+
+def _end_of_library_call(pipeline: Pipeline, node: Node) -> Node:
+    """Returns the last operator of the library function that creates `node`, if the others only pass elements on.
+
+    As the prefetch of `image_dataset_from_directory`: source can have nothing in front of it.
+    """
+    while len(readers := pipeline.consumers(node.id)) == 1 and readers[0].op in _ADDING_NOTHING:
+        place = readers[0].location
+        if place is None or not place.library or place != node.location:
+            break
+        (node,) = readers
+    return node
 
 
 def _keeps_order(context: RuleContext, node: Node) -> bool:

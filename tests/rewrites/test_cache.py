@@ -513,6 +513,18 @@ def test_dataset_saved_after_a_shuffle_keeps_its_saved_order(files: str, frozen:
     assert ("the order in which it was saved" in offer) == frozen
 
 
+def test_validation_is_cached_behind_the_prefetch_of_the_library_that_batches_it() -> None:
+    words = "TFRecordDataset elements=100 | map elements=100 | batch 16 elements=7 | prefetch 2 | prefetch 3"
+    described = context(words)
+    nodes = list(described.pipeline.nodes)
+    assert nodes[0].location is not None
+    call = replace(nodes[0].location, method="image_dataset_from_directory", library="keras")
+    nodes[:4] = [replace(node, location=call) for node in nodes[:4]]
+    described = replace(described, pipeline=replace(described.pipeline, nodes=tuple(nodes)))
+    found = cache_whole_passes(described, elements=7, element_bytes=lambda node: 1e3)
+    assert found is not None and [edit.after for edit in found.edits if isinstance(edit, Insert)] == ["n3"]
+
+
 @pytest.mark.parametrize(
     ("built", "after"),
     [("", "n3"), ("n3", "n2"), ("n2 n3", "n3"), ("n1 n2 n3", "n3")],

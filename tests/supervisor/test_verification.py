@@ -254,6 +254,7 @@ def test_patch_for_validation_alone_claims_nothing_for_training(tmp_path: Path) 
     assert not [trial for trial in found.trials if trial.kind == "verification"]
     told = " ".join(summary_text(found).split())
     assert "The patch is for validation alone." in told and "No patch was made" not in told
+    assert "+ validation: same elements" in told and "+ same elements" not in told
     planned = replace(found.datasets[0], plan=Plan("tuned", (WINDOW,)))  # which the source cannot express
     told = " ".join(summary_text(replace(found, datasets=(planned, *found.datasets[1:]))).split())
     assert "The patch is for validation alone." in told

@@ -1,9 +1,11 @@
-"""The data that a Python loop validates on after each epoch: nothing has read it when the first step begins."""
+"""The data that a script validates on after each epoch by code of its own: nothing has read it when training begins."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import contextlib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -17,7 +19,7 @@ _LEAVING = ast.Return | ast.Break | ast.Continue
 _MOST_CALLS = 3  # functions inside each other that are followed, by judgement
 
 
-def find(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[tuple[Any, call_sites.CallPath]]:
+def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[tuple[Any, call_sites.CallPath]]:
     """Yields each dataset that every iteration of the loop around training reads to its end, with the call stack there.
 
     What the loop does under a condition that is not known to hold is left out, as `if epoch % 5 == 0: evaluate()`.
@@ -37,6 +39,22 @@ def find(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[tuple[A
                     yield dataset, ((step[0], offset), *read[index + 1 :])
             return
         frame, _ = call_sites.user_frame(frame.f_back)
+
+
+def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator[tuple[Any, call_sites.CallPath]]:
+    """Yields each dataset that a callback of the script reads to its end after each epoch, with the call stack there.
+
+    Args:
+        callbacks: of `fit`.
+        fit: the user's call stack where it is called.
+    """
+    for one in callbacks:
+        method = inspect.getattr_static(type(one), "on_epoch_end", None)
+        if isinstance(method, FunctionType):
+            for dataset, statement in _read_in_function(method, [one], {}, _MOST_CALLS):
+                offset = _offset_of(statement, method.__code__)
+                if offset is not None:
+                    yield dataset, ((method.__code__, offset), *fit)
 
 
 def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Iterator[tuple[Any, ast.stmt]]:
@@ -90,33 +108,50 @@ def _dataset(expression: ast.expr, known: KnownVariables) -> Any:
 
 def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator[Any]:
     """Yields the datasets that a call reads to the end: `evaluate` of a Keras model, or a function of the script."""
-    called, given = known.value(call.func), {one.arg: one.value for one in call.keywords}
-    called = called.__func__ if isinstance(called, staticmethod) else called
-    if isinstance(called, FunctionType) and not call_sites.is_library(called.__code__.co_filename):
-        function = _definition(called.__code__)
-        if function is not None and calls:
-            names = {**called.__globals__, **_bound(call, called, known)}
-            inside = KnownVariables(names, assigned_in(ast.Module(function.body, [])))
-            yield from (dataset for dataset, _ in _read_by(function.body, inside, calls - 1))
-    elif called_name(call) == "evaluate" and "steps" not in given:
-        for one in [*call.args[:1], *(given[name] for name in ("x",) if name in given)]:
-            if (dataset := _dataset(one, known)) is not None:
-                yield dataset
+    called, named = known.value(call.func), {one.arg: known.value(one.value) for one in call.keywords if one.arg}
+    function = called.__func__ if isinstance(called, staticmethod) else called
+    if isinstance(function, FunctionType):
+        values = [known.value(one) for one in call.args]
+        if isinstance(call.func, ast.Attribute) and function is called:
+            owner = known.value(call.func.value)
+            values = values if isinstance(owner, ModuleType | type) else [owner, *values]
+        yield from (dataset for dataset, _ in _read_in_function(function, values, named, calls))
+    elif called_name(call) == "evaluate" and "steps" not in named:
+        for one in (*map(known.value, call.args[:1]), named.get("x")):
+            if isinstance(one, tensorflow_private.DatasetV2):
+                yield one
 
 
-def _bound(call: ast.Call, called: FunctionType, known: KnownVariables) -> dict[str, Any]:
-    """Returns the values of the parameters of a function in a call, as far as they are known."""
-    code, defaults = called.__code__, called.__defaults__ or ()
+def _read_in_function(
+    function: FunctionType, values: Sequence[Any], named: Mapping[str, Any], calls: int
+) -> Iterator[tuple[Any, ast.stmt]]:
+    """Yields what a function of the script reads, as `_read_by`.
+
+    Args:
+        function: a Python function.
+        values: of its positional arguments, `UNKNOWN` for those of which none is known.
+        named: the values of its keyword arguments.
+        calls: as in `_read_by`, this one included.
+    """
+    code, defaults = function.__code__, function.__defaults__ or ()
+    definition = _definition(code) if calls and not call_sites.is_library(code.co_filename) else None
+    if definition is None:
+        return
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     usual = dict(zip(reversed(parameters[: code.co_argcount]), reversed(defaults), strict=False))
-    usual |= called.__kwdefaults__ or {}
-    values: list[Any] = [known.value(one) for one in call.args]
-    if isinstance(call.func, ast.Attribute) and not isinstance(known.value(call.func), staticmethod):
-        owner = known.value(call.func.value)
-        if not isinstance(owner, ModuleType | type):
-            values.insert(0, owner)
-    found = {**dict.fromkeys(parameters, UNKNOWN), **usual, **dict(zip(parameters, values, strict=False))}
-    return {**found, **{one.arg: known.value(one.value) for one in call.keywords if one.arg in found}}
+    names = {**function.__globals__, **_closed_over(function), **dict.fromkeys(parameters, UNKNOWN), **usual}
+    names |= {**(function.__kwdefaults__ or {}), **dict(zip(parameters, values, strict=False)), **named}
+    known = KnownVariables(names, assigned_in(ast.Module(definition.body, [])))
+    yield from _read_by(definition.body, known, calls - 1)
+
+
+def _closed_over(function: FunctionType) -> dict[str, Any]:
+    """Returns the values of the variables of outer functions that a function uses."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            found[name] = cell.cell_contents
+    return found
 
 
 def _definition(code: CodeType) -> ast.FunctionDef | None:

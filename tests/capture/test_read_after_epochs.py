@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture import loop_validation
+from pipetune.capture import validation
 from pipetune.pipelines import call_sites
 
 START = """
@@ -88,7 +88,7 @@ def found(folder: Path, text: str) -> list[tuple[bool, int | None]]:
 
     def begin() -> None:
         frame = sys._getframe(2)
-        for dataset, read in loop_validation.find(call_sites.path_from(frame), frame):
+        for dataset, read in validation.in_loop(call_sites.path_from(frame), frame):
             results.append((dataset is val, call_sites.span_of(read[0])[0]))
 
     class Evaluate:  # as of Keras: no code of the script
@@ -115,3 +115,30 @@ def test_the_loop_around_training_may_be_in_a_function_that_calls_it(tmp_path: P
     )
     assert found(tmp_path, text) == [(True, START.count("\n") + 6)]
     assert found(tmp_path, "def once(data):\n    for x in data:\n        pass\nonce(train)\nloop_over(val)\n") == []
+
+
+def test_a_callback_may_read_it_after_each_epoch() -> None:
+    val = tf.data.Dataset.range(3)
+
+    class Checks(tf.keras.callbacks.Callback):
+        def __init__(self, data: object) -> None:
+            super().__init__()
+            self.data = data
+
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            print(self.model.evaluate(self.data, verbose=0))
+
+    class Sometimes(Checks):
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            if epoch % 5 == 0:
+                self.model.evaluate(self.data)
+
+    class Closure(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            print([int(x) for x in val])
+
+    here = call_sites.path_from(sys._getframe())
+    for callback, expected in ((Checks(val), [val]), (Sometimes(val), []), (Closure(), [val]), (Checks(3), [])):
+        read = list(validation.in_callbacks([None, tf.keras.callbacks.History(), callback], here))
+        assert [dataset for dataset, _ in read] == expected
+        assert all(path[0][0].co_name == "on_epoch_end" and path[1:] == here for _, path in read)
