@@ -177,9 +177,12 @@ def whole_call_stopwatch(uses: list[Consumption]) -> Stopwatch:
 
 
 def variable_name(frame: FrameType | None, dataset: Any) -> str:
-    """Returns the variable that holds the dataset in `frame` or a user frame that called it; '' if none does."""
+    """Returns the variable that holds the dataset in `frame` or a user frame that called it; '' if none does.
+
+    Attributes of the object whose method runs count, too: `train` for `self.train`.
+    """
     while frame is not None:
-        for scope in (frame.f_locals, frame.f_globals):
+        for scope in (frame.f_locals, getattr(frame.f_locals.get("self"), "__dict__", {}), frame.f_globals):
             for name, value in list(scope.items()):
                 if value is dataset and not name.startswith("_"):
                     return name

@@ -176,7 +176,7 @@ class ObservedScript:
         frame, _ = call_sites.user_frame(sys._getframe(1))
         for dataset, path in found:
             use: Consumption | None = getattr(dataset, _USE, None)
-            if dataset is training.dataset or (use is not None and use.role != "preview"):
+            if dataset is training.dataset or (use is not None and use.role not in ("preview", "evaluation")):
                 continue
             if use is None:
                 use = Consumption(dataset, variable_name(frame, dataset), "validation", how)

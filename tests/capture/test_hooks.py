@@ -362,6 +362,23 @@ def test_validation_between_epochs_is_not_served_training_data() -> None:
     assert found.roles == {"train": "training", "check": "validation"}
 
 
+def test_data_evaluated_before_training_is_validated_on_if_each_epoch_evaluates_it() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.model, self.train, self.check, self.seen = compiled(), pairs(), pairs(), pairs()
+
+        def run(self) -> None:
+            for data in (self.check, self.seen):
+                self.model.evaluate(data, verbose=0)
+            for _ in range(3):
+                for x, y in self.train:
+                    self.model.train_on_batch(x, y)
+                self.model.evaluate(self.check, verbose=0)
+
+    found = run(lambda: Trainer().run(), serve=(pairs(),))
+    assert found.roles == {"train": "training", "check": "validation", "seen": "evaluation"}
+
+
 def test_datasets_of_one_call_are_each_served_their_own_data() -> None:
     """Also where the loop makes a new iterator of one of them at each step."""
     seen: list[tuple[int, int]] = []
