@@ -50,7 +50,7 @@ def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator
     """
     for one in callbacks:
         method = inspect.getattr_static(type(one), "on_epoch_end", None)
-        if isinstance(method, FunctionType):
+        if isinstance(method, FunctionType) and not call_sites.is_library(method.__code__.co_filename):
             for dataset, statement in _read_in_function(method, [one], {}, _MOST_CALLS):
                 offset = _offset_of(statement, method.__code__)
                 if offset is not None:
@@ -110,7 +110,7 @@ def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator
     """Yields the datasets that a call reads to the end: `evaluate` of a Keras model, or a function of the script."""
     called, named = known.value(call.func), {one.arg: known.value(one.value) for one in call.keywords if one.arg}
     function = called.__func__ if isinstance(called, staticmethod) else called
-    if isinstance(function, FunctionType):
+    if isinstance(function, FunctionType) and not call_sites.is_library(function.__code__.co_filename):
         values = [known.value(one) for one in call.args]
         if isinstance(call.func, ast.Attribute) and function is called:
             owner = known.value(call.func.value)
@@ -134,7 +134,7 @@ def _read_in_function(
         calls: as in `_read_by`, this one included.
     """
     code, defaults = function.__code__, function.__defaults__ or ()
-    definition = _definition(code) if calls and not call_sites.is_library(code.co_filename) else None
+    definition = _definition(code) if calls else None
     if definition is None:
         return
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -368,8 +368,8 @@ def test_data_evaluated_before_training_is_validated_on_if_each_epoch_evaluates_
             self.model, self.train, self.check, self.seen = compiled(), pairs(), pairs(), pairs()
 
         def run(self) -> None:
-            for data in (self.check, self.seen):
-                self.model.evaluate(data, verbose=0)
+            self.model.evaluate(self.check, verbose=0)
+            self.model.evaluate(self.seen, verbose=0)
             for _ in range(3):
                 for x, y in self.train:
                     self.model.train_on_batch(x, y)
