@@ -182,7 +182,8 @@ def variable_name(frame: FrameType | None, dataset: Any) -> str:
     Attributes of the object whose method runs count, too: `train` for `self.train`.
     """
     while frame is not None:
-        for scope in (frame.f_locals, getattr(frame.f_locals.get("self"), "__dict__", {}), frame.f_globals):
+        attributes: dict[str, Any] = getattr(frame.f_locals.get("self"), "__dict__", {})
+        for scope in (frame.f_locals, attributes, frame.f_globals):
             for name, value in list(scope.items()):
                 if value is dataset and not name.startswith("_"):
                     return name
