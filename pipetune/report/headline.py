@@ -74,8 +74,11 @@ def headline(session: Session, places: Places) -> Headline:
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
     validation = validation_sentence(session)
     extra = (step_note(result.handover if result else None), *found.details, validation)
-    note = "for training" if found.kind == "nothing" and validation else found.note
+    note = "for training" if validation and found.kind in _NO_PLAN else found.note
     return replace(found, details=tuple(filter(None, extra)), note=note)
+
+
+_NO_PLAN = frozenset({"nothing", "undecided", "undetermined", "not-input-bound"})
 
 
 def validation_sentence(session: Session) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import INFINITE, Node, Pipeline
+from pipetune.core.pipeline import INFINITE, Node
 from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
 from pipetune.rewrites.cache_places import (
     MIN_EPOCHS,
@@ -173,12 +173,11 @@ _MIN_SAVED_SHARE = 0.2
 judgement: a change by hand has to be worth it."""
 
 
-def cache_whole_passes(
-    context: RuleContext, *, elements: int, element_bytes: Callable[[Node], float]
-) -> Rewrite | None:
-    """Returns a cache in memory as far downstream as every epoch keeps its elements and their order.
+def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Callable[[Node], float]) -> list[Rewrite]:
+    """Returns a cache in memory as far downstream as every epoch keeps its elements and their order; best place first.
 
-    None unless it fits and pays.
+    The others stand behind operators that only pass elements on: source may have no form for the best, as inside of
+    `image_dataset_from_directory`, which ends with a prefetch. Empty unless it fits and pays.
 
     Args:
         context: needs no profile.
@@ -187,24 +186,29 @@ def cache_whole_passes(
     """
     pipeline = context.pipeline
     if context.partial_read or any(above.op in ("cache", "snapshot") for above in pipeline):
-        return None
+        return []
     last = last_active_operator(pipeline)
     node, counts = _in_front_of_loop(context, last), {last.id: elements}
     while node.op in _ADDING_NOTHING or not _keeps_order(context, node):
         if len(node.inputs) != 1:
-            return None
+            return []
         node = pipeline[node.inputs[0]]
     if not _is_worth_caching(context, node):
-        return None
-    node = _end_of_library_call(pipeline, node)
-    output = OperatorProfile(node.id, Stage.TRANSFORM, bytes_out=element_bytes(node))
-    sizes = Profile((output,), ConsumerProfile("none"), cardinality=counts)
-    place = position_after(replace(context, profile=sizes), node)
-    if isinstance(place, NoProposal) or place.safety is not Safety.EXACT:
-        return None
-    pays = place.epochs is None or place.epochs >= MIN_EPOCHS
-    fits = place.size_bytes <= available_cache_bytes(context)
-    return _rewrite(context, place, to_file=False) if pays and fits else None
+        return []
+    nodes = [node]
+    while len(readers := pipeline.consumers(nodes[-1].id)) == 1 and readers[0].op in _ADDING_NOTHING:
+        nodes += readers
+    size, found = element_bytes(node), []
+    for node in nodes:
+        output = OperatorProfile(node.id, Stage.TRANSFORM, bytes_out=size)
+        sizes = Profile((output,), ConsumerProfile("none"), cardinality=counts)
+        place = position_after(replace(context, profile=sizes), node)
+        if isinstance(place, NoProposal) or place.safety is not Safety.EXACT:
+            continue
+        pays = place.epochs is None or place.epochs >= MIN_EPOCHS
+        if pays and place.size_bytes <= available_cache_bytes(context):
+            found.append(_rewrite(context, place, to_file=False))
+    return found
 
 
 def _in_front_of_loop(context: RuleContext, node: Node) -> Node:
@@ -218,19 +222,6 @@ def _in_front_of_loop(context: RuleContext, node: Node) -> Node:
             break  # what is in front of it is not read to the end
         outside = context.pipeline[outside.inputs[0]]
     return node if outside.id in context.built_in_loop else outside
-
-
-def _end_of_library_call(pipeline: Pipeline, node: Node) -> Node:
-    """Returns the last operator of the library function that creates `node`, if the others only pass elements on.
-
-    As the prefetch of `image_dataset_from_directory`: source can have nothing in front of it.
-    """
-    while len(readers := pipeline.consumers(node.id)) == 1 and readers[0].op in _ADDING_NOTHING:
-        place = readers[0].location
-        if place is None or not place.library or place != node.location:
-            break
-        (node,) = readers
-    return node
 
 
 def _keeps_order(context: RuleContext, node: Node) -> bool:

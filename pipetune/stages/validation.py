@@ -84,9 +84,14 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None
     inherited = inherited_by(journal.session, result)
     free_bytes = study.memory_limit_bytes - study.resident_bytes - sum(one.predicted_bytes for one in training.rewrites)
-    candidates = _candidates(
+    alternatives = _candidates(
         study, source, use, inherited=inherited, elements=cost.epoch_elements, free_bytes=free_bytes
     )
+    written = (
+        (one, emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(one)), inherited))
+        for one in alternatives
+    )
+    candidates = next((one for one, made in written if len(made.covered) == len(one)), alternatives[0])
     if not candidates and not inherited.rewrites:
         return
     with contextlib.closing(study.input_runner(source)) as runner:
@@ -159,8 +164,10 @@ def _store_plan(
 
 def _candidates(
     study: Study, source: LivePipeline, use: Consumption, *, inherited: Plan, elements: int, free_bytes: float
-) -> list[Rewrite]:
+) -> list[list[Rewrite]]:
     """Returns what is tried: `take` and `skip` before maps whose results they drop, and a cache; else parallel maps.
+
+    If the cache may stand at several places, there is one list for each, the best first; of these one is tried.
 
     These rules need no profile, which would take longer than there is time for validation. Figures of validation are
     compared from run to run: only EXACT rewrites are tried, and a split before draws that no run repeats anyway.
@@ -189,19 +196,23 @@ def _candidates(
         with study.runner.measuring():
             return element_bytes(next(iter(source.datasets[node.id])))
 
-    cached = cache.cache_whole_passes(context, elements=elements, element_bytes=measured_bytes)
     fixed = context.randomness_fixed
-    proposed = [
-        one
-        for one in (*propose_all(context)[0], *([cached] if cached is not None else []))
-        if one.safety is Safety.EXACT or (one.rule == _DROPPING and one.safety is Safety.STATISTICAL and not fixed)
-        if one.needs <= settings.allow and one.rule not in settings.without
-    ]
-    first = [one for one in proposed if one.rule == _DROPPING or one is cached]
+
+    def may_be_tried(one: Rewrite) -> bool:
+        redrawn = one.rule == _DROPPING and one.safety is Safety.STATISTICAL and not fixed
+        return (
+            (one.safety is Safety.EXACT or redrawn) and one.needs <= settings.allow and one.rule not in settings.without
+        )
+
+    proposed = list(filter(may_be_tried, propose_all(context)[0]))
+    early = [one for one in proposed if one.rule == _DROPPING]
     parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]
+    cached = cache.cache_whole_passes(context, elements=elements, element_bytes=measured_bytes)
     known = {one.key for one in inherited.rewrites}
-    found: list[Rewrite] = []
-    for one in first or parallel:
-        if one.key not in known and not find_conflict(context, [*inherited.rewrites, *found, one]):
-            found.append(one)
+    found = []
+    for tried in [[*early, one] for one in filter(may_be_tried, cached)] or [early or parallel]:
+        found.append(list[Rewrite]())
+        for one in tried:
+            if one.key not in known and not find_conflict(context, [*inherited.rewrites, *found[-1], one]):
+                found[-1].append(one)
     return found

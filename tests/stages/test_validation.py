@@ -127,7 +127,7 @@ def tried(data: Any, *, epochs: int = 9, **use: Any) -> list[str]:
     made = study(data)
     made.subject.use.epochs, made.subject.use.epochs_certain = epochs, True
     ((source, consumed),) = made.subject.other_datasets
-    found = stage._candidates(
+    found, *_ = stage._candidates(
         made, source, replace(consumed, **use), inherited=Plan(""), elements=10, free_bytes=1_000_000.0
     )
     return [one.rule for one in found]
