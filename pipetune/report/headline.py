@@ -74,7 +74,7 @@ def headline(session: Session, places: Places) -> Headline:
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
     validation = validation_sentence(session)
     extra = (step_note(result.handover if result else None), *found.details, validation)
-    note = "for training" if validation and found.kind in _NO_PLAN else found.note
+    note = found.note or ("for training" if validation and found.kind in _NO_PLAN else "")
     return replace(found, details=tuple(filter(None, extra)), note=note)
 
 

@@ -262,6 +262,11 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
     changed = replace(session, trials=rejected, datasets=(*session.datasets, validation))
     assert (claim(changed).big, claim(changed).note) == ("Nothing faster", "for training")
     assert claim(replace(session, trials=rejected)).note == ""
+    undecided = claim(replace(session, datasets=changed.datasets))
+    assert (undecided.big, undecided.note) == ("Undecided", "for training")
+    offer = replace(samples.photos().datasets[0].offered[0], gain=Interval(1.5, 1.1, 1.9, 6))
+    asked = claim(with_main(changed, offered=(offer,)))
+    assert (asked.big, asked.note) == ("1.50x", "with your approval")
     text = summary_text(replace(changed, patch=samples.photos().patch))
     assert "validation: same elements; random draws come from the same distribution" in " ".join(text.split())
 
