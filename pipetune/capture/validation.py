@@ -33,10 +33,7 @@ def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[tupl
             return
         if loops := loops_at(step):
             known = KnownVariables({**frame.f_globals, **frame.f_locals}, assigned_in(loops[0]))
-            for dataset, statement in _read_by(loops[0].body, known, _MOST_CALLS):
-                offset = _offset_of(statement, step[0])
-                if offset is not None:
-                    yield dataset, ((step[0], offset), *read[index + 1 :])
+            yield from _placed(_read_by(loops[0].body, known, _MOST_CALLS), step[0], read[index + 1 :])
             return
         frame, _ = call_sites.user_frame(frame.f_back)
 
@@ -51,10 +48,20 @@ def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator
     for one in callbacks:
         method = inspect.getattr_static(type(one), "on_epoch_end", None)
         if isinstance(method, FunctionType) and not call_sites.is_library(method.__code__.co_filename):
-            for dataset, statement in _read_in_function(method, [one], {}, _MOST_CALLS):
-                offset = _offset_of(statement, method.__code__)
-                if offset is not None:
-                    yield dataset, ((method.__code__, offset), *fit)
+            yield from _placed(_read_in_function(method, [one], {}, _MOST_CALLS), method.__code__, fit)
+
+
+def _placed(
+    found: Iterable[tuple[Any, ast.stmt]], code: CodeType, callers: call_sites.CallPath
+) -> Iterator[tuple[Any, call_sites.CallPath]]:
+    """Yields datasets with the call stack of what reads them: statements in `code`, which `callers` run."""
+    positions = [(line, column) for line, _, column, _ in code.co_positions()]
+    for dataset, statement in found:
+        end = statement.end_lineno or 0, statement.end_col_offset or 0
+        inside = (start_of(statement) <= (line or 0, column or 0) < end for line, column in positions)
+        index = next((index for index, one in enumerate(inside) if one), None)
+        if index is not None:
+            yield dataset, ((code, 2 * index), *callers)
 
 
 def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Iterator[tuple[Any, ast.stmt]]:
@@ -160,12 +167,3 @@ def _definition(code: CodeType) -> ast.FunctionDef | None:
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
     lines = ((one, min([one.lineno, *(part.lineno for part in one.decorator_list)])) for one in functions)
     return next((one for one, line in lines if (one.name, line) == (code.co_name, code.co_firstlineno)), None)
-
-
-def _offset_of(statement: ast.stmt, code: CodeType) -> int | None:
-    """Returns the offset of the first instruction of a statement in the code that it is in; None if it has none."""
-    end = statement.end_lineno or 0, statement.end_col_offset or 0
-    for index, (line, _, column, _) in enumerate(code.co_positions()):
-        if line is not None and column is not None and start_of(statement) <= (line, column) < end:
-            return 2 * index
-    return None

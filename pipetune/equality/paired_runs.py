@@ -153,9 +153,8 @@ class PairedRuns:
     def _record(self, dataset: Any, name: str, *, passes: int, until_share: float) -> recordings.RecordedElements:
         count = 3 * _EXPANDING_ELEMENTS if self._needs_few_elements(name) else self.count
         spec = dataset.element_spec
-        if self.sides[0].pipeline[name].op == "from_tensor_slices" and all(
-            map(recordings.is_dense, tf.nest.flatten(spec))
-        ):
+        dense = all(map(recordings.is_dense, tf.nest.flatten(spec)))
+        if self.sides[0].pipeline[name].op == "from_tensor_slices" and dense:
             row_bytes = live.element_bytes(tf.nest.flatten(spec)) or 0
             if count * row_bytes <= _MAX_GRAPH_BYTES:
                 return recordings.record_rows(gathering.source_arrays(dataset), spec, count=count)

@@ -92,9 +92,8 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
     )
 
 
-_MAX_STACKED_BYTES = (
-    4e6  # of elements that each served dataset copies; a generator costs 20 ms, as copying some MB does
-)
+# Of elements that each served dataset copies: a generator, which copies none, costs 20 ms, as copying some MB does.
+_MAX_STACKED_BYTES = 4e6
 
 
 def stacked(recording: RecordedElements) -> RecordedElements:
