@@ -86,15 +86,18 @@ def fit(model: Any, data: Any, *more: Any, monitor: Any = None, **arguments: Any
 
 @pytest.mark.parametrize(("slow", "body"), [(0.02, 0.002), (0.001, 0.03)])
 def test_share_is_the_time_between_request_and_delivery(slow: float, body: float) -> None:
-    """It is at least that in the dataset's function, and at most that from its start to the step's."""
+    """It is at least that in the dataset's function, and at most that from the end of a step to the start of the next.
+
+    What asks for an element may wait for a processor before that function starts.
+    """
     model, data, seen = Model(body), dataset(40, slow), Seen()
     monitor, shares = fit(model, data, seen)
     first, last = seen.ends[0], seen.ends[-1]
     least, most = 0.0, 0.0
-    for source, step in zip(data.calls.times, model.calls.times, strict=True):
+    for source, step, before in zip(data.calls.times[1:], model.calls.times[1:], seen.ends, strict=False):
         if source[0] > first:
             least += source[1] - source[0]
-            most += step[0] - source[0]
+            most += step[0] - before
     assert shares == [monitor.input_wait]
     assert monitor.input_wait > 0.0
     assert least / (last - first) - 0.03 < monitor.input_wait < most / (last - first) + 0.03
