@@ -13,7 +13,7 @@ from pipetune.core.time_plan import AFTER_NO_SECONDS, TimePlan
 from pipetune.pipelines.errors import first_line
 from pipetune.stages.advice import advise, compare_inputs, count_worker_shares
 from pipetune.stages.confirmation import prove_plan
-from pipetune.stages.dataset_costs import measure_dataset_costs
+from pipetune.stages.dataset_costs import measure_dataset_costs, validation_costs_much
 from pipetune.stages.distributed_form import write_distributed_form
 from pipetune.stages.epochs import measure_epochs
 from pipetune.stages.files import measure_files, sweep_reads
@@ -65,7 +65,8 @@ def find_and_prove(study: Study) -> Plan | None:
         diagnosis = give_verdict(study, profile)
         note_tfds_reads(study)
         tried = should_run_trials(study, diagnosis)
-        if not tried and study.settings.trials:
+        refused = study.settings.trials and not tried
+        if refused and not validation_costs_much(study, profile):
             study.time_plan.end_within(AFTER_NO_SECONDS)
         profile, diagnosis = refine_costs(study, profile, diagnosis)
         read_tensorflow_optimizations(study)
@@ -73,6 +74,8 @@ def find_and_prove(study: Study) -> Plan | None:
         plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
         tune_validation(study, plan)
         study.time_plan.end_validation()
+        if refused:
+            study.time_plan.end_within(AFTER_NO_SECONDS)
         if not study.awaits_verification:
             study.time_plan.decide()
             inform(study, study.runner.profile or profile, diagnosis, plan)

@@ -38,6 +38,14 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
     journal.add_findings(validation_findings(results), datasets=tuple(results))
 
 
+def validation_costs_much(study: Study, profile: Profile) -> bool:
+    """Whether validation may be tuned and its input takes much of an epoch; then all costs are stored."""
+    if not study.tunes_validation:
+        return False
+    measure_dataset_costs(study, profile)
+    return any(result.share for result in study.journal.session.datasets)
+
+
 def _script_cost(source: LivePipeline, use: Consumption) -> DatasetCost:
     """Returns what the script itself has spent on a dataset, with the length of its epochs as far as it is known."""
     elements = source.pipeline.output.cardinality

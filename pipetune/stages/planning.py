@@ -31,7 +31,7 @@ from pipetune.search.search import search
 from pipetune.search.state import SearchState
 from pipetune.source.emit import emit
 from pipetune.source.source_mistakes import dropped_results
-from pipetune.stages.dataset_costs import measure_dataset_costs
+from pipetune.stages.dataset_costs import validation_costs_much
 from pipetune.stages.profiling import store_autotuned, watch_autotune
 from pipetune.stages.study import Study, rule_context
 
@@ -96,10 +96,8 @@ def _with_variants(
 def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningResult:
     """Returns the result of searching within the user's budget; every trial is in the session once it has ended."""
     profile = complete_profile(study, profile)
-    if study.tunes_validation:
-        measure_dataset_costs(study, profile)
-        if any(result.share for result in study.journal.session.datasets):
-            study.time_plan.reserve_for_validation()
+    if validation_costs_much(study, profile):
+        study.time_plan.reserve_for_validation()
     watch_autotune(study)
     context = rule_context(study, profile, diagnosis)
     proposed, silences = propose_all(context)

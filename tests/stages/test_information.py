@@ -10,6 +10,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune import workflow
+from pipetune.core.time_plan import AFTER_NO_SECONDS, Part
 from tests.stages.studies import numbers, study_of
 
 
@@ -26,3 +27,23 @@ def test_error_after_the_decision_loses_nothing(
     assert dataset is not None and dataset.profile is not None and dataset.cost is not None
     assert any("only inform, ended with an error (KeyError: 'sweeps')" in note for note in session.notes)
     assert "in fails" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("much", [False, True])
+def test_analysis_ends_soon_after_a_no_unless_validation_costs_much(
+    monkeypatch: pytest.MonkeyPatch, much: bool
+) -> None:
+    left = []
+    study = study_of(numbers(), budget_seconds=60.0)
+
+    def note(*_: Any) -> bool:
+        left.append(study.time_plan.left(Part.VERIFICATION))
+        return False
+
+    monkeypatch.setattr(workflow, "should_run_trials", lambda *_: False)
+    monkeypatch.setattr(workflow, "validation_costs_much", lambda *_: much)
+    monkeypatch.setattr(workflow, "tune_validation", note)
+    monkeypatch.setattr(workflow, "inform", note)
+    workflow.analyze(study)
+    while_tuned, after = left
+    assert (while_tuned > AFTER_NO_SECONDS) is much and after <= AFTER_NO_SECONDS
