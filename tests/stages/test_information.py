@@ -34,12 +34,14 @@ def test_analysis_ends_soon_after_a_no_unless_validation_costs_much(
     monkeypatch: pytest.MonkeyPatch, much: bool
 ) -> None:
     left = []
-    study = study_of(numbers(), budget_seconds=60.0)
+    study = study_of(numbers(), budget_seconds=60.0, quick=True)
 
     def note(*_: Any) -> bool:
         left.append(study.time_plan.left(Part.VERIFICATION))
         return False
 
+    monkeypatch.setattr(workflow, "refine_costs", lambda _, profile, diagnosis: (profile, diagnosis))
+    monkeypatch.setattr(workflow, "measure_files", lambda _, profile: profile)
     monkeypatch.setattr(workflow, "should_run_trials", lambda *_: False)
     monkeypatch.setattr(workflow, "validation_costs_much", lambda *_: much)
     monkeypatch.setattr(workflow, "tune_validation", note)
