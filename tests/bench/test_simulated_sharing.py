@@ -92,11 +92,12 @@ SEGMENTS = st.lists(
 @settings(max_examples=25)
 @given(SEGMENTS, st.integers(1, 3), st.integers(1, 8))
 def test_rate_of_processes_is_bounded(segments: list[Segment], processes: int, cores: int) -> None:
-    one, more = (simulate(segments, processes=n, cores=cores, elements=24) for n in (processes, processes + 1))
+    one, more = (simulate(segments, processes=n, cores=cores, elements=240) for n in (processes, processes + 1))
     cpu_seconds = sum(work.cpu_seconds for each in segments for work in each.work)
     slowest = min(each.rate for each in segments)
     # Calls of equal length may synchronize: all work, then all wait, and more processes deliver up to a fifth less.
-    # Besides, the count starts and ends within an element of each process.
+    # Besides, the count starts and ends within an element of each process, and with other buffers: of 240 elements, as
+    # 24 of them may pass a tenth faster than the processors allow.
     assert more >= 0.7 * one
     assert more <= 1.1 * (processes + 1) * slowest
     assert cpu_seconds == 0 or more <= 1.1 * cores / cpu_seconds
