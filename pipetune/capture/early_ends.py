@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -66,8 +66,8 @@ def _own_way_out(
     found = _ways_out(read, makers)
     if frame is None or found.way is not WayOut.FOR or found.always:
         return found.way, 0
-    known = KnownVariables({**frame.f_globals, **frame.f_locals}, found.assigned)
-    exits = [tests for tests in found.exits if all(known.truth(test) is not False for test in tests)]
+    known = KnownVariables.in_frame(frame, found.assigned)
+    exits = list(filter(known.may_hold, found.exits))
     if not exits:
         return None, 0
     return WayOut.FOR, min(
@@ -178,6 +178,15 @@ class KnownVariables:
 
     def __init__(self, names: Mapping[str, Any], assigned: frozenset[str]) -> None:
         self._names, self._assigned = names, assigned
+
+    @classmethod
+    def in_frame(cls, frame: FrameType, assigned: frozenset[str]) -> KnownVariables:
+        """Returns what is known where a frame is."""
+        return cls({**frame.f_globals, **frame.f_locals}, assigned)
+
+    def may_hold(self, tests: Iterable[ast.expr]) -> bool:
+        """Whether all of these conditions may be true."""
+        return all(self.truth(test) is not False for test in tests)
 
     def truth(self, test: ast.expr) -> bool | None:
         """Whether a condition is true; None if that is not known, or may change."""

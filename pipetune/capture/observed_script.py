@@ -180,8 +180,7 @@ class ObservedScript:
                 continue
             if use is None:
                 use = Consumption(dataset, variable_name(frame, dataset), "validation", how)
-                object.__setattr__(dataset, _USE, use)
-                self._used_datasets.add(dataset)
+                self._attach(use)
             (code, _), line = path[0], call_sites.span_of(path[0])[0]
             use.role, use.call_path, use.file, use.line = "validation", path, code.co_filename, line or 0
             self._keep_use(use)
@@ -221,8 +220,7 @@ class ObservedScript:
             if use is None:
                 use = Consumption(dataset=dataset, variable="", role=role, consumer_call=how)
             use.dataset = dataset
-            object.__setattr__(dataset, _USE, use)
-            self._used_datasets.add(dataset)
+            self._attach(use)
         elif role != "training" and use.role != "preview":
             return self._keep_use(use)  # its role is known already
         elif role != "preview":
@@ -233,6 +231,11 @@ class ObservedScript:
             use.file, use.line = frame.f_code.co_filename, frame.f_lineno
             use.call_path = call_sites.path_from(frame)
         return self._keep_use(use)
+
+    def _attach(self, use: Consumption) -> None:
+        """Makes `use` the record of its dataset."""
+        object.__setattr__(use.dataset, _USE, use)
+        self._used_datasets.add(use.dataset)
 
     def _use_of_rebuilt(self, dataset: Any, role: str, frame: FrameType | None) -> Consumption | None:
         """Returns the record of the dataset that the last iteration of a loop built and read in place of this one."""

@@ -12,7 +12,7 @@ from typing import Any
 from pipetune import tensorflow_private
 from pipetune.capture.early_ends import SHORTER, UNKNOWN, KnownVariables, assigned_in, exits_of
 from pipetune.capture.loops import called_name
-from pipetune.capture.rebuilding import loops_at, start_of, tree_of
+from pipetune.capture.rebuilding import loops_at, spans, tree_of
 from pipetune.pipelines import call_sites
 
 _LEAVING = ast.Return | ast.Break | ast.Continue
@@ -32,7 +32,7 @@ def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[tupl
         if frame is None or frame.f_code is not step[0]:
             return
         if loops := loops_at(step):
-            known = KnownVariables({**frame.f_globals, **frame.f_locals}, assigned_in(loops[0]))
+            known = KnownVariables.in_frame(frame, assigned_in(loops[0]))
             yield from _placed(_read_by(loops[0].body, known, _MOST_CALLS), step[0], read[index + 1 :])
             return
         frame, _ = call_sites.user_frame(frame.f_back)
@@ -55,13 +55,11 @@ def _placed(
     found: Iterable[tuple[Any, ast.stmt]], code: CodeType, callers: call_sites.CallPath
 ) -> Iterator[tuple[Any, call_sites.CallPath]]:
     """Yields datasets with the call stack of what reads them: statements in `code`, which `callers` run."""
-    positions = [(line, column) for line, _, column, _ in code.co_positions()]
+    places = [(line or 0, column or 0) for line, _, column, _ in code.co_positions()]
     for dataset, statement in found:
-        end = statement.end_lineno or 0, statement.end_col_offset or 0
-        inside = (start_of(statement) <= (line or 0, column or 0) < end for line, column in positions)
-        index = next((index for index, one in enumerate(inside) if one), None)
-        if index is not None:
-            yield dataset, ((code, 2 * index), *callers)
+        offset = next((2 * index for index, place in enumerate(places) if spans(statement, place)), None)
+        if offset is not None:
+            yield dataset, ((code, offset), *callers)
 
 
 def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Iterator[tuple[Any, ast.stmt]]:
@@ -85,8 +83,7 @@ def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Ite
                 yield from _read_by(inner, known, calls)
             case ast.For(iter=iterated, body=inner):
                 dataset = _iterated(iterated, known)
-                left = any(all(known.truth(test) is not False for test in tests) for tests in exits_of(inner))
-                if dataset is not None and not left:
+                if dataset is not None and not any(map(known.may_hold, exits_of(inner))):
                     yield dataset, statement
             case ast.Expr() | ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Return():
                 for part in ast.walk(statement):
@@ -141,15 +138,15 @@ def _read_in_function(
         calls: as in `_read_by`, this one included.
     """
     code, defaults = function.__code__, function.__defaults__ or ()
-    definition = _definition(code) if calls else None
+    tree = tree_of(code.co_filename) if calls else None
+    definition = next(iter(call_sites.definitions_of(code, tree)), None) if tree is not None else None
     if definition is None:
         return
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     usual = dict(zip(reversed(parameters[: code.co_argcount]), reversed(defaults), strict=False))
     names = {**function.__globals__, **_closed_over(function), **dict.fromkeys(parameters, UNKNOWN), **usual}
     names |= {**(function.__kwdefaults__ or {}), **dict(zip(parameters, values, strict=False)), **named}
-    known = KnownVariables(names, assigned_in(ast.Module(definition.body, [])))
-    yield from _read_by(definition.body, known, calls - 1)
+    yield from _read_by(definition.body, KnownVariables(names, assigned_in(definition)), calls - 1)
 
 
 def _closed_over(function: FunctionType) -> dict[str, Any]:
@@ -159,11 +156,3 @@ def _closed_over(function: FunctionType) -> dict[str, Any]:
         with contextlib.suppress(ValueError):  # not assigned yet
             found[name] = cell.cell_contents
     return found
-
-
-def _definition(code: CodeType) -> ast.FunctionDef | None:
-    """Returns the `def` statement of a function's code; None if its source cannot be read."""
-    tree = tree_of(code.co_filename)
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)) if tree is not None else ()
-    lines = ((one, min([one.lineno, *(part.lineno for part in one.decorator_list)])) for one in functions)
-    return next((one for one, line in lines if (one.name, line) == (code.co_name, code.co_firstlineno)), None)

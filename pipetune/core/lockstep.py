@@ -179,7 +179,7 @@ class MeasurePass:
 class WritePatch:
     """Write a patch of only these rewrites of the plan, given by their keys; if there are none, that for validation."""
 
-    rewrites: tuple[str, ...] = ()
+    rewrites: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -254,17 +254,15 @@ def _known_ratio(node: Node, input_node: Node, *, endless: bool) -> float | None
     """
     if node.op == "cache":
         return 0.0
+    counted = not endless and node.cardinality > 0 and input_node.cardinality > 0
+    by_count = input_node.cardinality / node.cardinality if counted else None
     if node.op in ("batch", "padded_batch"):
-        if node.cardinality > 0 and input_node.cardinality > 0 and not endless:
-            return input_node.cardinality / node.cardinality
         size = node.argument("batch_size")
-        return float(size) if isinstance(size, int) else None
+        return by_count or (float(size) if isinstance(size, int) else None)
     # A source skips without building elements; that is the operator's own cost.
     made = not operator_facts(input_node.op).source
-    if node.op == "skip" and made and not endless and node.cardinality > 0 and input_node.cardinality > 0:
-        return input_node.cardinality / node.cardinality
-    if node.op == "concatenate" and not endless and node.cardinality > 0 and input_node.cardinality > 0:
-        return input_node.cardinality / node.cardinality  # a run may end before it reaches the second one
+    if by_count is not None and ((node.op == "skip" and made) or node.op == "concatenate"):
+        return by_count  # of what follows another, a run may not reach anything
     if node.op == "shard":
         count = node.argument("num_shards")
         return float(count) if made and isinstance(count, int) else 1.0

@@ -408,6 +408,17 @@ def syntax_tree(file: str) -> ast.Module | None:
         return None
 
 
+def definitions_of(code: CodeType, tree: ast.Module) -> list[ast.FunctionDef]:
+    """Returns the `def` statements in a syntax tree that have the name and the first line of a code object."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return [one for one in functions if (one.name, first_line(one)) == (code.co_name, code.co_firstlineno)]
+
+
+def first_line(node: ast.FunctionDef | ast.ClassDef) -> int:
+    """Returns the line in which a definition begins, with its decorators."""
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
 def call_expression(file: str, line: int, column: int, end_line: int, end_column: int) -> ast.Call | None:
     """Returns the call expression that a source span covers; None if it cannot be parsed or is no call.
 

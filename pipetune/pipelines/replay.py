@@ -278,10 +278,9 @@ def _map(node: Node, source: live.LivePipeline, pipeline: Pipeline, original: An
     names = map_functions.called_maps(node)
     made_of = (node.function, tuple(source.datasets[name] for name in names), above.element_spec)
     traced = next((known for known_of, known in source.edited_functions if known_of == made_of), None)
-    if traced is not None:
-        return build_map(node, traced, original, above)
-    mapped = build_map(node, map_functions.map_function(node, source, pipeline, above), original, above)
-    source.edited_functions.append((made_of, mapped._map_func))
+    mapped = build_map(node, traced or map_functions.map_function(node, source, pipeline, above), original, above)
+    if traced is None:
+        source.edited_functions.append((made_of, mapped._map_func))
     return mapped
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
 from pipetune.search.composing import values_of
 from pipetune.search.equality import allows
+from pipetune.source.emit import Emission
 from pipetune.stages.emission import emission_for_validation, expected_digests, inherited_by, patch_of
 from pipetune.stages.study import OTHERS_COMPARISON_SECONDS, Study
 
@@ -87,16 +89,19 @@ def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: P
     alternatives = _candidates(
         study, source, use, inherited=inherited, elements=cost.epoch_elements, free_bytes=free_bytes
     )
-    written = (
-        (one, emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(one)), inherited))
-        for one in alternatives
-    )
-    candidates = next((one for one, made in written if len(made.covered) == len(one)), alternatives[0])
-    if not candidates and not inherited.rewrites:
+    if not alternatives[0] and not inherited.rewrites:
         return
+
+    def emitted(added: list[Rewrite]) -> tuple[list[Rewrite], Emission]:
+        plan = Plan(pipeline.name, tuple(added))
+        return added, emission_for_validation(journal.session, result, plan, inherited)
+
+    in_turn = map(emitted, alternatives)
+    first = next(in_turn)
+    chosen = next((one for one in itertools.chain([first], in_turn) if len(one[1].covered) == len(one[0])), first)
+    without_own: list[list[Rewrite]] = [[]] if alternatives[0] and inherited.rewrites else []
     with contextlib.closing(study.input_runner(source)) as runner:
-        for added in (candidates, []) if candidates and inherited.rewrites else (candidates,):
-            emission = emission_for_validation(journal.session, result, Plan(pipeline.name, tuple(added)), inherited)
+        for added, emission in itertools.chain([chosen], map(emitted, without_own)):
             journal.update_dataset(rejected=(*journal.result.rejected, *emission.not_covered))
             own = Plan(pipeline.name, tuple(one for one in added if one.key in emission.covered))
             plan = Plan(pipeline.name, (*inherited.rewrites, *own.rewrites))

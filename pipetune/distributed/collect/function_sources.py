@@ -27,6 +27,7 @@ import tensorflow as tf
 from pipetune.core.distribution import Definition, FunctionSource, string_literal
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
+from pipetune.pipelines.call_sites import definitions_of, first_line
 
 LONGEST = 2_000  # characters of one literal, at most
 _MOST_NUMBERS = 64  # numbers of an array, at most
@@ -395,13 +396,7 @@ def function_text(code: CodeType) -> tuple[str, bool]:
         ]
         found = found[-1:]  # the innermost: ast.walk visits outer nodes first
     else:
-        found = [
-            node
-            for node in ast.walk(_tree_of(file))
-            if isinstance(node, ast.FunctionDef)
-            and node.name == code.co_name
-            and _first_line(node) == code.co_firstlineno
-        ]
+        found = [*definitions_of(code, _tree_of(file))]
     if len(found) != 1:
         where = f"{file}, line {code.co_firstlineno}"
         raise CannotExpress(f"The function {code.co_name} is not found in {where}.")
@@ -454,16 +449,12 @@ def _covers(body: ast.expr, code: CodeType) -> bool:
     return bool(starts) and min(starts) == start and max(ends) <= end
 
 
-def _first_line(node: ast.FunctionDef | ast.ClassDef) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-
-
 def _text(file: str, node: ast.AST) -> str:
     lines = linecache.getlines(file)
     if isinstance(node, ast.Lambda):
         return ast.get_source_segment("".join(lines), node) or ast.unparse(node)
     assert isinstance(node, ast.FunctionDef | ast.ClassDef)
-    text = textwrap.dedent("".join(lines[_first_line(node) - 1 : node.end_lineno])).rstrip()
+    text = textwrap.dedent("".join(lines[first_line(node) - 1 : node.end_lineno])).rstrip()
     try:
         same = ast.dump(ast.parse(text).body[0]) == ast.dump(node)
     except SyntaxError:
