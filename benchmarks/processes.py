@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetune.bench import ProgressCallback
+from benchmarks import ProgressCallback
 from pipetune.core.results import RunFailed
 from pipetune.core.session import Session
 from pipetune.core.session_file import load

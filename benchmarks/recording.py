@@ -13,13 +13,12 @@ import sys
 import time
 from typing import Any
 
+from benchmarks import loops, recorded
 from benchmarks.neighbours import neighbours
-from pipetune.bench import loops
+from benchmarks.recorded import SCALE, RecordedWindow, Recording, Series
 from pipetune.capture import loop_consumer
 from pipetune.core.results import Window
 from pipetune.measure import machine
-from pipetune.testing import recorded
-from pipetune.testing.recorded import SCALE, RecordedWindow, Recording, Series
 from pipetune.timing import windows
 from pipetune.timing.cpu_load import available_cores, core_seconds
 from pipetune.timing.iterators import shortened_pauses

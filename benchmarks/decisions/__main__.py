@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.decisions.judging import measure, measure_gains
-from pipetune.bench.measuring_process import run_job
+from benchmarks.measuring_process import run_job
 
 
 def main() -> int:

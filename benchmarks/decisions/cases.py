@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks import EXAMPLES
+from benchmarks.figures import Results, check_names
 from pipetune.core.codec import Json, MalformedData, decode, encode
 from pipetune.core.errors import PipetuneError
-from pipetune.core.figures import Results, check_names
 from pipetune.core.files import read_json, write_text
 from pipetune.core.machine import Machine
 

@@ -19,13 +19,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import EXAMPLES
+from benchmarks import EXAMPLES, ProgressCallback
 from benchmarks.decisions import cases as known
 from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run
 from benchmarks.decisions.stopwatch import TimedScript, Timing, median_interval, time_scripts
 from benchmarks.neighbours import neighbours
 from benchmarks.processes import PIPETUNE_COMMAND, Analysis, analyze, run_process
-from pipetune.bench import ProgressCallback
 from pipetune.core import files
 from pipetune.core.machine import Machine
 from pipetune.core.messages import Job

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import CLONE
 from benchmarks.decisions.cases import Decision, Decisions, choose_cases, judgements, runs_of
-from pipetune.supervisor.benching import Suite
+from benchmarks.suites import Suite
 
 
 def _choose(names: Sequence[str], _quick: bool) -> Sequence[str]:
@@ -40,6 +39,5 @@ SUITE = Suite(
     choose=_choose,
     print_figure=lambda _run, decision: print(line_of(decision), flush=True),
     print_all=_print_all,
-    folder=CLONE,
     cumulative=True,
 )

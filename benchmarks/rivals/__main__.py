@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks import ProgressCallback
+from benchmarks.measuring_process import run_job
 from benchmarks.processes import Analysis, analyze, run_process
 from benchmarks.rivals.process_files import RATES_FILE, PeakMemory, RatesMeasurement, memory_file, read_value
 from benchmarks.rivals.results import PIPETUNE, WorkloadResult
 from benchmarks.rivals.workloads import Workload, find_workloads
-from pipetune.bench import ProgressCallback
-from pipetune.bench.measuring_process import run_job
 from pipetune.core import files
 from pipetune.core.codec import Json
 from pipetune.core.edits import Plan, inserted_caches

@@ -12,6 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ProgressCallback
+from benchmarks.dataset_study import create_study, measure_facts
+from benchmarks.examples import expert_dataset, training_dataset
+from benchmarks.measuring_process import progress_callback
 from benchmarks.rivals.contenders import UNCACHED, add_expert, choose_contenders, describe_plan, source_bytes
 from benchmarks.rivals.process_files import (
     RATES_FILE,
@@ -24,10 +28,6 @@ from benchmarks.rivals.process_files import (
 from benchmarks.rivals.results import EXPERT
 from benchmarks.rivals.rounds import QUICK, WHOLE, compare_rates, measure_windows
 from benchmarks.rivals.workloads import Workload, find_workloads
-from pipetune.bench import ProgressCallback
-from pipetune.bench.dataset_study import create_study, measure_facts
-from pipetune.bench.examples import expert_dataset, training_dataset
-from pipetune.bench.measuring_process import progress_callback
 from pipetune.core.edits import Plan
 from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan

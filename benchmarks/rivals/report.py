@@ -8,11 +8,11 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.claims import claims_markdown, claims_table, machine_line
 from benchmarks.rivals.results import PIPETUNE, RIVALS, Benchmarks, WorkloadResult, claims, shortfall_reasons
 from pipetune.core.results import Interval
 from pipetune.report import words
 from pipetune.report.console import indented, print_parts, unit_text
-from pipetune.report.figures import claims_markdown, claims_table, machine_line
 from pipetune.report.markdown_text import escape, table
 
 _MISSING = "-"

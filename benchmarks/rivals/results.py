@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from benchmarks.claims import Claim
+from benchmarks.figures import Results
 from benchmarks.rivals.workloads import find_workloads
 from pipetune.core.codec import Json, encode
-from pipetune.core.figures import Claim, Results
 from pipetune.core.machine import Machine
 from pipetune.core.results import Interval, Rate
 

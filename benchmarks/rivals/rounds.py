@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks import ProgressCallback
 from benchmarks.rivals.contenders import UNCACHED, Contenders
 from benchmarks.rivals.results import EXPERT, PIPETUNE, WorkloadResult
-from pipetune.bench import ProgressCallback
 from pipetune.core.results import Interval, RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
 from pipetune.search.meter import Meter, rate_from

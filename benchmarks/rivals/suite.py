@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import CLONE
 from benchmarks.rivals.plot import write_figure
 from benchmarks.rivals.report import markdown_text, print_benchmarks, print_workload
 from benchmarks.rivals.results import Benchmarks
 from benchmarks.rivals.workloads import choose_workloads
+from benchmarks.suites import Suite
 from pipetune.core.files import write_text
-from pipetune.supervisor.benching import Suite
 
 
 def _choose(names: Sequence[str], quick: bool) -> Sequence[str]:
@@ -39,5 +38,4 @@ SUITE = Suite(
     print_figure=lambda _name, result: print_workload(result),
     print_all=_print_all,
     write_report=_write_report,
-    folder=CLONE,
 )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import EXAMPLES
+from benchmarks.figures import check_names
 from pipetune.core.errors import PipetuneError
-from pipetune.core.figures import check_names
 
 QUICK = ("table", "series", "artificial")
 """The workloads of a quick run: they need no generated data, and their plan is found quickly."""

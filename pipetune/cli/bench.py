@@ -13,15 +13,15 @@ from pipetune.cli.command import Subparsers, add_command, positive_count
 from pipetune.core.errors import PipetuneError
 
 if TYPE_CHECKING:
-    from pipetune.supervisor.benching import Suite
+    from benchmarks.suites import Suite
 
 _DESCRIPTION = """\
-Compares the plans of `pipetune analyze` with rivals on the workloads in the
-repository's examples/: the original script, the script with TensorFlow's
-optimizations off, AUTOTUNE everywhere, the stage-based algorithm, and the rules
-of Plumber. Each result is saved to benchmarks.json as soon as it is measured; an
-interrupted run continues where it stopped. A workload takes about six minutes
-and needs an otherwise idle machine.
+Measures pipetune itself, in a clone of its repository. Compares the plans of
+`pipetune analyze` with rivals on the workloads in examples/: the original script,
+the script with TensorFlow's optimizations off, AUTOTUNE everywhere, the
+stage-based algorithm, and the rules of Plumber. Each result is saved to
+benchmarks.json as soon as it is measured; an interrupted run continues where it
+stopped. A workload takes about six minutes and needs an otherwise idle machine.
 
 With --accuracy, measures the accuracy of pipetune: how well it attributes costs,
 names bottlenecks and predicts rates (of one process and of several in parallel),
@@ -50,9 +50,7 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
         "sharing",
     )
     parser.add_argument("--accuracy", action="store_true", help="measure the figures of accuracy.json")
-    parser.add_argument(
-        "--decisions", action="store_true", help="judge the answers to examples/decisions/cases.toml, in a clone"
-    )
+    parser.add_argument("--decisions", action="store_true", help="judge the answers to examples/decisions/cases.toml")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -70,9 +68,10 @@ def add(subparsers: Subparsers) -> argparse.ArgumentParser:
 def execute(arguments: argparse.Namespace) -> Answer:
     """Runs the command. Its exit code is 1 if something could not be measured, or an accuracy target was missed."""
     from pipetune.report.progress import Progress
-    from pipetune.supervisor.benching import Request, bench
 
-    suite = _suite(arguments)
+    suite = _suite("decisions" if arguments.decisions else "accuracy" if arguments.accuracy else "rivals")
+    from benchmarks.suites import Request, bench  # found now that the clone is on the path
+
     request = Request(
         tuple(dict.fromkeys(arguments.names)),
         Path(arguments.out).absolute(),
@@ -89,21 +88,16 @@ def execute(arguments: argparse.Namespace) -> Answer:
     return Answer(known.data(), lambda: suite.print_all(known, path), {"results": path}, exit_code=status)
 
 
-def _suite(arguments: argparse.Namespace) -> Suite[Any]:
-    """Returns the figures to measure. All but the accuracy are part of the repository, not of the package.
+def _suite(module: str) -> Suite[Any]:
+    """Returns the figures of `benchmarks.<module>`.
 
     Raises:
-        PipetuneError: they are not here.
+        PipetuneError: there are none beside the package.
     """
-    if arguments.accuracy and not arguments.decisions:
-        from pipetune.supervisor.benching import ACCURACY
-
-        return ACCURACY
     clone = Path(__file__).resolve().parents[2]
-    what, module = ("cases", "decisions") if arguments.decisions else ("workloads", "rivals")
     if not (clone / "benchmarks" / module).is_dir():
         raise PipetuneError(
-            f"There are no {what}: {clone} is not a clone of the repository.",
+            f"There are no benchmarks: {clone} is not a clone of the repository.",
             hint="They are part of the repository, not of the package: run pipetune from a clone (pip install -e .).",
         )
     sys.path.insert(0, str(clone))

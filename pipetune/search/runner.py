@@ -1,6 +1,6 @@
 """What the search needs from the outside: something that measures a plan, and a listener.
 
-Tests give it invented times (`pipetune.testing.recorded`), the worker gives it TensorFlow.
+Tests give it invented times, the worker gives it TensorFlow.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def run_job(job: Job, writer: MessageWriter) -> int:
             session = Session(VERSION, Command(), machine=found)
             writer.send(SessionSaved(session))
             return 0
-        case Mode.SERVE | Mode.BENCH:  # run before anything is loaded that measures, and by `python -m pipetune.bench`
+        case Mode.SERVE | Mode.BENCH:  # run before anything is loaded that measures, and by a suite of benchmarks
             raise PipetuneError(f"This worker does not do jobs of the mode {job.mode.value!r}.")
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import ProgressCallback
 from benchmarks.decisions import cases, judging
 from benchmarks.decisions.cases import Case, Decision, PossibleGain, Run, choose_cases, runs_of
 from benchmarks.decisions.judging import Answer, PairsOfPatch, copy_script, judge
 from benchmarks.decisions.stopwatch import TimedPair, Timing
 from benchmarks.decisions.suite import SUITE
-from pipetune.bench import ProgressCallback
 from pipetune.core.codec import decode
 from pipetune.core.machine import CpuLoad
 from pipetune.core.messages import FigureMeasured, LogLine
 from pipetune.core.results import RunFailed
-from tests.bench.fake_process import FakeBench
-from tests.bench.jobs import messages_of
+from tests.benchmarks.fake_process import FakeBench
+from tests.benchmarks.jobs import messages_of
 from tests.core.sessions import MACHINE, session
 
 PROVEN = replace(session(), seconds={"profile": 3.0, "verdict": 5.0, "budget": 44.0, "total": 60.0})

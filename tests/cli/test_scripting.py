@@ -16,8 +16,8 @@ from pipetune.cli.main import COMMANDS, main
 from pipetune.core import session_file
 from pipetune.core.errors import PipetuneError
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
+from tests.benchmarks.accuracy.test_results import measured
 from tests.benchmarks.rivals.invented import benchmarks
-from tests.core.test_figures import measured
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scripting.md").read_text()
 SESSION = "reports/train"
@@ -67,7 +67,7 @@ def folder(patched: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("pipetune.supervisor.single_worker.run_with_plan", lambda *_, **_options: 0)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
     suites = {"benchmarks": benchmarks(), "accuracy": measured("overhead"), "decisions": Decisions("0.1.0")}
-    monkeypatch.setattr("pipetune.supervisor.benching.bench", lambda suite, *_, **_options: (suites[suite.file], 0))
+    monkeypatch.setattr("benchmarks.suites.bench", lambda suite, *_, **_options: (suites[suite.file], 0))
     for name in suites:
         Path("reports", f"{name}.json").write_text("")
     return patched.parent

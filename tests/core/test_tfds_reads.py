@@ -16,8 +16,8 @@ from pipetune.core.storage import (
     tfds_read_of,
     tfds_reads,
 )
-from pipetune.testing.words import pipeline
 from tests.core.tfds_pipelines import CALL, DECODED, READ, made_by_tfds
+from tests.words import pipeline
 
 
 def test_pipeline_of_script_has_no_tfds_reads() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.recorded import FakeClock
 from pipetune.core.results import OutOfBudget
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import (
@@ -16,7 +17,6 @@ from pipetune.core.time_plan import (
     Part,
     TimePlan,
 )
-from pipetune.testing.recorded import FakeClock
 
 
 def plan(seconds: float = 60.0, **changes: bool) -> tuple[TimePlan, FakeClock]:

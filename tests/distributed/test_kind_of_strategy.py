@@ -7,7 +7,7 @@ import pytest
 from pipetune.core.distribution import COORDINATOR, DATASET, FIT, FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import KindChoice, choose_kind
-from pipetune.testing.words import parse
+from tests.words import parse
 
 WHOLE = parse("range 10 | map | batch 2").pipeline
 PART = parse("range 10 | shard 2 index=0 | map | batch 2").pipeline

@@ -16,7 +16,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from pipetune.bench import grammar
+from benchmarks.accuracy import grammar
 from pipetune.core.edits import Insert, Move, Safety, SetArgument, SetOption
 from pipetune.core.results import Comparison
 from pipetune.equality import proof, recordings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipetune.core.profile import Profile
-from pipetune.testing import words
+from tests import words
 from tests.lint.uses import codes, found
 
 FIRES = [

@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.pipeline import SourceLocation
 from pipetune.lint import DatasetUse, find_mistakes
-from pipetune.testing.words import pipeline
+from tests.words import pipeline
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pipetune.core.element_counts import max_elements
 from pipetune.core.pipeline import UNKNOWN
 from pipetune.core.profile import Finding
 from pipetune.lint import DatasetUse, find_mistakes
-from pipetune.testing import words
+from tests import words
 
 _UNKNOWN = ("filter", "unbatch", "interleave", "flat_map", "take_while")
 

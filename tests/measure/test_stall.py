@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.recorded import FakeClock
 from pipetune.core.results import Pause, RunFailed, Window
 from pipetune.measure.stall import ROUNDS, Stall, measure_stall
-from pipetune.testing.recorded import FakeClock
 
 
 class Steps:

@@ -11,7 +11,7 @@ from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
 from pipetune.core.results import Interval, Pause
 from pipetune.core.settings import Settings
 from pipetune.model.bottleneck import diagnose, most_saved_share, verdict_of
-from pipetune.testing.words import parse
+from tests.words import parse
 
 MACHINE = Machine(2.0, 8, 2, 1, 1, 1, "cpu", "Linux", "3.11", "2.21", "3", (), "cpu")
 TEXT = "list_files shuffle=False | interleave cpu=1ms | map random cpu=6ms | shuffle 100 | batch 8 cpu=1ms"

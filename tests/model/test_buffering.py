@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.model.bottleneck import buffered_step_seconds, output_buffer, sufficient_buffer
-from pipetune.testing.words import pipeline
+from tests.words import pipeline
 
 BURSTS = [0.050, *[0.0] * 7]  # eight elements at once, every 50 ms
 

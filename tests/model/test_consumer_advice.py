@@ -15,7 +15,7 @@ from pipetune.lint.consumer_advice import (
     layers_in_maps,
     steps_are_small,
 )
-from pipetune.testing.words import parse
+from tests.words import parse
 
 
 @pytest.mark.parametrize(

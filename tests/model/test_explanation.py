@@ -11,7 +11,7 @@ from pipetune.core.pipeline import Value
 from pipetune.core.profile import Cause, ConsumerProfile
 from pipetune.core.results import Interval
 from pipetune.model.bottleneck import Explanation, explain
-from pipetune.testing.words import parse
+from tests.words import parse
 
 BURSTS = (0.050, *[0.0001] * 7)
 TEXT = "range | map cpu=5ms | batch 1 | prefetch 1"

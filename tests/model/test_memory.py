@@ -15,7 +15,7 @@ from pipetune.model.memory import (
     expected_peak_bytes,
     predicted_peak_bytes,
 )
-from pipetune.testing.words import parse
+from tests.words import parse
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.operators import DEFAULT_PASSES, passes_in_force
 from pipetune.model.optimization_reasons import unchanged_reasons
-from pipetune.testing.words import pipeline
+from tests.words import pipeline
 
 OFF = {"experimental_optimization.apply_default_optimizations": False}
 STATEFUL = {"n1": ("RandomUniform",)}

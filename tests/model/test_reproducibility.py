@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.model.reproducibility import order_of
-from pipetune.testing.words import pipeline
+from tests.words import pipeline
 
 PREFETCH = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "prefetch")
 

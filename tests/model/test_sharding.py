@@ -20,7 +20,7 @@ from pipetune.model.coverage import (
     split_stream,
     stream_split_sizes,
 )
-from pipetune.testing.words import pipeline
+from tests.words import pipeline
 
 # -- policies
 

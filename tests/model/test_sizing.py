@@ -18,8 +18,8 @@ from pipetune.core.session import DatasetResult
 from pipetune.core.sizing import Origin, QuantityRange, ScalingLimit, Sizing, TrainingJob
 from pipetune.core.storage import FileUse
 from pipetune.model.sizing import compute_sizing, epoch_examples
-from pipetune.testing.words import parse
 from tests.core.sessions import MACHINE
+from tests.words import parse
 
 # A record of 100 kB, 1 ms of a map on any number of cores, batches of 10; 4000 records in 6 files.
 SOURCE = "TFRecordDataset bytes=100k elements=4000 cpu=0us"

@@ -32,7 +32,7 @@ from pipetune.model.throughput import (
     predict_examples,
     sequential_segments,
 )
-from pipetune.testing.words import DescribedPipeline, parse
+from tests.words import DescribedPipeline, parse
 
 MANY = 64.0
 OFF: dict[str, Value] = {"experimental_optimization.apply_default_optimizations": False}

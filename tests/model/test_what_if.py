@@ -10,7 +10,7 @@ from pipetune.core.edits import Insert, apply_edits
 from pipetune.core.results import Scenario
 from pipetune.core.storage import FileUse
 from pipetune.model.bottleneck import what_if
-from pipetune.testing.words import parse
+from tests.words import parse
 
 # Per element: 8 ms of a map that runs on any number of cores, 1 ms of a serial map downstream.
 TEXT = "range cpu=0us | map AUTOTUNE cpu=8ms | map random cpu=1ms | prefetch 2 cpu=0us"

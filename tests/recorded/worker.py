@@ -66,7 +66,7 @@ def install() -> None:
     import pipetune
 
     for found in pkgutil.walk_packages(pipetune.__path__, "pipetune."):
-        if ".__main__" not in found.name and not found.name.startswith("pipetune.bench"):
+        if ".__main__" not in found.name:
             importlib.import_module(found.name)
     clock = Clock()
     answers = Answers(REPLAYS in os.environ, clock)

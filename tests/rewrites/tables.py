@@ -30,7 +30,7 @@ from pipetune.core.edits import (
     SplitFunction,
 )
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.rules import check_no_proposal, check_proposes
+from tests.rules import check_no_proposal, check_proposes
 
 Row = tuple[str, Any] | tuple[str, dict[str, Any], Any]
 

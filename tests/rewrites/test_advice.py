@@ -14,8 +14,8 @@ from pipetune.rewrites import propose_all
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
-from pipetune.testing.rules import context
 from tests.rewrites.tables import rows, with_profile
+from tests.rules import context
 
 _LINES = "TextLineDataset elements=9000 bytes=90 | map bytes=50"
 _PADDED = f"{_LINES} | padded_batch 8 padding=0.4:9+17:0.1"

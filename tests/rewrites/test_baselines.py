@@ -7,9 +7,9 @@ import pytest
 from pipetune.core.edits import apply_edits
 from pipetune.rewrites.baselines import autotune_plan, baseline_plan, off_plan, parallelism_edits
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.rules import check_well_formed
-from pipetune.testing.words import pipeline
 from tests.rewrites.tables import outlines
+from tests.rules import check_well_formed
+from tests.words import pipeline
 
 
 def test_off_plan_disables_everything_but_autotune() -> None:

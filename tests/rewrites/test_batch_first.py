@@ -6,8 +6,8 @@ from pipetune.core.edits import Consent, Insert, Remove, ReplaceFunction, Rewrit
 from pipetune.core.functions import FunctionVariant
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import check_proposes, context
 from tests.rewrites.tables import Row, functions, proposal_test, silent_test
+from tests.rules import check_proposes, context
 
 _ROWS = "map rows=exact"
 _PARSE = "map rows=exact calls=ParseExampleV2"

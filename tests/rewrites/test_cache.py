@@ -20,8 +20,8 @@ from pipetune.rewrites.cache import (
 )
 from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test, with_profile
+from tests.rules import check_no_proposal, check_proposes, context, proposals
 
 _FILES = "TFRecordDataset elements=10 bytes=1k"
 _CYCLE = "list_files shuffle=False | interleave elements=10 bytes=1k"

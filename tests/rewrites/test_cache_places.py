@@ -21,7 +21,7 @@ from pipetune.rewrites.cache_places import (
     select_for_trial,
 )
 from pipetune.rewrites.epoch_constancy import Constancy
-from pipetune.testing.rules import context, proposals
+from tests.rules import context, proposals
 
 _NUMBERS = st.one_of(st.integers(0, 6), st.floats(0, 1e6))
 

@@ -7,7 +7,7 @@ import pytest
 from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import context
+from tests.rules import context
 
 _PHOTOS = (
     "list_files elements=16 shuffle=False | interleave elements=2000 bytes=80k | map bytes=600k cpu=5ms"

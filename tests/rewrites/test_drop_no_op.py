@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipetune.testing.rules import check_proposes
 from tests.rewrites.tables import Row, proposal_test, silent_test
+from tests.rules import check_proposes
 
 _ALIKE = "map passes=0+1"
 _PASS, _PASSES = "experimental_optimization.noop_elimination", "experimental_optimization.apply_default_optimizations"

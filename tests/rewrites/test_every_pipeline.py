@@ -22,7 +22,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.rewrites import find_rules, propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import context, proposals
+from tests.rules import context, proposals
 
 
 def _one_of(stages: str) -> st.SearchStrategy[str]:

@@ -12,8 +12,8 @@ from pipetune.core.edits import Insert, Rewrite, Safety, SetArgument, apply_edit
 from pipetune.core.errors import PipetuneError
 from pipetune.rewrites import Rule, find_rule, find_rules, propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import context
 from tests.core.tfds_pipelines import DECODED, made_by_tfds
+from tests.rules import context
 
 _NEW_RULE = """
 from pipetune.core.edits import NoProposal

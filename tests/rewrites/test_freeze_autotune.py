@@ -10,8 +10,8 @@ from pipetune.core.edits import Safety
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import check_proposes, check_rewrite, context, proposals
 from tests.rewrites.tables import Row, outlines, silent_test
+from tests.rules import check_proposes, check_rewrite, context, proposals
 
 
 def calls(node: str, value: float, kernel: str = "ParallelMapV2", **more: Any) -> TunedValue:

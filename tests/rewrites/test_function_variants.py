@@ -11,8 +11,8 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Pipeline
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, proposal_test, silent_test, with_profile
+from tests.rules import check_proposes, context, proposals
 
 _UNTRAINED = {"trained_variables": frozenset[str]()}
 _CROPS = "map calls=DecodeJpeg+Slice crop=yes"

@@ -8,8 +8,8 @@ from pipetune.core.edits import Insert, Move, ReplaceSource, Rewrite, Safety, Se
 from pipetune.core.functions import RowWindows
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import check_no_proposal, check_proposes, context
 from tests.rewrites.tables import Row, functions, proposal_test, rows, silent_test
+from tests.rules import check_no_proposal, check_proposes, context
 
 _ROWS = "map rows=exact"
 _UNORDERED = {"options": {"deterministic": False}}

@@ -9,8 +9,8 @@ import pytest
 from pipetune.core.edits import Consent, Safety, SetArgument
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.rewrites.parallel_reads import effective_cycle_length
-from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, rows, silent_test
+from tests.rules import check_no_proposal, check_proposes, context, proposals
 
 _PASSES = "experimental_optimization."
 _OFF = {"options": {f"{_PASSES}apply_default_optimizations": False}}

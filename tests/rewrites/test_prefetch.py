@@ -13,9 +13,9 @@ from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
 from pipetune.core.results import Pause, ResumeMethod, ResumePoint
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.rules import check_proposes, context, proposals
-from pipetune.testing.words import pipeline
 from tests.rewrites.tables import Row, outlines, proposal_test, silent_test, with_profile
+from tests.rules import check_proposes, context, proposals
+from tests.words import pipeline
 
 _TRAINED = {"trained_variables": frozenset({"w"})}
 _UNTRAINED = {"trained_variables": frozenset[str]()}

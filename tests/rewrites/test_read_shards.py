@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipetune.core.storage import FileUse, SmallFileCosts, Sweep, SweepReader
-from pipetune.testing.rules import check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test, with_profile
+from tests.rules import check_proposes, context, proposals
 
 NAME = "read-shards"
 

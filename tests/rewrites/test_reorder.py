@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipetune.core.edits import ReplaceFunction, apply_edits
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from pipetune.testing.rules import check_proposes, context
 from tests.rewrites.tables import Row, functions, proposal_test, silent_test
+from tests.rules import check_proposes, context
 
 _OFF = {"options": {"experimental_optimization.apply_default_optimizations": False}}
 _UNORDERED = {"options": {"deterministic": False}}

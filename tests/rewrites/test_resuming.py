@@ -10,7 +10,7 @@ from pipetune.core.edits import Edit, Insert, Move, NoProposal, Rewrite, Safety,
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.resuming import adapt_to_resuming
-from pipetune.testing.rules import context
+from tests.rules import context
 
 STATE = ResumePoint(ResumeMethod.ITERATOR_STATE, "tf.train.Checkpoint(iterator=...)", "train.py", 3)
 IDS = ResumePoint(ResumeMethod.IDS, "tfds_id")

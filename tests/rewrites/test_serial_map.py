@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipetune.testing.rules import context, proposals
 from tests.rewrites.tables import Row, proposal_test, silent_test
+from tests.rules import context, proposals
 
 _OPTION = "experimental_optimization.map_parallelization"
 _OFF = {"options": {"experimental_optimization.apply_default_optimizations": False}}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.rules import check_proposes, context, proposals
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test
+from tests.rules import check_proposes, context, proposals
 
 ORDER_SILENT: list[Row] = [
     # Shuffle and repeat keep their order.

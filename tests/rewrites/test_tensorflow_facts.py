@@ -12,7 +12,7 @@ import pytest
 from pipetune.rewrites.legality import tensorflow_parallelizes
 from pipetune.rewrites.map_and_batch_fusion import fusion_verdict
 from pipetune.rewrites.parallel_reads import effective_cycle_length
-from pipetune.testing.rules import context
+from tests.rules import context
 
 pytestmark = pytest.mark.tensorflow
 

@@ -13,8 +13,8 @@ from pipetune.rewrites import baselines, propose_all
 from pipetune.rewrites.rule import RuleContext
 from pipetune.rewrites.threads import CPU_BUDGET, KERNEL_THREADS, MEMORY_BUDGET, POOL_SIZE, core_limits
 from pipetune.search.composing import numbers_for, shape_of, structural
-from pipetune.testing.rules import check_no_proposal, check_proposes, context, proposals
 from tests.rewrites.tables import Row, outlines, proposal_test, silent_test, with_profile
+from tests.rules import check_no_proposal, check_proposes, context, proposals
 
 _OFF = {"experimental_optimization.apply_default_optimizations": False}
 

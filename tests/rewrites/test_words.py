@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipetune.testing.words import pipeline
+from tests.words import pipeline
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.recorded import FakeClock, FakeRunner, Noise, rewrite
 from pipetune.core.edits import Consent, Plan, Rewrite
 from pipetune.core.results import Prediction, Trial
 from pipetune.core.session import RejectionReason
@@ -15,7 +16,6 @@ from pipetune.search.race import EarlierRace
 from pipetune.search.result import SearchResult
 from pipetune.search.search import search
 from pipetune.search.state import SearchState
-from pipetune.testing.recorded import FakeClock, FakeRunner, Noise, rewrite
 
 BASELINES = {name: Plan(name) for name in ("off", "defaults", "autotune")}
 

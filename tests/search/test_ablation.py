@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.recorded import FakeRunner, Noise
 from pipetune.core.results import Interval
 from pipetune.search.ablation import FEWEST_ROUNDS, MOST_ROUNDS, ablate
 from pipetune.search.state import SearchState
-from pipetune.testing.recorded import FakeRunner, Noise
 from tests.search.scenes import Scene, names, quiet, rewrites, runner, shared
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.recorded import FakeRunner, rewrite
 from pipetune.core.edits import Plan
 from pipetune.core.results import Interval, Outcome, RunFailed, Trial, Window
 from pipetune.core.settings import Settings
 from pipetune.search.confirmation import LOOKS, Confirmation, confirm
-from pipetune.testing.recorded import FakeRunner, rewrite
 from tests.search.scenes import BASELINES, quiet, rough, runner, shared
 
 PLAN = Plan("tuned", (rewrite("a"),))

@@ -8,12 +8,12 @@ from dataclasses import fields, replace
 
 import pytest
 
+from benchmarks.recorded import FakeRunner, Noise, rewrite
 from pipetune.core.edits import Plan
 from pipetune.core.results import Outcome, OutOfBudget, Trial, Window
 from pipetune.core.time_plan import Part, TimePlan
 from pipetune.search.meter import Meter
 from pipetune.search.race import Arm, decide, race
-from pipetune.testing.recorded import FakeRunner, Noise, rewrite
 from tests.search.scenes import rough, runner
 
 BASE = Plan("defaults")

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.recorded import rewrite
 from pipetune.core.edits import Plan, Remove, Safety
 from pipetune.core.results import Comparison, EqualityCheck, Outcome, RunFailed
 from pipetune.search.equality import EqualityGate
-from pipetune.testing.recorded import rewrite
 from tests.search.scenes import runner
 
 PLAN = Plan("tuned", (replace(rewrite("drop"), edits=(Remove("n1"),)),))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipetune.bench.simulated_sessions import SCENES, SessionDesign, simulate_session
+from benchmarks.accuracy.simulated_sessions import SCENES, SessionDesign, simulate_session
 from pipetune.core.edits import Consent, Plan
 from pipetune.core.results import Interval, Prediction, RunFailed
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW

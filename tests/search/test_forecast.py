@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.recorded import rewrite
 from pipetune.core.edits import Consent, Plan
 from pipetune.core.results import Outcome, Prediction
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import Expected, Gains
 from pipetune.search.result import SearchResult
-from pipetune.testing.recorded import rewrite
 from tests.search.scenes import BASELINES, Scene, apart, expecting, names, of_key, product, rewrites, runner, whys
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.recorded import Noise, rewrite
 from pipetune.core.edits import Rewrite, Safety, SetArgument
 from pipetune.core.results import Comparison, EqualityCheck, Outcome
 from pipetune.search.information import FEWEST_EQUAL_PAIRS, affordable_pairs, unmeasured
 from pipetune.search.result import SearchResult
 from pipetune.search.state import SearchState
 from pipetune.search.statistics import NOT_SLOWER
-from pipetune.testing.recorded import Noise, rewrite
 from tests.search.scenes import Scene, apart, expecting, names, of_key, reasons, runner, whys
 
 

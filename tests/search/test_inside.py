@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.recorded import Noise, rewrite
 from pipetune.core.results import Outcome
-from pipetune.testing.recorded import Noise, rewrite
 from tests.search.scenes import Scene, names, rewrites, runner, whys
 
 DEVICE = replace(rewrite("device"), only_training=True)

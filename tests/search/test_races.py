@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.recorded import FakeRunner, Noise, rewrite
 from pipetune.core.edits import Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Interval, Outcome, Prediction, Trial, Window
@@ -17,7 +18,6 @@ from pipetune.search.evidence import ShortWindow
 from pipetune.search.race import EarlierRace, earlier_race
 from pipetune.search.result import SearchResult
 from pipetune.search.search import _find_candidate, _part_for
-from pipetune.testing.recorded import FakeRunner, Noise, rewrite
 from tests.search.scenes import Scene, apart, expecting, names, of_key, product, reasons, rewrites, rough, runner, whys
 
 LETTERS = "abcdefgh"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.recorded import Noise, rewrite
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.results import Outcome, Pause, RunFailed
@@ -14,7 +15,6 @@ from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of
-from pipetune.testing.recorded import Noise, rewrite
 from tests.search.scenes import Scene, apart, expecting, names, of_key, quiet, reasons, rewrites, runner, shared, whys
 
 

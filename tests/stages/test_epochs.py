@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.bench.bottleneck import delay_elements
+from benchmarks.accuracy.bottleneck import delay_elements
 from pipetune.capture.loop_consumer import StepConsumer
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import Drift, Interval, RunDynamics, RunFailed

@@ -10,6 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from benchmarks.recorded import rewrite
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile
@@ -19,9 +20,8 @@ from pipetune.search.state import SearchState
 from pipetune.stages import planning
 from pipetune.stages.planning import give_verdict, replaces_autotune
 from pipetune.stages.study import rule_context
-from pipetune.testing.recorded import rewrite
-from pipetune.testing.words import pipeline
 from tests.stages.studies import DIAGNOSIS, PROFILE, executed, numbers, study_of
+from tests.words import pipeline
 
 
 def test_epochs_are_in_rule_context_if_certain() -> None:

@@ -9,7 +9,7 @@ from pipetune.core.results import Interval
 from pipetune.measure.differencing import Cost, DifferencingResult
 from pipetune.measure.stall import Stall
 from pipetune.stages.profiling import _limited, _slowdown, with_differences
-from pipetune.testing.words import parse
+from tests.words import parse
 
 pytestmark = pytest.mark.tensorflow
 

@@ -22,8 +22,8 @@ from pipetune.stages import validation as stage
 from pipetune.stages.dataset_costs import with_validation_shares
 from pipetune.stages.emission import inherited_by
 from pipetune.stages.study import Study
-from pipetune.testing.words import pipeline
 from tests.stages.studies import study_of
+from tests.words import pipeline
 
 Dataset = tf.data.Dataset
 PROFILE = Profile((), ConsumerProfile("keras-fit", real_seconds=0.01))

@@ -36,10 +36,10 @@ from pipetune.core.results import Window
 from pipetune.core.session import DatasetResult, PatchResult
 from pipetune.pipelines import live
 from pipetune.stages.emission import expected_digests
-from pipetune.testing.words import pipeline
 from pipetune.worker import verification
 from pipetune.worker.verification import first_difference, with_file_caches_in
 from tests.core.sessions import session
+from tests.words import pipeline
 
 NAME = "pipetune-cache-82d49b9a1066104b"
 TEXT = f'dataset = dataset.map(parse).cache("{NAME}").cache("mine").batch(4)\n'

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.rivals import workloads
 from benchmarks.rivals.suite import SUITE
 from pipetune.cli.main import main
-from tests.bench.fake_process import FakeBench
+from tests.benchmarks.fake_process import FakeBench
 from tests.benchmarks.rivals.invented import result
 from tests.core.sessions import MACHINE
 

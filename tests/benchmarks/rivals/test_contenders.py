@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import ProgressCallback
+from benchmarks.recorded import FakeClock, FakeRunner, Noise, rewrite
 from benchmarks.rivals.contenders import (
     UNCACHED,
     Contenders,
@@ -20,14 +22,12 @@ from benchmarks.rivals.contenders import (
 from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
 from benchmarks.rivals.rounds import Length, compare_rates, measure_windows
 from benchmarks.rivals.workloads import Workload
-from pipetune.bench import ProgressCallback
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import RunFailed, Window
 from pipetune.core.storage import FileUse
 from pipetune.rewrites import baselines
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.recorded import FakeClock, FakeRunner, Noise, rewrite
-from pipetune.testing.words import parse
+from tests.words import parse
 
 TEXT = "range elements=100 bytes=100 | map bytes=1k | shuffle 9 bytes=1k | map random | batch 10"
 INVENTED = Workload("invented", Path("examples/invented"))

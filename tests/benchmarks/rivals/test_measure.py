@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import ProgressCallback, measuring_process
 from benchmarks.processes import Analysis
 from benchmarks.rivals import __main__ as rivals
 from benchmarks.rivals import workloads
 from benchmarks.rivals.__main__ import combine_results
 from benchmarks.rivals.results import PIPETUNE, CacheUse, WorkloadResult
 from benchmarks.rivals.workloads import Workload
-from pipetune.bench import ProgressCallback, measuring_process
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.machine import Machine
 from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, Progress, WorkerFinished
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
-from tests.bench.jobs import messages_of
+from tests.benchmarks.jobs import messages_of
 from tests.benchmarks.rivals.invented import interval, result
 from tests.core.sessions import MACHINE, session
 

@@ -10,7 +10,7 @@ from benchmarks.rivals.plumber import allocate, cache_place, plumber_edits
 from pipetune.core.edits import apply_edits
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.words import parse
+from tests.words import parse
 
 
 def context(text: str, *, cores: int = 4, memory: float = 1e9) -> RuleContext:

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 import tensorflow as tf
 
 from benchmarks import EXAMPLES
+from benchmarks.examples import training_dataset
 from benchmarks.processes import run_process
 from benchmarks.rivals import measuring
 from benchmarks.rivals.measuring import measure_rates
@@ -20,7 +21,6 @@ from benchmarks.rivals.process_files import RatesMeasurement, read_value, write_
 from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
 from benchmarks.rivals.rounds import Length
 from benchmarks.rivals.workloads import Workload, find_workloads
-from pipetune.bench.examples import training_dataset
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetOption, apply_edits
 from pipetune.core.errors import PipetuneError, PlanMismatch
 from pipetune.core.messages import Job, Mode

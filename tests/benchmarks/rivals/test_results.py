@@ -9,11 +9,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from benchmarks.claims import Claim
+from benchmarks.figures import load, save
 from benchmarks.rivals import workloads as workloads_module
 from benchmarks.rivals.results import Benchmarks, WorkloadResult, claims, geometric_mean_over, shortfall_reasons
 from benchmarks.rivals.workloads import choose_workloads, find_workloads
 from pipetune.core.errors import PipetuneError
-from pipetune.core.figures import Claim, load, save
 from tests.benchmarks.rivals import invented
 from tests.core.schemas import schema
 from tests.core.sessions import MACHINE

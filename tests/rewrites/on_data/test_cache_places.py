@@ -21,7 +21,7 @@ from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.element_counting import count_elements
 from pipetune.rewrites.cache import RULE
 from pipetune.rewrites.rule import RuleContext
-from pipetune.testing.rules import proposals
+from tests.rules import proposals
 
 Dataset = tf.data.Dataset
 _ROWS = np.arange(24 * 16, dtype=np.float32).reshape(24, 16)

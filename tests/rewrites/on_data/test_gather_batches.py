@@ -14,7 +14,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.bench import grammar
+from benchmarks.accuracy import grammar
 from pipetune.core.edits import Move, NoProposal, ReplaceSource, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import RowWindows
 from pipetune.equality.compare import compare

@@ -1,0 +1,90 @@
+"""accuracy.json: the documented keys, the round trip and the schema."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from benchmarks.accuracy.report import markdown_text
+from benchmarks.accuracy.results import FIGURES, Accuracy, AccuracyFigure
+from benchmarks.claims import Claim
+from benchmarks.figures import load, save
+from pipetune.core.errors import PipetuneError
+from tests.core.schemas import schema
+from tests.core.sessions import MACHINE
+
+INTERVAL = {"median": 0.004, "low": 0.001, "high": 0.007, "pairs": 40, "method": "t, 95 %"}
+VALUES: dict[str, dict[str, object]] = {
+    "attribution": {"cases": 24, "mean_error": 0.04, "max_error": 0.09},
+    "bottleneck": {"cases": 6, "named": 6},
+    "prediction": {"plans": 40, "mean_abs_error": 0.08, "best_in_first_three": 0.9},
+    "false_positives": {
+        "simulated": {"sessions": 2000, "accepted": 20},
+        "real": {"comparisons": 100, "positives": 1, "low": 0.0003, "high": 0.054},
+    },
+    "overhead": {"images": INTERVAL, "text": INTERVAL},
+    "sharing": {"runs": 6, "mean_abs_error": 0.07, "max_abs_error": 0.12},
+}
+CLAIM = Claim("mean error", "4 %", "at most 10 %", True)
+
+
+def figure(name: str) -> AccuracyFigure:
+    return AccuracyFigure(VALUES[name], (CLAIM,), ("A note.",), 3.0, "2026-01-01 00:00")
+
+
+def measured(*names: str) -> Accuracy:
+    return Accuracy("0.1.0", MACHINE, "2026-01-01 00:00", figures={name: figure(name) for name in names})
+
+
+@pytest.mark.parametrize("names", [(), ("overhead",), FIGURES])
+def test_saved_accuracy_validates_and_round_trips(names: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.json"
+    save(measured(*names), path)
+    data = json.loads(path.read_text())
+    jsonschema.validate(data, schema("accuracy"))
+    assert list(data)[2:10] == ["machine", "date", *FIGURES]
+    assert [name for name in FIGURES if data[name] is not None] == list(names)
+    assert load(Accuracy, path) == measured(*names)
+
+
+def test_schema_rejects_missing_key() -> None:
+    for name in FIGURES:
+        data = measured(*FIGURES).data()
+        del data[name][next(iter(VALUES[name]))]  # type: ignore[index, union-attr, call-overload, arg-type]
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data, schema("accuracy"))
+
+
+def test_missing_file_loads_as_none_and_damaged_file_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.json"
+    assert load(Accuracy, path) is None
+    path.write_text('{"schema": 1, "pipetune": "0.1.0", "quick": 3}')
+    with pytest.raises(PipetuneError, match="is damaged"):
+        load(Accuracy, path)
+    path.write_text("{")
+    with pytest.raises(PipetuneError, match="is not valid JSON"):
+        load(Accuracy, path)
+
+
+def test_figures_from_another_machine_keep_that_machine() -> None:
+    other = replace(MACHINE, processor="Another Processor", memory_available_bytes=1)
+    known = measured("attribution", "overhead").with_figure("sharing", figure("sharing"), other)
+    assert known.machine == other
+    assert {name: figure.machine for name, figure in known.figures.items()} == {
+        "attribution": MACHINE,
+        "overhead": MACHINE,
+        "sharing": None,
+    }
+    back = known.with_figure("bottleneck", figure("bottleneck"), replace(MACHINE, load_average=3.0))
+    assert [name for name, figure in back.figures.items() if figure.machine] == ["sharing"]
+
+
+def test_markdown_names_other_machine_of_each_figure() -> None:
+    other = replace(MACHINE, processor="Another Processor")
+    text = markdown_text(measured("attribution", "overhead").with_figure("sharing", figure("sharing"), other))
+    assert text.count("On another machine: ") == 2
+    assert text.index("Another Processor") < text.index("## ") < text.index(MACHINE.processor)
