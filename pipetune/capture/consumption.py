@@ -94,6 +94,8 @@ class Consumption:
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time
     readings: LoopReadings = field(default_factory=LoopReadings)  # of a Python loop over it
+    every: int = 1  # of validation: so many epochs of training, or steps, for each pass
+    every_in_steps: bool = False
     whole_call: bool = False  # evaluate, predict, adapt, reduce: the times include the model's work
     first_dataset: Any = field(init=False)  # `dataset`, or the first of those that a loop has built one after another
 

@@ -92,9 +92,8 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
     place = call_sites.start_of(read[0]) if read else None
     if tree is None or place is None:
         return _Ways()
-    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and _makes_iterator(node, place)]
-    if loops:
-        loop = loops[-1]
+    loop = header_at(read[0])
+    if loop is not None:
         called = {called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
         exits = tuple(exits_of(loop.body))
         always = bool(called & SHORTER)
@@ -121,9 +120,14 @@ def _counters(loop: ast.For) -> dict[str, int | None]:
     return {name: first for name, first in found.items() if stored.count(name) == 1}
 
 
-def _makes_iterator(loop: ast.For, place: tuple[int, int]) -> bool:
-    """Whether a loop is where its iterator is made: CPython names the whole statement, or the call in its header."""
-    return place == start_of(loop) or spans(loop.iter, place)
+def header_at(step: call_sites.FramePosition) -> ast.For | None:
+    """Returns the `for` statement that makes or advances its iterator where a frame is; None for any other code."""
+    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
+    if tree is None or place is None:
+        return None
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For))
+    # CPython names the whole statement, or the call in its header.
+    return next((loop for loop in reversed(list(loops)) if place == start_of(loop) or spans(loop.iter, place)), None)
 
 
 def exits_of(
@@ -218,6 +222,31 @@ class KnownVariables:
                 return max(0, last - first) if isinstance(first, int) and isinstance(last, int) else 0
         return 0
 
+    def period(self, test: ast.expr) -> int | None:
+        """Returns N where a condition is met once in N iterations, as `step % N == 0` is; None if that is not known."""
+        match test:
+            case ast.Compare(ast.BinOp(op=ast.Mod(), right=number), [ast.Eq()], [_]) | ast.UnaryOp(
+                ast.Not(), ast.BinOp(op=ast.Mod(), right=number)
+            ):
+                period = self.value(number)
+                return period if type(period) is int and period > 0 else None
+            case ast.BoolOp(ast.And(), parts):
+                # `step > 0 and step % N == 0`: what else is asked of a counter holds soon.
+                unknown = [one for one in parts if self.truth(one) is None and not _asks_counter(one)]
+                return self.period(unknown[0]) if len(unknown) == 1 else None
+            case ast.BoolOp(ast.Or(), parts):
+                return min(filter(None, map(self.period, parts)), default=None)
+        return None
+
+    def iterations(self, loop: ast.For | ast.While) -> int | None:
+        """Returns how often a loop over `range(...)` runs its body; None for any other, and if that is not known."""
+        for call in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
+            if isinstance(call, ast.Call) and called_name(call) in ("range", "trange"):
+                numbers = [self.value(one) for one in call.args]
+                if numbers and all(type(one) is int for one in numbers) and numbers[2:] != [0]:
+                    return len(range(*numbers))
+        return None
+
     def value(self, expression: ast.expr) -> Any:
         """Returns the value of a constant, or of a variable, attribute or item that the loop does not assign."""
         if ast.unparse(expression) in self._assigned:
@@ -234,6 +263,13 @@ class KnownVariables:
                 held = self.value(owner)
                 return held.get(key, UNKNOWN) if type(held) is dict else UNKNOWN
         return UNKNOWN
+
+
+def _asks_counter(test: ast.expr) -> bool:
+    """Whether a condition is that a number is not zero, or large enough."""
+    return isinstance(test, ast.Name) or (
+        isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Gt | ast.GtE | ast.NotEq)
+    )
 
 
 def _handles_end(node: ast.AST) -> bool:

@@ -152,6 +152,8 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
     if isinstance(validation, tensorflow_private.DatasetV2):
         checked = script.record_use(validation, "validation", "validation_data of Model.fit")
         checked.steps_per_epoch = given.get("validation_steps")
+        often = given.get("validation_freq")
+        checked.every = often if isinstance(often, int) else 1
     data = _made_by_creator(model, given.get("x"))
     dataset = _host_dataset(data)
     if isinstance(dataset, tensorflow_private.DistributedDatasetFromFunction):

@@ -163,18 +163,17 @@ class ObservedScript:
         self.loop = LoopConsumer(handed, taken=use.elements)
         self.begin_training(use, self.loop)
 
-    def record_validation(
-        self, found: Iterable[tuple[Any, call_sites.CallPath]], training: Consumption, *, how: str
-    ) -> None:
-        """Records what the script will read after each epoch: it stays in the first one while it is measured.
+    def record_validation(self, found: Iterable[validation.Reading], training: Consumption, *, how: str) -> None:
+        """Records what the script will read between steps of training: it stays in the first ones while it is measured.
 
         Args:
-            found: the datasets, and the user's call stack where each will be read (`validation`).
+            found: what it will read.
             training: the use of the dataset that it trains on.
-            how: what reads them.
+            how: what reads it.
         """
         frame, _ = call_sites.user_frame(sys._getframe(1))
-        for dataset, path in found:
+        for one in found:
+            dataset, path = one.dataset, one.path
             use: Consumption | None = getattr(dataset, _USE, None)
             if dataset is training.dataset or (use is not None and use.role not in ("preview", "evaluation")):
                 continue
@@ -183,6 +182,7 @@ class ObservedScript:
                 self._attach(use)
             (code, _), line = path[0], call_sites.span_of(path[0])[0]
             use.role, use.call_path, use.file, use.line = "validation", path, code.co_filename, line or 0
+            use.every, use.every_in_steps = one.every, one.in_steps
             self._keep_use(use)
 
     # -- recorded uses

@@ -1,4 +1,4 @@
-"""The data that a script validates on after each epoch by code of its own: nothing has read it when training begins."""
+"""The data that a script validates on while it trains, by code of its own: nothing has read it when training begins."""
 
 from __future__ import annotations
 
@@ -6,40 +6,61 @@ import ast
 import contextlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from pipetune import tensorflow_private
-from pipetune.capture.early_ends import SHORTER, UNKNOWN, KnownVariables, assigned_in, exits_of
+from pipetune.capture.early_ends import SHORTER, UNKNOWN, KnownVariables, assigned_in, exits_of, header_at
 from pipetune.capture.loops import called_name
-from pipetune.capture.rebuilding import loops_at, spans, tree_of
+from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 
 _LEAVING = ast.Return | ast.Break | ast.Continue
 _MOST_CALLS = 3  # functions inside each other that are followed, by judgement
 
 
-def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[tuple[Any, call_sites.CallPath]]:
-    """Yields each dataset that every iteration of the loop around training reads to its end, with the call stack there.
+@dataclass(frozen=True)
+class Reading:
+    """A dataset that the script reads to its end while it trains."""
 
-    What the loop does under a condition that is not known to hold is left out, as `if epoch % 5 == 0: evaluate()`.
+    dataset: Any
+    path: call_sites.CallPath  # the user's call stack where it is read
+    every: int = 1  # epochs of training between two passes, or training steps
+    in_steps: bool = False
+
+
+def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[Reading]:
+    """Yields what the loops around training read to its end: after each epoch, or now and then.
+
+    What a loop does under a condition that is not known is left out, apart from one that holds in every N-th iteration,
+    as `if epoch % 5 == 0: evaluate()`.
 
     Args:
         read: the user's call stack where an iterator of the training data is made.
-        frame: the innermost frame of it.
+        frame: the frame that takes an element of it, which is in a call of that stack, or in one further in.
     """
-    for index, step in enumerate(read):
-        if frame is None or frame.f_code is not step[0]:
-            return
-        if loops := loops_at(step):
-            known = KnownVariables.in_frame(frame, assigned_in(loops[0]))
-            yield from _placed(_read_by(loops[0].body, known, _MOST_CALLS), step[0], read[index + 1 :])
-            return
+    of_epochs = next(((step[0], start_of(loops[0])) for step in read if (loops := loops_at(step))), None)
+    steps: int | None = 1  # of training in an iteration; None: not known
+    while frame is not None:
+        path = call_sites.path_from(frame)
+        header = header_at(path[0])
+        for loop in [*([header] if header else []), *loops_at(path[0])]:
+            known = KnownVariables.in_frame(frame, assigned_in(loop))
+            found = _placed(_read_by(loop.body, known, _MOST_CALLS), frame.f_code, path[1:])
+            if of_epochs == (frame.f_code, start_of(loop)):
+                yield from found
+                return
+            if steps is not None:
+                in_steps = (replace(one, every=steps * one.every, in_steps=True) for one in found)
+                yield from (one for one in in_steps if one.every > 1)
+                iterations = known.iterations(loop)
+                steps = None if iterations is None else steps * iterations
         frame, _ = call_sites.user_frame(frame.f_back)
 
 
-def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator[tuple[Any, call_sites.CallPath]]:
-    """Yields each dataset that a callback of the script reads to its end after each epoch, with the call stack there.
+def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator[Reading]:
+    """Yields what the callbacks of the script read to its end after each epoch, or after every N-th.
 
     Args:
         callbacks: of `fit`.
@@ -51,19 +72,21 @@ def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator
             yield from _placed(_read_in_function(method, [one], {}, _MOST_CALLS), method.__code__, fit)
 
 
-def _placed(
-    found: Iterable[tuple[Any, ast.stmt]], code: CodeType, callers: call_sites.CallPath
-) -> Iterator[tuple[Any, call_sites.CallPath]]:
-    """Yields datasets with the call stack of what reads them: statements in `code`, which `callers` run."""
+_Read = tuple[Any, ast.stmt, int]
+"""A dataset, the outermost statement that reads it to its end, and in how many iterations that runs once."""
+
+
+def _placed(found: Iterable[_Read], code: CodeType, callers: call_sites.CallPath) -> Iterator[Reading]:
+    """Yields what statements in `code` read, which `callers` run."""
     places = [(line or 0, column or 0) for line, _, column, _ in code.co_positions()]
-    for dataset, statement in found:
+    for dataset, statement, every in found:
         offset = next((2 * index for index, place in enumerate(places) if spans(statement, place)), None)
         if offset is not None:
-            yield dataset, ((code, offset), *callers)
+            yield Reading(dataset, ((code, offset), *callers), every)
 
 
-def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Iterator[tuple[Any, ast.stmt]]:
-    """Yields the datasets that statements read to the end, each with the outermost statement that reads it.
+def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Iterator[_Read]:
+    """Yields what statements read.
 
     Args:
         body: the statements.
@@ -75,8 +98,10 @@ def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Ite
             case ast.If(test=test, body=then, orelse=otherwise):
                 holds = known.truth(test)
                 taken = [*then, *otherwise] if holds is None else then if holds else otherwise
-                if holds is not None:
-                    yield from _read_by(taken, known, calls)
+                period = 1 if holds is not None else known.period(test)
+                if period is not None:
+                    for dataset, reads, every in _read_by(taken if holds is not None else then, known, calls):
+                        yield dataset, reads, every * period
                 if any(isinstance(node, _LEAVING) for one in taken for node in ast.walk(one)):
                     return
             case ast.With(body=inner) | ast.Try(body=inner):
@@ -84,13 +109,13 @@ def _read_by(body: Sequence[ast.stmt], known: KnownVariables, calls: int) -> Ite
             case ast.For(iter=iterated, body=inner):
                 dataset = _iterated(iterated, known)
                 if dataset is not None and not any(map(known.may_hold, exits_of(inner))):
-                    yield dataset, statement
+                    yield dataset, statement, 1
             case ast.Expr() | ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Return():
                 for part in ast.walk(statement):
                     found = list(_read_in_call(part, known, calls)) if isinstance(part, ast.Call) else []
                     if isinstance(part, ast.ListComp | ast.SetComp | ast.DictComp):
-                        found.append(_iterated(part.generators[0].iter, known))
-                    yield from ((dataset, statement) for dataset in found if dataset is not None)
+                        found.append((_iterated(part.generators[0].iter, known), 1))
+                    yield from ((dataset, statement, every) for dataset, every in found if dataset is not None)
         if isinstance(statement, _LEAVING):
             return
 
@@ -110,8 +135,8 @@ def _dataset(expression: ast.expr, known: KnownVariables) -> Any:
     return value if isinstance(value, tensorflow_private.DatasetV2) else None
 
 
-def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator[Any]:
-    """Yields the datasets that a call reads to the end: `evaluate` of a Keras model, or a function of the script."""
+def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator[tuple[Any, int]]:
+    """Yields what a call reads, `evaluate` of a Keras model or a function of the script: once in how many calls."""
     called, named = known.value(call.func), {one.arg: known.value(one.value) for one in call.keywords if one.arg}
     function = called.__func__ if isinstance(called, staticmethod) else called
     if isinstance(function, FunctionType) and not call_sites.is_library(function.__code__.co_filename):
@@ -119,16 +144,16 @@ def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator
         if isinstance(call.func, ast.Attribute) and function is called:
             owner = known.value(call.func.value)
             values = values if isinstance(owner, ModuleType | type) else [owner, *values]
-        yield from (dataset for dataset, _ in _read_in_function(function, values, named, calls))
+        yield from ((dataset, every) for dataset, _, every in _read_in_function(function, values, named, calls))
     elif called_name(call) == "evaluate" and "steps" not in named:
         for one in (*map(known.value, call.args[:1]), named.get("x")):
             if isinstance(one, tensorflow_private.DatasetV2):
-                yield one
+                yield one, 1
 
 
 def _read_in_function(
     function: FunctionType, values: Sequence[Any], named: Mapping[str, Any], calls: int
-) -> Iterator[tuple[Any, ast.stmt]]:
+) -> Iterator[_Read]:
     """Yields what a function of the script reads, as `_read_by`.
 
     Args:

@@ -336,6 +336,7 @@ class DatasetCost:
     element_cpu_seconds: float | None = None
     epoch_elements: int | None = None
     first_wall_seconds: float = 0.0  # until the first element of a pass: what `skip` drops is computed all the same
+    training_steps: int | None = None  # of validation: steps of training for each pass; None: those of an epoch
 
     @property
     def epoch_wall_seconds(self) -> float | None:

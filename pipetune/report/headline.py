@@ -73,12 +73,22 @@ def headline(session: Session, places: Places) -> Headline:
         case "running":
             return _unfinished("running", "Not finished", f"The run has not finished; {below}.", found, detail)
     validation = validation_sentence(session)
+    if validation and found.kind in _NO_PLAN and not found.note:
+        found = _of_validation(session, validation, found)
+        validation = ""
     extra = (step_note(result.handover if result else None), *found.details, validation)
-    note = found.note or ("for training" if validation and found.kind in _NO_PLAN else "")
-    return replace(found, details=tuple(filter(None, extra)), note=note)
+    return replace(found, details=tuple(filter(None, extra)))
 
 
 _NO_PLAN = frozenset({"nothing", "undecided", "undetermined", "not-input-bound"})
+
+
+def _of_validation(session: Session, sentence: str, training: Headline) -> Headline:
+    """Returns what the patch does for validation, the only part that it has, and then why it has none for training."""
+    assert session.validation is not None
+    gain = interval(session.validation.input_speedup, words.ratio)
+    details = (f"{training.big} for training. {training.sentence}", *training.details)
+    return replace(training, big=gain.short, note="faster validation", sentence=sentence, details=details)
 
 
 def validation_sentence(session: Session) -> str:
@@ -91,7 +101,7 @@ def validation_sentence(session: Session) -> str:
     if share and taken:
         epoch, patched = taken * (1 - share) / share, taken / gain.median
         after = words.percent(patched / (epoch + patched))
-        text += f" and takes {after} of an epoch instead of {words.percent(share)}"
+        text += f" and takes {after} of the time instead of {words.percent(share)}"
     cached = result.plan is not None and bool(inserted_caches(result.plan.edits))
     first = ", from the second pass on: the first one fills the cache" if cached else ""
     patch, plan = session.patch, session.plan

@@ -19,7 +19,7 @@ from pipetune.timing import windows
 
 # By judgement, for each of the other datasets and for all of them: where validation is tuned, this delays the patch.
 _OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5
-_VALIDATION_SHARE = 0.05  # of an epoch of training and validation, from which on its input is worth tuning
+_VALIDATION_SHARE = 0.05  # of the time for training and validation, from which on its input is worth tuning
 
 
 def measure_dataset_costs(study: Study, profile: Profile) -> None:
@@ -33,13 +33,15 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
     results[0] = replace(results[0], cost=_training_cost(study, profile, results[0]))
     for index, (source, use) in enumerate(study.subject.other_datasets, start=1):
         cost = _other_cost(study, profile, source, use, left=end - time.monotonic())
-        results[index] = replace(results[index], cost=cost)
+        epoch = results[0].cost.epoch_elements if results[0].cost else None
+        steps = use.every if use.every_in_steps else epoch and use.every * epoch
+        results[index] = replace(results[index], cost=replace(cost, training_steps=steps))
     results = with_validation_shares(results, profile)
     journal.add_findings(validation_findings(results), datasets=tuple(results))
 
 
 def validation_costs_much(study: Study, profile: Profile) -> bool:
-    """Whether validation may be tuned and its input takes much of an epoch; then all costs are stored."""
+    """Whether validation may be tuned and its input takes much of the time; then all costs are stored."""
     if not study.tunes_validation:
         return False
     measure_dataset_costs(study, profile)
@@ -121,26 +123,26 @@ def _with_cost_of_pass(dataset: Any, cost: DatasetCost, *, seconds: float) -> Da
 
 
 def with_validation_shares(results: Sequence[DatasetResult], profile: Profile) -> list[DatasetResult]:
-    """Returns the results with the share of each epoch that the input of validation takes, where that is much.
+    """Returns the results with the share of the time that the input of validation takes, where that is much.
 
     Args:
         results: of all datasets with their costs, the one trained on first.
         profile: of the dataset trained on.
     """
     training, step = results[0].cost, profile.consumer.real_seconds
-    if training is None or not step or not training.epoch_elements:
+    if training is None or not step:
         return list(results)
-    epoch = step * training.epoch_elements
     found = []
     for result in results:
         taken = (result.cost.epoch_wall_seconds if result.cost and result.role == "validation" else None) or 0.0
-        share = taken / (epoch + taken)
+        steps = (result.cost.training_steps if result.cost else None) or training.epoch_elements
+        share = taken / (step * steps + taken) if steps else 0.0
         found.append(replace(result, share=share) if share >= _VALIDATION_SHARE else result)
     return found
 
 
 def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
-    """Returns warnings about validation data whose input takes much of each epoch."""
+    """Returns warnings about validation data whose input takes much of the time."""
     found = []
     for result in results:
         if result.share is None:
@@ -151,7 +153,7 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
         found.append(
             Finding(
                 VALIDATION_INPUT,
-                f"The input of validation takes at least {100 * share:.0f} % of an epoch of training and validation: "
+                f"The input of validation takes at least {100 * share:.0f} % of the time for training and validation: "
                 f"{taken:.2g} s of {taken / share:.2g} s.",
                 f"--dataset {result.pipeline.name} analyzes it."
                 + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),

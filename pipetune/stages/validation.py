@@ -167,6 +167,11 @@ def _store_plan(
     return None
 
 
+def _passes(epochs: int | None, use: Consumption) -> int | None:
+    """Returns how often the script validates in so many epochs of training; None if that is not known."""
+    return None if epochs is None or use.every_in_steps else epochs // use.every
+
+
 def _candidates(
     study: Study, source: LivePipeline, use: Consumption, *, inherited: Plan, elements: int, free_bytes: float
 ) -> list[list[Rewrite]]:
@@ -178,7 +183,7 @@ def _candidates(
     compared from run to run: only EXACT rewrites are tried, and a split before draws that no run repeats anyway.
     """
     settings, pipeline = study.settings, source.pipeline
-    epochs = study.subject.use.epochs if use.role == "validation" else None
+    epochs = _passes(study.subject.use.epochs, use) if use.role == "validation" else None
     turns = rebuild_loops(source, use)
     context = RuleContext(
         pipeline=pipeline,
@@ -190,7 +195,7 @@ def _candidates(
         partial_read=use.steps_per_epoch is not None,
         elements_read=use.readings.elements,
         rewritten_file=study.subject.written_files.written_again(source, use.call_path),
-        epochs=study.subject.epochs,
+        epochs=_passes(study.subject.epochs, use),
         fingerprint=pipeline.fingerprint,
         detected_cores=study.machine.cores_detected,
         device=study.machine.device,

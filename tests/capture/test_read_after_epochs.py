@@ -1,7 +1,8 @@
-"""The data that a Python loop reads after each epoch, beside that it trains on: what its code and its variables say."""
+"""The data that a Python loop reads beside that it trains on: what its code and its variables say."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class Model:
     def evaluate(self, x, steps=None):
         pass
 train, model, settings, every = Train(), Model(), {"val": val}, 5
-trainer = Trainer(val)
+trainer, last = Trainer(val), [9]
 """
 
 READ = {
@@ -65,7 +66,6 @@ READ = {
 }
 
 NOT_READ = {
-    "now and then": "if epoch % every == 0:\n        loop_over(val)",
     "after the loop": "pass\nloop_over(val)",
     "some elements": "for n, x in enumerate(val):\n        if n >= every:\n            break",
     "some elements, in a method": "trainer.check(val, limit=trainer.every)",
@@ -79,19 +79,51 @@ NOT_READ = {
 }
 
 
-def found(folder: Path, text: str) -> list[tuple[bool, int | None]]:
-    """Whether what is found is the dataset `val`, and the line of the script in which the loop reads it."""
-    path, results = folder / "train.py", list[tuple[bool, int | None]]()
+NOW_AND_THEN = {  # every 5 iterations
+    "by number": "if epoch % every == 0:",
+    "counted from 1": "if (epoch + 1) % trainer.every == 0:",
+    "not the first": "if epoch > 0 and epoch % every == 0:",
+    "not where it is 0": "if epoch and not epoch % 5:",
+    "where it is asked for": "if val is not None and epoch % every == 0:",
+    "also in the last": "if epoch % 5 == 4 or epoch == last:",
+}
+
+ONCE = {
+    "where nobody asks": "if settings.get('often') and epoch % 5 == 0:",
+    "where something else holds, too": "if looks(val) and epoch % 5 == 0:",
+    "some day": "if epoch == 5:",
+    "often, as a variable of the loop says": "five = 5\n    if epoch % five == 0:",
+}
+
+STEPS = {  # the iterator is made before the loops
+    "for i in range(10):\n    next(it)\n    if i % 5 == 0:\n        loop_over(val)": 5,
+    "for n in range(9):\n    for i in range(10):\n        next(it)\n    loop_over(val)": 10,
+    "for n in last:\n    for i in tqdm(range(4, 9)):\n        next(it)\n    if n % 2 == 0:\n        loop_over(val)": 10,
+    "def go(count):\n    for i in range(count):\n        next(it)\nfor n in last:\n    go(7)\n    loop_over(val)": 7,
+    "for x in it:\n    if step % 5 == 0:\n        loop_over(val)": 5,
+    "for i in range(10):\n    next(it)\n    loop_over(val)": None,  # each step: this is no validation
+    "for n in range(9):\n    for i in it:\n        pass\n    loop_over(val)": None,  # of how many steps?
+    "while True:\n    next(it)\n    if over():\n        loop_over(val)": None,
+}
+
+
+def found(folder: Path, text: str, *, read: bool = True) -> list[tuple[bool, int | None, int, bool]]:
+    """What is found: whether it is `val`, the line in which the loop reads it, and how often.
+
+    It is looked for when the script makes the iterator, or (`read` false) when it takes the first element.
+    """
+    path, results = folder / "train.py", list[tuple[bool, int | None, int, bool]]()
     path.write_text(START + text)
     val = tf.data.Dataset.range(3)
 
     def begin() -> None:
         frame = sys._getframe(2)
-        for dataset, read in validation.in_loop(call_sites.path_from(frame), frame):
-            results.append((dataset is val, call_sites.span_of(read[0])[0]))
+        for one in validation.in_loop(call_sites.path_from(frame) if read else (), frame):
+            results.append((one.dataset is val, call_sites.span_of(one.path[0])[0], one.every, one.in_steps))
 
     names = {"begin": begin, "val": val, "__file__": str(path), "fitted": tf.keras.Sequential([])}
-    exec(compile(path.read_text() + "\n", str(path), "exec"), names)
+    with contextlib.suppress(SystemExit):
+        exec(compile(path.read_text() + "\n", str(path), "exec"), names)
     return results
 
 
@@ -100,14 +132,30 @@ def test_what_each_iteration_of_the_loop_reads_to_its_end(tmp_path: Path, code: 
     text = {**READ, **NOT_READ}[code]
     script = f"model.fitted = fitted\nfor epoch in range(1):\n    for x in train:\n        pass\n    {text}\n"
     line = START.count("\n") + (6 if code == "under what is known" else 5)
-    assert found(tmp_path, script) == ([(True, line)] if code in READ else [])
+    assert found(tmp_path, script) == ([(True, line, 1, False)] if code in READ else [])
+
+
+@pytest.mark.parametrize("code", [*NOW_AND_THEN, *ONCE])
+def test_what_the_loop_reads_in_every_fifth_epoch(tmp_path: Path, code: str) -> None:
+    test = {**NOW_AND_THEN, **ONCE}[code]
+    script = f"for epoch in range(1):\n    for x in train:\n        pass\n    {test}\n        loop_over(val)\n"
+    read = found(tmp_path, script)
+    assert [one[2:] for one in read] == ([(5, False)] if code in NOW_AND_THEN else [])
+
+
+@pytest.mark.parametrize("text", STEPS)
+def test_what_a_loop_of_steps_reads_now_and_then(tmp_path: Path, text: str) -> None:
+    head = "step, tqdm, over = 1, list, bool\nclass Steps(Train):\n    def __next__(self):\n        begin()\n"
+    ends = "        raise SystemExit\n    def __iter__(self):\n        return self\nit = Steps()\n"
+    read = found(tmp_path, head + ends + text, read=False)
+    assert [one[2:] for one in read] == ([] if STEPS[text] is None else [(STEPS[text], True)])
 
 
 def test_the_loop_around_training_may_be_in_a_function_that_calls_it(tmp_path: Path) -> None:
     text = (
         "def one(data):\n    for x in data:\n        pass\nfor epoch in range(1):\n    one(train)\n    loop_over(val)\n"
     )
-    assert found(tmp_path, text) == [(True, START.count("\n") + 6)]
+    assert found(tmp_path, text) == [(True, START.count("\n") + 6, 1, False)]
     assert found(tmp_path, "def once(data):\n    for x in data:\n        pass\nonce(train)\nloop_over(val)\n") == []
 
 
@@ -132,7 +180,7 @@ def test_a_callback_may_read_it_after_each_epoch() -> None:
             print([int(x) for x in val])
 
     here = call_sites.path_from(sys._getframe())
-    for callback, expected in ((Checks(val), [val]), (Sometimes(val), []), (Closure(), [val]), (Checks(3), [])):
+    for callback, every in ((Checks(val), [1]), (Sometimes(val), [5]), (Closure(), [1]), (Checks(3), [])):
         read = list(validation.in_callbacks([None, tf.keras.callbacks.History(), callback], here))
-        assert [dataset for dataset, _ in read] == expected
-        assert all(path[0][0].co_name == "on_epoch_end" and path[1:] == here for _, path in read)
+        assert [(one.dataset, one.every) for one in read] == [(val, number) for number in every]
+        assert all(one.path[0][0].co_name == "on_epoch_end" and one.path[1:] == here for one in read)

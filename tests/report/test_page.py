@@ -260,10 +260,11 @@ def test_a_patch_for_validation_says_what_becomes_of_its_data():
         input_speedup=Interval(4.2, 3.8, 4.7, 3),
     )
     changed = replace(session, trials=rejected, datasets=(*session.datasets, validation))
-    assert (claim(changed).big, claim(changed).note) == ("Nothing faster", "for training")
+    assert (claim(changed).big, claim(changed).note) == ("4.20x", "faster validation")
+    assert "Nothing faster for training." in summary_text(changed)
     assert claim(replace(session, trials=rejected)).note == ""
     undecided = claim(replace(session, datasets=changed.datasets))
-    assert (undecided.big, undecided.note) == ("Undecided", "for training")
+    assert (undecided.big, undecided.note) == ("4.20x", "faster validation")
     offer = replace(samples.photos().datasets[0].offered[0], gain=Interval(1.5, 1.1, 1.9, 6))
     asked = claim(with_main(changed, offered=(offer,)))
     assert (asked.big, asked.note) == ("1.50x", "with your approval")

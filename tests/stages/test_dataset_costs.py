@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -48,5 +50,9 @@ def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None
     beside = stage.with_validation_shares([training, cheap, result("evaluation", after_skip)], profile)
     assert stage.validation_findings(beside) == []
     (found,) = stage.validation_findings(stage.with_validation_shares([training, dear], profile))
-    assert found.message.endswith("at least 50 % of an epoch of training and validation: 10 s of 20 s.")
+    assert found.message.endswith("at least 50 % of the time for training and validation: 10 s of 20 s.")
     assert found.hint.startswith("--dataset validation analyzes it. Move skip()")
+    rare, often = (result("validation", replace(after_skip, training_steps=steps)) for steps in (30_000, 250))
+    endless = result("training", DatasetCost())
+    rated = stage.with_validation_shares([endless, rare, often, dear], profile)
+    assert [one.share for one in rated] == [None, None, pytest.approx(0.8), None]
