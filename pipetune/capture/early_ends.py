@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Any
 
 from pipetune.capture.consumption import WayOut
-from pipetune.capture.loops import called_name
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 
@@ -57,7 +56,9 @@ def _returns_iterator(step: call_sites.FramePosition, makers: frozenset[str]) ->
     if tree is None or place is None:
         return False
     returned = (node.value for node in ast.walk(tree) if isinstance(node, ast.Return))
-    return any(isinstance(one, ast.Call) and called_name(one) in makers and spans(one, place) for one in returned)
+    return any(
+        isinstance(one, ast.Call) and call_sites.called_name(one) in makers and spans(one, place) for one in returned
+    )
 
 
 def _own_way_out(
@@ -94,11 +95,11 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
         return _Ways()
     loop = header_at(read[0])
     if loop is not None:
-        called = {called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
+        called = {call_sites.called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
         exits = tuple(exits_of(loop.body))
         always = bool(called & SHORTER)
         return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned_in(loop), _counters(loop))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called_name(node) in makers]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and call_sites.called_name(node) in makers]
     if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`
     around, *outside = map(loops_at, read)
@@ -241,7 +242,7 @@ class KnownVariables:
     def iterations(self, loop: ast.For | ast.While) -> int | None:
         """Returns how often a loop over `range(...)` runs its body; None for any other, and if that is not known."""
         for call in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
-            if isinstance(call, ast.Call) and called_name(call) in ("range", "trange"):
+            if isinstance(call, ast.Call) and call_sites.called_name(call) in ("range", "trange"):
                 numbers = [self.value(one) for one in call.args]
                 if numbers and all(type(one) is int for one in numbers) and numbers[2:] != [0]:
                     return len(range(*numbers))

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+from pipetune.pipelines.call_sites import called_name
+
 _NAME = "__pipetune_lasting__"
 _LEAVES = "__pipetune_leaves__"
 _ALL = "all"
@@ -261,10 +263,3 @@ def _is_left_early(loop: ast.For) -> bool:
 def iterates_range(loop: ast.For) -> bool:
     """Whether it is `for ... in range(...)`."""
     return isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "range"
-
-
-def called_name(call: ast.Call) -> str:
-    """Returns the name of the function or method that is called; "" if an expression returns it."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""

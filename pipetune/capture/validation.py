@@ -12,7 +12,6 @@ from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.capture.early_ends import SHORTER, UNKNOWN, KnownVariables, assigned_in, exits_of, header_at
-from pipetune.capture.loops import called_name
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 
@@ -125,7 +124,7 @@ def _iterated(expression: ast.expr, known: KnownVariables) -> Any:
     match expression:
         case ast.Call(func=ast.Attribute(value=owner, attr=method)) if _dataset(owner, known) is not None:
             return _dataset(owner, known) if method == "as_numpy_iterator" else None
-        case ast.Call(args=[first, *_]) if called_name(expression) not in SHORTER:
+        case ast.Call(args=[first, *_]) if call_sites.called_name(expression) not in SHORTER:
             return _dataset(first, known)
     return _dataset(expression, known)
 
@@ -145,7 +144,7 @@ def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator
             owner = known.value(call.func.value)
             values = values if isinstance(owner, ModuleType | type) else [owner, *values]
         yield from ((dataset, every) for dataset, _, every in _read_in_function(function, values, named, calls))
-    elif called_name(call) == "evaluate" and "steps" not in named:
+    elif call_sites.called_name(call) == "evaluate" and "steps" not in named:
         for one in (*map(known.value, call.args[:1]), named.get("x")):
             if isinstance(one, tensorflow_private.DatasetV2):
                 yield one, 1

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 
-from pipetune.capture.loops import called_name
 from pipetune.capture.rebuilding import Loop, contains, function_at, loops_at, shared_frames, tree_of
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.call_sites import CallPath, inside_workflow
@@ -73,7 +72,7 @@ def _called(bodies: Iterable[ast.AST], trees: Iterable[ast.Module]) -> set[str]:
 
 
 def _calls_in(part: ast.AST) -> Iterator[str]:
-    return (called_name(node) for node in ast.walk(part) if isinstance(node, ast.Call))
+    return (call_sites.called_name(node) for node in ast.walk(part) if isinstance(node, ast.Call))
 
 
 def _loops(reading: call_sites.FramePosition, made: CallPath) -> list[Loop]:

@@ -187,8 +187,11 @@ def _generator_call(step: FramePosition, called: CodeType, file: str) -> Span | 
         if isinstance(loop, ast.For) and place in [(one.lineno, one.col_offset) for one in (loop, loop.iter)]
     ]
     calls = [node for header in headers for node in ast.walk(header) if isinstance(node, ast.Call)]
-    spans = [(one.lineno, one.end_lineno or 0, one.col_offset, one.end_col_offset or 0) for one in calls]
-    found = [span for span in spans if _called_name(file, span[0], span[2], span[1], span[3]) == called.co_name]
+    found = [
+        (one.lineno, one.end_lineno or 0, one.col_offset, one.end_col_offset or 0)
+        for one in calls
+        if called_name(one) == called.co_name
+    ]
     return found[0] if len(found) == 1 else None
 
 
@@ -395,7 +398,7 @@ def _span(found: Site) -> SourceLocation:
     if found.code is not None:
         line, end_line, column, end_column = span_of((found.code, found.offset))
         if line is not None and end_line is not None and column is not None and end_column is not None:
-            method = _called_name(found.file, line, column, end_line, end_column) or found.method
+            method = called_name(call_expression(found.file, line, column, end_line, end_column)) or found.method
             return SourceLocation(file, line, column, end_line, end_column, method, found.scope, library=found.library)
     return SourceLocation(file, found.line, 0, found.line, 0, found.method, found.scope, False, found.library)
 
@@ -439,9 +442,9 @@ def call_expression(file: str, line: int, column: int, end_line: int, end_column
     return expression if isinstance(expression, ast.Call) else None
 
 
-def _called_name(file: str, line: int, column: int, end_line: int, end_column: int) -> str:
-    """Returns the name of the called function in the call expression that a span covers, or ''."""
-    call = call_expression(file, line, column, end_line, end_column)
-    if call is not None and isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if call is not None and isinstance(call.func, ast.Name) else ""
+def called_name(call: ast.expr | None) -> str:
+    """Returns the name of the function or method that is called; "" if an expression returns it, or it is no call."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+    return ""

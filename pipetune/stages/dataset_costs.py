@@ -9,7 +9,7 @@ from typing import Any
 
 from pipetune.capture.consumption import Consumption
 from pipetune.core import element_counts
-from pipetune.core.profile import VALIDATION_INPUT, Finding, Profile
+from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
 from pipetune.core.results import DatasetCost, RunFailed
 from pipetune.core.session import DatasetResult
 from pipetune.measure.epochs import run_epochs
@@ -19,11 +19,18 @@ from pipetune.timing import windows
 
 # By judgement, for each of the other datasets and for all of them: where validation is tuned, this delays the patch.
 _OTHER_SECONDS, _OTHERS_SECONDS = 0.4, 2.5
-_VALIDATION_SHARE = 0.05  # of the time for training and validation, from which on its input is worth tuning
+_SECOND_INPUT_SHARE = 0.05  # of a training step, from which on another dataset that each step reads is told
+VALIDATION_SHARE = 0.05  # of the time for training and validation, from which on its input is worth tuning
 
 
-def measure_dataset_costs(study: Study, profile: Profile) -> None:
-    """Stores the cost of each dataset in its result, with the time that the script has spent on it so far."""
+def measure_dataset_costs(study: Study, profile: Profile, *, most_saved: float = 0.0) -> None:
+    """Stores the cost of each dataset in its result, with the time that the script has spent on it so far.
+
+    Args:
+        study: of training.
+        profile: of training.
+        most_saved: as in `with_validation_shares`.
+    """
     journal = study.journal
     if not journal.studies_training:
         return
@@ -36,15 +43,23 @@ def measure_dataset_costs(study: Study, profile: Profile) -> None:
         epoch = results[0].cost.epoch_elements if results[0].cost else None
         steps = use.every if use.every_in_steps else epoch and use.every * epoch
         results[index] = replace(results[index], cost=replace(cost, training_steps=steps))
-    results = with_validation_shares(results, profile)
-    journal.add_findings(validation_findings(results), datasets=tuple(results))
+    results = with_validation_shares(results, profile, most_saved=most_saved)
+    findings = [*validation_findings(results), *second_input_findings(results, profile)]
+    journal.add_findings(findings, datasets=tuple(results))
 
 
-def validation_costs_much(study: Study, profile: Profile) -> bool:
-    """Whether validation may be tuned and its input takes much of the time; then all costs are stored."""
+def validation_costs_much(study: Study, profile: Profile, diagnosis: Diagnosis | None = None) -> bool:
+    """Whether validation may be tuned, and its input takes much of the time; then all costs are stored.
+
+    Args:
+        study: of training.
+        profile: of training.
+        diagnosis: of training, if it is to be made faster: validation then takes more of the time.
+    """
     if not study.tunes_validation:
         return False
-    measure_dataset_costs(study, profile)
+    saved = diagnosis.most_saved_share if diagnosis is not None else None
+    measure_dataset_costs(study, profile, most_saved=saved or 0.0)
     return any(result.share for result in study.journal.session.datasets)
 
 
@@ -122,12 +137,15 @@ def _with_cost_of_pass(dataset: Any, cost: DatasetCost, *, seconds: float) -> Da
     )
 
 
-def with_validation_shares(results: Sequence[DatasetResult], profile: Profile) -> list[DatasetResult]:
+def with_validation_shares(
+    results: Sequence[DatasetResult], profile: Profile, *, most_saved: float = 0.0
+) -> list[DatasetResult]:
     """Returns the results with the share of the time that the input of validation takes, where that is much.
 
     Args:
         results: of all datasets with their costs, the one trained on first.
         profile: of the dataset trained on.
+        most_saved: the share of a training step that a plan may save; what is much then, counts too.
     """
     training, step = results[0].cost, profile.consumer.real_seconds
     if training is None or not step:
@@ -136,8 +154,8 @@ def with_validation_shares(results: Sequence[DatasetResult], profile: Profile) -
     for result in results:
         taken = (result.cost.epoch_wall_seconds if result.cost and result.role == "validation" else None) or 0.0
         steps = (result.cost.training_steps if result.cost else None) or training.epoch_elements
-        share = taken / (step * steps + taken) if steps else 0.0
-        found.append(replace(result, share=share) if share >= _VALIDATION_SHARE else result)
+        now, then = (taken / (step * left * steps + taken) if steps and taken else 0.0 for left in (1, 1 - most_saved))
+        found.append(replace(result, share=now) if then >= VALIDATION_SHARE else result)
     return found
 
 
@@ -145,7 +163,7 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
     """Returns warnings about validation data whose input takes much of the time."""
     found = []
     for result in results:
-        if result.share is None:
+        if result.share is None or result.share < VALIDATION_SHARE:
             continue
         assert result.cost is not None and result.cost.epoch_wall_seconds is not None
         taken, share = result.cost.epoch_wall_seconds, result.share
@@ -157,6 +175,29 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
                 f"{taken:.2g} s of {taken / share:.2g} s.",
                 f"--dataset {result.pipeline.name} analyzes it."
                 + (" Move skip() before the expensive operators: what it drops is computed first." if skips else ""),
+                result.file or None,
+                result.line or None,
+            )
+        )
+    return found
+
+
+def second_input_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
+    """Returns warnings about datasets of which each training step takes an element, too: no plan changes them."""
+    training, step = results[0], profile.consumer.real_seconds
+    found = []
+    for result in results[1:]:
+        seconds = result.cost.element_wall_seconds if result.cost is not None else None
+        in_turn = training.consumed_elements > 1 and abs(result.consumed_elements - training.consumed_elements) <= 1
+        if result.role != "preview" or not in_turn or not step or (seconds or 0.0) < _SECOND_INPUT_SHARE * step:
+            continue
+        name, milliseconds = result.pipeline.name, f"{1000 * (seconds or 0.0):.2g} ms"
+        found.append(
+            Finding(
+                "second-input",
+                f"Each training step takes an element of {name}, too. It needs up to {milliseconds} of the "
+                f"{1000 * step:.2g} ms of a step, and is left as it is.",
+                f"Apply the patch, if there is one, and analyze this dataset next: --dataset {name}.",
                 result.file or None,
                 result.line or None,
             )

@@ -96,7 +96,7 @@ def _with_variants(
 def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningResult:
     """Returns the result of searching within the user's budget; every trial is in the session once it has ended."""
     profile = complete_profile(study, profile)
-    if validation_costs_much(study, profile):
+    if validation_costs_much(study, profile, diagnosis):
         study.time_plan.reserve_for_validation()
     watch_autotune(study)
     context = rule_context(study, profile, diagnosis)

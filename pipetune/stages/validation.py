@@ -13,7 +13,7 @@ from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.results import RunFailed
-from pipetune.core.session import PatchResult, Rejection, RejectionReason
+from pipetune.core.session import PatchResult, Rejection, RejectionReason, Session
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
 from pipetune.measure.epochs import pass_seconds
@@ -27,6 +27,7 @@ from pipetune.rewrites.rule import RuleContext
 from pipetune.search.composing import values_of
 from pipetune.search.equality import allows
 from pipetune.source.emit import Emission
+from pipetune.stages.dataset_costs import VALIDATION_SHARE
 from pipetune.stages.emission import emission_for_validation, expected_digests, inherited_by, patch_of
 from pipetune.stages.study import OTHERS_COMPARISON_SECONDS, Study
 
@@ -35,7 +36,7 @@ _LEAST_GAIN = 1.1  # of one pass each; by judgement: less is not worth a hunk in
 
 
 def tune_validation(study: Study, plan: Plan | None) -> bool:
-    """Stores a plan for the validation data, with the patch that has it, if its input takes much of an epoch.
+    """Stores a plan for the validation data, with the patch that has it, if its input takes much of the time.
 
     It is compared and tried in one pass here; the patch is run, and pairs of passes are measured, when it is verified.
     Returns whether there is a plan.
@@ -46,9 +47,10 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
     """
     journal = study.journal
     shares = [result.share or 0.0 for result in journal.session.datasets]
-    if not study.tunes_validation or not any(shares):
+    share, gain = max(shares), _measured_gain(journal.session, plan)
+    if not study.tunes_validation or share == 0 or share / (share + (1 - share) / gain) < VALIDATION_SHARE:
         return False
-    index = shares.index(max(shares))
+    index = shares.index(share)
     source, use = study.subject.other_datasets[index - 1]
     result = journal.session.datasets[index]
     assert result.cost is not None and result.cost.epoch_wall_seconds is not None
@@ -65,6 +67,14 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
     finally:
         journal.select_dataset(0, study.time_plan)
     return journal.session.validation is not None
+
+
+def _measured_gain(session: Session, plan: Plan | None) -> float:
+    """Returns how many times as fast training was with the plan; 1 without a plan, and if that was not measured."""
+    if plan is None:
+        return 1.0
+    trials = (one for one in reversed(session.trials) if one.unit == "training" and one.plan.key == plan.key)
+    return next((one.gain.median for one in trials if one.gain is not None), 1.0)
 
 
 _NO_TIME = "No time was left to try rewrites of {0} within the budget: --dataset {0} analyzes it."

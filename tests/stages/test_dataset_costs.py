@@ -47,12 +47,31 @@ def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None
     cheap = result("validation", DatasetCost(element_wall_seconds=0.001, epoch_elements=100))
     after_skip = DatasetCost(element_wall_seconds=0.001, epoch_elements=100, first_wall_seconds=9.9)
     dear = result("validation", after_skip, ops=("range", "map", "skip"))
+    slower = result("validation", DatasetCost(element_wall_seconds=0.1 / 24, epoch_elements=100))
+    assert stage.with_validation_shares([training, slower], profile, most_saved=0.1)[1].share is None
     beside = stage.with_validation_shares([training, cheap, result("evaluation", after_skip)], profile)
     assert stage.validation_findings(beside) == []
     (found,) = stage.validation_findings(stage.with_validation_shares([training, dear], profile))
     assert found.message.endswith("at least 50 % of the time for training and validation: 10 s of 20 s.")
     assert found.hint.startswith("--dataset validation analyzes it. Move skip()")
+    (_, saved) = stage.with_validation_shares([training, slower], profile, most_saved=0.5)
+    assert saved.share == pytest.approx(0.04) and stage.validation_findings([training, saved]) == []
     rare, often = (result("validation", replace(after_skip, training_steps=steps)) for steps in (30_000, 250))
     endless = result("training", DatasetCost())
     rated = stage.with_validation_shares([endless, rare, often, dear], profile)
     assert [one.share for one in rated] == [None, None, pytest.approx(0.8), None]
+
+
+def test_another_dataset_that_each_step_reads_is_told_where_it_takes_much_of_the_step() -> None:
+    profile = Profile((), ConsumerProfile("loop", real_seconds=0.01))
+
+    def told(consumed: int, milliseconds: float, role: str = "preview") -> list[str]:
+        nodes = (Node("n0", "range"),)
+        training = DatasetResult(Pipeline(nodes, "images"), "training", consumed_elements=21)
+        cost = DatasetCost(element_wall_seconds=milliseconds / 1000)
+        other = DatasetResult(Pipeline(nodes, "others"), role, consumed_elements=consumed, cost=cost)
+        return [one.message for one in stage.second_input_findings([training, other], profile)]
+
+    (message,) = told(22, 2.5)
+    assert message.startswith("Each training step takes an element of others, too. It needs up to 2.5 ms of the 10 ms")
+    assert told(21, 0.4) == told(3, 2.5) == told(21, 2.5, role="validation") == []

@@ -14,7 +14,7 @@ from pipetune.capture.consumption import Consumption
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, Profile
-from pipetune.core.results import DatasetCost
+from pipetune.core.results import DatasetCost, Interval, Outcome, Trial
 from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session
 from pipetune.core.settings import Command, Settings
 from pipetune.source.emit import Emission
@@ -76,6 +76,15 @@ def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: d
     assert result.patch.expected == ("a", "b") and result.order is not None and result.input_speedup is None
     assert one.journal.session.patch is None and one.journal.session.datasets[0].plan is None
     assert one.journal.studies_training and one.journal.session.seconds["validation"] >= 0
+
+
+def test_it_takes_more_of_the_time_where_training_is_faster(given: dict[str, Any]) -> None:
+    one, plan = study(), Plan("tuned", (Rewrite("prefetch", "n1", Safety.EXACT, (), ""),))
+    training, result = one.journal.session.datasets
+    trial = Trial(plan, Outcome.ACCEPTED, "", gain=Interval(3.0, 2.0, 4.0, 8), unit="training")
+    for trials, share, tuned in (((), 0.04, False), ((trial,), 0.01, False), ((trial,), 0.04, True)):
+        one.journal.update(trials=trials, datasets=(training, replace(result, share=share)))
+        assert stage.tune_validation(one, plan) is tuned
 
 
 @pytest.mark.parametrize(
