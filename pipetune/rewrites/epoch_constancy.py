@@ -105,8 +105,12 @@ def stops_early(context: RuleContext, node: Node, reader: Node) -> bool:
         return True
     if len(joined) != 1 or UNKNOWN in limits:
         return True
-    finite = [limit for limit in limits if limit != INFINITE]
+    finite = [limit for limit in limits if limit != INFINITE and limit < _NO_LIMIT]
     return bool(finite) and not _reads_a_pass(context, node, joined[0], path=path, elements=min(finite))
+
+
+_NO_LIMIT = 2**62
+"""More elements than are ever read: the numbers of `enumerate` go on to 2**63."""
 
 
 def ends_early(context: RuleContext, node: Node) -> bool:

@@ -14,13 +14,14 @@ from pipetune.capture import consumption
 from pipetune.capture.training_signs import FIRST_ELEMENTS
 from pipetune.core.edits import Edit, Insert, Plan, ReplaceSource, Rewrite, Safety, named_operators, renamed
 from pipetune.core.errors import PipetuneError
-from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import Interval, RunFailed
 from pipetune.measure.runner import TensorFlowRunner
 from pipetune.measure.shuffles import cut_buffers
 from pipetune.pipelines import live
 from pipetune.pipelines.siblings import siblings
+from pipetune.rewrites.epoch_constancy import stops_early
+from pipetune.rewrites.rule import RuleContext
 from pipetune.search.equality import allows
 from pipetune.search.statistics import ratio_interval
 from pipetune.source.shared_calls import SharedCalls
@@ -131,10 +132,10 @@ class SharedCallTrials:
 
 def _reads_all(pipeline: Pipeline, use: consumption.Consumption, touched: Sequence[Node]) -> bool:
     """Whether a dataset reads all that these operators of another one yield, in each pass over it."""
-    places = [node.location for node in touched]
+    places, context = [node.location for node in touched], RuleContext(pipeline, cores=1)
     here = [node for node in pipeline if node.location in places]
-    below = [reader for node in here for reader in pipeline.downstream(node.id)]
-    return use.steps_per_epoch is None and all(operator_facts(reader.op).reads_all for reader in below)
+    stops = (stops_early(context, node, reader) for node in here for reader in pipeline.downstream(node.id))
+    return use.steps_per_epoch is None and not any(stops)
 
 
 def _unconsumed_datasets(study: Study) -> list[tuple[live.LivePipeline, consumption.Consumption]]:

@@ -152,13 +152,28 @@ def test_preview_reads_what_the_dataset_that_it_shows_reads(
     assert calls.may_change(replace(CACHED, edits=(edit,), safety=safety)) is shares
 
 
-@pytest.mark.parametrize("steps", [None, 2])
-def test_validation_that_is_another_shard_reads_the_cache_to_its_end(steps: int | None) -> None:
+def fold(dataset: Any, *, held_out: bool) -> Any:
+    """Every third element, or the others, as scripts select them by number."""
+    numbered = dataset.enumerate().filter(lambda number, _: (number % 3 == 0) == held_out)
+    return numbered.map(lambda _, row: row)
+
+
+@pytest.mark.parametrize(
+    ("split", "steps", "shares"),
+    [
+        (lambda dataset: (dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)), None, True),
+        (lambda dataset: (dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)), 2, False),
+        (lambda dataset: (fold(dataset, held_out=False), fold(dataset, held_out=True)), None, True),
+        (lambda dataset: (dataset, tf.data.Dataset.zip(tf.data.Dataset.range(9), dataset)), None, False),
+    ],
+)
+def test_validation_that_is_another_part_reads_the_cache_to_its_end(
+    split: Callable[[Any], tuple[Any, Any]], steps: int | None, shares: bool
+) -> None:
     with recorded():
-        dataset = make(4096, affine)
-        train, held_out = dataset.shard(2, 0), dataset.shard(2, 1).prefetch(1)
+        train, held_out = split(make(4096, affine))
     use = Consumption(held_out, "held_out", "validation", "fit", steps_per_epoch=steps)
-    assert SharedCallTrials(study_of(train, use)).may_change(replace(CACHED, edits=CACHED.edits[:1])) is (steps is None)
+    assert SharedCallTrials(study_of(train, use)).may_change(replace(CACHED, edits=CACHED.edits[:1])) is shares
 
 
 @pytest.mark.parametrize(("seeds", "shares"), [((1, 2), True), ((1,), False)])
