@@ -232,12 +232,20 @@ class KnownVariables:
                 period = self.value(number)
                 return period if type(period) is int and period > 0 else None
             case ast.BoolOp(ast.And(), parts):
-                # `step > 0 and step % N == 0`: what else is asked of a counter holds soon.
-                unknown = [one for one in parts if self.truth(one) is None and not _asks_counter(one)]
-                return self.period(unknown[0]) if len(unknown) == 1 else None
+                periodic = [one for one in parts if self.period(one) is not None]
+                others = [one for one in parts if one not in periodic and self.truth(one) is None]
+                # `step > 0 and step % N == 0`: what is asked of the same counter holds soon.
+                alike = len(periodic) == 1 and all(self._asks_alike(one, periodic[0]) for one in others)
+                return self.period(periodic[0]) if alike else None
             case ast.BoolOp(ast.Or(), parts):
                 return min(filter(None, map(self.period, parts)), default=None)
         return None
+
+    def _asks_alike(self, test: ast.expr, other: ast.expr) -> bool:
+        """Whether a condition depends on nothing that is not known, apart from what another one depends on."""
+        depends = {ast.unparse(node) for node in ast.walk(other) if isinstance(node, ast.Name | ast.Attribute)}
+        parts = [node for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute | ast.Call)]
+        return not any(self.value(node) is UNKNOWN and ast.unparse(node) not in depends for node in parts)
 
     def iterations(self, loop: ast.For | ast.While) -> int | None:
         """Returns how often a loop over `range(...)` runs its body; None for any other, and if that is not known."""
@@ -264,13 +272,6 @@ class KnownVariables:
                 held = self.value(owner)
                 return held.get(key, UNKNOWN) if type(held) is dict else UNKNOWN
         return UNKNOWN
-
-
-def _asks_counter(test: ast.expr) -> bool:
-    """Whether a condition is that a number is not zero, or large enough."""
-    return isinstance(test, ast.Name) or (
-        isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Gt | ast.GtE | ast.NotEq)
-    )
 
 
 def _handles_end(node: ast.AST) -> bool:

@@ -83,6 +83,7 @@ NOW_AND_THEN = {  # every 5 iterations
     "by number": "if epoch % every == 0:",
     "counted from 1": "if (epoch + 1) % trainer.every == 0:",
     "not the first": "if epoch > 0 and epoch % every == 0:",
+    "not the first ones": "if epoch >= len(last) or trainer.every <= epoch and epoch % every == 0:",
     "not where it is 0": "if epoch and not epoch % 5:",
     "where it is asked for": "if val is not None and epoch % every == 0:",
     "also in the last": "if epoch % 5 == 4 or epoch == last:",
@@ -92,6 +93,7 @@ ONCE = {
     "where nobody asks": "if settings.get('often') and epoch % 5 == 0:",
     "where something else holds, too": "if looks(val) and epoch % 5 == 0:",
     "some day": "if epoch == 5:",
+    "where it is the best": "best = True\n    if best and epoch % 5 == 0:",
     "often, as a variable of the loop says": "five = 5\n    if epoch % five == 0:",
 }
 
