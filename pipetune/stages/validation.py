@@ -12,7 +12,7 @@ from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.core.results import RunFailed
+from pipetune.core.results import Outcome, RunFailed
 from pipetune.core.session import PatchResult, Rejection, RejectionReason, Session
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
@@ -70,11 +70,18 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
 
 
 def _measured_gain(session: Session, plan: Plan | None) -> float:
-    """Returns how many times as fast training was with the plan; 1 without a plan, and if that was not measured."""
-    if plan is None:
-        return 1.0
-    trials = (one for one in reversed(session.trials) if one.unit == "training" and one.plan.key == plan.key)
-    return next((one.gain.median for one in trials if one.gain is not None), 1.0)
+    """Returns how many times as fast training is with the plan, at least; 1 without a plan, and if that is not known.
+
+    What was accepted on the way to the plan counts: with more rewrites than are left of it, or with the first of them.
+    """
+    kept = {one.key for one in plan.rewrites} if plan is not None else set[str]()
+    gains = (
+        one.gain.median
+        for one in session.trials
+        if one.outcome is Outcome.ACCEPTED and one.kind != "ablation" and one.unit == "training"
+        if one.gain is not None and not kept.isdisjoint(rewrite.key for rewrite in one.plan.rewrites)
+    )
+    return max(gains, default=1.0)
 
 
 _NO_TIME = "No time was left to try rewrites of {0} within the budget: --dataset {0} analyzes it."

@@ -81,8 +81,17 @@ def test_plan_that_keeps_the_data_and_shortens_a_pass_is_to_be_verified(given: d
 def test_it_takes_more_of_the_time_where_training_is_faster(given: dict[str, Any]) -> None:
     one, plan = study(), Plan("tuned", (Rewrite("prefetch", "n1", Safety.EXACT, (), ""),))
     training, result = one.journal.session.datasets
-    trial = Trial(plan, Outcome.ACCEPTED, "", gain=Interval(3.0, 2.0, 4.0, 8), unit="training")
-    for trials, share, tuned in (((), 0.04, False), ((trial,), 0.01, False), ((trial,), 0.04, True)):
+    before = plan.with_rewrite(Rewrite("cache", "n2", Safety.EXACT, (), ""))  # ablation
+    trial = Trial(before, Outcome.ACCEPTED, "", gain=Interval(3.0, 2.0, 4.0, 8), unit="training")
+    more = replace(trial, gain=Interval(1.1, 0.9, 1.3, 8), outcome=Outcome.UNDECIDED)  # over the plan so far
+    without = replace(trial, plan=plan, gain=Interval(4.0, 3.0, 5.0, 8), kind="ablation")
+    cases = (
+        ((), 0.04, False),
+        ((trial, without), 0.015, False),
+        ((without,), 0.04, False),
+        ((trial, more), 0.04, True),
+    )
+    for trials, share, tuned in cases:
         one.journal.update(trials=trials, datasets=(training, replace(result, share=share)))
         assert stage.tune_validation(one, plan) is tuned
 
