@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import ProgressCallback
+from benchmarks import ProgressCallback, known_costs
 from benchmarks.claims import Claim
+from benchmarks.known_costs import CostCase, KnownFunction
 from benchmarks.resumable import ResumableResults
-from pipetune.measure import known_costs, profiler
+from pipetune.measure import profiler
 from pipetune.measure.differencing import measure_costs
-from pipetune.measure.known_costs import CostCase, KnownFunction
 from pipetune.pipelines import live
 
 WAIT_SECONDS = 0.002

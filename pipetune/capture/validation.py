@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -17,6 +18,8 @@ from pipetune.pipelines import call_sites
 
 _LEAVING = ast.Return | ast.Break | ast.Continue
 _MOST_CALLS = 3  # functions inside each other that are followed, by judgement
+_AFTER = {"on_epoch_end": False, "on_train_batch_end": True, "on_batch_end": True}
+"""The methods of a Keras callback that may validate, and whether they run after a step."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +62,18 @@ def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[Read
 
 
 def in_callbacks(callbacks: Iterable[Any], fit: call_sites.CallPath) -> Iterator[Reading]:
-    """Yields what the callbacks of the script read to its end after each epoch, or after every N-th.
+    """Yields what the callbacks of the script read to its end after each epoch, or after every N-th epoch or batch.
 
     Args:
         callbacks: of `fit`.
         fit: the user's call stack where it is called.
     """
-    for one in callbacks:
-        method = inspect.getattr_static(type(one), "on_epoch_end", None)
+    for one, (name, in_steps) in itertools.product(callbacks, _AFTER.items()):
+        method = inspect.getattr_static(type(one), name, None)
         if isinstance(method, FunctionType) and not call_sites.is_library(method.__code__.co_filename):
-            yield from _placed(_read_in_function(method, [one], {}, _MOST_CALLS), method.__code__, fit)
+            for found in _placed(_read_in_function(method, [one], {}, _MOST_CALLS), method.__code__, fit):
+                if found.every > 1 or not in_steps:
+                    yield replace(found, in_steps=in_steps)
 
 
 _Read = tuple[Any, ast.stmt, int]

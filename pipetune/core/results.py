@@ -130,13 +130,6 @@ class StepSeries:
     compile_seconds: float = 0.0  # of all steps: part spent tracing a new shape
     why: str = ""  # why there are no steps, or why their waits cannot be told
 
-    @property
-    def compute_seconds(self) -> tuple[float, ...] | None:
-        """What each step takes beside its wait; None if that cannot be told."""
-        if self.wait_seconds is None:
-            return None
-        return tuple(step - wait for step, wait in zip(self.step_seconds, self.wait_seconds, strict=True))
-
 
 @dataclass(frozen=True)
 class WindowPair:

@@ -16,7 +16,6 @@ from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import CallCost, DeviceTransfer, Overheads
 from pipetune.core.results import RunFailed
-from pipetune.measure import known_costs
 from pipetune.measure.run_dynamics import Epoch
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
@@ -271,7 +270,7 @@ def _datasets(cores: int) -> dict[str, Any]:
     functions: Mapping[str, Callable[..., Any]] = {
         "brief": functools.partial(_spin, lanes=128, kernels=8),  # much shorter than the overhead of calling it
         "short": functools.partial(_spin, lanes=512, kernels=10),  # some tens of microseconds in one thread
-        "long": known_costs.sorting_function(2).function,  # most of 1 ms: a slower core costs more than the call
+        "long": sorting(2),  # most of 1 ms: a slower core costs more than the call
     }
     for name, function in functions.items():
         rows = _ROWS[name]
@@ -280,6 +279,19 @@ def _datasets(cores: int) -> dict[str, Any]:
         made[f"{name}, parallel"] = plain(parallel.prefetch(2))  # as TensorFlow would insert it
         made[f"{name}, fused"] = plain(parallel).with_options(fusing)
     return made
+
+
+def sorting(sorts: int) -> Callable[[Any], Any]:
+    """Returns a function of an int64 scalar that sorts 4000 numbers `sorts` times, in TensorFlow and in one thread."""
+    mixed = tf.constant([(7919.0 * index) % 4001.0 - 2000.0 for index in range(4000)])
+
+    def work(number: Any) -> Any:
+        values = mixed + tf.cast(number % 7, tf.float32)
+        for _ in range(sorts):
+            values = tf.math.top_k(values * mixed, k=4000).values
+        return number + tf.cast(tf.math.is_nan(values[0]), tf.int64)
+
+    return work
 
 
 def _interleaved(source: Any, parallel: int | None) -> Any:

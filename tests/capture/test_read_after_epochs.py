@@ -181,8 +181,19 @@ def test_a_callback_may_read_it_after_each_epoch() -> None:
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
             print([int(x) for x in val])
 
+    class Steps(Checks):
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            pass
+
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            if batch and batch % 7 == 0:
+                self.model.evaluate(self.data)
+
     here = call_sites.path_from(sys._getframe())
-    for callback, every in ((Checks(val), [1]), (Sometimes(val), [5]), (Closure(), [1]), (Checks(3), [])):
+    rows = ((Checks(val), [1]), (Sometimes(val), [5]), (Closure(), [1]), (Checks(3), []), (Steps(val), [7]))
+    for callback, every in rows:
         read = list(validation.in_callbacks([None, tf.keras.callbacks.History(), callback], here))
         assert [(one.dataset, one.every) for one in read] == [(val, number) for number in every]
-        assert all(one.path[0][0].co_name == "on_epoch_end" and one.path[1:] == here for one in read)
+        method = "on_train_batch_end" if isinstance(callback, Steps) else "on_epoch_end"
+        assert all(one.path[0][0].co_name == method and one.path[1:] == here for one in read)
+        assert all(one.in_steps == isinstance(callback, Steps) for one in read)

@@ -14,9 +14,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
+from benchmarks import known_costs
 from pipetune import tensorflow_private
 from pipetune.core.results import RunFailed
-from pipetune.measure import differencing, known_costs
+from pipetune.measure import differencing
 from pipetune.measure.differencing import Cost
 from pipetune.pipelines import live
 

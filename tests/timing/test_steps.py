@@ -46,7 +46,6 @@ def test_a_step_is_its_wait_and_what_follows_until_it_ends(monkeypatch: pytest.M
     found = recorder.series()
     assert found.step_seconds == pytest.approx((0.75, 0.373457, 1.25, 0.25), abs=1e-9)
     assert found.wait_seconds == (0.5, 0.123457, 1.0, 0.0)
-    assert found.compute_seconds == pytest.approx((0.25,) * 4)
     assert found.epoch_ends == (2,)  # the start of the series is no end
 
 
@@ -69,7 +68,7 @@ def test_waits_that_cannot_be_told_are_none(monkeypatch: pytest.MonkeyPatch) -> 
     recorder = StepRecorder(steps=2, seconds=60.0)
     record(InventedClock(monkeypatch), recorder, wait=None, rest=0.5)
     found = recorder.series()
-    assert (found.step_seconds, found.wait_seconds, found.compute_seconds) == ((0.5,), None, None)
+    assert (found.step_seconds, found.wait_seconds) == ((0.5,), None)
 
 
 def test_tracing_within_a_step_is_told() -> None:

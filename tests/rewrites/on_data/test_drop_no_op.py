@@ -41,11 +41,6 @@ def given_back(*parts: Any) -> Any:
     return parts if len(parts) > 1 else parts[0]
 
 
-@tf.function
-def as_it_is(x: Any) -> Any:
-    return x
-
-
 NO_OPS: dict[str, Callable[[], Any]] = {
     "a map that gives what it gets": lambda: numbers().map(lambda x: x),
     "of several components": lambda: rows().map(given_back),

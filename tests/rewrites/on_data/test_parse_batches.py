@@ -47,12 +47,7 @@ DENSE = {
     "missing": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
 }
 SPARSE = {"words": tf.io.VarLenFeature(tf.int64), "label": tf.io.FixedLenFeature([], tf.int64)}
-RAGGED = {"words": tf.io.RaggedFeature(tf.int64), "label": tf.io.FixedLenFeature([], tf.int64)}
 RAW = {"raw": tf.io.FixedLenFeature([], tf.string)}
-
-
-def _dense(line: Any) -> Any:
-    return tf.io.parse_single_example(line, DENSE)
 
 
 def _picture(line: Any) -> Any:

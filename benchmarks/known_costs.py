@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.measure.epochs import sorting
 
 Function = Callable[[Any], Any]
 
@@ -40,15 +41,7 @@ class TrueCost:
 
 def sorting_function(sorts: int) -> KnownFunction:
     """Returns a function that sorts 4000 numbers `sorts` times, all in TensorFlow and in one thread."""
-    mixed = tf.constant([(7919.0 * index) % 4001.0 - 2000.0 for index in range(4000)])
-
-    def work(number: Any) -> Any:
-        values = mixed + tf.cast(number % 7, tf.float32)
-        for _ in range(sorts):
-            values = tf.math.top_k(values * mixed, k=4000).values
-        return number + tf.cast(tf.math.is_nan(values[0]), tf.int64)
-
-    return KnownFunction("works", work)
+    return KnownFunction("works", sorting(sorts))
 
 
 def sleeping_function(seconds: float) -> KnownFunction:
