@@ -90,6 +90,8 @@ class Consumption:
     call_path: call_sites.CallPath = ()  # the user's call stack where it is consumed
     training_sign: str = ""  # what shows that it is trained on: "it changes trainable variables"; "" if nothing does
     signs: TrainingSigns | None = None  # of a Python loop over it
+    elements_before: tuple[tuple[Consumption, int], ...] = ()  # of all uses, when the loop was first looked at
+    in_turn: bool = False  # each training step takes an element of it, too
     loop: int | None = None  # the last loop over it, counted among the script's loops over datasets from 0
     wall_seconds: float = 0.0  # spent fetching elements: in `iter` and `next`, or in the whole call
     cpu_seconds: float = 0.0  # CPU time of the whole process in that time

@@ -131,6 +131,7 @@ class ObservedScript:
             frame, _ = call_sites.user_frame(sys._getframe(1))
             if use.signs is None:
                 use.signs = TrainingSigns(frame)
+                use.elements_before = tuple((one, one.elements) for one in self.uses)
             else:
                 use.training_sign = use.signs.describe(frame)
             if not use.training_sign and not use.signs.waited_enough(use.elements):
@@ -160,8 +161,18 @@ class ObservedScript:
             self.stop()
         frame, _ = call_sites.user_frame(sys._getframe(1))
         self.record_validation(validation.in_loop(use.call_path, frame), use, how="a Python loop")
+        self._note_in_turn(use)
         self.loop = LoopConsumer(handed, taken=use.elements)
         self.begin_training(use, self.loop)
+
+    def _note_in_turn(self, use: Consumption) -> None:
+        """Notes of which other datasets the loop that trains has taken as many elements, since it was looked at."""
+
+        def taken(one: Consumption) -> int:
+            return one.elements - next((count for seen, count in use.elements_before if seen is one), 0)
+
+        for one in self.uses if use.elements_before else ():
+            one.in_turn = one is not use and taken(one) > 0 and abs(taken(one) - taken(use)) <= 1
 
     def record_validation(self, found: Iterable[validation.Reading], training: Consumption, *, how: str) -> None:
         """Records what the script will read between steps of training: it stays in the first ones while it is measured.
@@ -251,12 +262,16 @@ class ObservedScript:
         return None
 
     def _keep_use(self, use: Consumption) -> Consumption:
-        """Keeps the uses that the session may need, of other previews only the most consumed; returns `use`."""
+        """Keeps the uses that the session may need, of other previews the most consumed and the last; returns `use`.
+
+        The last may be the other one of two datasets that each training step reads.
+        """
         if not any(seen is use for seen in self.uses):
             self.uses.append(use)
         previews = [seen for seen in self.uses if seen.role == "preview" and seen is not use]
-        most = max(previews, key=lambda seen: seen.elements, default=None)
-        self.uses = [seen for seen in self.uses if seen.role != "preview" or seen is use or seen is most][-_MAX_USES:]
+        previews = [use, *previews[-1:], max(previews, key=lambda seen: seen.elements, default=use)]
+        kept = [one for one in self.uses if one.role != "preview" or any(one is seen for seen in previews)]
+        self.uses = kept[-_MAX_USES:]
         return use
 
     def record_resuming(self, found: ResumePoint) -> None:

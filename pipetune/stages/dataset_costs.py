@@ -44,7 +44,9 @@ def measure_dataset_costs(study: Study, profile: Profile, *, most_saved: float =
         steps = use.every if use.every_in_steps else epoch and use.every * epoch
         results[index] = replace(results[index], cost=replace(cost, training_steps=steps))
     results = with_validation_shares(results, profile, most_saved=most_saved)
-    findings = [*validation_findings(results), *second_input_findings(results, profile)]
+    pairs = zip(results[1:], study.subject.other_datasets, strict=True)
+    in_turn = [result for result, (_, use) in pairs if use.in_turn]
+    findings = [*validation_findings(results), *second_input_findings(in_turn, profile)]
     journal.add_findings(findings, datasets=tuple(results))
 
 
@@ -183,23 +185,25 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
 
 
 def second_input_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
-    """Returns warnings about datasets of which each training step takes an element, too: no plan changes them."""
-    training, step = results[0], profile.consumer.real_seconds
-    found = []
-    for result in results[1:]:
-        seconds = result.cost.element_wall_seconds if result.cost is not None else None
-        in_turn = training.consumed_elements > 1 and abs(result.consumed_elements - training.consumed_elements) <= 1
-        if result.role != "preview" or not in_turn or not step or (seconds or 0.0) < _SECOND_INPUT_SHARE * step:
-            continue
-        name, milliseconds = result.pipeline.name, f"{1000 * (seconds or 0.0):.2g} ms"
-        found.append(
-            Finding(
-                "second-input",
-                f"Each training step takes an element of {name}, too. It needs up to {milliseconds} of the "
-                f"{1000 * step:.2g} ms of a step, and is left as it is.",
-                f"Apply the patch, if there is one, and analyze this dataset next: --dataset {name}.",
-                result.file or None,
-                result.line or None,
+    """Returns warnings about datasets that take much of each training step, too: no plan changes them.
+
+    Args:
+        results: of the datasets of which each step takes an element, except for the one that is tuned.
+        profile: of the dataset that is tuned.
+    """
+    step, found = profile.consumer.real_seconds or 0.0, []
+    for result in results:
+        seconds = (result.cost.element_wall_seconds if result.cost is not None else None) or 0.0
+        if 0 < _SECOND_INPUT_SHARE * step <= seconds:
+            name, needs, whole = result.pipeline.name, 1000 * seconds, 1000 * step
+            found.append(
+                Finding(
+                    "second-input",
+                    f"Each training step takes an element of {name}, too. It needs up to {needs:.2g} ms of the "
+                    f"{whole:.2g} ms of a step, and is left as it is.",
+                    f"Apply the patch, if there is one, and analyze this dataset next: --dataset {name}.",
+                    result.file or None,
+                    result.line or None,
+                )
             )
-        )
     return found

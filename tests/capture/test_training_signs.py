@@ -221,11 +221,14 @@ def test_of_two_datasets_of_a_step_the_one_that_is_waited_for_is_chosen(order: i
         trained.append(use.dataset)
         raise consumption.ScriptStopped
 
-    with call_sites.Recorder(), hooks.installed(ObservedScript(on_training)):
+    with call_sites.Recorder(), hooks.installed(script := ObservedScript(on_training)):
         waited = tf.data.Dataset.range(60).map(lambda x: tf.numpy_function(late, [x], tf.int64))
         read = (waited, tf.data.Dataset.range(60))[::order]
+        list(zip(range(FIRST_ELEMENTS + 1), shown := tf.data.Dataset.range(60), strict=False))  # as many, but before
         weights = tf.Variable([2.0])
         with contextlib.suppress(consumption.ScriptStopped):
             for _ in zip(*read, strict=True):
                 weights.assign_add([1.0])
+        in_turn = [use.dataset for use in script.uses if use.in_turn]
     assert trained == [waited]
+    assert in_turn == [one for one in read if one is not waited] and shown not in in_turn
