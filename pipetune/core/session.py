@@ -141,6 +141,7 @@ class DatasetResult:
     pipeline: Pipeline
     role: str  # "training", "validation", "evaluation", "preview", "adapt", "other"
     consumer: str = ""  # how it is consumed, in words
+    in_turn: bool = False  # each training step takes an element of it, too
     consumed_elements: int = 0
     file: str = ""  # where it is consumed
     line: int = 0

@@ -44,9 +44,7 @@ def measure_dataset_costs(study: Study, profile: Profile, *, most_saved: float =
         steps = use.every if use.every_in_steps else epoch and use.every * epoch
         results[index] = replace(results[index], cost=replace(cost, training_steps=steps))
     results = with_validation_shares(results, profile, most_saved=most_saved)
-    pairs = zip(results[1:], study.subject.other_datasets, strict=True)
-    in_turn = [result for result, (_, use) in pairs if use.in_turn]
-    findings = [*validation_findings(results), *second_input_findings(in_turn, profile)]
+    findings = [*validation_findings(results), *second_input_findings(results, profile)]
     journal.add_findings(findings, datasets=tuple(results))
 
 
@@ -185,15 +183,15 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
 
 
 def second_input_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
-    """Returns warnings about datasets that take much of each training step, too: no plan changes them.
+    """Returns warnings about datasets that take much of each training step beside the one that is tuned.
 
     Args:
-        results: of the datasets of which each step takes an element, except for the one that is tuned.
+        results: of all datasets with their costs.
         profile: of the dataset that is tuned.
     """
     step, found = profile.consumer.real_seconds or 0.0, []
     for result in results:
-        seconds = (result.cost.element_wall_seconds if result.cost is not None else None) or 0.0
+        seconds = (result.cost.element_wall_seconds if result.cost is not None and result.in_turn else None) or 0.0
         if 0 < _SECOND_INPUT_SHARE * step <= seconds:
             name, needs, whole = result.pipeline.name, 1000 * seconds, 1000 * step
             found.append(

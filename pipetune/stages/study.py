@@ -100,6 +100,7 @@ class Subject:
                 role=use.role,
                 consumer=use.consumer_call,
                 consumed_elements=use.elements,
+                in_turn=use.in_turn,
                 file=use.file,
                 line=use.line,
                 loop=use.loop,
