@@ -11,9 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks import EXAMPLES
 from pipetune.core.errors import PipetuneError
-
-FOLDER = Path(__file__).resolve().parents[2] / "examples"  # in a clone of the repository; not part of the package
 
 _ENTRY = "training_dataset"
 
@@ -21,9 +20,9 @@ _ENTRY = "training_dataset"
 def example_datasets() -> dict[str, Callable[[], Any]]:
     """Returns functions that build the datasets, by example; examples whose files are missing are left out."""
     return {
-        name: lambda folder=FOLDER / name: training_dataset(folder)  # type: ignore[misc]
+        name: lambda folder=EXAMPLES / name: training_dataset(folder)  # type: ignore[misc]
         for name in ("photos", "digits", "busy", "artificial")
-        if (FOLDER / name / "train.py").exists() and (name != "photos" or any(_photo_files()))
+        if (EXAMPLES / name / "train.py").exists() and (name != "photos" or any(_photo_files()))
     }
 
 
@@ -71,11 +70,11 @@ def _callable_without_arguments(function: Callable[..., Any]) -> bool:
 
 
 def _photo_files() -> Iterator[Path]:
-    return (FOLDER / "photos" / "data").glob("train-*.tfrecord")
+    return (EXAMPLES / "photos" / "data").glob("train-*.tfrecord")
 
 
 _BUILDERS: Mapping[str, Callable[[ModuleType], Any]] = {
-    "photos": lambda module: module.training_dataset(str(FOLDER / "photos" / "data" / "train-*.tfrecord")),
+    "photos": lambda module: module.training_dataset(str(EXAMPLES / "photos" / "data" / "train-*.tfrecord")),
     "digits": lambda module: module.make_dataset(*module.load_arrays(20)),
     "busy": lambda module: module.make_dataset(module.ROWS),
     "artificial": lambda module: module.make_dataset(8, 25),

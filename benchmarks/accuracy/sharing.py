@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks import ProgressCallback
+from benchmarks import CLONE, ProgressCallback
 from benchmarks.claims import Claim
 from benchmarks.dataset_study import create_study, measure_facts
-from benchmarks.examples import FOLDER, training_dataset
+from benchmarks.examples import training_dataset
 from benchmarks.resumable import ResumableResults
 from pipetune.core.machine import IDEAL
 from pipetune.core.pipeline import Pipeline
@@ -228,7 +228,7 @@ def measure(*, quick: bool, seed: int, progress: ProgressCallback, saved: Resuma
     rows: list[SharingRow] = []
     notes = []
     for name in QUICK_EXAMPLES if quick else EXAMPLES:
-        folder = FOLDER / name
+        folder = CLONE / "examples" / name
         if (folder / "make_data.py").exists() and not (folder / "data").exists():
             notes.append(f"{name} was left out: its data have not been generated.")
             continue
@@ -310,7 +310,7 @@ def predict_rates(folder: Path) -> dict[int, float]:
 
 
 Reader = subprocess.Popen[str]
-"""A running `bench.reading_process`."""
+"""A running `reading_process`."""
 
 
 @contextmanager
