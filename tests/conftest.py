@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
-_START_PROCESSES = frozenset({"bench", "benchmarks", "distributed", "e2e", "examples", "notebook", "processes"})
+_START_PROCESSES = frozenset({"benchmarks", "distributed", "e2e", "examples", "notebook", "processes"})
 _SLOW = 12  # duration of a file with slow tests, relative to other files, approximately
 
 

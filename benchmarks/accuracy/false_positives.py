@@ -264,8 +264,6 @@ def _smallest_gain(power: Sequence[Power], scene: str) -> float | None:
 
 
 def _measure_real(count: int, seed: int, progress: ProgressCallback, saved: ResumableResults) -> Real:
-    pass  # imports TensorFlow
-
     comparisons = run_comparisons(count, seed=seed, progress=progress, saved=saved)
     positives = share(sum(one.outcome is Outcome.ACCEPTED for one in comparisons), count)
     return Real(count, positives.count, positives.low, positives.high, round(median_spread(comparisons), 4))

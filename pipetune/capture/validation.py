@@ -12,7 +12,8 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from pipetune import tensorflow_private
-from pipetune.capture.early_ends import SHORTER, UNKNOWN, KnownVariables, assigned_in, exits_of, header_at
+from pipetune.capture.early_ends import SHORTER, exits_of, header_at
+from pipetune.capture.known_variables import UNKNOWN, KnownVariables, assigned_in
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 

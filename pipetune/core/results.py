@@ -339,6 +339,16 @@ class DatasetCost:
         return self.first_wall_seconds + self.element_wall_seconds * self.epoch_elements
 
 
+def validation_share(share: float, *, training: float) -> float:
+    """Returns the share of the time that validation takes where training takes `training` times as long beside it.
+
+    Args:
+        share: what it takes as the script is written, 0 to 1.
+        training: below 1 where training is made faster, above 1 where validation is.
+    """
+    return share / (share + training * (1 - share)) if share else 0.0
+
+
 class PassState(enum.StrEnum):
     """The effect of a graph pass on one pipeline."""
 

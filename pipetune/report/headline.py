@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.edits import inserted_caches
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
+from pipetune.core.results import validation_share
 from pipetune.core.session import (
     LIKELY_FROM,
     Candidate,
@@ -75,8 +76,9 @@ def headline(session: Session, places: Places) -> Headline:
     validation = validation_sentence(session)
     if validation and found.kind in _NO_PLAN and not found.note:
         found = _of_validation(session, validation, found)
-        validation = ""
-    extra = (step_note(result.handover if result else None), *found.details, validation)
+    else:
+        found = replace(found, details=(*found.details, validation))
+    extra = (step_note(result.handover if result else None), *found.details)
     return replace(found, details=tuple(filter(None, extra)))
 
 
@@ -96,11 +98,10 @@ def validation_sentence(session: Session) -> str:
     result = session.validation
     if result is None or result.input_speedup is None or result.cost is None:
         return ""
-    gain, share, taken = result.input_speedup, result.share, result.cost.epoch_wall_seconds
+    gain, share = result.input_speedup, result.share
     text = f"Validation: its input runs {interval(gain, words.ratio).text} as fast ({gain.pairs} pairs of passes)"
-    if share and taken:
-        epoch, patched = taken * (1 - share) / share, taken / gain.median
-        after = words.percent(patched / (epoch + patched))
+    if share:
+        after = words.percent(validation_share(share, training=gain.median))
         text += f" and takes {after} of the time instead of {words.percent(share)}"
     cached = result.plan is not None and bool(inserted_caches(result.plan.edits))
     first = ", from the second pass on: the first one fills the cache" if cached else ""

@@ -10,7 +10,7 @@ from typing import Any
 from pipetune.capture.consumption import Consumption
 from pipetune.core import element_counts
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
-from pipetune.core.results import DatasetCost, RunFailed
+from pipetune.core.results import DatasetCost, RunFailed, validation_share
 from pipetune.core.session import DatasetResult
 from pipetune.measure.epochs import run_epochs
 from pipetune.pipelines.live import LivePipeline
@@ -154,8 +154,9 @@ def with_validation_shares(
     for result in results:
         taken = (result.cost.epoch_wall_seconds if result.cost and result.role == "validation" else None) or 0.0
         steps = (result.cost.training_steps if result.cost else None) or training.epoch_elements
-        now, then = (taken / (step * left * steps + taken) if steps and taken else 0.0 for left in (1, 1 - most_saved))
-        found.append(replace(result, share=now) if then >= VALIDATION_SHARE else result)
+        share = taken / (step * steps + taken) if steps else 0.0
+        much = validation_share(share, training=1 - most_saved) >= VALIDATION_SHARE
+        found.append(replace(result, share=share) if much else result)
     return found
 
 

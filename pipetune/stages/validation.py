@@ -12,7 +12,7 @@ from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
 from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node
-from pipetune.core.results import Outcome, RunFailed
+from pipetune.core.results import Outcome, RunFailed, validation_share
 from pipetune.core.session import PatchResult, Rejection, RejectionReason, Session
 from pipetune.core.time_plan import VALIDATION_PAIRS
 from pipetune.equality.elements import element_bytes
@@ -48,7 +48,7 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
     journal = study.journal
     shares = [result.share or 0.0 for result in journal.session.datasets]
     share, gain = max(shares), _measured_gain(journal.session, plan)
-    if not study.tunes_validation or share == 0 or share / (share + (1 - share) / gain) < VALIDATION_SHARE:
+    if not study.tunes_validation or validation_share(share, training=1 / gain) < VALIDATION_SHARE:
         return False
     index = shares.index(share)
     source, use = study.subject.other_datasets[index - 1]
