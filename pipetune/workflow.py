@@ -69,7 +69,6 @@ def find_and_prove(study: Study) -> Plan | None:
         if refused and not validation_costs_much(study, profile):
             study.time_plan.end_within(AFTER_NO_SECONDS)
         profile, diagnosis = refine_costs(study, profile, diagnosis)
-        read_tensorflow_optimizations(study)
         profile = time_device_copy(study, measure_files(study, profile))
         plan = prove_plan(study, find_plan(study, profile, diagnosis)) if tried else None
         tune_validation(study, plan)
@@ -120,6 +119,7 @@ def measure_information(study: Study, profile: Profile, diagnosis: Diagnosis, pl
     """As `inform`; an error in any measurement is raised."""
     if study.journal.result.cost is None:  # where validation is tuned, they decide that, and are known
         measure_dataset_costs(study, profile)
+    read_tensorflow_optimizations(study)
     compare_inputs(study)
     record_steps(study, profile, plan)
     profile = watch_memory(study, profile)

@@ -305,6 +305,7 @@ class Consent(enum.StrEnum):
     REORDER = "reorder"
     APPROXIMATE = "approximate"
     PYTHON_PARALLEL = "python-parallel"
+    PYTHON_CACHE = "python-cache"
     FILE_CACHE = "file-cache"
 
 

@@ -134,10 +134,12 @@ def _from_downstream(pipeline: Pipeline, profile: Profile | None, node_id: str) 
         return None
     if operator_facts(consumer.op).count is CountEffect.ONE_TO_ONE:
         return known
+    if consumer.op == "repeat" and integer_or(consumer.argument("count"), 0) > 0:
+        return -(-known // integer_or(consumer.argument("count"), 1))
     size = integer_or(consumer.argument("batch_size"), 0)
-    keeps_all = not consumer.argument("drop_remainder")
-    batches = consumer.op in ("batch", "padded_batch", "ragged_batch")
-    return known * size if batches and size and keeps_all else None
+    if consumer.op not in ("batch", "padded_batch", "ragged_batch") or not size:
+        return None
+    return known * size + (size - 1 if consumer.argument("drop_remainder") else 0)
 
 
 def _consumed_bytes(pipeline: Pipeline, profile: Profile | None, node_id: str) -> float | None:

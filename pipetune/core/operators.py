@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -479,8 +479,3 @@ def runs_pass(options: Mapping[str, Value], name: str) -> bool:
     if own is not None:
         return own is True
     return name in DEFAULT_PASSES and options.get(OPTION + "apply_default_optimizations") is not False
-
-
-def passes_in_force(options: Mapping[str, Value], known: Collection[str]) -> tuple[str, ...]:
-    """Returns the passes of `known` that TensorFlow runs under these options, in the order of `known`."""
-    return tuple(name for name in known if runs_pass(options, name))

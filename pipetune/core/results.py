@@ -349,44 +349,20 @@ def validation_share(share: float, *, training: float) -> float:
     return share / (share + training * (1 - share)) if share else 0.0
 
 
-class PassState(enum.StrEnum):
-    """The effect of a graph pass on one pipeline."""
-
-    FIRED = "fired"  # enabled, and the executed graph would be different without it
-    IDLE = "idle"  # enabled, but found nothing to change
-    OFF = "off"  # disabled; enabling it would change nothing
-    WOULD_FIRE = "could"  # disabled; enabling it would change the graph
-
-
 @dataclass(frozen=True)
-class PassReason:
-    """Why a pass did not change an operator."""
-
-    node: str  # empty: the pipeline as a whole
-    why: str
-
-
-@dataclass(frozen=True)
-class PassResult:
-    """The result of one graph pass of the installed TensorFlow on the original pipeline."""
+class AppliedPass:
+    """A graph pass that TensorFlow applies to a pipeline by itself."""
 
     name: str  # TensorFlow's name: "map_parallelization"
-    by_default: bool  # enabled unless the script configures it
-    state: PassState
     changes: tuple[str, ...] = ()  # removed and added operators: "Map becomes ParallelMap"
-    reasons: tuple[PassReason, ...] = ()
 
 
 @dataclass(frozen=True)
 class OptimizationPasses:
-    """All passes of the installed TensorFlow, in the order it runs them; those that fired come first."""
+    """The graph passes that change the original pipeline, in the order TensorFlow runs them."""
 
-    passes: tuple[PassResult, ...] = ()
-    note: str = ""  # why nothing could be read
-
-    def result(self, name: str) -> PassResult | None:
-        """Returns the result of the pass with this name; None if TensorFlow does not have it."""
-        return next((one for one in self.passes if one.name == name), None)
+    passes: tuple[AppliedPass, ...] = ()
+    note: str = ""  # why nothing could be read, or not all
 
 
 PARALLELISM = "parallelism"

@@ -40,6 +40,11 @@ class OptionalRewrite:
     consent: str  # the option to add: "--allow reorder"
     why: str = ""
 
+    @property
+    def consents(self) -> frozenset[str]:
+        """The values of the option."""
+        return frozenset(self.consent.removeprefix("--allow ").split(",")) if self.consent else frozenset()
+
 
 class RejectionReason(enum.StrEnum):
     """Why the search left a rewrite out of the plan."""
@@ -325,9 +330,22 @@ def outcome_of(session: Session) -> SessionOutcome:
 
 def best_offer(dataset: DatasetResult | None) -> tuple[OptionalRewrite, Interval] | None:
     """Returns what gained most of what needs approval and surely gains, with its gain; None if nothing surely does."""
-    offers = dataset.offered if dataset is not None else ()
-    sure = [(one, one.gain) for one in offers if one.consent and one.gain is not None and one.gain.low > WORTH_APPROVAL]
+    offers = offers_to_approve(dataset)
+    sure = [(one, one.gain) for one in offers if one.gain is not None and one.gain.low > WORTH_APPROVAL]
     return max(sure, key=lambda one: one[1].median, default=None)
+
+
+def offers_to_approve(dataset: DatasetResult | None) -> tuple[OptionalRewrite, ...]:
+    """Returns what needs approval, without what needs more of it than another of its kind and surely gains no more."""
+    offers = [one for one in dataset.offered if one.consent] if dataset is not None else []
+    return tuple(one for one in offers if not any(_asks_less(other, one) for other in offers))
+
+
+def _asks_less(offer: OptionalRewrite, other: OptionalRewrite) -> bool:
+    """Whether an offer was measured to gain, needs less approval than another of its kind, and may gain as much."""
+    if offer.gain is None or offer.rewrite.group != other.rewrite.group or not offer.consents < other.consents:
+        return False
+    return offer.gain.low > WORTH_APPROVAL and (other.gain is None or other.gain.low <= offer.gain.high)
 
 
 def asks_for_approval(session: Session) -> bool:

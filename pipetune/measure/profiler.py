@@ -6,7 +6,7 @@ import enum
 import random
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -99,6 +99,7 @@ ORIGINAL_GRAPH_EDITS: tuple[Edit, ...] = (
 
 _POLL_SECONDS = 0.004, 0.02  # pause between readings of about 0.1 ms; counts not read before an epoch ends are lost
 _SLOW_SECONDS = 6.0  # run of a slow pipeline that has not output three elements before
+_DRAINED_SECONDS = 0.2  # for what is upstream of a shuffle that holds all of it, which costs little as a rule
 _LEAST_SHARE = 0.01  # of an operator's time, by judgement: operators inside its function with less are not listed
 
 _SOURCES = frozenset(
@@ -223,7 +224,56 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5) -> InputPr
     Raises:
         RunFailed: the pipeline raised, or is empty.
     """
-    dataset = replay.replay(source, at_parallelism_one(source.pipeline))
+    pipeline = source.pipeline
+    run = _run(source, pipeline, seconds)
+    counters = complete_counters(pipeline, run.counters, outputs=run.outputs, repeated=run.repeated)
+    drained = {node.id: node.inputs[0] for node in pipeline if _is_drained(pipeline, node, counters)}
+    idle = frozenset(above.id for shuffle in drained for above in pipeline.upstream(shuffle))
+    operators = {one.node: one for one in _operator_profiles(pipeline, counters, run.cpu_seconds, run.outputs, idle)}
+    for shuffle, name in drained.items():
+        above = Pipeline((*pipeline.upstream(name), pipeline[name]))
+        more = _run(source, above, _DRAINED_SECONDS)
+        found = complete_counters(above, more.counters, outputs=more.outputs, repeated=more.repeated)
+        visits = operators[shuffle].visits or 0.0
+        operators[shuffle] = replace(operators[shuffle], ratio=1.0)
+        for one in _operator_profiles(above, found, more.cpu_seconds, more.outputs):
+            operators[one.node] = replace(one, visits=None if one.visits is None else one.visits * visits)
+    notes = (
+        ()
+        if run.counters
+        else ("TensorFlow's runtime has no model of this pipeline, so there is no cost per operator.",)
+    )
+    return InputProfile(
+        operators=tuple(operators.values()),
+        cpu_seconds=run.cpu_seconds / run.outputs,
+        wall_seconds=run.wall_seconds / run.outputs,
+        first_seconds=run.first_seconds,
+        notes=notes,
+    )
+
+
+def _is_drained(pipeline: Pipeline, node: Node, counters: Mapping[str, Counters]) -> bool:
+    """Whether it is a shuffle with a buffer that held all its input before the run began: nothing above it ran then."""
+    if node.op != "shuffle" or node.id not in counters or node.inputs[0] in counters:
+        return False
+    return all(one.op != "cache" and one.id not in counters for one in pipeline.upstream(node.id))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of a pipeline at parallelism 1; seconds and counters are of what came after its first element."""
+
+    counters: Mapping[str, Counters]  # by node id
+    outputs: int
+    repeated: bool  # whether the whole pipeline was rebuilt in each epoch
+    cpu_seconds: float  # of the process
+    wall_seconds: float
+    first_seconds: float  # from building the iterator to the first element
+
+
+def _run(source: live.LivePipeline, pipeline: Pipeline, seconds: float) -> _Run:
+    """Runs a pipeline alone, with the datasets of `source`; as `profile_input`."""
+    dataset = replay.replay(source, at_parallelism_one(pipeline))
     free_iterators()
     iterator: Any = None
     try:
@@ -237,7 +287,7 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5) -> InputPr
             except StopIteration:
                 raise RunFailed("The dataset is empty.") from None
             first_seconds = time.perf_counter() - started
-            readings = _CounterSums(source.pipeline, repeated=repeated)
+            readings = _CounterSums(pipeline, repeated=repeated)
             readings.take(iterator, count=False)
             cpu, wall, count = time.process_time(), time.perf_counter(), 0
             polled, pause, draw = wall, 0.0, random.Random(0)
@@ -257,19 +307,7 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5) -> InputPr
     finally:
         del iterator
         free_iterators()
-    counters = complete_counters(source.pipeline, readings.counters, outputs=count, repeated=repeated)
-    notes = (
-        ()
-        if readings.counters
-        else ("TensorFlow's runtime has no model of this pipeline, so there is no cost per operator.",)
-    )
-    return InputProfile(
-        operators=tuple(_operator_profiles(source.pipeline, counters, cpu, count)),
-        cpu_seconds=cpu / count,
-        wall_seconds=wall / count,
-        first_seconds=first_seconds,
-        notes=notes,
-    )
+    return _Run(readings.counters, count, repeated, cpu, wall, first_seconds)
 
 
 def stage_of(pipeline: Pipeline, node: Node) -> Stage:
@@ -287,11 +325,16 @@ def stage_of(pipeline: Pipeline, node: Node) -> Stage:
 
 
 def _operator_profiles(
-    pipeline: Pipeline, counters: Mapping[str, Counters], cpu_seconds: float, outputs: int
+    pipeline: Pipeline,
+    counters: Mapping[str, Counters],
+    cpu_seconds: float,
+    outputs: int,
+    idle: frozenset[str] = frozenset(),
 ) -> Iterator[OperatorProfile]:
+    """Yields the costs; operators that are `idle` did not run."""
     total = sum(counter.seconds for counter in counters.values())
     scale = min(1.0, cpu_seconds / total) if total > 0 else 1.0
-    overhead = _call_overhead(pipeline, counters, max(0.0, cpu_seconds - total))
+    overhead = _call_overhead(pipeline, counters, max(0.0, cpu_seconds - total), idle)
     nothing = Counters()
     for node in pipeline:
         counter = counters.get(node.id, nothing)
@@ -323,7 +366,9 @@ def _shares(inside: Mapping[str, float]) -> dict[str, float] | None:
     return {**shown, "": max(0.0, 1 - sum(shown.values()))} if shown else None
 
 
-def _call_overhead(pipeline: Pipeline, counters: Mapping[str, Counters], missing_seconds: float) -> dict[str, float]:
+def _call_overhead(
+    pipeline: Pipeline, counters: Mapping[str, Counters], missing_seconds: float, idle: frozenset[str]
+) -> dict[str, float]:
     """Distributes the CPU seconds that the runtime's model does not count; returns them by operator id.
 
     For an operator with a function, the model counts only the kernels of the function (`CapturedFunction::Run` stops
@@ -331,7 +376,7 @@ def _call_overhead(pipeline: Pipeline, counters: Mapping[str, Counters], missing
     function. So the missing seconds are attributed to these operators, in proportion to calls times nodes. They are
     attributed to none where the counters of a function that runs were lost: its seconds are among them.
     """
-    lost = [node for node in pipeline if node.function is not None and node.id not in counters]
+    lost = [node for node in pipeline if node.function is not None and node.id not in {*counters, *idle}]
     if any(all(below.op != "cache" for below in pipeline.downstream(node.id)) for node in lost):
         return {}
     weights = {

@@ -82,8 +82,8 @@ def pipetune(line: str, cell: str) -> object:
     not run. What the measured steps change is put back. The session is shown, and bound to NAME (`_pipetune`).
 
     --budget SECONDS  what the measurements may take, from the first training step on (60)
-    --allow CONSENT   consent beyond the default: statistical, reorder, approximate, python-parallel, file-cache;
-                      several with commas
+    --allow CONSENT   consent beyond the default: statistical, reorder, approximate, python-parallel, python-cache,
+                      file-cache; several with commas
     """
     warning = requirements.require_tensorflow()
     if warning:

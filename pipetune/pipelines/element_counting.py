@@ -1,4 +1,4 @@
-"""Counts the elements per epoch where TensorFlow does not know the cardinality: readers of record files."""
+"""Counts the elements per epoch where TensorFlow does not know the cardinality: record files and generators."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from pipetune.pipelines.live import LivePipeline
 
 _ROWS = 256  # elements per batch while counting; they are held as they are: some 25 MB of images as large as ImageNet's
 
+_GENERATOR_SECONDS = 2.0  # by judgement: a cache of one that takes longer is seldom filled within the time for trials
+
 _READING = READERS | FLATTENING | {"CsvDataset", "SqlDataset"}
 
 
 def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, int]:
     """Returns the elements per epoch of every node whose count is known or can be found in `limit_seconds`.
 
-    Iterates the pipeline up to its last reader once, without decoding anything; downstream of it the counts are
-    computed by arithmetic. Nodes downstream of an infinite repeat, a filter or an unknown operator are left out.
+    Iterates the pipeline up to its last reader once, without decoding anything, and Python generators, for two seconds
+    at most; downstream of them the counts are computed by arithmetic. Nodes downstream of an infinite repeat, a filter
+    or an unknown operator are left out.
 
     Args:
         limit_seconds: time limit for iterating one reader.
@@ -31,7 +34,9 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
         if node.id in counts:
             continue
         found = _from_upstream(node, counts)
-        if found is None and _reads_records(node, pipeline):
+        if found is None and node.op == "from_generator":
+            found = _iterate(source.datasets[node.id], min(limit_seconds, _GENERATOR_SECONDS))
+        elif found is None and _reads_records(node, pipeline):
             found = _iterate(source.datasets[node.id], limit_seconds)
         if found is not None:
             counts[node.id] = found

@@ -13,6 +13,7 @@ from pipetune.core.session import (
     Session,
     SessionOutcome,
     asks_for_approval,
+    offers_to_approve,
     outcome_of,
 )
 from pipetune.report import words
@@ -63,10 +64,11 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
 
 def _asking(session: Session, result: DatasetResult | None) -> list[Fact]:
     """The commands that allow what needs approval, one for each option."""
-    offers = result.offered if result else ()
-    offered = [offer for offer in offers if offer.gain is None or offer.gain.median >= WORTH_APPROVAL]
+    offered = [
+        offer for offer in offers_to_approve(result) if offer.gain is None or offer.gain.median >= WORTH_APPROVAL
+    ]
     commands = []
-    for consent in dict.fromkeys(offer.consent for offer in offered if offer.consent):
+    for consent in dict.fromkeys(offer.consent for offer in offered):
         allowed = shell(*analyze_words(session), *consent.split(), *script_words(session))
         rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
         commands.append(Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.pipeline import Pipeline
-from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, PassState, TunedValue
+from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Row, Section, Sentence, Table
@@ -23,15 +23,14 @@ def tensorflow_work(result: DatasetResult, places: Places) -> Section | None:
 
 def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
     found = result.optimisations
-    if found is not None and found.passes:
-        fired = [one for one in found.passes if one.state is PassState.FIRED]
-        if not fired:
-            yield Sentence("None of TensorFlow's graph passes changed this pipeline.")
-        for one in fired:
+    if found is not None:
+        if not found.passes and not found.note:
+            yield Sentence("None of TensorFlow's graph passes changes this pipeline.")
+        for one in found.passes:
             changes = "; ".join(words.clean(change) for change in one.changes)
             yield Sentence(f"{words.clean(one.name)}: {changes}" if changes else words.clean(one.name))
-    if found is not None and found.note:
-        yield Sentence(words.clean(found.note), quiet=True)
+        if found.note:
+            yield Sentence(words.clean(found.note), quiet=True)
     readings = [(name, result.autotuned[name]) for name in _VARIANTS if name in result.autotuned]
     rows = [
         _row(name, value, result.pipeline, places)

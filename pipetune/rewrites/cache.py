@@ -32,7 +32,7 @@ from pipetune.rewrites.epoch_constancy import (
     stops_early,
     variation_lost_in_fixed_order,
 )
-from pipetune.rewrites.legality import describe_operator, last_active_operator
+from pipetune.rewrites.legality import describe_operator, last_active_operator, runs_python
 from pipetune.rewrites.pricing import bytes_per_element, element_count, format_bytes, seconds_per_output
 from pipetune.rewrites.rule import Rule, RuleContext
 
@@ -47,6 +47,26 @@ a weaker class must save more than the best place of the stricter classes."""
 
 def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields proposals for caches in memory or in files, and why other places get none."""
+    without = list(_proposals_as_proven(context))
+    yield from without
+    if not any(map(runs_python, context.pipeline)):
+        return
+    known = {one.key for one in without if isinstance(one, Rewrite)}
+    for one in _proposals_as_proven(replace(context, python_repeats=True)):
+        if not isinstance(one, Rewrite) or one.key in known:
+            continue
+        if any(map(runs_python, (context.pipeline[one.node], *context.pipeline.upstream(one.node)))):
+            yield replace(one, needs=one.needs | {Consent.PYTHON_CACHE}, notes=(*one.notes, _PYTHON_NOTE))
+
+
+_PYTHON_NOTE = (
+    "The cache keeps what Python functions and generators return in the first epoch. Approve it only if they return "
+    "the same in every epoch: that pipetune compares some elements cannot prove it."
+)
+
+
+def _proposals_as_proven(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    """Yields proposals and why there are no others, for Python that repeats or not, as the context has it."""
     output = context.pipeline.output
     if context.partial_read:
         yield NoProposal(
@@ -443,20 +463,21 @@ RULE = Rule(
     name=NAME,
     summary="Caches the elements of the first epoch where that saves the most time, or the most time per byte.",
     legality=(
-        "Only if every upstream operator yields the same elements in every epoch: never after a random op, a Python "
-        "function or generator, a function that reads a variable or a mutable table, a side effect, a repeat that "
-        "cannot move after the cache, an unknown operator, or one that selects by position (take, skip, shard, "
-        "enumerate, a dropped last batch) after a shuffle or `deterministic=False`. Not if a consumer reads the data "
-        "only in part, as a loop that may `break` before one pass, not before take (unless it takes more than one "
-        "pass), take_while or a choice between datasets that do not repeat endlessly, not before a zip with data that "
-        "may end first, not if the script is known to train for one epoch, not behind what the loop that reads the "
-        "data builds again in each iteration, and not of a file that the script writes again while it trains. Only if "
-        "the price (elements times bytes) is known and below the memory limit. Of the remaining places, up to three "
-        "are tried that no other place beats in both time saved and memory used, and one in each of up to three other "
-        "datasets that a zip joins. Places that a loop builds in each iteration give way to one in front of the loop "
-        "that saves nearly as much. If the best place does not fit, the size and cost of a saved dataset are reported "
-        "instead, and a file cache is offered, which requires --allow file-cache; its file name contains the "
-        "fingerprint of the pipeline. If other pipelines share the branch, the rewrite says so."
+        "Only if every upstream operator yields the same elements in every epoch: never after a random op, a function"
+        " that reads a variable or a mutable table, a side effect, a repeat that cannot move after the cache, an "
+        "unknown operator, or one that selects by position (take, skip, shard, enumerate, a dropped last batch) after"
+        " a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may "
+        "`break` before one pass, not before take (unless it takes more than one pass), take_while or a choice "
+        "between datasets that do not repeat endlessly, not before a zip with data that may end first, not if the "
+        "script is known to train for one epoch, not behind what the loop that reads the data builds again in each "
+        "iteration, and not of a file that the script writes again while it trains. Only if the price (elements times"
+        " bytes) is known and below the memory limit. Of the remaining places, up to three are tried that no other "
+        "place beats in both time saved and memory used, and one in each of up to three other datasets that a zip "
+        "joins. Places that a loop builds in each iteration give way to one in front of the loop that saves nearly as"
+        " much. If the best place does not fit, the size and cost of a saved dataset are reported instead, and a file"
+        " cache is offered, which requires --allow file-cache; its file name contains the fingerprint of the "
+        "pipeline. A cache after Python functions or generators requires --allow python-cache: nobody can read from "
+        "them that they return the same in every epoch. If other pipelines share the branch, the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with shuffles and repeats upstream: they then move "

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pipetune.core.edits import (
+    Consent,
     Insert,
     Move,
     Remove,
@@ -61,12 +62,13 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
     if twice is not None:
         return f"{twice} would be inserted twice"
     safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
+    python_repeats = any(Consent.PYTHON_CACHE in rewrite.needs for rewrite in chosen)
     clash = _set_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen) or _source_replaced(chosen, edited)
     if clash:
         return clash
     return (
         _row_index_conflict(edited)
-        or _cache_conflict(context, edited, safety)
+        or _cache_conflict(context, edited, safety, python_repeats=python_repeats)
         or _interleave_conflict(context, edited)
         or remainder_conflict(context, edited)
         or shuffle_conflict(context, edited)
@@ -232,9 +234,9 @@ def _accepts_row_indices(node: Node) -> bool:
     return not node.inputs or node.op in ROW_INDEX_OPERATORS or node.op == "batch"
 
 
-def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety) -> str:
+def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety, *, python_repeats: bool) -> str:
     """Returns a reason if a new or an existing cache would no longer hold what repeats in every epoch."""
-    after = replace(context, pipeline=edited)
+    after = replace(context, pipeline=edited, python_repeats=python_repeats)
     for node in edited:
         if node.op != "cache":
             continue

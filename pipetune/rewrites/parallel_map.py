@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgument
 from pipetune.core.functions import PYTHON_CALLS
@@ -128,24 +128,25 @@ _GENERATOR_ALTERNATIVES = (
 )
 
 
-def suggest_python_alternatives(context: RuleContext) -> Iterator[Finding]:
+def suggest_python_alternatives(context: RuleContext, *, cached: Collection[str] = ()) -> Iterator[Finding]:
     """Yields advice on generators and maps whose Python code takes a large share of the input's time.
 
-    It makes no edit: what Python code does cannot be proven, so pipetune never rewrites it.
+    It makes no edit: what Python code does cannot be proven, so pipetune never rewrites it. Operators upstream of a
+    cache in the plan, `cached`, need no advice.
     """
     seconds = context.profile.input_wall_seconds if context.profile is not None else None
     for node in context.pipeline:
         measured = context.measured(node.id)
         if measured is None or not measured.wall_seconds or not measured.visits:
             continue
-        if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds:
+        if not seconds or measured.wall_seconds * measured.visits < _MIN_INPUT_SHARE * seconds or node.id in cached:
             continue
         if _starts_generators(node):
             why = _describe_throughput(node, context)
-            hint = f"{_GENERATOR_ALTERNATIVES}{_cache_by_hand(node, context)}"
+            hint = f"{_GENERATOR_ALTERNATIVES}{_cache_to_approve(node, context)}"
             yield finding_at("python-generator", node, why, hint=hint)
         elif node.op == "map" and _is_bound_by_python(node, context):
-            hint = f"{_PYTHON_ALTERNATIVES}{_cache_by_hand(node, context)}"
+            hint = f"{_PYTHON_ALTERNATIVES}{_cache_to_approve(node, context)}"
             yield finding_at("python-map", node, _describe_throughput(node, context), hint=hint)
 
 
@@ -155,8 +156,8 @@ def _starts_generators(node: Node) -> bool:
     return node.op == "from_generator" or (node.op in FLATTENING and runs_python(node) and not calls)
 
 
-def _cache_by_hand(node: Node, context: RuleContext) -> str:
-    """Returns the sentence on a cache after Python code, which pipetune does not insert; "" if it would not help."""
+def _cache_to_approve(node: Node, context: RuleContext) -> str:
+    """Returns the sentence on a cache after Python code, which needs approval; "" if it would not help."""
     elements, size = element_count(context, node.id), bytes_per_element(context, node.id)
     above, below = context.pipeline.upstream(node.id), context.pipeline.downstream(node.id)
     read_once = context.partial_read or (context.epochs is not None and context.epochs < MIN_EPOCHS)
@@ -170,7 +171,7 @@ def _cache_by_hand(node: Node, context: RuleContext) -> str:
     where = "put it in front of shuffle(), with a cache() between the two" if shuffled else "put a cache() after it"
     return (
         " If it returns the same for the same element in every epoch, which pipetune cannot prove of Python code, "
-        f"{where}: {count:,} elements take {format_bytes(count * size)} of memory."
+        f"{where}: {count:,} elements take {format_bytes(count * size)} of memory. --allow python-cache measures it."
     )
 
 

@@ -93,7 +93,7 @@ def _map_obstacle(above: Node, context: RuleContext, *, moved: set[str]) -> str:
     """Returns why operators of the kinds `moved` must not pass a map; "" if they may."""
     if above.function is None:
         return "nothing is known about its function"
-    if runs_python(above):
+    if runs_python(above) and not context.python_repeats:
         return "its function runs Python, which may depend on the order of elements"
     state = describe_state(above)
     if state:

@@ -30,6 +30,7 @@ class RuleContext:
     built_in_loop: frozenset[str] = frozenset()  # ids; a loop builds them in each iteration
     rebuilt_operators: frozenset[str] = frozenset()  # ids; of these, what the iteration reads once
     buildable_once: frozenset[str] = frozenset()  # ids; the loop that reads the data builds them alike each time
+    python_repeats: bool = False  # Python functions and generators are taken to return the same in every epoch
     partial_read: bool = False  # a consumer stops before it has read one epoch of the data
     rewritten_file: str = ""  # a file that is read and that the script may write again while it trains
     elements_read: int | None = None  # of the output, by each iterator of a loop that may leave it early; None: all

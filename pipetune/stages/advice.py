@@ -28,6 +28,7 @@ from pipetune.lint.consumer_advice import (
     steps_are_small,
 )
 from pipetune.measure.memory import measure_padding
+from pipetune.model.segments import upstream_of_cache
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.cache import suggest_building_once, suggest_caching_sources
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
@@ -62,8 +63,8 @@ def advise(study: Study, profile: Profile, diagnosis: Diagnosis) -> None:
         found += selections_in_maps(pipeline, profile, rewritten=rewritten)
         found += python_calls_in_maps(study.annotated_pipeline, profile)
         measured = rule_context(study, study.runner.profile or profile, diagnosis)
-        found += suggest_python_alternatives(measured)
-        plan = journal.result.plan
+        plan, tuned = journal.result.plan, journal.result.tuned
+        found += suggest_python_alternatives(measured, cached=upstream_of_cache(tuned) if tuned is not None else ())
         if plan is None or not inserted_caches(plan.edits):
             found += (*suggest_building_once(measured), *suggest_caching_sources(measured))
         found += suggest_smaller_decoding(RuleContext(study.annotated_pipeline, profile=study.runner.profile))

@@ -18,7 +18,7 @@ from pipetune.core.profile import (
     OperatorProfile,
     Profile,
 )
-from pipetune.core.results import Interval, OptimizationPasses, Pause, Rate, RunFailed
+from pipetune.core.results import Interval, Pause, Rate, RunFailed
 from pipetune.core.session import TrainingResult
 from pipetune.core.time_plan import AUTOTUNE_SETTLING, MEMORY_GROWTH, OPERATOR_COSTS, STALL, Part, SystemClock
 from pipetune.lint.dataset_use import runs_python
@@ -377,22 +377,12 @@ def finding(study: Study, found: MemoryGrowth) -> Finding:
     )
 
 
-_PASSES = Plan("tensorflow-passes")
-
-
 def read_tensorflow_optimizations(study: Study) -> None:
-    """Stores which graph passes were applied, why others were not, and the values in effect so far, in the session.
+    """Stores which graph passes TensorFlow applies, and the values in effect so far, in the session.
 
     Takes a few tenths of a second.
     """
-    journal = study.journal
-    if _PASSES.key in study.failed:  # TensorFlow's passes are native code: one that crashes may do so only once
-        found = OptimizationPasses(note=f"Reading TensorFlow's passes {study.failed[_PASSES.key]}.")
-    else:
-        journal.notify("trying", plan=_PASSES)
-        found = graph_passes.read(study.subject.source)
-        journal.notify("stage", name="reading what TensorFlow did by itself")
-    journal.update_dataset(optimisations=found)
+    study.journal.update_dataset(optimisations=graph_passes.read(study.subject.source))
     store_autotuned(study, {"defaults": ORIGINAL})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,17 @@ def test_seconds_of_closed_readers_are_completed() -> None:
     counters = {"n1": Counters(seconds=1.0, elements=100.0, inner_seconds=2.0, inner_elements=25.0)}
     found = complete_counters(pipeline, counters, outputs=100, repeated=False)["n1"]
     assert (found.seconds, found.elements) == (9.0, 100.0)
+
+
+def test_operators_that_a_shuffle_drains_for_the_first_element_have_costs() -> None:
+    def wait(x: Any) -> Any:
+        return tf.numpy_function(lambda value: (time.sleep(0.02), value)[1], [x], tf.int64)
+
+    small = Dataset.range(50).map(lambda x: x + 1)
+    _, costs = profile(small.shuffle(100).map(wait).repeat())
+    assert costs["map"].cpu_seconds is not None and costs["map"].visits == pytest.approx(1, rel=0.2)
+    _, costs = profile(small.cache().shuffle(100).map(wait).repeat())
+    assert costs["map"].cpu_seconds is None  # from the cache, it is not run
 
 
 def test_seconds_of_functions_whose_counters_are_missing_are_not_those_of_others() -> None:

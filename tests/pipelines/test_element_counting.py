@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.pipelines import live
+from pipetune.pipelines import element_counting, live
 from pipetune.pipelines.element_counting import count_elements
 
 Dataset = tf.data.Dataset
@@ -56,3 +56,13 @@ def test_rows_of_a_table_are_counted(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("1,2\n" * 23)
     rows = tf.data.experimental.CsvDataset(str(tmp_path / "rows.csv"), [tf.int32, tf.int32])
     assert count_elements(live.read(rows.map(tf.add).batch(5)), limit_seconds=60) == {"n0": 23, "n1": 23, "n2": 5}
+
+
+def test_elements_of_a_generator_are_counted_in_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def numbers(count: int) -> Any:
+        return Dataset.from_generator(lambda: iter(range(count)), output_signature=tf.TensorSpec([], tf.int64))
+
+    found = count_elements(live.read(numbers(23).map(lambda x: x + 1).batch(5)), limit_seconds=60)
+    assert list(found.values())[-2:] == [23, 5]
+    monkeypatch.setattr(element_counting, "_GENERATOR_SECONDS", 0.0)
+    assert count_elements(live.read(numbers(1 << 40)), limit_seconds=60) == {}

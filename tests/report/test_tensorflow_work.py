@@ -5,11 +5,9 @@ from __future__ import annotations
 from pipetune.core.results import (
     BUFFER_SIZE,
     PARALLELISM,
+    AppliedPass,
     AutotuneValues,
     OptimizationPasses,
-    PassReason,
-    PassResult,
-    PassState,
     TunedValue,
 )
 from pipetune.core.session import Session
@@ -26,18 +24,7 @@ READING = AutotuneValues(
     3.0,
     True,
 )
-PASSES = OptimizationPasses(
-    (
-        PassResult(
-            "map_parallelization",
-            True,
-            PassState.FIRED,
-            ("Map becomes ParallelMap",),
-            (PassReason("n3", "stateful function: it draws random numbers (RandomUniform)"),),
-        ),
-        PassResult("noop_elimination", True, PassState.IDLE, (), (PassReason("", "<b>nothing</b>"),)),
-    )
-)
+PASSES = OptimizationPasses((AppliedPass("map_parallelization", ("Map becomes ParallelMap",)),))
 
 
 def session() -> Session:

@@ -160,7 +160,7 @@ def test_limit_and_alternative_of_a_map_that_runs_python_are_suggested() -> None
         ("from_generator cpu=2ms waits=0us", ""),
     ],
 )
-def test_cache_by_hand_is_suggested_where_it_fits(words: str, advised: str) -> None:
+def test_cache_is_suggested_where_it_fits(words: str, advised: str) -> None:
     (found,) = _python(f"{words} | batch 32")
     assert advised in found.hint and ("cache()" in found.hint) == bool(advised)
 
@@ -168,6 +168,8 @@ def test_cache_by_hand_is_suggested_where_it_fits(words: str, advised: str) -> N
 def test_no_suggestion_without_a_profile() -> None:
     assert list(suggest_python_alternatives(context("from_generator", profiled=False))) == []
     assert _python("from_generator cpu=2ms | batch 32", input_wall_seconds=None) == []
+    slow = with_profile(context(f"range 9 | {_SLOW} | batch 32"), input_wall_seconds=0.1)
+    assert [len(list(suggest_python_alternatives(slow, cached=one))) for one in ((), ("n1",))] == [1, 0]
 
 
 def test_no_rule_rewrites_a_generator_and_python_runs_in_parallel_only_with_consent() -> None:

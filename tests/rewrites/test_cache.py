@@ -37,7 +37,7 @@ SILENT: list[Row] = [
     # What is upstream differs from epoch to epoch.
     *functions(
         "range 10 | map ? elements=10 bytes=1k | batch 2",
-        "random seeded python_random python variable=w writes table print unknown",
+        "random seeded python_random variable=w writes table print unknown",
     ),
     ("range 10 | map variable=w elements=10 bytes=1k", {"trained_variables": frozenset()}, "reads the variable"),
     # What raises in every epoch would raise in the first only.
@@ -45,12 +45,10 @@ SILENT: list[Row] = [
      "rejects a shorter last batch"),
     ("range 9 | window 2 | flat_map inner=BatchDatasetV2 spec=TensorSpec(shape=(None,))"
      " | batch 3 elements=10 bytes=1k spec=TensorSpec(shape=(None,2))", "rejects a shorter last batch"),
-    ("from_generator elements=10 bytes=1k | [map | batch 2 or batch 2]", "runs Python"),
     ("random elements=10 bytes=1k | map | batch 2", "draws random numbers"),
     ("opaque elements=10 bytes=1k | map | batch 2", "unknown what this operator does"),
     ("list_files | interleave inner=GeneratorDataset elements=10 bytes=1k", "runs Python"),
     ("list_files | interleave inner=TFRecordDatasetV2+ShuffleDatasetV3 elements=9 bytes=1k", "random"),
-    ("range 10 | filter python elements=10 bytes=1k | batch 2", "runs Python"),
     ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", "may stop reading"),
     (f"a = {_FILES} | map bytes=1k | repeat | take 30; b = range 9 | repeat; s = random; choose s a b",
      "may stop reading"),
@@ -120,7 +118,32 @@ test_no_cache = silent_test("cache", SILENT, one_reason=False)
 
 
 def test_only_the_deciding_operator_gives_a_reason() -> None:
-    assert len(check_no_proposal("cache", "from_generator elements=10 bytes=1k | map | map | batch 2")) == 1
+    assert len(check_no_proposal("cache", "random elements=10 bytes=1k | map | map | batch 2")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("range 10 | map python elements=10 bytes=1k | batch 2", ["EXACT cache(filename=)>n2"]),
+        ("range 10 | filter python elements=10 bytes=1k | batch 2", ["EXACT cache(filename=)>n2"]),
+        ("from_generator elements=10 bytes=1k | map bytes=1k | batch 2", ["EXACT cache(filename=)>n2"]),
+        (f"{_SHUFFLED} | map python bytes=1k | batch 2", ["EXACT n1>n2 cache(filename=)>n2"]),
+    ],
+)
+def test_what_python_returns_is_cached_with_consent(words: str, expected: list[str]) -> None:
+    rewrites, silences = proposals("cache", context(words))
+    assert [one for one in outlines(rewrites) if one in expected] == expected
+    assert all(one.needs == {Consent.PYTHON_CACHE} and "same in every epoch" in one.notes[-1] for one in rewrites)
+    assert any("runs Python" in one.why for one in silences)
+    for one in rewrites:
+        assert find_conflict(context(words), [one]) == ""
+        assert "runs Python" in find_conflict(context(words), [replace(one, needs=frozenset())])
+
+
+def test_cache_upstream_of_python_needs_no_consent() -> None:
+    rewrites = check_proposes("cache", f"{_FILES} | map bytes=1k | map python bytes=1k | batch 2")
+    assert [one.node for one in rewrites if not one.needs] == ["n1"]
+    assert {one.node for one in rewrites if one.needs} & {"n2", "n3"}
 
 
 def _cache(*nodes: str, safety: str = "EXACT") -> list[str]:
