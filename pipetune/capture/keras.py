@@ -21,7 +21,7 @@ from pipetune.capture.patches import ImportWatcher
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.resume_detection import find_backup_callbacks
 from pipetune.capture.validation import in_callbacks
-from pipetune.core.distribution import FIT
+from pipetune.core.distribution import FIT, VALIDATION_DATA
 from pipetune.pipelines import call_sites
 
 
@@ -150,7 +150,8 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
     given = call.arguments
     validation = _host_dataset(given.get("validation_data"))
     if isinstance(validation, tensorflow_private.DatasetV2):
-        checked = script.record_use(validation, "validation", "validation_data of Model.fit")
+        how = VALIDATION_DATA if validation is given.get("validation_data") else f"distributed {VALIDATION_DATA}"
+        checked = script.record_use(validation, "validation", how)
         checked.steps_per_epoch = given.get("validation_steps")
         often = given.get("validation_freq")
         checked.every = often if isinstance(often, int) else 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pipetune.core.edits import Consent, Insert, NoProposal, Rewrite, Safety
 from pipetune.core.operators import CountEffect, operator_facts
-from pipetune.core.pipeline import INFINITE, Node
+from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Finding, OperatorProfile, Profile, Stage, finding_at
 from pipetune.rewrites.cache_places import (
     MIN_EPOCHS,
@@ -37,8 +37,6 @@ from pipetune.rewrites.pricing import bytes_per_element, element_count, format_b
 from pipetune.rewrites.rule import Rule, RuleContext
 
 NAME = "cache"
-
-_ADDING_NOTHING = ("prefetch", "with_options")
 
 _MAX_PROPOSALS = {Safety.EXACT: 3, Safety.STATISTICAL: 2, Safety.REORDERS: 2}
 """Maximum number of in-memory places proposed per safety class: each costs the search a whole epoch to fill. A place of
@@ -209,14 +207,14 @@ def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Ca
         return []
     last = last_active_operator(pipeline)
     node, counts = _in_front_of_loop(context, last), {last.id: elements}
-    while node.op in _ADDING_NOTHING or not _keeps_order(context, node):
+    while _adds_nothing(pipeline, node) or not _keeps_order(context, node):
         if len(node.inputs) != 1:
             return []
         node = pipeline[node.inputs[0]]
     if not _is_worth_caching(context, node):
         return []
     nodes = [node]
-    while len(readers := pipeline.consumers(nodes[-1].id)) == 1 and readers[0].op in _ADDING_NOTHING:
+    while len(readers := pipeline.consumers(nodes[-1].id)) == 1 and _adds_nothing(pipeline, readers[0]):
         nodes += readers
     size, found = element_bytes(node), []
     for node in nodes:
@@ -229,6 +227,10 @@ def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Ca
         if pays and place.size_bytes <= available_cache_bytes(context):
             found.append(_rewrite(context, place, to_file=False))
     return found
+
+
+def _adds_nothing(pipeline: Pipeline, node: Node) -> bool:
+    return node.op in ("prefetch", "with_options") or (len(node.inputs) == 1 and pipeline.has_no_effect(node))
 
 
 def _in_front_of_loop(context: RuleContext, node: Node) -> Node:

@@ -214,7 +214,10 @@ def own_constancy(node: Node, context: RuleContext, *, is_ended: bool = False) -
         (draws_random_numbers(node) and node.op != "shuffle" and not taken_to_repeat, "it draws random numbers"),
         (bool(describe_state(node)), f"its function {describe_state(node)}"),
         (endless and not is_ended, "it repeats endlessly: the cache would never be complete"),
-        (node.op == "repeat" and not endless, "it repeats: the cache would hold every epoch again"),
+        (
+            node.op == "repeat" and node.argument("count") != 1 and not endless,
+            "it repeats: the cache would hold every epoch again",
+        ),
         (node.op == "snapshot", "it already stores its elements"),
         (
             may_batch_unequal_batches(node, context),

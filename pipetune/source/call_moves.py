@@ -539,14 +539,21 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
 
 
 def returns_one_value(function: cst.FunctionDef) -> bool:
-    """Whether a function returns a single value: no collection, and it is no generator, coroutine or constructor."""
+    """Whether a function returns a single value, which may be a dataset.
+
+    That is no collection, nor the object of a method (`return self`), and it is no generator, coroutine or constructor.
+    """
     if function.name.value in ("__init__", "__new__") or function.asynchronous is not None:
         return False
     nested = (cst.FunctionDef, cst.Lambda)
     returned = [one.value for one in nodes_within(function.body, cst.Return, without=nested)]
     yields = any(nodes_within(function.body, cst.Yield, without=nested))
     several = cst.Tuple | cst.List | cst.Dict | cst.Set | cst.BaseComp
-    return bool(returned) and not yields and not any(one is None or isinstance(one, several) for one in returned)
+
+    def is_other(value: cst.BaseExpression | None) -> bool:
+        return value is None or isinstance(value, several) or (isinstance(value, cst.Name) and value.value == "self")
+
+    return bool(returned) and not yields and not any(map(is_other, returned))
 
 
 def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> None:

@@ -54,6 +54,7 @@ from pipetune.source.shared_calls import (
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import conjunction
 from pipetune.source.switch_parameters import CallPath, add_switch_parameter, switch_name, turn_on
+from pipetune.source.validation_argument import express_in_argument
 from pipetune.source.version_merging import merge_versions, refuse_changes_beyond
 
 
@@ -81,6 +82,7 @@ def emit(
     other_pipelines: Sequence[Pipeline] = (),
     may_share: Callable[[Rewrite], bool] | None = None,
     switches: Mapping[str, str] | None = None,
+    validated_in: str = "",
 ) -> Emission:
     """Returns the source with as much of `plan` as can be expressed in it.
 
@@ -93,6 +95,7 @@ def emit(
             may change every dataset that a shared call builds. If None, such calls only get prefetching and
             parallelism.
         switches: by the key of a rewrite, a parameter by which the source already has the same for another dataset.
+        validated_in: the file in which `fit` gets the dataset as `validation_data`; empty if none does.
     """
     texts: dict[str, str] = {}
 
@@ -103,7 +106,9 @@ def emit(
     untouched = open_draft(pipeline, remembering)
     draft = tracking(untouched, [pipeline, *other_pipelines])
     callers = Callers(untouched, [pipeline, *other_pipelines])
-    sharing = SharingRules(pipeline, other_pipelines, callers=callers, switches=switches or {})
+    sharing = SharingRules(
+        pipeline, other_pipelines, callers=callers, switches=switches or {}, validated_in=validated_in
+    )
     current = pipeline
     covered: list[Rewrite] = []
     not_covered: dict[str, Rejection] = {}
@@ -124,7 +129,13 @@ def emit(
     if in_part:
         others = Plan(plan.name, tuple(rewrite for rewrite in plan.rewrites if rewrite.key not in in_part))
         remainder = emit(
-            pipeline, others, read=read, other_pipelines=other_pipelines, may_share=may_share, switches=switches
+            pipeline,
+            others,
+            read=read,
+            other_pipelines=other_pipelines,
+            may_share=may_share,
+            switches=switches,
+            validated_in=validated_in,
         )
         more = [Rejection(one.rule, one.node, in_part[one.key]) for one in plan.rewrites if one.key in in_part]
         return replace(remainder, not_covered=(*remainder.not_covered, *more))
@@ -145,6 +156,7 @@ def emit_more(
     read: Callable[[str], str] = read_source,
     other_pipelines: Sequence[Pipeline] = (),
     switches: Mapping[str, str] | None = None,
+    validated_in: str = "",
 ) -> Emission:
     """Returns the source with another dataset's plan written into it after `first`; the result has both.
 
@@ -158,13 +170,14 @@ def emit_more(
         read: as in `emit`.
         other_pipelines: as in `emit`.
         switches: as in `emit`: of rewrites that `first` has for its own dataset by a parameter.
+        validated_in: as in `emit`.
     """
     pipeline, *others = (relocated(one, first.files, first.moved) for one in (pipeline, *other_pipelines))
 
     def changed(path: str) -> str:
         return first.files[path][1] if path in first.files else read(path)
 
-    second = emit(pipeline, plan, read=changed, other_pipelines=others, switches=switches)
+    second = emit(pipeline, plan, read=changed, other_pipelines=others, switches=switches, validated_in=validated_in)
     originals = {path: texts[0] for path, texts in (*second.files.items(), *first.files.items())}
     latest = {path: texts[1] for path, texts in (*first.files.items(), *second.files.items())}
     return replace(second, files={path: (originals[path], latest[path]) for path in sorted(latest)})
@@ -360,7 +373,7 @@ def _write_beside_shared_call(
             return move_copied_shuffle(draft, edit, current)
         except CannotExpress as reason:
             raise SharedCall(_both(shared, reason)) from None
-    for express in (express_before_consumer, express_after_helper, express_before_helper):
+    for express in (express_before_consumer, express_after_helper, express_before_helper, express_in_argument):
         try:
             return express(draft, edit, current, sharing=sharing)
         except CannotExpress:

@@ -24,7 +24,7 @@ from pipetune.source.statements import block_index, bound_names, enclosing_funct
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
 
-_REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
+REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _IMPLICITLY_CALLED = frozenset({"__enter__", "__getattr__", "__getattribute__", "__getitem__", "__new__", "__next__"})
 """Methods that can be called without writing their name or the name of their class."""
 
@@ -84,7 +84,7 @@ class Callers:
             tree = self._draft.tree(place.file)
             function = enclosing_function(tree, inside)
             around = takewhile(lambda one: one is not function, tree.ancestors(inside))  # noqa: B023
-            if any(isinstance(one, _REPEATING) for one in around):
+            if any(isinstance(one, REPEATING) for one in around):
                 return True
             if isinstance(function, cst.FunctionDef) and _has_no_parameters(function):
                 return False
@@ -246,6 +246,7 @@ class SharingRules(SharedCalls):
             afterwards.
         keep_functions: whether the functions of maps must not change, because unchanged code calls them too.
         switches: by the key of a rewrite, the parameter by which another dataset has the same at the same calls.
+        validated_in: the file in which `fit` gets the dataset as `validation_data`; empty if none does.
     """
 
     callers: Callers
@@ -253,6 +254,7 @@ class SharingRules(SharedCalls):
     others_unaffected: bool = False
     keep_functions: bool = False
     switches: Mapping[str, str] = field(default_factory=dict)
+    validated_in: str = ""
 
     def exclusive_depth(self, node: Node) -> int:
         """Returns how many frames out from the operator's own call the first call is that makes only this dataset.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from pipetune.core.distribution import VALIDATION_DATA
 from pipetune.core.edits import Edit, Insert, Plan, Rewrite, apply_edits
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.session import DatasetResult, PatchResult, Session
@@ -120,7 +121,8 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
     pipeline = apply_edits(validation.pipeline, inherited.edits)
     others = [other.pipeline for other in session.datasets if other is not validation]
     switches = _switches(session, validation, plan)
-    return emit_more(emission_of(session), pipeline, plan, other_pipelines=others, switches=switches)
+    file = validation.file if validation.consumer == VALIDATION_DATA else ""
+    return emit_more(emission_of(session), pipeline, plan, other_pipelines=others, switches=switches, validated_in=file)
 
 
 def patch_for_validation_alone(study: Study, session: Session) -> PatchResult | None:

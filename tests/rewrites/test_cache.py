@@ -537,9 +537,11 @@ def test_dataset_saved_after_a_shuffle_keeps_its_saved_order(files: str, frozen:
 
 
 def test_validation_may_be_cached_behind_what_only_passes_its_batches_on() -> None:
-    words = "TFRecordDataset elements=100 | map elements=100 | batch 16 elements=7 | prefetch 2 | prefetch 3"
+    words = "TFRecordDataset elements=100 | map elements=100 | batch 16 elements=7 | prefetch 2 | repeat 1 elements=7"
     found = cache_whole_passes(context(words), elements=7, element_bytes=lambda node: 1e3)
     assert [edit.after for one in found for edit in one.edits if isinstance(edit, Insert)] == ["n2", "n3", "n4"]
+    counted_behind = "TFRecordDataset | map | batch 16 drop_remainder=True | repeat 1"
+    assert cache_whole_passes(context(counted_behind), elements=7, element_bytes=lambda node: 1e3)
 
 
 @pytest.mark.parametrize(

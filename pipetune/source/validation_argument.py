@@ -1,0 +1,62 @@
+"""Writes a call where `fit` gets the dataset to validate on: `fit(..., validation_data=data["test"].cache())`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+
+import libcst as cst
+
+from pipetune.core.edits import Insert, Move
+from pipetune.core.errors import CannotExpress
+from pipetune.core.pipeline import Pipeline
+from pipetune.source.call_arguments import write_call
+from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.shared_calls import REPEATING, SharingRules
+from pipetune.source.statements import enclosing_function
+from pipetune.source.syntax_tree import SyntaxTree
+
+
+def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
+    """Returns the draft with `edit` written behind the value of `validation_data`.
+
+    Only what comes last in the pipeline may stand there. The value is that of the dataset, whatever builds it.
+
+    Args:
+        draft: the source files.
+        edit: to be written.
+        current: the pipeline before the edit.
+        sharing: names the file with the call of `fit`.
+
+    Raises:
+        CannotExpress: it is no insertion behind the last operator, or not one call in that file, outside of loops,
+            passes such an argument.
+    """
+    file = sharing.validated_in
+    if not isinstance(edit, Insert) or edit.after != current.output.id or not file:
+        raise CannotExpress("It does not stand behind the last operator.")
+    draft = draft.with_file(file)
+    tree = draft.tree(file)
+    given = [(call, value) for call in tree.nodes(cst.Call) if (value := _validation_data(call)) is not None]
+    if len(given) != 1:
+        raise CannotExpress(f"{len(given)} calls of fit in {file} validate.")
+    ((call, value),) = given
+    if not isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call) or _is_repeated(tree, call):
+        raise CannotExpress("What fit validates on is chosen there, or built for each of several calls.")
+    end, text = tree.end(value), write_call(tree, call, edit.arguments, op=edit.op)
+    new = f".{text}".encode()
+    draft = draft.splice(file, [Splice(end, end, new)]).with_site(edit.id, CallSite(file, end + len(new)))
+    draft = replace(draft, original_calls={**draft.original_calls, edit.id: (tree, call)})
+    return replace(draft, exclusive=draft.exclusive | {edit.id})
+
+
+def _validation_data(call: cst.Call) -> cst.BaseExpression | None:
+    """Returns what a call of `fit` validates on; None if it does not, or is no such call."""
+    named = (one.value for one in call.args if one.keyword is not None and one.keyword.value == "validation_data")
+    return next(named, None) if called_name(call) == "fit" else None
+
+
+def _is_repeated(tree: SyntaxTree, call: cst.Call) -> bool:
+    """Whether a loop around it calls it again, which would fill a cache behind its argument anew."""
+    function = enclosing_function(tree, call)
+    return any(isinstance(one, REPEATING) for one in takewhile(lambda one: one is not function, tree.ancestors(call)))
