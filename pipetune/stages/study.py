@@ -177,8 +177,9 @@ class Study:
     @property
     def tunes_validation(self) -> bool:
         """Whether validation is studied if its input takes much of an epoch: the script trains on it in one process."""
-        settings, use = self.settings, self.subject.use
-        alone = self.team is None and use.distributed_input is None and not settings.parameter_servers
+        settings, handed = self.settings, self.subject.use.distributed_input
+        alone = self.team is None and (handed is None or handed.handover().workers == 1)
+        alone = alone and not settings.parameter_servers
         requested = settings.trials and not settings.dataset
         validates = any(other.role == "validation" for _, other in self.subject.other_datasets)
         return self.journal.studies_training and self.patch_is_verified and alone and requested and validates

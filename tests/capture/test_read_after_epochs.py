@@ -48,12 +48,19 @@ class Model:
         pass
 train, model, settings, every = Train(), Model(), {"val": val}, 5
 trainer, last = Trainer(val), [9]
+from pipetune.capture.distributed_input import DistributedInput
+class Distributed:
+    _pipetune_handed = DistributedInput(None, val, None, "")
+    def __iter__(self):
+        return iter(())
+distributed = Distributed()
 """
 
 READ = {
     "a loop of its own": "for x in val:\n        pass",
     "numbered": "for n, x in enumerate(val, 1):\n        pass",
     "by NumPy": "for x in val.as_numpy_iterator():\n        pass",
+    "distributed by a strategy": "for x in distributed:\n        pass",
     "in a dict": "for x in settings['val']:\n        pass",
     "in a list": "losses = [int(x) for x in val]",
     "under what is known": "if val is not None:\n        loop_over(val)",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import Consumption
+from pipetune.core.distribution import DATASET, InputDistribution
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, Profile
@@ -172,6 +174,14 @@ def test_validation_is_not_studied_where_it_is_not_wanted(given: dict[str, Any])
         one.patch_is_verified = bool(settings)
         assert not stage.tune_validation(one, None), settings
         assert one.journal.session.notes == () and one.journal.session.datasets[1].plan is None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_validation_is_studied_where_one_process_trains(given: dict[str, Any], workers: int) -> None:
+    one = study()
+    handover = InputDistribution("MirroredStrategy", 2, DATASET, workers=workers)
+    one.subject.use.distributed_input = cast(Any, SimpleNamespace(handover=lambda: handover))
+    assert stage.tune_validation(one, None) == (workers == 1)
 
 
 def test_cheap_validation_is_left_alone(given: dict[str, Any]) -> None:
