@@ -45,16 +45,11 @@ a weaker class must save more than the best place of the stricter classes."""
 
 def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields proposals for caches in memory or in files, and why other places get none."""
-    without = list(_proposals_as_proven(context))
-    yield from without
-    if not any(map(runs_python, context.pipeline)):
-        return
-    known = {one.key for one in without if isinstance(one, Rewrite)}
-    for one in _proposals_as_proven(replace(context, python_repeats=True)):
-        if not isinstance(one, Rewrite) or one.key in known:
-            continue
-        if any(map(runs_python, (context.pipeline[one.node], *context.pipeline.upstream(one.node)))):
-            yield replace(one, needs=one.needs | {Consent.PYTHON_CACHE}, notes=(*one.notes, _PYTHON_NOTE))
+    yield from _proposals_as_proven(context)
+    if any(map(runs_python, context.pipeline)):
+        for one in _proposals_as_proven(replace(context, python_repeats=True)):
+            if isinstance(one, Rewrite) and Consent.PYTHON_CACHE in one.needs:
+                yield one
 
 
 _PYTHON_NOTE = (
@@ -428,6 +423,10 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
             f"The file {filename} remains after the run. It serves stale data after a function or a file has "
             "changed, and a second writer fails: delete it whenever the pipeline changes."
         )
+    needs = {Consent.FILE_CACHE} if to_file else set[Consent]()
+    if context.python_repeats and any(map(runs_python, (node, *context.pipeline.upstream(node.id)))):
+        needs.add(Consent.PYTHON_CACHE)
+        notes.append(_PYTHON_NOTE)
     return Rewrite(
         rule=NAME,
         node=node.id,
@@ -438,7 +437,7 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
             f"{format_bytes(place.size_bytes)}), so that only the first epoch computes it"
             + (f", and {' and '.join(dict.fromkeys(movable))} the cached elements." if movable else ".")
         ),
-        needs=frozenset({Consent.FILE_CACHE}) if to_file else frozenset(),
+        needs=frozenset(needs),
         group=cache_group(context.pipeline, node.id),
         notes=tuple(notes),
         predicted_bytes=0.0 if to_file else place.size_bytes,

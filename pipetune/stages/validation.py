@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pipetune.capture.consumption import Consumption
 from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
-from pipetune.core.edits import Plan, Rewrite, Safety, inserted_caches
+from pipetune.core.edits import Consent, Plan, Rewrite, Safety, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.results import Outcome, RunFailed, validation_share
@@ -234,7 +234,8 @@ def _candidates(
     proposed = list(filter(may_be_tried, propose_all(context)[0]))
     early = [one for one in proposed if one.rule == _DROPPING]
     parallel = [one for one in proposed if one.rule == _PARALLEL and AUTOTUNE in values_of(one)]
-    cached = cache.cache_whole_passes(context, elements=elements, element_bytes=measured_bytes)
+    repeats = replace(context, python_repeats=Consent.PYTHON_CACHE in settings.allow)
+    cached = cache.cache_whole_passes(repeats, elements=elements, element_bytes=measured_bytes)
     known = {one.key for one in inherited.rewrites}
     found = []
     for tried in [[*early, one] for one in filter(may_be_tried, cached)] or [early or parallel]:

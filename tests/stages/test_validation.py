@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture.consumption import Consumption
 from pipetune.core.distribution import DATASET, InputDistribution
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import AUTOTUNE
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import DatasetCost, Interval, Outcome, Trial
@@ -142,9 +142,9 @@ def test_what_the_patch_for_training_changes_is_measured_for_validation(
         assert result.patch is not None and result.patch.covered == ()
 
 
-def tried(data: Any, *, epochs: int = 9, **use: Any) -> list[str]:
+def tried(data: Any, *, epochs: int = 9, allow: frozenset[Consent] = frozenset(), **use: Any) -> list[str]:
     """The rules of what is tried of 10 elements of validation, with 1 MB of memory."""
-    made = study(data)
+    made = study(data, allow=allow)
     made.subject.use.epochs, made.subject.use.epochs_certain = epochs, True
     ((source, consumed),) = made.subject.other_datasets
     found, *_ = stage._candidates(
@@ -164,6 +164,9 @@ def test_whole_validation_is_cached_where_every_epoch_is_the_same_and_it_fits() 
     assert tried(Dataset.range(40).map(lambda x: tf.fill([9000], x)).batch(4)) == []  # 2.9 MB
     drawn = Dataset.range(40).map(lambda x: tf.random.uniform([9])).batch(4)
     assert tried(drawn) == []
+    python = Dataset.range(40).map(lambda x: tf.numpy_function(abs, [x], tf.int64)).batch(4)
+    assert tried(python) == []
+    assert tried(python, allow=frozenset({Consent.PYTHON_CACHE})) == ["cache"]
 
 
 def test_validation_is_not_studied_where_it_is_not_wanted(given: dict[str, Any]) -> None:
