@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
@@ -13,8 +14,9 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.source.call_arguments import write_call
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.shared_calls import REPEATING, SharingRules
+from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import enclosing_function
-from pipetune.source.syntax_tree import SyntaxTree
+from pipetune.source.syntax_tree import SyntaxTree, parse
 
 
 def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
@@ -37,7 +39,7 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
         raise CannotExpress("It does not stand behind the last operator.")
     draft = draft.with_file(file)
     tree = draft.tree(file)
-    given = [(call, value) for call in tree.nodes(cst.Call) if (value := _validation_data(call)) is not None]
+    given = _validating_calls(tree)
     if len(given) != 1:
         raise CannotExpress(f"{len(given)} calls of fit in {file} validate.")
     ((call, value),) = given
@@ -48,6 +50,21 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
     draft = draft.splice(file, [Splice(end, end, new)]).with_site(edit.id, CallSite(file, end + len(new)))
     draft = replace(draft, original_calls={**draft.original_calls, edit.id: (tree, call)})
     return replace(draft, exclusive=draft.exclusive | {edit.id})
+
+
+def validates_at(file: str, line: int, read: Callable[[str], str] = read_source) -> bool:
+    """Whether a file has one call of `fit` that validates, at this line; `read` returns a file by its path."""
+    try:
+        tree = parse(read(file).removeprefix(BYTE_ORDER_MARK).encode())
+    except (OSError, SyntaxError, UnicodeError, CannotExpress):
+        return False
+    calls = [call for call, _ in _validating_calls(tree)]
+    return len(calls) == 1 and tree.line(tree.start(calls[0])) <= line <= tree.line(tree.end(calls[0]))
+
+
+def _validating_calls(tree: SyntaxTree) -> list[tuple[cst.Call, cst.BaseExpression]]:
+    """Returns the calls of `fit` that validate, each with the value of that argument."""
+    return [(call, value) for call in tree.nodes(cst.Call) if (value := _validation_data(call)) is not None]
 
 
 def _validation_data(call: cst.Call) -> cst.BaseExpression | None:

@@ -18,6 +18,7 @@ from pipetune.source.patch_application import digest_of
 from pipetune.source.shared_calls import SharedCalls
 from pipetune.source.switch_parameters import switch_name
 from pipetune.source.unified_diffs import patch_header, unified_diff
+from pipetune.source.validation_argument import validates_at
 from pipetune.stages.shared_calls import SharedCallTrials, translate_rewrite
 from pipetune.stages.study import Study
 from pipetune.timing.windows import host_part
@@ -121,7 +122,8 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
     pipeline = apply_edits(validation.pipeline, inherited.edits)
     others = [other.pipeline for other in session.datasets if other is not validation]
     switches = _switches(session, validation, plan)
-    file = validation.file if validation.consumer == VALIDATION_DATA else ""
+    by_fit = validation.consumer == VALIDATION_DATA and validates_at(validation.file, validation.line)
+    file = validation.file if by_fit else ""
     return emit_more(emission_of(session), pipeline, plan, other_pipelines=others, switches=switches, validated_in=file)
 
 

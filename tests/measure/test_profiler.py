@@ -250,12 +250,12 @@ def test_seconds_of_closed_readers_are_completed() -> None:
 
 def test_operators_that_a_shuffle_drains_for_the_first_element_have_costs() -> None:
     def wait(x: Any) -> Any:
-        return tf.numpy_function(lambda value: (time.sleep(0.02), value)[1], [x], tf.int64)
+        return tf.numpy_function(lambda value: (time.sleep(0.004), value)[1], [x], tf.int64)
 
-    small = Dataset.range(50).map(lambda x: x + 1)
-    _, costs = profile(small.shuffle(100).map(wait).repeat())
+    small = Dataset.range(500).map(lambda x: x + 1)
+    _, costs = profile(small.shuffle(1000).map(wait).repeat())
     assert costs["map"].cpu_seconds is not None and costs["map"].visits == pytest.approx(1, rel=0.2)
-    _, costs = profile(small.cache().shuffle(100).map(wait).repeat())
+    _, costs = profile(small.cache().shuffle(1000).map(wait).repeat())
     assert costs["map"].cpu_seconds is None  # from the cache, it is not run
 
 

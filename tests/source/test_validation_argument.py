@@ -8,6 +8,7 @@ import pytest
 
 from pipetune.core.edits import Insert
 from pipetune.source.emit import emit
+from pipetune.source.validation_argument import validates_at
 from tests.source.recorder import plan, recorded, shape
 
 SPLITS = """import tensorflow as tf
@@ -86,3 +87,11 @@ def test_object_that_holds_the_dataset_gets_no_call(tmp_path: Path) -> None:
     others = [recorder.pipeline("train")]
     emission = emit(recorder.pipeline("validate"), plan(CACHE), other_pipelines=others, validated_in=str(path))
     assert "validation_data=check.dataset.cache())" in emission.files[str(path)][1]
+
+
+@pytest.mark.parametrize(("line", "there"), [(1, False), (2, True), (4, True), (5, False)])
+def test_call_that_was_seen_is_the_one_in_the_file(line: int, there: bool) -> None:
+    text = "model = Model()\nmodel.fit(\n    train,\n    validation_data=val)\nmodel.fit(train, None, val)\n"
+    assert validates_at("train.py", line, lambda _path: text) == there
+    assert not validates_at("train.py", line, lambda _path: f"{text}model.fit(train, validation_data=val)\n")
+    assert not validates_at("train.py", line, lambda _path: "model.fit(")
