@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.core.edits import Insert, Rewrite, Safety, apply_edits
+from pipetune.core.edits import Consent, Insert, Rewrite, Safety, apply_edits
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.results import Comparison
@@ -150,6 +151,33 @@ def test_cache_after_random_function_is_rejected(name: str, safety: Safety, tmp_
     late = next(node.id for node in source.pipeline if node.function is not None and node.function.random)
     edited = apply_edits(source.pipeline, [Insert(late, "cache", f"cache@{late}", {"filename": ""})])
     assert not compare(source, edited, safety).equal
+
+
+def _from_python(rows: Callable[[], Any]) -> Any:
+    return Dataset.from_generator(lambda: iter(rows()), output_signature=tf.TensorSpec([16]))
+
+
+def _called(function: Callable[[Any], Any]) -> Any:
+    rows = Dataset.from_tensor_slices(_ROWS).shuffle(24)
+    return rows.map(lambda row: tf.ensure_shape(tf.numpy_function(function, [row], tf.float32), [16]))
+
+
+@pytest.mark.parametrize(
+    ("make", "same"),
+    [
+        (lambda: _from_python(lambda: _ROWS), True),
+        (lambda: _from_python(lambda: np.random.permutation(_ROWS)), False),
+        (lambda: _called(np.tanh), True),
+        (lambda: _called(lambda row: row + np.float32(random.random())), False),
+    ],
+    ids=["generator", "generator that shuffles", "function", "function that draws"],
+)
+def test_cache_of_what_python_returns(make: Callable[[], Any], same: bool) -> None:
+    source, rewrites = _proposed(make().map(small).batch(4))
+    assert rewrites and all(one.needs == {Consent.PYTHON_CACHE} for one in rewrites)
+    for rewrite in rewrites:
+        found = _compared(source, rewrite)
+        assert found.equal == same, (rewrite.key, found.why)
 
 
 @pytest.mark.sample(1)
