@@ -151,6 +151,12 @@ def find_distributed_input(distributed: Any) -> DistributedInput | None:
     return found
 
 
+def host_dataset(value: Any) -> Any:
+    """Returns the script's own dataset if `value` was distributed by a strategy; any other `value` unchanged."""
+    handed = find_distributed_input(value)
+    return value if handed is None else handed.dataset
+
+
 def _pieces(batch: int, replicas: int) -> Iterator[int]:
     size = math.ceil(batch / replicas)
     return (max(0, min(size, batch - index * size)) for index in range(replicas))

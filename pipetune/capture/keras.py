@@ -113,7 +113,7 @@ def _patch(script: ObservedScript, module: ModuleType) -> None:
 def _around_role(script: ObservedScript, role: str, original: Any, *args: Any, **kwargs: Any) -> Any:
     outermost = not script.role()
     with script.as_role(role):
-        given = map(_host_dataset, (*args[1:2], kwargs.get("x"), kwargs.get("data")))
+        given = map(distributed_input.host_dataset, (*args[1:2], kwargs.get("x"), kwargs.get("data")))
         uses = [
             script.record_use(value, role, role) for value in given if isinstance(value, tensorflow_private.DatasetV2)
         ]
@@ -148,7 +148,7 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
     call = inspect.signature(original).bind(model, *args, **kwargs)
     call.apply_defaults()
     given = call.arguments
-    validation = _host_dataset(given.get("validation_data"))
+    validation = distributed_input.host_dataset(given.get("validation_data"))
     if isinstance(validation, tensorflow_private.DatasetV2):
         how = VALIDATION_DATA if validation is given.get("validation_data") else f"distributed {VALIDATION_DATA}"
         checked = script.record_use(validation, "validation", how)
@@ -156,7 +156,7 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
         often = given.get("validation_freq")
         checked.every = often if isinstance(often, int) else 1
     data = _made_by_creator(model, given.get("x"))
-    dataset = _host_dataset(data)
+    dataset = distributed_input.host_dataset(data)
     if isinstance(dataset, tensorflow_private.DistributedDatasetFromFunction):
         # built through a coordinator: `coordinators` sees it
         return original(model, *args, **kwargs)
@@ -207,9 +207,3 @@ def _made_by_creator(model: Any, value: Any) -> Any:
     if type(value).__name__ != "DatasetCreator" or not is_tf_keras(model):
         return value
     return model.distribute_strategy.distribute_datasets_from_function(value, options=value.input_options)
-
-
-def _host_dataset(value: Any) -> Any:
-    """Returns the script's own dataset if `value` was distributed by a strategy; any other `value` unchanged."""
-    handed = distributed_input.find_distributed_input(value)
-    return value if handed is None else handed.dataset

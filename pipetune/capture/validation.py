@@ -12,7 +12,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from pipetune import tensorflow_private
-from pipetune.capture.distributed_input import find_distributed_input
+from pipetune.capture.distributed_input import host_dataset
 from pipetune.capture.early_ends import SHORTER, exits_of, header_at
 from pipetune.capture.known_variables import UNKNOWN, KnownVariables, assigned_in
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
@@ -137,9 +137,7 @@ def _iterated(expression: ast.expr, known: KnownVariables) -> Any:
 
 
 def _dataset(expression: ast.expr, known: KnownVariables) -> Any:
-    value = known.value(expression)
-    handed = find_distributed_input(value)
-    value = value if handed is None else handed.dataset
+    value = host_dataset(known.value(expression))
     return value if isinstance(value, tensorflow_private.DatasetV2) else None
 
 

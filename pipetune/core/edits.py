@@ -309,6 +309,13 @@ class Consent(enum.StrEnum):
     FILE_CACHE = "file-cache"
 
 
+_CONSENT_OF_CLASS = {
+    Safety.STATISTICAL: Consent.STATISTICAL,
+    Safety.REORDERS: Consent.REORDER,
+    Safety.APPROXIMATE: Consent.APPROXIMATE,
+}
+
+
 @dataclass(frozen=True)
 class Rewrite:
     """One legal change proposed by a rule: its edits, and what they may change in the data."""
@@ -326,6 +333,12 @@ class Rewrite:
     predicted_bytes: float = 0.0  # additional memory
     equal_is_enough: bool = False  # needs no speedup: offered if it is measured to be no slower
     only_training: bool = False  # its gain is visible only in a training step, not in the input alone
+
+    @property
+    def consents(self) -> frozenset[Consent]:
+        """All consent that it may need: its own, and that for its safety class."""
+        own = _CONSENT_OF_CLASS.get(self.safety)
+        return self.needs if own is None else self.needs | {own}
 
     @functools.cached_property
     def key(self) -> str:

@@ -40,11 +40,6 @@ class OptionalRewrite:
     consent: str  # the option to add: "--allow reorder"
     why: str = ""
 
-    @property
-    def consents(self) -> frozenset[str]:
-        """The values of the option."""
-        return frozenset(self.consent.removeprefix("--allow ").split(",")) if self.consent else frozenset()
-
 
 class RejectionReason(enum.StrEnum):
     """Why the search left a rewrite out of the plan."""
@@ -343,7 +338,8 @@ def offers_to_approve(dataset: DatasetResult | None) -> tuple[OptionalRewrite, .
 
 def _asks_less(offer: OptionalRewrite, other: OptionalRewrite) -> bool:
     """Whether an offer was measured to gain, needs less approval than another of its kind, and may gain as much."""
-    if offer.gain is None or offer.rewrite.group != other.rewrite.group or not offer.consents < other.consents:
+    less = offer.consent != other.consent and offer.rewrite.consents < other.rewrite.consents
+    if offer.gain is None or offer.rewrite.group != other.rewrite.group or not less:
         return False
     return offer.gain.low > WORTH_APPROVAL and (other.gain is None or other.gain.low <= offer.gain.high)
 

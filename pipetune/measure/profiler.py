@@ -227,11 +227,11 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5) -> InputPr
     pipeline = source.pipeline
     run = _run(source, pipeline, seconds)
     counters = complete_counters(pipeline, run.counters, outputs=run.outputs, repeated=run.repeated)
-    drained = {node.id: node.inputs[0] for node in pipeline if _is_drained(pipeline, node, counters)}
+    drained = [node.id for node in pipeline if _is_drained(pipeline, node, counters)]
     idle = frozenset(above.id for shuffle in drained for above in pipeline.upstream(shuffle))
     operators = {one.node: one for one in _operator_profiles(pipeline, counters, run.cpu_seconds, run.outputs, idle)}
-    for shuffle, name in drained.items():
-        above = Pipeline((*pipeline.upstream(name), pipeline[name]))
+    for shuffle in drained:
+        above = Pipeline(pipeline.upstream(shuffle))
         more = _run(source, above, _DRAINED_SECONDS)
         found = complete_counters(above, more.counters, outputs=more.outputs, repeated=more.repeated)
         visits = operators[shuffle].visits or 0.0

@@ -464,21 +464,21 @@ RULE = Rule(
     name=NAME,
     summary="Caches the elements of the first epoch where that saves the most time, or the most time per byte.",
     legality=(
-        "Only if every upstream operator yields the same elements in every epoch: never after a random op, a function"
-        " that reads a variable or a mutable table, a side effect, a repeat that cannot move after the cache, an "
-        "unknown operator, or one that selects by position (take, skip, shard, enumerate, a dropped last batch) after"
-        " a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may "
+        "Only if every upstream operator yields the same elements in every epoch: never after a random op, a function "
+        "that reads a variable or a mutable table, a side effect, a repeat that cannot move after the cache, an "
+        "unknown operator, or one that selects by position (take, skip, shard, enumerate, a dropped last batch) after "
+        "a shuffle or `deterministic=False`. Not if a consumer reads the data only in part, as a loop that may "
         "`break` before one pass, not before take (unless it takes more than one pass), take_while or a choice "
         "between datasets that do not repeat endlessly, not before a zip with data that may end first, not if the "
         "script is known to train for one epoch, not behind what the loop that reads the data builds again in each "
-        "iteration, and not of a file that the script writes again while it trains. Only if the price (elements times"
-        " bytes) is known and below the memory limit. Of the remaining places, up to three are tried that no other "
+        "iteration, and not of a file that the script writes again while it trains. Only if the price (elements times "
+        "bytes) is known and below the memory limit. Of the remaining places, up to three are tried that no other "
         "place beats in both time saved and memory used, and one in each of up to three other datasets that a zip "
-        "joins. Places that a loop builds in each iteration give way to one in front of the loop that saves nearly as"
-        " much. If the best place does not fit, the size and cost of a saved dataset are reported instead, and a file"
-        " cache is offered, which requires --allow file-cache; its file name contains the fingerprint of the "
-        "pipeline. A cache after Python functions or generators requires --allow python-cache: nobody can read from "
-        "them that they return the same in every epoch. If other pipelines share the branch, the rewrite says so."
+        "joins. Places that a loop builds in each iteration give way to one in front of the loop that saves nearly as "
+        "much. If the best place does not fit, the size and cost of a saved dataset are reported instead, and a file "
+        "cache is offered, which requires --allow file-cache; its file name contains the fingerprint of the pipeline. "
+        "A cache after Python functions or generators requires --allow python-cache: nobody can read from them that "
+        "they return the same in every epoch. If other pipelines share the branch, the rewrite says so."
     ),
     safety=(
         "EXACT if the order repeats as well, and also after maps with shuffles and repeats upstream: they then move "

@@ -16,7 +16,7 @@ from pipetune.core.operators import (
     settled_operators,
     treats_elements_alike,
 )
-from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline
+from pipetune.core.pipeline import INFINITE, UNKNOWN, Node, Pipeline, passes_components
 from pipetune.rewrites.legality import (
     POSITIONAL,
     describe_state,
@@ -215,7 +215,7 @@ def own_constancy(node: Node, context: RuleContext, *, is_ended: bool = False) -
         (bool(describe_state(node)), f"its function {describe_state(node)}"),
         (endless and not is_ended, "it repeats endlessly: the cache would never be complete"),
         (
-            node.op == "repeat" and node.argument("count") != 1 and not endless,
+            node.op == "repeat" and not endless and not passes_components(node),
             "it repeats: the cache would hold every epoch again",
         ),
         (node.op == "snapshot", "it already stores its elements"),

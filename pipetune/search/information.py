@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pipetune.core.edits import Consent, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Plan, Rewrite, SetArgument
 from pipetune.core.results import Interval, Outcome, RunFailed, Trial
 from pipetune.core.session import OptionalRewrite
 from pipetune.core.settings import Settings
@@ -24,12 +24,6 @@ _SAME = 0.1
 """The model is off by less than this on most pipelines: what it expects within it is no gain."""
 
 _LONGER = 3.0  # times the longest comparison so far: what has to be compared differs from plan to plan, by judgement
-
-_CONSENT = {
-    Safety.STATISTICAL: Consent.STATISTICAL,
-    Safety.REORDERS: Consent.REORDER,
-    Safety.APPROXIMATE: Consent.APPROXIMATE,
-}
 
 
 def measure_baselines(state: SearchState) -> None:
@@ -53,10 +47,7 @@ def measure_baselines(state: SearchState) -> None:
 
 def missing_consent(rewrite: Rewrite, settings: Settings) -> str:
     """What to add to the command line so that `rewrite` may enter the plan: "--allow reorder,file-cache"."""
-    wanted = set(rewrite.needs)
-    if rewrite.safety in _CONSENT:
-        wanted.add(_CONSENT[rewrite.safety])
-    return "--allow " + ",".join(sorted(consent.value for consent in wanted - settings.allow))
+    return "--allow " + ",".join(sorted(consent.value for consent in rewrite.consents - settings.allow))
 
 
 def measure_offers(state: SearchState) -> list[OptionalRewrite]:

@@ -24,7 +24,7 @@ from pipetune.source.statements import block_index, bound_names, enclosing_funct
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
 
-REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
+_REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _IMPLICITLY_CALLED = frozenset({"__enter__", "__getattr__", "__getattribute__", "__getitem__", "__new__", "__next__"})
 """Methods that can be called without writing their name or the name of their class."""
 
@@ -82,10 +82,9 @@ class Callers:
             if place is None or inside is None:
                 return True
             tree = self._draft.tree(place.file)
-            function = enclosing_function(tree, inside)
-            around = takewhile(lambda one: one is not function, tree.ancestors(inside))  # noqa: B023
-            if any(isinstance(one, REPEATING) for one in around):
+            if is_repeated(tree, inside):
                 return True
+            function = enclosing_function(tree, inside)
             if isinstance(function, cst.FunctionDef) and _has_no_parameters(function):
                 return False
         return True
@@ -139,6 +138,13 @@ class Callers:
         offset = tree.offset(place.end_line, place.end_column)
         properties = (one for one in tree.nodes(cst.Attribute) if tree.end(one) == offset)
         return tree.calls.get(offset) or next(properties, None)
+
+
+def is_repeated(tree: SyntaxTree, node: cst.CSTNode) -> bool:
+    """Whether a loop, a comprehension or a lambda around a node, in the same function, may run it more than once."""
+    function = enclosing_function(tree, node)
+    around = takewhile(lambda one: one is not function, tree.ancestors(node))
+    return any(isinstance(one, _REPEATING) for one in around)
 
 
 def _has_no_parameters(function: cst.FunctionDef) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import takewhile
 
 import libcst as cst
 
@@ -13,10 +12,9 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
 from pipetune.source.call_arguments import write_call
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
-from pipetune.source.shared_calls import REPEATING, SharingRules
-from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
-from pipetune.source.statements import enclosing_function
-from pipetune.source.syntax_tree import SyntaxTree, parse
+from pipetune.source.shared_calls import SharingRules, is_repeated
+from pipetune.source.source_files import read_source
+from pipetune.source.syntax_tree import SyntaxTree
 
 
 def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
@@ -43,7 +41,7 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
     if len(given) != 1:
         raise CannotExpress(f"{len(given)} calls of fit in {file} validate.")
     ((call, value),) = given
-    if not isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call) or _is_repeated(tree, call):
+    if not isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call) or is_repeated(tree, call):
         raise CannotExpress("What fit validates on is chosen there, or built for each of several calls.")
     end, text = tree.end(value), write_call(tree, call, edit.arguments, op=edit.op)
     new = f".{text}".encode()
@@ -55,8 +53,8 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
 def validates_at(file: str, line: int, read: Callable[[str], str] = read_source) -> bool:
     """Whether a file has one call of `fit` that validates, at this line; `read` returns a file by its path."""
     try:
-        tree = parse(read(file).removeprefix(BYTE_ORDER_MARK).encode())
-    except (OSError, SyntaxError, UnicodeError, CannotExpress):
+        tree = Draft({}, {}, read=read).with_file(file).tree(file)
+    except CannotExpress:
         return False
     calls = [call for call, _ in _validating_calls(tree)]
     return len(calls) == 1 and tree.line(tree.start(calls[0])) <= line <= tree.line(tree.end(calls[0]))
@@ -71,9 +69,3 @@ def _validation_data(call: cst.Call) -> cst.BaseExpression | None:
     """Returns what a call of `fit` validates on; None if it does not, or is no such call."""
     named = (one.value for one in call.args if one.keyword is not None and one.keyword.value == "validation_data")
     return next(named, None) if called_name(call) == "fit" else None
-
-
-def _is_repeated(tree: SyntaxTree, call: cst.Call) -> bool:
-    """Whether a loop around it calls it again, which would fill a cache behind its argument anew."""
-    function = enclosing_function(tree, call)
-    return any(isinstance(one, REPEATING) for one in takewhile(lambda one: one is not function, tree.ancestors(call)))

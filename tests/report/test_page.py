@@ -162,8 +162,10 @@ def test_what_surely_gains_with_approval_stands_in_place_of_nothing(low: float, 
 @pytest.mark.parametrize(("low", "asked"), [(3.9, ["python-cache"]), (4.6, ["python-cache", "python-cache,reorder"])])
 def test_no_more_approval_is_asked_for_than_gains_more(low: float, asked: list[str]):
     one = samples.photos().datasets[0].offered[0]
-    less = replace(one, consent="--allow python-cache", gain=Interval(4.0, 3.5, 4.5, 6))
-    more = replace(one, consent="--allow python-cache,reorder", gain=Interval(5.0, low, 6.0, 6))
+    in_order = replace(one.rewrite, safety=Safety.EXACT, needs=frozenset({Consent.PYTHON_CACHE}))
+    less = replace(one, rewrite=in_order, consent="--allow python-cache", gain=Interval(4.0, 3.5, 4.5, 6))
+    frozen = replace(in_order, safety=Safety.REORDERS)
+    more = replace(less, rewrite=frozen, consent="--allow python-cache,reorder", gain=Interval(5.0, low, 6.0, 6))
     found = with_main(samples.nothing(), offered=(more, less))
     assert claim(found).big == ("4.00x" if len(asked) == 1 else "5.00x")
     assert sorted(one.split()[3] for one in commands(found) if "--allow" in one) == asked
