@@ -27,7 +27,7 @@ from tensorflow.python.distribute import values as distribute_values
 from tensorflow.python.distribute.coordinator import cluster_coordinator, coordinator_context, metric_utils
 from tensorflow.python.distribute.coordinator import values as coordinator_values
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import polymorphic_function, tracing_compilation
+from tensorflow.python.eager.polymorphic_function import concrete_function, polymorphic_function, tracing_compilation
 from tensorflow.python.framework import config, none_tensor, op_def_registry
 from tensorflow.python.lib.io import _pywrap_file_io
 from tensorflow.python.ops import random_ops, resource_variable_ops, script_ops
@@ -43,6 +43,12 @@ DistributedIterator = input_lib.DistributedIterator
 DistributedVariable = distribute_values.DistributedVariable
 """A variable with one component per replica, each of which is also a variable. Reading it may run a step in which every
 process of a job has to take part.
+"""
+ConcreteFunction = concrete_function.ConcreteFunction
+RUN_FUNCTION = "_call_flat"
+"""The method of `ConcreteFunction` that runs a function. It takes two lists of tensors: `tensor_inputs`, which the call
+gives to the function, and `captured_inputs`. Every call of a `tf.function` runs it, once the function is traced and the
+variables that it creates have their initial values.
 """
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
 CheckpointSaver = functional_saver.MultiDeviceSaver
@@ -253,15 +259,6 @@ def seeded_eager_draws(seed: int, *, until: Callable[[], bool]) -> Iterator[None
         random_ops.random_seed = original
 
 
-def without_autograph(function: Any) -> Any:
-    """Returns the function, marked for AutoGraph to call it without conversion; this costs nothing per call.
-
-    The public `tf.autograph.experimental.do_not_convert` wraps it in a function that opens and closes a context, which
-    is too expensive for a function that every training step calls.
-    """
-    return api.autograph_artifact(function)
-
-
 def global_seed() -> int | None:
     """Returns the seed set by `tf.random.set_seed`, or None."""
     seed = context.global_seed()
@@ -371,6 +368,11 @@ def watching_new_variables(created: Callable[[Any], None]) -> Iterator[None]:
         for kind, init in zip(variables, inits, strict=True):
             kind.__init__ = init
         function._initialize_uninitialized_variables = initialize
+
+
+def undecorated(value: Any) -> Any:
+    """Returns the Python function that a `tf.function` traces; any other value unchanged."""
+    return value.python_function if isinstance(value, polymorphic_function.Function) else value
 
 
 def tracing_seconds() -> float:

@@ -202,7 +202,7 @@ class ScriptStopped(BaseException):
 class Consumer(Protocol):
     """Something that trains on a dataset."""
 
-    kind: str  # "keras-fit", "loop", "step", "emulated", "none"
+    kind: str  # "keras-fit", "loop", "function", "coordinator", "step", "emulated", "none"
     description: str  # description for the report
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:

@@ -15,7 +15,7 @@ from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.pipelines.errors import first_line
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
-from pipetune.timing.steps import InputRelay, StepRecorder
+from pipetune.timing.steps import NO_CLOCK, InputRelay, StepRecorder
 
 
 def steps_per_call(model: Any) -> int:
@@ -164,13 +164,15 @@ class FitConsumer:
                 )
         finally:
             self._model.stop_training = before
+            if relay is not None:
+                relay.close()
         return replace(recorder.series(), why=obstacle)
 
     def _relay_obstacle(self, dataset: Any) -> str:
         """Returns why the elements of `dataset` cannot be relayed, or ''; a relay would copy them back to the host."""
         if self._distributed_input is not None or windows.host_part(dataset) is not dataset:
             return _TAKEN_AHEAD
-        return _NO_CLOCK if tensorflow_private.op_determinism_enabled() else ""
+        return NO_CLOCK if tensorflow_private.op_determinism_enabled() else ""
 
     @contextlib.contextmanager
     def _keeping_history(self) -> Iterator[None]:
@@ -200,8 +202,6 @@ class FitConsumer:
 
 
 _TAKEN_AHEAD = "Batches are copied to the devices before the steps need them, so it is unknown how long a step waits."
-
-_NO_CLOCK = "With op determinism enabled no function can read a clock, so it is unknown how long a step waits."
 
 
 def _recording_calls(

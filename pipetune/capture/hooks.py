@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune import tensorflow_private
-from pipetune.capture import coordinators, distributed_input, keras, resume_detection, strategies
+from pipetune.capture import coordinators, keras, resume_detection, strategies
 from pipetune.capture.consumption import Stopwatch, whole_call_stopwatch
-from pipetune.capture.observed_iterators import AnyObservedIterator, ConsumableTypes, ObservedIterator, observe
+from pipetune.capture.function_consumer import FunctionCall
+from pipetune.capture.observed_iterators import ObservedIterator, observe
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.pipelines.call_sites import called_by_library, inside_workflow
+from pipetune.tensorflow_private import RUN_FUNCTION
+
+_executing_eagerly = tf.executing_eagerly
+_HANDLES = (tf.variant, tf.resource)  # types of the tensors that datasets and iterators consist of
 
 
 @contextlib.contextmanager
@@ -35,29 +40,24 @@ def installed(script: ObservedScript) -> Iterator[ObservedScript]:
 
 
 def _watch_functions(script: ObservedScript) -> None:
-    """Inspects the arguments of all `tf.function` calls; runs in every training step, so it is kept minimal."""
-    original = polymorphic_function.Function.__call__
-    consumed = ConsumableTypes()
+    """Watches for functions that take elements themselves; runs in every training step, so it is kept minimal."""
+    run, seen = getattr(tensorflow_private.ConcreteFunction, RUN_FUNCTION), weakref.WeakSet[Any]()
 
-    @functools.wraps(original)
-    def called(function: Any, *args: Any, **kwargs: Any) -> Any:
-        for value in args:
-            if consumed[value.__class__]:
-                _before_function(script, value)
-        if kwargs:
-            for value in kwargs.values():
-                if consumed[value.__class__]:
-                    _before_function(script, value)
-        return original(function, *args, **kwargs)
+    @functools.wraps(run)
+    def running(function: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        if not script.training_begun and _executing_eagerly():
+            given = any(one.dtype in _HANDLES for one in tensor_inputs)
+            if given or function not in seen:  # what a function captures stays the same
+                seen.add(function)
+                script.on_function_call(FunctionCall(function, run, tensor_inputs, captured_inputs))
+        return run(function, tensor_inputs, captured_inputs)
 
-    script.patches.replace(polymorphic_function.Function, "__call__", tensorflow_private.without_autograph(called))
+    script.patches.replace(tensorflow_private.ConcreteFunction, RUN_FUNCTION, running)
 
 
 def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
     if not tf.executing_eagerly():
-        iterator = original(dataset)
-        script.on_function_use(dataset)
-        return iterator
+        return original(dataset)
     if not script.role() and not inside_workflow():
         script.on_iteration(dataset)
     with Stopwatch() as making:
@@ -68,20 +68,7 @@ def _around_iter(script: ObservedScript, original: Any, dataset: Any) -> Any:
 
 
 def _around_reduce(script: ObservedScript, original: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-    if not tf.executing_eagerly():
-        script.on_function_use(dataset)
-    elif not script.role() and not called_by_library():
+    if tf.executing_eagerly() and not script.role() and not called_by_library():
         with whole_call_stopwatch([script.record_use(dataset, "other", "Dataset.reduce")]):
             return original(dataset, *args, **kwargs)
     return original(dataset, *args, **kwargs)
-
-
-def _before_function(script: ObservedScript, value: Any) -> None:
-    """Called with each dataset or iterator that is about to be passed to a `tf.function`."""
-    if not tf.executing_eagerly():
-        return
-    if isinstance(value, AnyObservedIterator):
-        script.on_function_use(value._pipetune_dataset, value._pipetune_distributed_input)
-        return
-    handed = distributed_input.find_distributed_input(value)
-    script.on_function_use(value if handed is None else handed.dataset, handed)

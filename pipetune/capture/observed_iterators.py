@@ -57,7 +57,6 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
     def _next_special(self, script: ObservedScript) -> Any:
         """Handles `next` while a function is traced, or once training has begun."""
         if not tf.executing_eagerly():
-            script.on_function_use(self._pipetune_dataset, self._pipetune_distributed_input)
             return self._base.__next__(self)
         if not inside_workflow():
             if script.loop is None:
@@ -129,21 +128,6 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
 
 
 AnyObservedIterator = ObservedIterator | ObservedDistributedIterator
-
-
-class ConsumableTypes(dict[type, bool]):
-    """Maps a class to whether its values are datasets, distributed or not, or observed iterators; a cache."""
-
-    _KINDS = (
-        tensorflow_private.DatasetV2
-        | AnyObservedIterator
-        | tensorflow_private.DistributedDataset
-        | tensorflow_private.DistributedDatasetFromFunction
-    )
-
-    def __missing__(self, kind: type) -> bool:
-        self[kind] = issubclass(kind, self._KINDS)
-        return self[kind]
 
 
 _READ_BY = frozenset({"_around_iter", "as_numpy_iterator"})

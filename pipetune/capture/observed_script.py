@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,10 +18,12 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes, rebuilding, validation
 from pipetune.capture.consumption import Consumption, variable_name
-from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.distributed_input import DistributedInput, find_distributed_input
+from pipetune.capture.function_consumer import FunctionCall, FunctionConsumer, FunctionInput, obstacle
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.patches import Patches
-from pipetune.capture.training_signs import TrainingSigns
+from pipetune.capture.rebuilding import is_read_once
+from pipetune.capture.training_signs import CHANGES_VARIABLES, TrainingSigns
 from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.results import ResumePoint
 from pipetune.pipelines import call_sites
@@ -48,6 +50,8 @@ def raise_script_stopped() -> NoReturn:
 _METHODS = {"prediction": [("predict", "predict_on_batch")], "evaluation": [("evaluate", "test_on_batch")]}
 """By the role of a use that does not train: the method that reads the dataset, and the one for a single batch."""
 
+
+_IN_FUNCTION = "a tf.function"  # how it reads a dataset
 
 _IN_GRAPHS = (
     "it has switched eager execution off, and what a tf.compat.v1.Session reads cannot be seen; without "
@@ -99,21 +103,47 @@ class ObservedScript:
         self._used_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # those with a record of their use
         self._built_before: weakref.WeakSet[Any] = weakref.WeakSet()  # datasets that there were when training began
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # the observed ones
+        self.distributed: weakref.WeakSet[Any] = weakref.WeakSet()  # what strategies have made of datasets
         self.streams_alike: set[int] = set()  # ids of other datasets of the call that windows have read
 
-    def on_function_use(self, dataset: Any, handed: DistributedInput | None = None) -> None:
-        """Handles a dataset that is consumed inside a `tf.function`, where it cannot be replaced by another one."""
-        if self.role() or self.training_begun or call_sites.location(dataset) is None:
-            return
-        if not hasattr(getattr(dataset, "_variant_tensor", None), "numpy"):
-            return  # created inside the function: there is no live dataset to tune
-        with tf.init_scope():
-            use = self.record_use(dataset, "training", "a tf.function")
-            use.distributed_input = handed
-            if self.target_dataset is None or use.name == self.target_dataset:
-                why = "The dataset is consumed inside a tf.function, where it cannot be replaced by another dataset."
-                self.begin_training(use, consumption.NoConsumer(why))
-                self.stop()
+    def on_function_call(self, call: FunctionCall) -> None:
+        """Begins training if a traced function that is about to run trains on what it takes elements from itself."""
+        given = [] if self.role() else call.inputs_among(self._function_inputs())
+        trains = bool(given) and call.trains()
+        for one in given:
+            use = self.record_use(one.dataset, "preview", _IN_FUNCTION)
+            if use.name == self.target_dataset or (trains and self.target_dataset is None):
+                use.training_sign = CHANGES_VARIABLES if trains else ""
+                self._on_function_training(use, call, one, others=[other for other in given if other is not one])
+
+    def _function_inputs(self) -> Iterator[FunctionInput]:
+        """Yields all that a function may take elements from."""
+        for iterator in list(self.iterators):
+            yield FunctionInput(iterator, iterator._pipetune_dataset, iterator._pipetune_distributed_input)
+        for distributed in list(self.distributed):
+            handed = find_distributed_input(distributed)
+            if handed is not None:
+                yield FunctionInput(distributed, handed.dataset, handed)
+        for dataset in call_sites.live_datasets():
+            if hasattr(dataset._variant_tensor, "numpy"):  # not one that a function creates
+                yield FunctionInput(dataset, dataset)
+
+    def _on_function_training(
+        self, use: Consumption, call: FunctionCall, given: FunctionInput, *, others: Sequence[FunctionInput]
+    ) -> None:
+        readings = use.readings
+        use = self.record_use(given.dataset, "training", _IN_FUNCTION)
+        frame, _ = call_sites.user_frame(sys._getframe(1))
+        if not given.is_dataset:
+            use.readings = readings  # as found, like the epochs, where the script has made the iterator
+        elif frame is not None:
+            use.epochs_certain = is_read_once(frame, data=use.variable)
+            use.epochs = 1 if use.epochs_certain else None
+        use.distributed_input = given.handed
+        self.record_validation(validation.in_loop(use.call_path, frame), use, how=_IN_FUNCTION)
+        why = obstacle(given) or job_processes.switching_obstacle(given.handed, in_step=self.lockstep)
+        self.begin_training(use, consumption.NoConsumer(why) if why else FunctionConsumer(call, given, others))
+        self.stop()
 
     def on_loop_elements(self, use: Consumption, handed: DistributedInput | None) -> float:
         """Looks whether a Python loop trains, and begins training if it does.

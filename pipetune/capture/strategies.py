@@ -70,10 +70,7 @@ def _around_iter(script: ObservedScript, original: Any, distributed: Any) -> Any
     with script.as_role("a strategy"), Stopwatch() as making:  # it iterates its own dataset on every device
         iterator = original(distributed)
     handed = distributed_input.find_distributed_input(distributed)
-    if handed is None:
-        return iterator
-    if not tf.executing_eagerly():
-        script.on_function_use(handed.dataset, handed)
+    if handed is None or not tf.executing_eagerly():
         return iterator
     if type(iterator) is not tensorflow_private.DistributedIterator:
         return iterator
@@ -82,6 +79,7 @@ def _around_iter(script: ObservedScript, original: Any, distributed: Any) -> Any
 
 def _record_distribution(script: ObservedScript, handed: DistributedInput) -> None:
     distributed_input.attach(handed)
+    script.distributed.add(handed.distributed)
     use = script.record_use(handed.dataset, "preview", f"{type(handed.strategy).__name__}.{handed.how}")
     use.distributed_input = handed
     use.sharded_across_workers = handed.how == DATASET and job_processes.is_multi_worker(handed.strategy)

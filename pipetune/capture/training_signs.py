@@ -28,6 +28,8 @@ UNCERTAIN_ELEMENTS, UNCERTAIN_SECONDS = 200, 15.0
 """A loop that shows no sign is taken for training after so many elements and seconds, whichever is later: it may train
 in a way that cannot be seen, such as on NumPy arrays."""
 
+CHANGES_VARIABLES = "it changes trainable variables"
+
 _MOST_VARIABLES, _MOST_VALUES = 200, 1_000_000  # read at a time, the smallest first: some ten milliseconds
 _LONGEST_GAP = 64  # elements between two looks
 _FRAMES = 5  # of the user's code, from the innermost: an iterator may be wrapped in generators
@@ -51,7 +53,7 @@ class TrainingSigns:
         """Returns what shows that the loop trains; "" if nothing does so far."""
         for variable, value in self._variables:
             if not np.array_equal(variable.numpy(), value):
-                return "it changes trainable variables"
+                return CHANGES_VARIABLES
         if self._torch_steps.count:
             return "it calls torch.optim.Optimizer.step"
         for where, array in _jax_arrays(frame):

@@ -143,7 +143,8 @@ def _dataset(expression: ast.expr, known: KnownVariables) -> Any:
 
 def _read_in_call(call: ast.Call, known: KnownVariables, calls: int) -> Iterator[tuple[Any, int]]:
     """Yields what a call reads, `evaluate` of a Keras model or a function of the script: once in how many calls."""
-    called, named = known.value(call.func), {one.arg: known.value(one.value) for one in call.keywords if one.arg}
+    called = tensorflow_private.undecorated(known.value(call.func))
+    named = {one.arg: known.value(one.value) for one in call.keywords if one.arg}
     function = called.__func__ if isinstance(called, staticmethod) else called
     if isinstance(function, FunctionType) and not call_sites.is_library(function.__code__.co_filename):
         values = [known.value(one) for one in call.args]

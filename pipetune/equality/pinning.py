@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.pipelines.functions import function_references
 from pipetune.pipelines.op_types import PYTHON_OPS
 
 DATASET_OP = re.compile(r"Dataset(V\d+)?$")
@@ -138,16 +139,6 @@ def called_functions(node: Any) -> Iterator[str]:
     """Yields the names of the functions that a node calls or passes to a dataset."""
     for reference in function_references(node):
         yield reference.name
-
-
-def function_references(node: Any) -> Iterator[Any]:
-    """Yields the function references (NameAttrList) in a node's attributes, in a fixed order, to read or modify."""
-    for key in sorted(node.attr):
-        value = node.attr[key]
-        if value.WhichOneof("value") == "func":
-            yield value.func
-        elif value.WhichOneof("value") == "list":
-            yield from value.list.func
 
 
 _FLOAT_DRAWS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile
@@ -16,6 +16,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import PYTHON_CALLS, SplitPosition
 from pipetune.pipelines.call_sites import is_library, syntax_tree
+from pipetune.pipelines.functions import function_references
 from pipetune.pipelines.graph_edits import function_body, rebuild_function
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
 from pipetune.pipelines.terms import CannotProve
@@ -273,7 +274,7 @@ def first_varying_op(whole: SplittableFunction) -> tuple[int, SplitPosition]:
                 found.add(SplitPosition.BEFORE_DRAWS)
             if node.op in PYTHON_CALLS:
                 found.add(SplitPosition.BEFORE_PYTHON)
-            found.update(filter(None, map(called, _functions(node))))
+            found.update(filter(None, (called(one.name) for one in function_references(node))))
         return next((kind for kind in SplitPosition if kind in found), None)
 
     def called(name: str) -> SplitPosition | None:
@@ -287,10 +288,3 @@ def first_varying_op(whole: SplittableFunction) -> tuple[int, SplitPosition]:
         if kind is not None:
             return place, kind
     raise CannotSplit("its graph does not show where it draws random numbers or calls Python")
-
-
-def _functions(node: Any) -> Iterator[str]:
-    for value in node.attr.values():
-        if value.WhichOneof("value") == "func":
-            yield value.func.name
-        yield from (function.name for function in value.list.func)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -85,6 +86,57 @@ def _passed_through(concrete: Any) -> tuple[int, ...]:
     given = graph.inputs[: len(graph.inputs) - len(concrete.captured_inputs)]
     places = {id(tensor): place for place, tensor in enumerate(given)}
     return tuple(places.get(id(without_identity(tensor)), -1) for tensor in graph.outputs)
+
+
+def written_captures(concrete: Any) -> set[int]:
+    """Returns the indices in `captured_inputs` of the variables that a function writes, itself or in a function in it.
+
+    Args:
+        concrete: a `ConcreteFunction`.
+    """
+    graph_def = concrete.graph.as_graph_def()
+    bodies = {function.signature.name: function for function in graph_def.library.function}
+
+    @functools.cache
+    def written_in(name: str) -> frozenset[int]:
+        body = bodies[name]
+        return written_by(body.node_def, [argument.name for argument in body.signature.input_arg])
+
+    def written_by(nodes: Sequence[Any], arguments: Sequence[str]) -> frozenset[int]:
+        """Returns which of its arguments are written, counted from the last one, which is -1."""
+        given = {name: place - len(arguments) for place, name in enumerate(arguments)}
+        copies = {node.name: _name(node.input[0]) for node in nodes if node.op == "Identity"}
+        found = set()
+        for node in nodes:
+            inputs = [_name(one) for one in node.input if not one.startswith("^")]
+            called = {one.name for one in function_references(node) if one.name in bodies}
+            # What a function captures are its last arguments, whatever kind of operator calls it.
+            places = {place for name in called for place in written_in(name) if -place <= len(inputs)}
+            if node.op in _WRITES or node.op.startswith(("ResourceApply", "ResourceSparseApply")):
+                places.add(-len(inputs))
+            for written in (inputs[place] for place in places):
+                while written in copies:
+                    written = copies[written]
+                found.add(given.get(written, 0))
+        return frozenset(found - {0})
+
+    captured, inputs = len(concrete.captured_inputs), [tensor.op.name for tensor in concrete.graph.inputs]
+    return {captured + place for place in written_by(graph_def.node, inputs) if -place <= captured}
+
+
+def function_references(node: Any) -> Iterator[Any]:
+    """Yields the function references (NameAttrList) in a node's attributes, in a fixed order, to read or modify."""
+    for key in sorted(node.attr):
+        value = node.attr[key]
+        if value.WhichOneof("value") == "func":
+            yield value.func
+        elif value.WhichOneof("value") == "list":
+            yield from value.list.func
+
+
+def _name(tensor: str) -> str:
+    """Returns the name of the operator, or the argument of a function, that gives the input of a node."""
+    return tensor.partition(":")[0]
 
 
 def without_identity(tensor: Any) -> Any:

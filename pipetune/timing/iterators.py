@@ -12,7 +12,7 @@ import contextlib
 import gc
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -27,10 +27,10 @@ _IDLE = 0.1  # share of a core below which nothing but a sleeping thread is wait
 
 
 class _Releaser:
-    """Drops the last references to iterators in threads of its own."""
+    """Frees iterators in threads of its own."""
 
     def __init__(self) -> None:
-        self._given: queue.SimpleQueue[tuple[object, list[Any]] | None] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[tuple[object, Callable[[], object]] | None] = queue.SimpleQueue()
         self._pending: set[object] = set()
         self._released = threading.Event()
         # Not daemons: a thread that still frees an iterator while the interpreter exits may crash the process.
@@ -38,11 +38,11 @@ class _Releaser:
         for thread in self._threads:
             thread.start()
 
-    def take(self, held: list[Any]) -> None:
-        """Takes over the last references to what an iterator holds. Safe in a finalizer: acquires no lock."""
+    def take(self, free: Callable[[], object]) -> None:
+        """Calls `free` soon, which frees an iterator. Safe in a finalizer: acquires no lock."""
         token = object()
         self._pending.add(token)
-        self._given.put((token, held))
+        self._given.put((token, free))
 
     def wait(self) -> None:
         """Waits until everything taken over is released, or only sleeping threads are waited for."""
@@ -63,9 +63,9 @@ class _Releaser:
 
     def _release(self) -> None:
         while (given := self._given.get()) is not None:
-            token, held = given
-            del given
-            held.clear()
+            token, free = given
+            free()
+            del given, free
             self._pending.discard(token)
             self._released.set()
 
@@ -87,7 +87,25 @@ def release(iterator: Any) -> None:
     held = [getattr(iterator, name, None) for name in ("_iterator_resource", "_dataset")]
     iterator._iterator_resource = iterator._dataset = None
     if _releasers and held[0] is not None and not tf.is_symbolic_tensor(held[0]):
-        _releasers[-1].take(held)
+        _releasers[-1].take(held.clear)
+
+
+def release_captured(iterator: Any, dataset: Any) -> None:
+    """Frees what the runtime holds for an iterator that a function has captured, whose Python object lives longer.
+
+    Args:
+        iterator: an `OwnedIterator`, which has no further element then.
+        dataset: the one that it iterates.
+    """
+
+    def free() -> None:
+        with tf.init_scope():
+            tensorflow_private.restart_iterator(iterator, dataset.take(0))
+
+    if _releasers:
+        _releasers[-1].take(free)
+    else:
+        free()
 
 
 def _busy_seconds() -> float | None:

@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, hooks, loop_consumer
@@ -435,26 +434,6 @@ def test_endless_dataset_of_the_script_can_be_served_as_a_window() -> None:
 # -- functions
 
 
-@pytest.mark.parametrize("given", ["dataset", "iterator", "captured"])
-def test_dataset_in_a_tf_function_is_training_without_a_consumer(given: str) -> None:
-    def script() -> None:
-        train = Dataset.range(50)
-
-        @tf.function
-        def loop(data: Any) -> Any:
-            if given == "iterator":
-                return next(data)
-            return (data if given == "dataset" else train).reduce(np.int64(0), lambda total, x: total + x)
-
-        loop({"dataset": train, "iterator": iter(train), "captured": tf.constant(1)}[given])
-
-    found = run(script)
-    assert found.stopped and found.use.name == "train" and found.use.consumer_call == "a tf.function"
-    assert isinstance(found.consumer, consumption.NoConsumer)
-    with pytest.raises(RunFailed, match=r"tf\.function"):
-        found.consumer.window(Dataset.range(3), steps=1, warmup=0)
-
-
 def test_tf_function_without_a_dataset_is_not_training() -> None:
     def script() -> None:
         step = tf.function(lambda x: x + 1)
@@ -528,7 +507,7 @@ def test_hooks_are_undone_after_the_run() -> None:
         (tensorflow_private.DatasetV2, "__iter__"),
         (tensorflow_private.DatasetV2, "reduce"),
         (tensorflow_private.DatasetV2, "__init__"),
-        (polymorphic_function.Function, "__call__"),
+        (tensorflow_private.ConcreteFunction, tensorflow_private.RUN_FUNCTION),
         (trainer.TensorFlowTrainer, "fit"),
         (trainer.TensorFlowTrainer, "evaluate"),
         (trainer.TensorFlowTrainer, "predict"),

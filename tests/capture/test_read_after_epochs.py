@@ -15,6 +15,7 @@ from pipetune.capture import validation
 from pipetune.pipelines import call_sites
 
 START = """
+import tensorflow as tf
 class Train:
     def __iter__(self):
         begin()
@@ -22,6 +23,10 @@ class Train:
 class Trainer:
     def __init__(self, data):
         self.data, self.every = data, 5
+    @tf.function
+    def evaluate_traced(self, data):
+        for x in data:
+            pass
     def evaluate_all(self):
         return sum(int(x) for x in [x for x in self.data])
     def check(self, data, limit=None):
@@ -41,6 +46,7 @@ def loop_over(data, verbose=False):
 def looks(data):
     for x in data:
         return x
+traced = tf.function(loop_over)
 def deep(data):
     loop_over(data=data)
 class Model:
@@ -68,6 +74,8 @@ READ = {
     "in the function of a function": "deep(val)",
     "in a method": "trainer.evaluate_all()",
     "in a method, given": "trainer.check(val, limit=None)",
+    "in a tf.function": "traced(val)",
+    "in a method that is a tf.function": "trainer.evaluate_traced(val)",
     "in a static method": "trainer.static(val)",
     "by Keras": "loss = every or model.fitted.evaluate(val, verbose=0)",
 }

@@ -18,7 +18,6 @@ pytestmark = [
 ]
 
 from pipetune import tensorflow_private
-from pipetune.capture import consumption
 from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.patches import Patches
 from pipetune.capture.substitution import substitute
@@ -204,26 +203,6 @@ def test_calls_behind_a_distributed_dataset_are_patched_at_their_call_sites(tmp_
 
 
 # -- functions and fit
-
-
-@pytest.mark.parametrize("given", ["dataset", "iterator", "captured"])
-@pytest.mark.mission("B5.function")
-def test_distributed_dataset_in_a_function_has_no_consumer(given: str) -> None:
-    def script() -> None:
-        strategy = mirrored()
-        train = Dataset.range(50)
-        distributed = strategy.experimental_distribute_dataset(train)
-
-        @tf.function
-        def loop(it: Any) -> Any:
-            return next(it if given == "iterator" else iter(it if given == "dataset" else distributed))
-
-        loop({"dataset": distributed, "iterator": iter(distributed), "captured": tf.constant(1)}[given])
-
-    found = run(script)
-    assert found.stopped and (found.use.name, found.use.consumer_call) == ("train", "a tf.function")
-    assert isinstance(found.consumer, consumption.NoConsumer)
-    assert found.use.distributed_input is not None and found.use.distributed_input.how == DATASET
 
 
 @pytest.mark.sample(2)

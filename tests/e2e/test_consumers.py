@@ -41,6 +41,7 @@ WORKED: dict[str, tuple[str, ...] | Script] = {
     "short_loop": ("{folder}/prepared",),
     "mirrored-loop": ("loop",),
     "mirrored-dataset_fn": ("dataset_fn",),
+    "mirrored-function": ("function",),
     "parameter_server": (),
     "raises_before": (),
     "exits_before": (),
@@ -127,14 +128,7 @@ def test_short_counted_loop_is_measured(worked: Forked) -> None:
 @pytest.mark.parametrize(
     ("name", "how", "why"),
     [
-        (
-            "tf_function_dataset",
-            "a tf.function",
-            "inside a tf.function, where it cannot be replaced by another dataset",
-        ),
-        pytest.param(
-            "reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce", marks=pytest.mark.exhaustive
-        ),
+        ("reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce"),
     ],
 )
 def test_input_alone_is_measured_where_datasets_cannot_be_switched(
@@ -266,6 +260,22 @@ def test_script_does_not_run_without_the_requested_device(worked: Forked) -> Non
 
 
 # -- two replicas: two logical processors in a MirroredStrategy; and a cluster
+
+
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("tf_function_dataset", [SLICES, "map", "batch"]),
+        ("mirrored-function", ["range", "map", "map", "batch"]),
+    ],
+)
+def test_function_that_loops_over_its_dataset_is_measured(worked: Forked, name: str, operators: list[str]) -> None:
+    done = worked(name)
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    assert done.operators == operators
+    assert (done.first["consumer"], done.consumer["kind"]) == ("a tf.function", "function")
+    assert_measured(done)
+    assert "trained" not in done.log and "the end" not in done.log, "the function has not run as the script calls it"
 
 
 @pytest.mark.exhaustive

@@ -14,7 +14,6 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from pipetune import tensorflow_private
 from pipetune.core import cluster
@@ -33,17 +32,6 @@ def _no_global_seed() -> Any:
 
 
 # -- tensorflow_private, name by name
-
-
-def test_function_marked_without_autograph_is_not_converted() -> None:
-    def branch(value: Any) -> Any:
-        return 1 if value > 0 else 2  # AutoGraph would turn this into a tf.cond
-
-    converted = tf.function(lambda value: branch(value))
-    assert int(converted(tf.constant(3))) == 1
-    tensorflow_private.without_autograph(branch)
-    with pytest.raises(TypeError, match="Python `bool`"):
-        tf.function(lambda value: branch(value))(tf.constant(3))
 
 
 def test_eager_draws_without_seeds_are_the_same_in_every_process_until_training_begins() -> None:
@@ -316,9 +304,32 @@ def test_default_cycle_length_is_autotune_without_parallel_calls() -> None:
     assert int(interleaved._cycle_length) == tf.data.AUTOTUNE
 
 
-def test_tf_function_calls_go_through_one_method() -> None:
-    assert isinstance(tf.function(lambda x: x), polymorphic_function.Function)
-    assert "__call__" in vars(polymorphic_function.Function)
+def test_every_call_of_a_tf_function_runs_it_by_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[list[Any], list[Any]]] = []
+    owner, name = tensorflow_private.ConcreteFunction, tensorflow_private.RUN_FUNCTION
+    run = getattr(owner, name)
+
+    def running(function: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        ran.append((list(tensor_inputs), list(captured_inputs)))
+        return run(function, tensor_inputs, captured_inputs)
+
+    monkeypatch.setattr(owner, name, running)
+    variable, dataset, made = tf.Variable(1.0), RANGE(3), []
+
+    @tf.function
+    def function(data: Any, number: Any) -> Any:
+        if not made:
+            made.append(tf.Variable(2.0))
+        return variable + made[0] + tf.cast(number, tf.float32) + tf.cast(next(iter(data)), tf.float32)
+
+    for call in (1, 2):
+        iterator = iter(dataset)
+        assert float(function(dataset, tf.constant(4))) == 7
+        (arguments, captured) = ran[-1]
+        assert any(one is dataset._variant_tensor for one in arguments), "in this call as in the first one"
+        assert {id(one.handle) for one in (variable, made[0])} <= {id(one) for one in captured}
+        assert len(ran) == (2 if call == 1 else 3), "the first call also runs what initializes its variables"
+        del iterator
 
 
 # -- the runtime's model

@@ -1,6 +1,4 @@
-"""The dataset is passed into a tf.function, which loops over it in the graph: variants cannot be switched
-there.
-"""
+"""The dataset is passed to a tf.function, which loops over it in the graph."""
 
 import numpy as np
 import tensorflow as tf
