@@ -1,4 +1,4 @@
-"""Replaces the datasets that a script consumes, by iteration, distribution strategy or ClusterCoordinator."""
+"""Replaces the datasets that a script consumes, by iteration, in a function, by strategy or ClusterCoordinator."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import worker_dataset
 from pipetune.capture.patches import Patches
 from pipetune.core.distribution import COORDINATOR, DATASET, FUNCTION
+from pipetune.pipelines.objects import inherits, live_instances
 
 ChooseSubstitute = Callable[[Any], Any]
 """Returns the dataset to consume instead of the given one; the same dataset if it is not replaced."""
@@ -27,6 +28,7 @@ def substitute(choose: ChooseSubstitute, patches: Patches) -> None:
     patches.wrap(tensorflow_private.DatasetV2, "__iter__", serving.around_iter)
     patches.wrap(tensorflow_private.Strategy, DATASET, serving.around_distribute)
     patches.wrap(tensorflow_private.Strategy, FUNCTION, serving.around_distribute_from_function)
+    patches.wrap(tensorflow_private.ConcreteFunction, tensorflow_private.RUN_FUNCTION, serving.around_function)
     patches.wrap(tf.distribute.coordinator.ClusterCoordinator, COORDINATOR, serving.around_per_worker_dataset)
 
 
@@ -35,10 +37,26 @@ class _Substitution:
 
     def __init__(self, choose: ChooseSubstitute) -> None:
         self._choose = choose
+        self._tensors: dict[int, tuple[Any, Any]] = {}  # by id: one that a dataset consists of, and its substitute
         self._inspecting = False  # whether pipetune runs the script's dataset function, in which nothing is replaced
 
     def around_iter(self, original: Any, dataset: Any) -> Any:
         return original(self._substitute_of(dataset))
+
+    def around_function(self, original: Any, function: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+        """Calls a function that iterates datasets which it gets as arguments, or captures, on their substitutes."""
+        if tensorflow_private.executing_in_function():
+            return original(function, tensor_inputs, captured_inputs)
+        return original(function, *(list(map(self._tensor, given)) for given in (tensor_inputs, captured_inputs)))
+
+    def _tensor(self, tensor: Any) -> Any:
+        if tensor.dtype != tf.variant:
+            return tensor
+        if id(tensor) not in self._tensors:
+            datasets = live_instances(lambda kind: inherits(kind, tensorflow_private.DatasetV2))
+            found = [self._substitute_of(one) for one in datasets if one._variant_tensor is tensor]
+            self._tensors[id(tensor)] = tensor, found[0]._variant_tensor if found else tensor
+        return self._tensors[id(tensor)][1]
 
     def around_distribute(self, original: Any, strategy: Any, dataset: Any, options: Any = None) -> Any:
         return original(strategy, self._substitute_of(dataset), options)

@@ -276,6 +276,33 @@ def test_substituted_dataset_is_consumed_after_every_handover(hand: Any) -> None
     assert [int(element) for element in hand(train)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize(
+    "hand", [lambda dataset: dataset, lambda dataset: mirrored().experimental_distribute_dataset(dataset)]
+)
+@pytest.mark.filterwarnings("ignore:To make it possible to preserve")
+def test_function_that_iterates_a_dataset_gets_its_substitute(hand: Any, captured: bool) -> None:
+    train, other, checked = Dataset.range(3), Dataset.range(100, 102), Dataset.range(7, 8)
+    patches = Patches()
+    substitute(lambda dataset: other if dataset is train else dataset, patches)
+    try:
+        data, checking = hand(train), hand(checked)
+
+        @tf.function
+        def total(given: Any) -> Any:
+            found = tf.constant(0, tf.int64)
+            for number in data if captured else given:
+                found += number
+            for number in checking:
+                found += number
+            return found
+
+        assert int(total(tf.constant(0) if captured else data)) == 100 + 101 + 7
+        assert int(total(tf.constant(0) if captured else data)) == 100 + 101 + 7
+    finally:
+        patches.undo_all()
+
+
 def test_service_dataset_has_the_service_title() -> None:
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer()
