@@ -102,9 +102,41 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and call_sites.called_name(node) in makers]
     if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`
+    if _is_made_once(tree, place):
+        return _Ways()
     around, *outside = map(loops_at, read)
     handled = any(map(_handles_end, ast.walk(around[0] if around else tree)))
     return _Ways(WayOut.NEXT if (around or any(outside)) and not handled else None)
+
+
+def _is_made_once(tree: ast.AST, place: tuple[int, int]) -> bool:
+    """Whether the statement at `place` makes an iterator where there is none yet: `if self.it is None: self.it = ...`.
+
+    Not if anything else assigns a variable or attribute of that name, but where a module, a class or an object begins.
+    """
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(test=ast.Compare(held, [ast.Is()], [ast.Constant(None)]) | ast.UnaryOp(ast.Not(), held)):
+                makes = [one for one in node.body if isinstance(one, ast.Assign) and spans(one, place)]
+                if [ast.unparse(target) for one in makes for target in one.targets] == [ast.unparse(held)]:
+                    return all(one in makes for one in _assignments_to(_last_name(held), tree))
+    return False
+
+
+def _assignments_to(name: str, tree: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(tree):
+        match child:
+            case ast.FunctionDef(name="__init__"):
+                continue
+            case ast.Assign(targets=targets):
+                begins = isinstance(tree, ast.Module | ast.ClassDef)
+                if not begins and name in map(_last_name, targets):
+                    yield child
+        yield from _assignments_to(name, child)
+
+
+def _last_name(expression: ast.expr) -> str:
+    return ast.unparse(expression).rpartition(".")[2]
 
 
 def _counters(loop: ast.For) -> dict[str, int | None]:

@@ -51,6 +51,9 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for epoch in ever:\n    for x in loader:\n        print(x)\n    list(loader)\n", None),
     ("for epoch in ever:\n    for x in each():\n        print(x)\n", None),
     ("it = made()\nfor n in ever:\n    next(it)\n", None),
+    ("class Trainer:\n    def __init__(self):\n        self.it = None\n    def train(self):\n"
+     "        if self.it is None:\n            self.it = iter(data)\n        next(self.it)\n"
+     "trainer = Trainer()\nfor n in ever:\n    trainer.train()\n", None),
     # Its variables exclude it.
     ("for n, x in enumerate(data):\n    if n == options.steps:\n        break\n", None),
     ("for n, x in enumerate(data):\n    if limit is not None and n >= limit or debug:\n        break\n", None),
@@ -79,6 +82,10 @@ CODE: list[tuple[str, WayOut | None]] = [
     ("for n in ever:\n    next(iter(data))\n", WayOut.NEXT),
     ("def run():\n    it = iter(data)\n    for n in ever:\n        next(it)\nfor epoch in ever:\n    run()\n",
      WayOut.NEXT),
+    ("class Trainer:\n    it = None\n    def train(self):\n        if not self.it:\n            self.it = iter(data)\n"
+     "        next(self.it)\n    def reset(self):\n        self.it = None\ntrainer = Trainer()\nfor n in ever:\n"
+     "    trainer.train()\n", WayOut.NEXT),
+    ("it = None\nfor n in ever:\n    if not it:\n        it = iter(data)\n    next(it)\n    it = None\n", WayOut.NEXT),
 ]  # fmt: skip
 
 
