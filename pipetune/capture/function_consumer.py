@@ -57,19 +57,24 @@ class FunctionCall:
     arguments: Sequence[Any]
     captures: Sequence[Any]
 
+    @property
+    def takes_datasets(self) -> bool:
+        """Whether a dataset may be among what the function is given."""
+        return any(tensor.dtype == tf.variant for tensor in (*self.arguments, *self.captures))
+
     def inputs_among(self, known: Iterable[FunctionInput]) -> list[FunctionInput]:
         """Returns those that the function is given, in the order of its arguments and then of what it captures.
 
         Args:
-            known: a distributed dataset before the one that it consists of.
+            known: what a strategy has distributed before what it consists of.
         """
         places = {id(tensor): place for place, tensor in enumerate((*self.arguments, *self.captures))}
-        found: dict[int | None, FunctionInput] = {}
+        found: dict[int, FunctionInput] = {}
         for one in known:
-            own = [places.get(id(tensor)) for tensor in _tensors(one.value)]
-            if own and None not in own:
-                found.setdefault(own[0], one)
-        return [one for _, one in sorted(found.items())]
+            own = [places.get(id(tensor), -1) for tensor in _tensors(one.value)]
+            if own and -1 not in own and found.keys().isdisjoint(own):
+                found.update(dict.fromkeys(own, one))
+        return list(dict.fromkeys(one for _, one in sorted(found.items(), key=lambda item: item[0])))
 
     def trains(self) -> bool:
         """Whether the function writes to a trainable variable."""

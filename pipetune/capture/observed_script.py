@@ -27,6 +27,7 @@ from pipetune.capture.training_signs import CHANGES_VARIABLES, TrainingSigns
 from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.results import ResumePoint
 from pipetune.pipelines import call_sites
+from pipetune.pipelines.objects import inherits, live_instances
 
 _USE = "_pipetune_use"  # the attribute of a dataset that holds its Consumption
 _MAX_USES = 50  # datasets remembered, at most
@@ -57,6 +58,14 @@ _IN_GRAPHS = (
     "it has switched eager execution off, and what a tf.compat.v1.Session reads cannot be seen; without "
     "disable_eager_execution or disable_v2_behavior, and with tf.function, it can be analyzed"
 )
+
+
+def _is_dataset_type(kind: type) -> bool:
+    return inherits(kind, tensorflow_private.DatasetV2)
+
+
+def _is_iterator_type(kind: type) -> bool:
+    return inherits(kind, tensorflow_private.OwnedIterator)
 
 
 class ObservedScript:
@@ -108,23 +117,23 @@ class ObservedScript:
 
     def on_function_call(self, call: FunctionCall) -> None:
         """Begins training if a traced function that is about to run trains on what it takes elements from itself."""
-        given = [] if self.role() else call.inputs_among(self._function_inputs())
+        given = [] if self.role() else call.inputs_among(self._function_inputs(datasets=call.takes_datasets))
         trains = bool(given) and call.trains()
         for one in given:
             use = self.record_use(one.dataset, "preview", _IN_FUNCTION)
             if use.name == self.target_dataset or (trains and self.target_dataset is None):
                 use.training_sign = CHANGES_VARIABLES if trains else ""
-                self._on_function_training(use, call, one, others=[other for other in given if other is not one])
+                self._on_function_training(use, call, one, others=given)
 
-    def _function_inputs(self) -> Iterator[FunctionInput]:
-        """Yields all that a function may take elements from."""
+    def _function_inputs(self, *, datasets: bool) -> Iterator[FunctionInput]:
+        """Yields all that a function may take elements from: iterators and, if asked for, datasets."""
         for iterator in list(self.iterators):
             yield FunctionInput(iterator, iterator._pipetune_dataset, iterator._pipetune_distributed_input)
-        for distributed in list(self.distributed):
+        for distributed in list(self.distributed) if datasets else ():
             handed = find_distributed_input(distributed)
             if handed is not None:
                 yield FunctionInput(distributed, handed.dataset, handed)
-        for dataset in call_sites.live_datasets():
+        for dataset in live_instances(_is_dataset_type) if datasets else ():
             if hasattr(dataset._variant_tensor, "numpy"):  # not one that a function creates
                 yield FunctionInput(dataset, dataset)
 
@@ -141,6 +150,9 @@ class ObservedScript:
             use.epochs = 1 if use.epochs_certain else None
         use.distributed_input = given.handed
         self.record_validation(validation.in_loop(use.call_path, frame), use, how=_IN_FUNCTION)
+        iterators = live_instances(_is_iterator_type)  # also those that another cell has made
+        unobserved = (FunctionInput(one, one._dataset) for one in iterators if one._dataset is not None)
+        others = [one for one in call.inputs_among([given, *others, *unobserved]) if one is not given]
         why = obstacle(given) or job_processes.switching_obstacle(given.handed, in_step=self.lockstep)
         self.begin_training(use, consumption.NoConsumer(why) if why else FunctionConsumer(call, given, others))
         self.stop()

@@ -196,6 +196,27 @@ next(iter(train))
 """
 
 
+FUNCTION = """
+@tf.function
+def train_all(dataset, held):
+    for x, y in dataset:
+        train_step(x, y)
+        next(held)
+
+held = iter(tf.data.Dataset.range(100))
+before = model.get_weights()
+"""
+
+TRAIN_ALL = """
+train_all(train, held)
+print("trained")
+"""
+
+AFTER = """
+print(all((now == then).all() for now, then in zip(model.get_weights(), before)), int(next(held)))
+"""
+
+
 FIT_CELLS = (LOAD, BUILD, BUILD, MODEL, FIT, UNCHANGED, NORMALLY, ITERATIONS, DIFF)
 """A cell that calls `fit`; the cell that builds its data is run twice."""
 
@@ -203,6 +224,7 @@ LOOP_CELLS = (
     "%unload_ext pipetune", "%%pipetune\n1", BUILD, DIFF, MODEL, LOOP, LOAD, f"%%pipetune --budget 6{TRAIN}", STATE,
     TRAIN, "print(steps, len(losses))", ERROR, "print(reached)", ARRAYS, "%%pipetune --budget much\n1",
     "%%pipetune --allow reorders\n1", "%%pipetune 2nd\n1",
+    FUNCTION, f"%%pipetune --budget 6{TRAIN_ALL}", AFTER, TRAIN_ALL, AFTER,
 )  # fmt: skip
 """A loop, whose data is built while the extension is taken out; and what goes wrong."""
 
@@ -240,6 +262,14 @@ def test_loop_trains_afterwards(loop: list[Cell]) -> None:
 def test_cells_that_ran_before_the_extension_have_no_places_and_it_says_what_to_do(loop: list[Cell]) -> None:
     assert "Run those that have run already again" in loop[6].printed
     assert "No places in your code are known" in loop[7].printed and "pipetune.record()" in loop[7].printed
+
+
+def test_function_that_reads_a_dataset_is_measured_and_trains_afterwards(loop: list[Cell]) -> None:
+    measured, state, normally, after = loop[-4:]
+    assert measured.raised == "" and len(measured.html) == 1, measured.outputs
+    assert "a tf.function over train" in measured.printed and "trained" not in measured.printed
+    assert state.printed == "True 0\n"
+    assert normally.printed == "trained\n" and after.printed == "False 21\n"
 
 
 def test_error_of_the_cell_is_shown_as_its_own(loop: list[Cell]) -> None:
