@@ -163,6 +163,12 @@ def header_at(step: call_sites.FramePosition) -> ast.For | None:
     return next((loop for loop in reversed(list(loops)) if place == start_of(loop) or spans(loop.iter, place)), None)
 
 
+def is_in_body(here: call_sites.CallPath, read: call_sites.CallPath) -> bool:
+    """Whether a call stack is in the body of the `for` statement that made its iterator where another one was."""
+    loop = header_at(read[0]) if read else None
+    return loop is not None and any(step[0] is read[0][0] and loop in loops_at(step) for step in here)
+
+
 def exits_of(
     body: list[ast.stmt], *, own: bool = True, tests: tuple[ast.expr, ...] = ()
 ) -> Iterator[tuple[ast.expr, ...]]:

@@ -19,6 +19,7 @@ from pipetune import tensorflow_private
 from pipetune.capture import consumption, job_processes, rebuilding, validation
 from pipetune.capture.consumption import Consumption, variable_name
 from pipetune.capture.distributed_input import DistributedInput, find_distributed_input
+from pipetune.capture.early_ends import is_in_body
 from pipetune.capture.function_consumer import FunctionCall, FunctionConsumer, FunctionInput, obstacle
 from pipetune.capture.loop_consumer import LoopConsumer
 from pipetune.capture.patches import Patches
@@ -121,9 +122,14 @@ class ObservedScript:
         trains = bool(given) and call.trains()
         for one in given:
             use = self.record_use(one.dataset, "preview", _IN_FUNCTION)
-            if use.name == self.target_dataset or (trains and self.target_dataset is None):
+            if use.name == self.target_dataset or (trains and self.target_dataset is None and not self._in_loop(use)):
                 use.training_sign = CHANGES_VARIABLES if trains else ""
                 self._on_function_training(use, call, one, others=given)
+
+    def _in_loop(self, here: Consumption) -> bool:
+        """Whether the script uses a dataset in a Python loop over another one, which is then what it trains on."""
+        others = [one for one in self.uses if one is not here and one.role == "preview" and one.elements]
+        return any(is_in_body(here.call_path, one.call_path) for one in others)
 
     def _function_inputs(self, *, datasets: bool) -> Iterator[FunctionInput]:
         """Yields all that a function may take elements from: iterators and, if asked for, datasets."""
@@ -153,7 +159,9 @@ class ObservedScript:
         iterators = live_instances(_is_iterator_type)  # also those that another cell has made
         unobserved = (FunctionInput(one, one._dataset) for one in iterators if one._dataset is not None)
         others = [one for one in call.inputs_among([given, *others, *unobserved]) if one is not given]
-        why = obstacle(given) or job_processes.switching_obstacle(given.handed, in_step=self.lockstep)
+        why = obstacle(given) or job_processes.switching_obstacle(given.handed)
+        if self.lockstep:
+            why = "Several processes cannot take the same steps in a tf.function that takes its elements itself."
         self.begin_training(use, consumption.NoConsumer(why) if why else FunctionConsumer(call, given, others))
         self.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import runpy
 from collections.abc import Callable
@@ -12,8 +13,9 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from pipetune.capture import consumption
+from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.function_consumer import FunctionConsumer
+from pipetune.capture.observed_script import ObservedScript
 from pipetune.core.results import RunFailed
 from pipetune.pipelines.functions import written_captures
 from tests.capture.test_hooks import Run, run
@@ -198,6 +200,24 @@ def test_function_that_changes_no_weights_does_not_train(distributed: bool) -> N
     assert not asked.use.training_sign
 
 
+def test_step_of_a_python_loop_may_take_elements_of_another_dataset(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("train = made()\nfor numbers in train:\n    step(numbers)\n")
+    state = tf.Variable(0.0)
+
+    def script() -> None:
+        negatives = iter(Dataset.range(1_000))
+
+        @tf.function
+        def step(numbers: Any) -> None:
+            train_on(state, numbers + next(negatives))
+
+        runpy.run_path(str(file), {"made": lambda: Dataset.range(200).batch(5), "step": step})
+
+    found = run(script)
+    assert found.use.name == "train" and isinstance(found.consumer, loop_consumer.LoopConsumer)
+
+
 def test_variables_are_created_before_the_script_stops() -> None:
     made: list[Any] = []
 
@@ -318,6 +338,12 @@ def test_no_clock_can_be_read_with_op_determinism(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("pipetune.tensorflow_private.op_determinism_enabled", lambda: True)
     found, _ = trained(epoch)
     assert isinstance(found.consumer, consumption.NoConsumer) and "determinism" in found.consumer.description
+
+
+def test_processes_in_step_measure_the_input_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.capture.test_hooks.ObservedScript", functools.partial(ObservedScript, lockstep=True))
+    found, _ = trained(one_step)
+    assert isinstance(found.consumer, consumption.NoConsumer) and "same steps" in found.consumer.description
 
 
 def test_written_variables_are_found_in_every_kind_of_inner_function() -> None:
