@@ -13,7 +13,7 @@ from pipetune import tensorflow_private
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core.results import RunFailed, StepSeries, Window
 from pipetune.pipelines.errors import first_line
-from pipetune.pipelines.functions import written_captures
+from pipetune.pipelines.functions import operations, written_captures
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 from pipetune.timing.steps import NO_CLOCK, InputRelay, StepRecorder
@@ -23,6 +23,10 @@ _DATASETS = (
     tensorflow_private.DistributedDataset,
     tensorflow_private.DistributedDatasetFromFunction,
 )
+
+
+_LEAVING = frozenset({"IteratorGetNext", "TakeDataset", "TakeWhileDataset"})
+"""Operators of functions that may not read a dataset to its end: `next` that raises there, `take`, and `break`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +84,10 @@ class FunctionCall:
         """Whether the function writes to a trainable variable."""
         written = {id(self.captures[place]) for place in written_captures(self.concrete)}
         return bool(written) and any(id(one.handle) in written for one in windows.readable_trainable_variables())
+
+    def leaves_datasets_early(self) -> bool:
+        """Whether the function may leave a dataset before its end: it counts its elements, or has a `break`."""
+        return not _LEAVING.isdisjoint(operations(self.concrete))
 
     def repeated(self, replaced: Iterable[tuple[Any, Any]]) -> Any:
         """Runs the function again, and returns its result.
@@ -188,20 +196,21 @@ class FunctionConsumer:
         Raises:
             RunFailed: the function raised before, or does not take the elements.
         """
-        value, produced = self._given.made_from(relay.dataset), None
+        value, produced, before = self._given.made_from(relay.dataset), None, 0
         try:
-            for call in range(1 if self._given.is_dataset else calls):
+            for call in range(calls):
                 produced = self._run(value)
                 if call == 0 and not self._given.is_dataset and self._given.handed is None:
                     self._one_step_per_call = relay.elements == 1
-                if clock.closed:
+                if clock.closed or (self._given.is_dataset and relay.elements == before):
                     break
+                before = relay.elements if self._given.is_dataset else 0
         except (RunFailed, tf.errors.OutOfRangeError):
             if not clock.closed:
                 raise
             produced = None  # what a call does with the end of the data does not matter
         if not clock.closed:
-            raise RunFailed("The tf.function does not take its elements to the end of the data.")
+            raise RunFailed("The tf.function ended, and has taken too few elements.")
         self._synchronize(produced)
 
     def _run(self, value: Any) -> Any:

@@ -151,6 +151,8 @@ class ObservedScript:
         frame, _ = call_sites.user_frame(sys._getframe(1))
         if not given.is_dataset:
             use.readings = readings  # as found, like the epochs, where the script has made the iterator
+        elif call.leaves_datasets_early():
+            use.readings.way_out = consumption.WayOut.NEXT
         elif frame is not None:
             use.epochs_certain = is_read_once(frame, data=use.variable)
             use.epochs = 1 if use.epochs_certain else None

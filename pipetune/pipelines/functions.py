@@ -88,6 +88,11 @@ def _passed_through(concrete: Any) -> tuple[int, ...]:
     return tuple(places.get(id(without_identity(tensor)), -1) for tensor in graph.outputs)
 
 
+def operations(concrete: Any) -> set[str]:
+    """Returns the op types of a `ConcreteFunction`, and of all functions in it."""
+    return {node.op for node in _all_nodes(concrete.graph.as_graph_def())}
+
+
 def written_captures(concrete: Any) -> set[int]:
     """Returns the indices in `captured_inputs` of the variables that a function writes, itself or in a function in it.
 

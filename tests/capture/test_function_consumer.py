@@ -298,19 +298,56 @@ def test_distributed_elements_are_taken_as_a_strategy_distributes_them(function:
     assert len(taken) > 6 and taken == list(itertools.islice(itertools.cycle(batches), len(taken)))
 
 
-def test_function_that_leaves_its_loop_has_no_window() -> None:
-    def leaving(state: Any, data: Any) -> Any:
+def with_break(state: Any, train: Any) -> Any:
+    @tf.function
+    def train_some(dataset: Any) -> None:
+        for numbers in dataset:
+            train_on(state, numbers)
+            if numbers[0] > 103:
+                break
+
+    return lambda: train_some(train)
+
+
+def with_take(state: Any, train: Any) -> Any:
+    @tf.function
+    def train_some(dataset: Any) -> None:
+        for numbers in dataset.take(2):
+            train_on(state, numbers)
+
+    return lambda: train_some(train)
+
+
+def counted(state: Any, train: Any) -> Any:
+    @tf.function
+    def train_some(dataset: Any) -> None:
+        iterator = iter(dataset)
+        for _ in tf.range(2):
+            train_on(state, next(iterator))
+
+    return lambda: train_some(train)
+
+
+@pytest.mark.parametrize("function", [with_break, with_take, counted])
+def test_function_that_leaves_a_dataset_early_is_called_again(function: Any) -> None:
+    found, state = trained(function)
+    assert found.use.readings.elements == 0, "a cache may never be complete"
+    found.consumer.window(Dataset.range(100, 108).batch(2), steps=5, warmup=1)
+    taken = [0, 1, 2, 0, 1, 2] if function is with_break else [0, 1, 2, 3, 0, 1, 2]  # it requests one more to leave
+    assert float(state) == sum([201, 205, 209, 213][number] for number in taken)
+
+
+def test_function_that_takes_nothing_has_no_window() -> None:
+    def taking_nothing(state: Any, train: Any) -> Any:
         @tf.function
-        def train_epoch(dataset: Any) -> None:
-            for numbers in dataset:
+        def train_none(dataset: Any) -> None:
+            for numbers in dataset.take(0):
                 train_on(state, numbers)
-                if numbers[0] > 3:
-                    break
 
-        return lambda: train_epoch(data)
+        return lambda: train_none(train)
 
-    found, _ = trained(leaving)
-    with pytest.raises(RunFailed, match=r"does not take its elements to the end"):
+    found, _ = trained(taking_nothing)
+    with pytest.raises(RunFailed, match=r"has taken too few elements"):
         found.consumer.window(Dataset.range(10, 20).batch(5), steps=4, warmup=1)
 
 
