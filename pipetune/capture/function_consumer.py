@@ -24,7 +24,6 @@ _DATASETS = (
     tensorflow_private.DistributedDatasetFromFunction,
 )
 
-
 _LEAVING = frozenset({"IteratorGetNext", "TakeDataset", "TakeWhileDataset"})
 """Operators of functions that may not read a dataset to its end: `next` that raises there, `take`, and `break`."""
 
@@ -95,9 +94,7 @@ class FunctionCall:
         Args:
             replaced: datasets or iterators that it is given, each with the one that it takes instead.
         """
-        instead = {
-            id(old): new for one in replaced for old, new in zip(*map(_tensors, one), strict=True)
-        }  # a dataset and its tensor live as long as `value` of its `FunctionInput`
+        instead = {id(old): new for one in replaced for old, new in zip(*map(_tensors, one), strict=True)}
         arguments, captures = (
             [instead.get(id(tensor), tensor) for tensor in given] for given in (self.arguments, self.captures)
         )
@@ -174,7 +171,8 @@ class FunctionConsumer:
         whole, endless = skipped + measured + each, windows.repeat_forever(dataset)
         relay = InputRelay(endless, on_request=clock.read, requests=clock.requests, limit=whole)
         try:
-            self._train(relay, clock, calls=whole)
+            with windows.as_run_failed("The tf.function"):
+                self._train(relay, clock, calls=whole)
         finally:
             relay.close()
             free_iterators()
@@ -196,15 +194,15 @@ class FunctionConsumer:
         Raises:
             RunFailed: the function raised before, or does not take the elements.
         """
-        value, produced, before = self._given.made_from(relay.dataset), None, 0
+        replaced, produced, plain = self._replaced(relay), None, self._given.handed is None
         try:
-            for call in range(calls):
-                produced = self._run(value)
-                if call == 0 and not self._given.is_dataset and self._given.handed is None:
-                    self._one_step_per_call = relay.elements == 1
-                if clock.closed or (self._given.is_dataset and relay.elements == before):
+            for _ in range(calls):
+                before = relay.elements
+                produced = self._run(replaced)
+                taken = relay.elements - before  # a strategy may have taken more, or have one left
+                if clock.closed or (taken == 0 and plain):
                     break
-                before = relay.elements if self._given.is_dataset else 0
+                self._one_step_per_call = taken == 1 and plain and not self._given.is_dataset
         except (RunFailed, tf.errors.OutOfRangeError):
             if not clock.closed:
                 raise
@@ -213,11 +211,15 @@ class FunctionConsumer:
             raise RunFailed("The tf.function ended, and has taken too few elements.")
         self._synchronize(produced)
 
-    def _run(self, value: Any) -> Any:
-        iterators = (one for one in self._others if not one.is_dataset)
-        others = [(one.value, one.made_from(windows.repeat_forever(one.dataset))) for one in iterators]
+    def _replaced(self, relay: InputRelay) -> list[tuple[Any, Any]]:
+        """Returns the inputs of the script's call, each with what the function takes instead."""
+        others = [one for one in self._others if not one.is_dataset]
+        instead = [(one.value, one.made_from(windows.repeat_forever(one.dataset))) for one in others]
+        return [(self._given.value, self._given.made_from(relay.dataset)), *instead]
+
+    def _run(self, replaced: list[tuple[Any, Any]]) -> Any:
         try:
-            return self._call.repeated([(self._given.value, value), *others])
+            return self._call.repeated(replaced)
         except tf.errors.OutOfRangeError:
             raise
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
@@ -231,10 +233,10 @@ class FunctionConsumer:
         recorder, relay = StepRecorder(steps=steps, seconds=seconds), InputRelay(dataset)
         free_iterators()
         try:
-            value, wanted = self._given.made_from(relay.dataset), True
+            replaced, wanted = self._replaced(relay), True
             while wanted:
                 recorder.begin()
-                recorder.keep_pace(self._run(value))
+                recorder.keep_pace(self._run(replaced))
                 wanted = recorder.end(relay.read)
         finally:
             relay.close()

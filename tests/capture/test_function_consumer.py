@@ -351,6 +351,13 @@ def test_function_that_takes_nothing_has_no_window() -> None:
         found.consumer.window(Dataset.range(10, 20).batch(5), steps=4, warmup=1)
 
 
+@pytest.mark.parametrize("function", [epoch, one_step])
+def test_empty_dataset_ends_the_window(function: Any) -> None:
+    found, _ = trained(function)
+    with pytest.raises(RunFailed):
+        found.consumer.window(Dataset.range(0).batch(5), steps=2, warmup=1)
+
+
 def test_step_that_raises_ends_the_window() -> None:
     found, _ = trained(one_step)
     broken = Dataset.range(10).map(lambda x: x // 0).batch(5)
