@@ -27,6 +27,8 @@ _DATASETS = (
 _LEAVING = frozenset({"IteratorGetNext", "TakeDataset", "TakeWhileDataset"})
 """Operators of functions that may not read a dataset to its end: `next` that raises there, `take`, and `break`."""
 
+_LOOPS = frozenset({"While", "StatelessWhile"})
+
 
 @dataclass(frozen=True, eq=False)
 class FunctionInput:
@@ -83,6 +85,16 @@ class FunctionCall:
         """Whether the function writes to a trainable variable."""
         written = {id(self.captures[place]) for place in written_captures(self.concrete)}
         return bool(written) and any(id(one.handle) in written for one in windows.readable_trainable_variables())
+
+    def steps(self) -> int | None:
+        """Returns how many elements the function takes of an iterator: as its only whole number says, or one.
+
+        None if it has a loop, and none or several numbers.
+        """
+        numbers = [int(one) for one in self.arguments if one.dtype.is_integer and one.shape.rank == 0]
+        if len(numbers) == 1:
+            return numbers[0]
+        return 1 if _LOOPS.isdisjoint(operations(self.concrete)) else None
 
     def leaves_datasets_early(self) -> bool:
         """Whether the function may leave a dataset before its end: it counts its elements, or has a `break`."""

@@ -121,10 +121,11 @@ class ObservedScript:
         given = [] if self.role() else call.inputs_among(self._function_inputs(datasets=call.takes_datasets))
         trains = bool(given) and call.trains()
         for one in given:
+            made = () if one.is_dataset else one.value._pipetune_use.call_path
             use = self.record_use(one.dataset, "preview", _IN_FUNCTION)
             if use.name == self.target_dataset or (trains and self.target_dataset is None and not self._in_loop(use)):
                 use.training_sign = CHANGES_VARIABLES if trains else ""
-                self._on_function_training(use, call, one, others=given)
+                self._on_function_training(use, call, one, others=given, made=made)
 
     def _in_loop(self, here: Consumption) -> bool:
         """Whether the script uses a dataset in a Python loop over another one, which is then what it trains on."""
@@ -144,8 +145,15 @@ class ObservedScript:
                 yield FunctionInput(dataset, dataset)
 
     def _on_function_training(
-        self, use: Consumption, call: FunctionCall, given: FunctionInput, *, others: Sequence[FunctionInput]
+        self,
+        use: Consumption,
+        call: FunctionCall,
+        given: FunctionInput,
+        *,
+        others: Sequence[FunctionInput],
+        made: call_sites.CallPath,
     ) -> None:
+        """Begins training; `made` is the call stack where the script has made the iterator, if it has made one."""
         readings = use.readings
         use = self.record_use(given.dataset, "training", _IN_FUNCTION)
         frame, _ = call_sites.user_frame(sys._getframe(1))
@@ -157,7 +165,8 @@ class ObservedScript:
             use.epochs_certain = is_read_once(frame, data=use.variable)
             use.epochs = 1 if use.epochs_certain else None
         use.distributed_input = given.handed
-        self.record_validation(validation.in_loop(use.call_path, frame), use, how=_IN_FUNCTION)
+        found = validation.in_loop(made or use.call_path, frame, steps=call.steps())
+        self.record_validation(found, use, how=_IN_FUNCTION)
         iterators = live_instances(_is_iterator_type)  # also those that another cell has made
         unobserved = (FunctionInput(one, one._dataset) for one in iterators if one._dataset is not None)
         others = [one for one in call.inputs_among([given, *others, *unobserved]) if one is not given]

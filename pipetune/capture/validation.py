@@ -34,7 +34,7 @@ class Reading:
     in_steps: bool = False
 
 
-def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[Reading]:
+def in_loop(read: call_sites.CallPath, frame: FrameType | None, *, steps: int | None = 1) -> Iterator[Reading]:
     """Yields what the loops around training read to its end: after each epoch, or now and then.
 
     What a loop does under a condition that is not known is left out, apart from one that holds in every N-th iteration,
@@ -43,9 +43,9 @@ def in_loop(read: call_sites.CallPath, frame: FrameType | None) -> Iterator[Read
     Args:
         read: the user's call stack where an iterator of the training data is made.
         frame: the frame that takes an element of it, which is in a call of that stack, or in one further in.
+        steps: elements that it takes there; None: not known.
     """
     of_epochs = next(((step[0], start_of(loops[0])) for step in read if (loops := loops_at(step))), None)
-    steps: int | None = 1  # of training in an iteration; None: not known
     while frame is not None:
         path = call_sites.path_from(frame)
         header = header_at(path[0])

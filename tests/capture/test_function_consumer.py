@@ -390,6 +390,44 @@ def test_processes_in_step_measure_the_input_alone(monkeypatch: pytest.MonkeyPat
     assert isinstance(found.consumer, consumption.NoConsumer) and "same steps" in found.consumer.description
 
 
+@pytest.mark.parametrize(
+    ("call", "every", "in_steps"),
+    [("train_epoch(train)", 1, False), ("train_steps(iterator, many)", 40, True), ("train_step(iterator)", 5, True)],
+)
+def test_validation_after_calls_is_counted_in_their_steps(
+    call: str, every: int, in_steps: bool, tmp_path: Path
+) -> None:
+    file, state = tmp_path / "script.py", tf.Variable(0.0)
+    when = "if n % 5 == 0:\n        " if "train_step(" in call else ""
+    file.write_text(
+        f"train, val = made()\niterator = iter(train)\nfor n in range(20):\n    {call}\n    {when}evaluate(val)\n"
+    )
+
+    @tf.function
+    def train_epoch(dataset: Any) -> None:
+        for numbers in dataset:
+            train_on(state, numbers)
+
+    @tf.function
+    def train_steps(iterator: Any, count: Any) -> None:
+        for _ in tf.range(count):
+            train_on(state, next(iterator))
+
+    @tf.function
+    def train_step(iterator: Any) -> None:
+        train_on(state, next(iterator))
+
+    def evaluate(data: Any) -> None:
+        for _ in data:
+            pass
+
+    functions = {"train_epoch": train_epoch, "train_steps": train_steps, "train_step": train_step}
+    names = {**functions, "evaluate": evaluate, "many": tf.constant(40)}
+    found = run(lambda: runpy.run_path(str(file), {**names, "made": lambda: (Dataset.range(99), Dataset.range(5))}))
+    (checked,) = (use for use in found.script.uses if use.role == "validation")
+    assert (checked.every, checked.every_in_steps) == (every, in_steps)
+
+
 def test_written_variables_are_found_in_every_kind_of_inner_function() -> None:
     names = ["in_while", "in_cond", "in_call", "in_reduce", "only_read", "applied"]
     held = {name: tf.Variable([1.0], name=name) for name in names}
