@@ -121,9 +121,8 @@ class InputRelay:
             self._ends = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._read = [0.0, 0.0]
         self._original = original
-        self._iterator = iterator = iter(
-            original.take(0)
-        )  # at its end already: the first epoch is begun like the others
+        # At its end already: the first epoch is begun like the others.
+        self._iterator = iterator = iter(original.take(0))
 
         def below_limit(_: Any) -> Any:
             below = self._totals.read_value()[2] < (limit or 0)
