@@ -12,7 +12,7 @@ from typing import Any
 from pipetune import tensorflow_private
 from pipetune.capture.distributed_input import DistributedInput, endless
 from pipetune.core.results import RunFailed, StepSeries, Window
-from pipetune.pipelines.errors import first_line
+from pipetune.pipelines.errors import step_failed
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 from pipetune.timing.steps import NO_CLOCK, InputRelay, StepRecorder
@@ -195,8 +195,7 @@ class FitConsumer:
                 **self._kept_arguments,
             )
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
-            raised = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
-            raise RunFailed(f"Model.fit raised {raised} (does the script train without pipetune?)") from error
+            raise step_failed("Model.fit", error) from error
         finally:
             free_iterators()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture.distributed_input import DistributedInput
 from pipetune.core.results import RunFailed, StepSeries, Window
-from pipetune.pipelines.errors import first_line
+from pipetune.pipelines.errors import step_failed
 from pipetune.pipelines.functions import operations, written_captures
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
@@ -62,6 +63,10 @@ class FunctionCall:
     arguments: Sequence[Any]
     captures: Sequence[Any]
 
+    @functools.cached_property
+    def _operations(self) -> set[str]:
+        return operations(self.concrete)
+
     @property
     def takes_datasets(self) -> bool:
         """Whether a dataset may be among what the function is given."""
@@ -94,11 +99,11 @@ class FunctionCall:
         numbers = [int(one) for one in self.arguments if one.dtype.is_integer and one.shape.rank == 0]
         if len(numbers) == 1:
             return numbers[0]
-        return 1 if _LOOPS.isdisjoint(operations(self.concrete)) else None
+        return 1 if _LOOPS.isdisjoint(self._operations) else None
 
     def leaves_datasets_early(self) -> bool:
         """Whether the function may leave a dataset before its end: it counts its elements, or has a `break`."""
-        return not _LEAVING.isdisjoint(operations(self.concrete))
+        return not _LEAVING.isdisjoint(self._operations)
 
     def repeated(self, replaced: Iterable[tuple[Any, Any]]) -> Any:
         """Runs the function again, and returns its result.
@@ -235,8 +240,7 @@ class FunctionConsumer:
         except tf.errors.OutOfRangeError:
             raise
         except Exception as error:  # whatever the user's own step raises ends this window, not pipetune
-            raised = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
-            raise RunFailed(f"The tf.function raised {raised} (does the script train without pipetune?)") from error
+            raise step_failed("The tf.function", error) from error
 
     def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
         """Implements `Consumer.record_steps`, if each call takes one step."""

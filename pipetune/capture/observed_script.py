@@ -61,14 +61,6 @@ _IN_GRAPHS = (
 )
 
 
-def _is_dataset_type(kind: type) -> bool:
-    return inherits(kind, tensorflow_private.DatasetV2)
-
-
-def _is_iterator_type(kind: type) -> bool:
-    return inherits(kind, tensorflow_private.OwnedIterator)
-
-
 class ObservedScript:
     """What is known of a script while it runs, or of a cell; calls `on_training` for the first consumer that trains."""
 
@@ -136,11 +128,13 @@ class ObservedScript:
         """Yields all that a function may take elements from: iterators and, if asked for, datasets."""
         for iterator in list(self.iterators):
             yield FunctionInput(iterator, iterator._pipetune_dataset, iterator._pipetune_distributed_input)
-        for distributed in list(self.distributed) if datasets else ():
+        if not datasets:
+            return
+        for distributed in list(self.distributed):
             handed = find_distributed_input(distributed)
             if handed is not None:
                 yield FunctionInput(distributed, handed.dataset, handed)
-        for dataset in live_instances(_is_dataset_type) if datasets else ():
+        for dataset in live_instances(lambda kind: inherits(kind, tensorflow_private.DatasetV2)):
             if hasattr(dataset._variant_tensor, "numpy"):  # not one that a function creates
                 yield FunctionInput(dataset, dataset)
 
@@ -167,7 +161,8 @@ class ObservedScript:
         use.distributed_input = given.handed
         found = validation.in_loop(made or use.call_path, frame, steps=call.steps())
         self.record_validation(found, use, how=_IN_FUNCTION)
-        iterators = live_instances(_is_iterator_type)  # also those that another cell has made
+        # Also those that another cell has made.
+        iterators = live_instances(lambda kind: inherits(kind, tensorflow_private.OwnedIterator))
         unobserved = (FunctionInput(one, one._dataset) for one in iterators if one._dataset is not None)
         others = [one for one in call.inputs_among([given, *others, *unobserved]) if one is not given]
         why = obstacle(given) or job_processes.switching_obstacle(given.handed)

@@ -7,14 +7,14 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.pipelines.functions import function_references
+from pipetune.pipelines.functions import called_functions, function_references
 from pipetune.pipelines.op_types import PYTHON_OPS
 
 DATASET_OP = re.compile(r"Dataset(V\d+)?$")
@@ -133,12 +133,6 @@ def is_random_op(node: Any) -> bool:
 def _dtype_attributes(node: Any) -> list[str]:
     """Returns the dtype attributes of a random node, as "name=type"."""
     return [f"{key}={node.attr[key].type}" for key in sorted(node.attr) if node.attr[key].WhichOneof("value") == "type"]
-
-
-def called_functions(node: Any) -> Iterator[str]:
-    """Yields the names of the functions that a node calls or passes to a dataset."""
-    for reference in function_references(node):
-        yield reference.name
 
 
 _FLOAT_DRAWS = {

@@ -7,11 +7,18 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from pipetune.core.errors import first_message_line
+from pipetune.core.results import RunFailed
 
 
 def first_line(error: BaseException | None) -> str:
     """Returns the message of an error as one line of at most 300 characters; "unknown" if there is none."""
     return first_message_line("" if error is None else str(error)) or "unknown"
+
+
+def step_failed(what: str, error: Exception) -> RunFailed:
+    """Returns the failure of a window in which `what`, the user's own training, has raised an error."""
+    raised = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
+    return RunFailed(f"{what} raised {raised} (does the script train without pipetune?)")
 
 
 _Params = ParamSpec("_Params")

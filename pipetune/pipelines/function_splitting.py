@@ -16,7 +16,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import PYTHON_CALLS, SplitPosition
 from pipetune.pipelines.call_sites import is_library, syntax_tree
-from pipetune.pipelines.functions import function_references
+from pipetune.pipelines.functions import called_functions
 from pipetune.pipelines.graph_edits import function_body, rebuild_function
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
 from pipetune.pipelines.terms import CannotProve
@@ -274,7 +274,7 @@ def first_varying_op(whole: SplittableFunction) -> tuple[int, SplitPosition]:
                 found.add(SplitPosition.BEFORE_DRAWS)
             if node.op in PYTHON_CALLS:
                 found.add(SplitPosition.BEFORE_PYTHON)
-            found.update(filter(None, (called(one.name) for one in function_references(node))))
+            found.update(filter(None, map(called, called_functions(node))))
         return next((kind for kind in SplitPosition if kind in found), None)
 
     def called(name: str) -> SplitPosition | None:

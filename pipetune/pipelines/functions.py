@@ -114,7 +114,7 @@ def written_captures(concrete: Any) -> set[int]:
         found = set()
         for node in nodes:
             inputs = [_name(one) for one in node.input if not one.startswith("^")]
-            called = {one.name for one in function_references(node) if one.name in bodies}
+            called = {name for name in called_functions(node) if name in bodies}
             # What a function captures are its last arguments, whatever kind of operator calls it.
             places = {place for name in called for place in written_in(name) if -place <= len(inputs)}
             if node.op in _WRITES or node.op.startswith(("ResourceApply", "ResourceSparseApply")):
@@ -127,6 +127,12 @@ def written_captures(concrete: Any) -> set[int]:
 
     captured, inputs = len(concrete.captured_inputs), [tensor.op.name for tensor in concrete.graph.inputs]
     return {captured + place for place in written_by(graph_def.node, inputs) if -place <= captured}
+
+
+def called_functions(node: Any) -> Iterator[str]:
+    """Yields the names of the functions that a node calls or passes to a dataset."""
+    for reference in function_references(node):
+        yield reference.name
 
 
 def function_references(node: Any) -> Iterator[Any]:
