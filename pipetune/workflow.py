@@ -17,11 +17,11 @@ from pipetune.stages.dataset_costs import measure_dataset_costs, validation_cost
 from pipetune.stages.distributed_form import write_distributed_form
 from pipetune.stages.epochs import measure_epochs
 from pipetune.stages.files import measure_files, sweep_reads
+from pipetune.stages.later_epochs import profile_training
 from pipetune.stages.planning import find_plan, give_verdict, note_tfds_reads, predict_what_if, should_run_trials
 from pipetune.stages.profiling import (
     read_tensorflow_optimizations,
     refine_costs,
-    take_profile,
     time_device_copy,
     watch_memory,
 )
@@ -61,7 +61,7 @@ def find_and_prove(study: Study) -> Plan | None:
         StepFailed: the user's own step raised.
     """
     try:
-        profile = take_profile(study)
+        profile = profile_training(study)
         diagnosis = give_verdict(study, profile)
         note_tfds_reads(study)
         tried = should_run_trials(study, diagnosis)

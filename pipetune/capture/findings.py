@@ -13,6 +13,7 @@ from pipetune.capture import job_processes, rebuilding
 from pipetune.capture.consumption import Consumption
 from pipetune.core.distribution import FIT, OriginalSharding
 from pipetune.core.profile import Finding, Profile
+from pipetune.lint.caches import find_incomplete_caches
 from pipetune.lint.dataset_use import DatasetUse, reshuffles_each_epoch
 from pipetune.lint.workers import find_inconsistent_shuffles, find_sharding_problems, find_unsharded_input
 from pipetune.pipelines.live import COMPLEMENT_CLASS, LivePipeline, has_complement
@@ -45,6 +46,14 @@ def find_in_division(source: LivePipeline, use: Consumption, found: OriginalShar
     """Returns the problems in how the job's workers divide the data, according to the measured division `found`."""
     counted = replace(_use(source, use), workers=job_processes.job_workers(use), worker_coverage=found)
     return [*find_unsharded_input(counted), *find_inconsistent_shuffles(counted), *find_sharding_problems(counted)]
+
+
+def leaves_caches_incomplete(
+    source: LivePipeline, use: Consumption, others: Sequence[tuple[LivePipeline, Consumption]]
+) -> bool:
+    """Whether nothing that reads the dataset reads all that a cache of it is to hold."""
+    read_by = [_use(other, how) for other, how in others]
+    return any(find_incomplete_caches(_use(source, use), read_by))
 
 
 def _use(source: LivePipeline, use: Consumption) -> DatasetUse:

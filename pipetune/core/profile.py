@@ -224,6 +224,7 @@ class Profile:
     cardinality: Mapping[str, int] | None = None  # elements per epoch by node id, if they were counted
     cut_buffers: Mapping[str, int] = field(default_factory=dict)  # shuffles of windows, by id
     fill_seconds: float = 0.0  # that the original buffers take longer to fill than those
+    cache_seconds: float | None = None  # to fill the script's own caches; None: windows show epochs that fill them
     files: FileUse | None = None  # what it reads; None: not examined
     growth: MemoryGrowth | None = None  # of memory over time; None: not observed
     held: tuple[BufferContents, ...] = ()  # by the buffers of the original pipeline, including TensorFlow's own

@@ -79,6 +79,10 @@ SLOW_START_SECONDS = 20.0
 """The way of a process to its first training step from which on it is told. By judgement: a third of the default
 budget, and each of the two verification processes takes it again."""
 
+CACHE_SECONDS = 20.0
+"""Of 60 seconds, and beside them: what may be taken to fill the script's own caches, as its first epoch does. Windows
+show the first epoch where it takes longer. By judgement: as `SLOW_START_SECONDS`."""
+
 AFTER_NO_SECONDS = 5.0
 """What may be measured for information after the verdict that nothing can be gained."""
 
@@ -211,6 +215,10 @@ class TimePlan:
         Where validation is still to be studied, what it may take is kept for it.
         """
         self._information_ends = self.seconds - (self._of_sixty(VALIDATION_SECONDS) if self._reserved else 0.0)
+
+    def seconds_to_fill_caches(self) -> float:
+        """Returns what filling the script's own caches may take, beside the budget, in seconds."""
+        return self._of_sixty(CACHE_SECONDS)
 
     def seconds_with_patch(self) -> float:
         """Returns what may be measured for information in the processes of a proven patch, in seconds."""

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from pipetune.equality import compare
 from pipetune.equality.compare import replica_check
 from pipetune.measure.autotune_log import ParameterLog, log_parameters
 from pipetune.measure.files import drop_if_supported
-from pipetune.measure.machine import throttling_group
+from pipetune.measure.machine import rss_bytes, throttling_group
 from pipetune.measure.shuffles import CutBuffers
 from pipetune.model.memory import expected_peak_bytes
 from pipetune.pipelines import live, replay
@@ -45,6 +45,7 @@ _KEPT = 4  # datasets kept: a memory cache lives as long as its dataset object
 _SHORTEST_SETTLE_SECONDS = 0.3  # wait for AUTOTUNE, at least; by judgement: less leaves more windows unconverged
 _WARM_UP_STEPS = 2  # before a window of training steps; fewer where steps are so slow that it has hardly more
 _FILL_CHUNK = 256  # elements that fill a cache per Python step: with two logical devices a step of one takes 0.5 ms
+_FILL_LOOK_SECONDS = 0.25  # between two looks at the clock while a cache is filled
 _FILL_LIMIT_SECONDS = 60.0  # to fill one cache, by judgement: slower plans fail, a longer limit takes trial time
 
 
@@ -89,6 +90,7 @@ class TensorFlowRunner:
         self.source = source
         self.consumer = consumer
         self.profile: Profile | None = None  # set after profiling; predictions need it
+        self.measured = source  # as windows read it: with full caches where later epochs are what counts
         self._cut = CutBuffers(source)
         self._machine = machine
         self.examples_per_element = examples_per_element
@@ -199,7 +201,7 @@ class TensorFlowRunner:
         """
         cut = self.cut
         if cut.sizes:
-            self.cut = CutBuffers(self.source)
+            self.cut = CutBuffers(self.measured)
         try:
             dataset = self.training_dataset(plan)
             self.drop_file_caches()
@@ -350,12 +352,20 @@ class TensorFlowRunner:
                 raise RunFailed(error.message) from error
             except (tf.errors.OpError, ValueError, TypeError) as error:
                 raise RunFailed(f"The plan cannot be built: {first_line(error)}") from error
-            fill_caches(nodes[node] for node in added_caches(edited, self.source.pipeline))
+            fill_caches(nodes[node] for node in self._empty_caches(edited, nodes))
             self._built[key] = nodes[replay.OUTPUT]
             while len(self._built) > self.max_datasets:
                 self._built.popitem(last=False)
         self._built.move_to_end(key)
         return self._built[key]
+
+    def _empty_caches(self, edited: Pipeline, nodes: Mapping[str, Any]) -> Iterator[str]:
+        """Yields the ids of the caches that a plan adds, and of full ones that it has rebuilt on another input."""
+        yield from added_caches(edited, self.source.pipeline)
+        if self.measured is not self.source:
+            full = self._cut.source.datasets
+            caches = (node.id for node in edited if node.op == "cache" and not node.argument("filename"))
+            yield from (name for name in caches if name in full and nodes[name] is not full[name])
 
 
 def added_caches(edited: Pipeline, original: Pipeline) -> tuple[str, ...]:
@@ -369,24 +379,39 @@ def _without_device_copies(edited: Pipeline, original: Pipeline) -> Pipeline:
     return apply_edits(edited, [Remove(name) for name in copies])
 
 
-def fill_caches(caches: Iterable[Any]) -> None:
+def fill_caches(
+    caches: Iterable[Any],
+    *,
+    seconds: float = _FILL_LIMIT_SECONDS,
+    element_seconds: float = 0.0,
+    most_bytes: float | None = None,
+) -> None:
     """Reads every dataset that ends in a cache to its end once, so that trials measure what later epochs see.
 
+    Args:
+        caches: the datasets.
+        seconds: what each may take.
+        element_seconds: what an element takes, if it is known: the limits are looked at four times per second.
+        most_bytes: what the process may hold meanwhile; None: no limit.
+
     Raises:
-        RunFailed: a dataset raised, or took too long.
+        RunFailed: a dataset raised, or took too long or too much memory.
     """
+    chunk = max(1, min(_FILL_CHUNK, int(_FILL_LOOK_SECONDS / element_seconds))) if element_seconds else _FILL_CHUNK
     for dataset in caches:
-        end = time.perf_counter() + _FILL_LIMIT_SECONDS
+        end = time.perf_counter() + seconds
         try:
-            for _ in _chunks(dataset):
+            for _ in _chunks(dataset, chunk):
                 if time.perf_counter() > end:
-                    raise RunFailed(f"Filling the cache took longer than {_FILL_LIMIT_SECONDS:.0f} s.")
+                    raise RunFailed(f"Filling the cache took longer than {seconds:.0f} s.")
+                if most_bytes is not None and rss_bytes() > most_bytes:
+                    raise RunFailed("The cache holds more than fits into memory.")
         except tf.errors.OpError as error:
             raise RunFailed(f"The pipeline raised while the cache was filled: {error.message[:200]}") from error
     free_iterators()
 
 
-def _chunks(dataset: Any) -> Any:
+def _chunks(dataset: Any, size: int) -> Any:
     """Returns a dataset with one element for each chunk of elements of another.
 
     Windows only point to the elements. A function called for each of 1.3 million numbers took four times as long.
@@ -396,9 +421,9 @@ def _chunks(dataset: Any) -> Any:
         return tf.constant(0, tf.int8)
 
     try:
-        return dataset.window(_FILL_CHUNK).map(zero)
+        return dataset.window(size).map(zero)
     except NotImplementedError:  # a type of the user's own without a shape
-        return dataset.map(zero).batch(_FILL_CHUNK)
+        return dataset.map(zero).batch(size)
 
 
 class LockstepRunner(TensorFlowRunner):

@@ -45,8 +45,12 @@ _COLD = 2.0
 threads sleep, and its data leave the caches. By judgement; with a model that keeps all of them busy it is once more."""
 
 
-def take_profile(study: Study) -> Profile:
+def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile:
     """Returns the profile of the original pipeline and its consumer, which is also stored in the session.
+
+    Args:
+        study: the study.
+        cache_seconds: that it took to fill the script's own caches; None: they are empty.
 
     Raises:
         RunFailed: the pipeline cannot be run at all.
@@ -56,7 +60,7 @@ def take_profile(study: Study) -> Profile:
     with journal.phase("profile", "measuring the input alone"):
         with runner.measuring():
             # Workers in lockstep would each cut by what they measure.
-            cut = cut_buffers(study.subject.source) if study.team is None else runner.cut
+            cut = cut_buffers(runner.measured) if study.team is None else runner.cut
         if cut.fill_seconds > LONGEST_FILL_SECONDS:
             runner.cut = cut
         # Memory first: the process keeps what later trials allocate.
@@ -85,6 +89,7 @@ def take_profile(study: Study) -> Profile:
         peak_rss_mib=peak_mib,
         cut_buffers=cut.sizes,
         fill_seconds=cut.fill_seconds,
+        cache_seconds=cache_seconds,
         notes=(*costs.notes, *runner.notes),
         intervals=tuple(round(seconds, 7) for seconds in alone.intervals),
         pause=_waited_pause(study, pause, consumer),

@@ -23,8 +23,9 @@ from pipetune.core.session import DatasetResult, PatchResult, Session
 from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
-from pipetune.measure import machine
+from pipetune.measure import machine, memory
 from pipetune.measure.lockstep import VerifiedScript, operators_of
+from pipetune.measure.own_caches import with_full_caches
 from pipetune.measure.runner import added_caches, fill_caches
 from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
 from pipetune.model.memory import added_bytes
@@ -123,7 +124,8 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         difference = first_difference(found, dataset.pipeline)
         why = f"The script builds a different pipeline than before: {difference}." if difference else ""
         if not why:
-            study.runner.cut = with_buffers(source, _verified_buffers(dataset, found, dataset.pipeline))
+            sizes = _verified_buffers(dataset, found, dataset.pipeline)
+            study.runner.cut = with_buffers(_with_full_caches(source, dataset), sizes)
         return StepReply(why, operators=operators_of(found))
     covered = patch.covered_part(dataset.plan or Plan(""))
     expected = apply_edits(dataset.pipeline, covered.edits)
@@ -145,6 +147,8 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         if count == 0 or digests[:count] != patch.expected[:count]:
             return StepReply(_OTHER_ELEMENTS)
         elements = f"{count} elements equal"
+    memory.release_free_memory()  # of a cache that was read to compare elements
+    study.runner.cut = cut = with_buffers(_with_full_caches(source, dataset), sizes)
     _fill_caches(cut.source, expected, dataset.pipeline)
     counted = machine.reset_peak_rss()
     window = study.runner.input_window(
@@ -213,6 +217,22 @@ def _fill_caches(source: LivePipeline, expected: Pipeline, original: Pipeline) -
     """Fills the caches that the patch adds to the script's pipeline, by the pipelines in the session."""
     ids = _ids_in(source.pipeline, expected)
     fill_caches(source.datasets[ids[node]] for node in added_caches(expected, original))
+
+
+def _with_full_caches(source: LivePipeline, dataset: DatasetResult) -> LivePipeline:
+    """Returns the pipeline of a script as it was measured: with full caches, if that was so.
+
+    Args:
+        source: the pipeline that the script builds, patched or not.
+        dataset: the same in the session.
+
+    Raises:
+        RunFailed: the caches cannot be filled.
+    """
+    profile = dataset.profile
+    if profile is None or profile.cache_seconds is None:
+        return source
+    return with_full_caches(source, seconds=3 * profile.cache_seconds + 10)  # beside others it may take longer
 
 
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:

@@ -1,0 +1,122 @@
+"""Step 1 where the script has caches of its own: whether the first epoch is measured, or those after it."""
+
+from __future__ import annotations
+
+import time
+
+from pipetune.capture import findings
+from pipetune.core.pipeline import Node
+from pipetune.core.profile import Finding, Profile, finding_at
+from pipetune.core.results import RunFailed
+from pipetune.measure.own_caches import own_caches, with_full_caches
+from pipetune.measure.shuffles import CutBuffers
+from pipetune.stages.profiling import take_profile
+from pipetune.stages.study import Study
+
+_TOLD_SHARE, _TOLD_SECONDS = 0.1, 1.0
+"""What filling the caches adds to the training, from which on it is told: as a share, and in seconds where the share is
+not known. By judgement: less decides nothing."""
+
+_FIRST_EPOCH_SHARE = 0.5
+"""Share of the training that filling the caches may add. If it adds more, the first epoch is what is measured."""
+
+
+def profile_training(study: Study) -> Profile:
+    """Returns the profile of the original pipeline and its consumer, which is also stored in the session.
+
+    Where the script has caches of its own, it is that of the epochs after the first, if these take longer.
+
+    Raises:
+        RunFailed: the pipeline cannot be run at all.
+    """
+    seconds = _fill_own_caches(study) if _reads_full_caches(study) else None
+    profile = take_profile(study, cache_seconds=seconds)
+    if seconds is None:
+        return profile
+    share = _added_share(study, profile, seconds)
+    (first, *_) = own_caches(study.subject.source.pipeline)
+    if share is not None and share > _FIRST_EPOCH_SHARE:
+        study.runner.measured = study.subject.source
+        study.runner.cut = CutBuffers(study.runner.measured)
+        study.journal.add_findings([_first_epoch_counts(first, seconds, share, epochs=study.subject.epochs or 0)])
+        return take_profile(study)
+    if share > _TOLD_SHARE if share is not None else seconds > _TOLD_SECONDS:
+        study.journal.add_findings([_first_epoch_fills(first, seconds, share)])
+    return profile
+
+
+def _reads_full_caches(study: Study) -> bool:
+    """Whether the script reads its data again once its own memory caches are full, as far as that is known."""
+    subject = study.subject
+    use, pipeline = subject.use, subject.source.pipeline
+    if study.team is not None or subject.partial_read or subject.epochs == 1 or not own_caches(pipeline):
+        return False
+    if use.readings.elements is not None and not 0 < pipeline.output.cardinality <= use.readings.elements:
+        return False  # a loop may leave it before a pass is over
+    return not findings.leaves_caches_incomplete(subject.source, use, subject.other_datasets)
+
+
+def _fill_own_caches(study: Study) -> float | None:
+    """Lets windows read the script's own caches as later epochs find them; returns the seconds it took to fill them.
+
+    None if that takes too long, or cannot be done. The budget counts from the end of it: later epochs begin there.
+    """
+    journal, limit = study.journal, study.time_plan.seconds_to_fill_caches()
+    source = study.subject.source
+    with journal.phase("capture", "filling the cache of the script, as its first epoch does"):
+        begun = time.monotonic()
+        try:
+            with study.runner.measuring():
+                full = with_full_caches(
+                    source, seconds=limit, most_bytes=study.resident_bytes + study.memory_limit_bytes
+                )
+        except RunFailed as problem:
+            (cache, *_) = own_caches(source.pipeline)
+            journal.add_findings([_cache_not_filled(cache, str(problem))])
+            return None
+        seconds = time.monotonic() - begun
+    study.runner.measured = full
+    study.runner.cut = CutBuffers(full)
+    study.time_plan.begin()
+    return seconds
+
+
+def _added_share(study: Study, profile: Profile, cache_seconds: float) -> float | None:
+    """Returns which share of the training is added by filling the caches; None if its length is not known."""
+    epochs, steps, step = study.subject.epochs, study.runner.epoch_steps, profile.consumer.real_seconds
+    if epochs is None or steps is None or step is None:
+        return None
+    added = max(0.0, cache_seconds - steps * step)
+    return added / (added + epochs * steps * step)
+
+
+def _first_epoch_fills(cache: Node, seconds: float, share: float | None) -> Finding:
+    adds = f": {share:.0%} of the training" if share is not None else ""
+    return finding_at(
+        "cache-fill",
+        cache,
+        f"The first epoch fills this cache, which takes about {seconds:.2g} s{adds}. What was measured are the epochs "
+        "after it.",
+        "Nothing upstream of the cache runs in those epochs. If the same data is read in many runs, a cache in a file "
+        "is filled once.",
+    )
+
+
+def _first_epoch_counts(cache: Node, seconds: float, share: float, *, epochs: int) -> Finding:
+    return finding_at(
+        "cache-fill",
+        cache,
+        f"The first of {epochs} epochs fills this cache, which takes about {seconds:.2g} s: {share:.0%} of "
+        "the training. So this epoch was measured, and a gain holds for it alone.",
+        "Later epochs read from the cache, and gain nothing from what is upstream of it.",
+    )
+
+
+def _cache_not_filled(cache: Node, why: str) -> Finding:
+    return finding_at(
+        "cache-fill",
+        cache,
+        f"The first epoch fills this cache, and only that epoch was measured. {why.rstrip('.')}.",
+        "Later epochs read from the cache, and gain nothing from what is upstream of it. With a larger --budget, the "
+        "cache is filled before anything is measured.",
+    )

@@ -1,0 +1,155 @@
+"""Where the script has a cache of its own, the epochs after the first are measured, unless they matter less."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+from pipetune.capture.consumption import LoopReadings
+from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
+from pipetune.core.profile import ConsumerProfile, Profile
+from pipetune.core.results import RunFailed
+from pipetune.measure.own_caches import with_full_caches
+from pipetune.pipelines import live
+from pipetune.stages import later_epochs
+from pipetune.stages.later_epochs import profile_training
+from pipetune.stages.study import Study
+from tests.stages.studies import study_here
+
+Dataset = tf.data.Dataset
+COUNT = 64
+
+
+class Reads:
+    """Numbers, each of which is counted and takes its time, as files do that are read and decoded."""
+
+    def __init__(self, *, seconds: float = 0.0, count: int = COUNT) -> None:
+        self.taken, self._seconds = 0, seconds
+        self.dataset = Dataset.range(count).map(
+            lambda x: tf.ensure_shape(tf.numpy_function(self._read, [x], tf.int64), [])
+        )
+
+    def _read(self, number: Any) -> Any:
+        self.taken += 1
+        time.sleep(self._seconds)
+        return number
+
+
+def measured_with(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """Lets this be the profile; returns the seconds for which caches were filled, by profile taken."""
+    taken: list[float | None] = []
+
+    def take(study: Study, *, cache_seconds: float | None = None) -> Profile:
+        taken.append(cache_seconds)
+        return replace(profile, cache_seconds=cache_seconds)
+
+    monkeypatch.setattr(later_epochs, "take_profile", take)
+    return taken
+
+
+def trained(seconds: float | None) -> Profile:
+    return Profile((), ConsumerProfile("fit", seconds))
+
+
+def test_later_epochs_read_from_the_cache() -> None:
+    reads = Reads(seconds=0.002)
+    study = study_here(reads.dataset.cache().shuffle(COUNT).batch(8), quick=True)
+    profile = profile_training(study)
+    assert profile.cache_seconds is not None and profile.cache_seconds > COUNT * 0.002
+    assert profile.operator("n1") is None or not profile.operator("n1").elements  # type: ignore[union-attr]
+    before = reads.taken
+    study.runner.input_window(Plan("defaults"), seconds=0.05, warmup_seconds=0.0)
+    assert reads.taken == before
+    assert len(list(study.subject.source.dataset)) == COUNT // 8 and reads.taken == before + COUNT  # it is the script's
+
+
+def test_a_cache_that_a_plan_rebuilds_is_full_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_with(trained(None), monkeypatch)
+    reads = Reads()
+    study = study_here(reads.dataset.shuffle(9).cache().batch(8))
+    profile_training(study)
+    edit = SetArgument("n2", "buffer_size", 4)
+    plan = Plan("tuned", (Rewrite("shuffle", "n2", Safety.EXACT, (edit,), "smaller"),))
+    before = reads.taken
+    study.runner.dataset(plan)
+    assert reads.taken == before + COUNT
+    study.runner.input_window(plan, seconds=0.05, warmup_seconds=0.0)
+    assert reads.taken == before + COUNT
+
+
+@pytest.mark.parametrize(
+    ("make", "use"),
+    [
+        (lambda data: data.batch(8), {}),  # no cache
+        (lambda data: data.cache().batch(8), {"epochs": 1, "epochs_certain": True}),
+        (lambda data: data.cache().batch(8), {"readings": LoopReadings(fewest=3)}),  # a loop that may leave it early
+        (lambda data: data.cache().batch(8).take(3), {}),
+        (lambda data: data.cache().batch(8), {"steps_per_epoch": 3}),
+        (lambda data: data.repeat().cache().batch(8), {}),
+    ],
+)
+def test_the_first_epoch_is_measured_where_the_cache_serves_no_other(
+    make: Any, use: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = measured_with(trained(0.01), monkeypatch)
+    study = study_here(make(Reads().dataset))
+    study.subject = replace(study.subject, use=replace(study.subject.use, **use))
+    assert profile_training(study).cache_seconds is None and taken == [None]
+    assert study.runner.measured is study.subject.source
+
+
+def test_a_cache_in_a_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_with(trained(0.01), monkeypatch)
+    profile_training(study_here(Reads().dataset.cache(str(tmp_path / "cache")).batch(8)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "epochs", "told", "profiles"),
+    [  # eight steps per epoch, and filling takes 2 s
+        (0.01, 2, "The first of 2 epochs fills this cache, which takes about 2 s: 92% of the training.", 2),
+        (0.01, 40, "The first epoch fills this cache, which takes about 2 s: 38% of the training.", 1),
+        (0.2, 20, "", 1),
+        (None, 20, "The first epoch fills this cache, which takes about 2 s. ", 1),
+    ],
+)
+def test_what_filling_adds_decides_which_epoch_is_measured(
+    step_seconds: float | None, epochs: int, told: str, profiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, fill = measured_with(trained(step_seconds), monkeypatch), later_epochs._fill_own_caches
+    monkeypatch.setattr(later_epochs, "_fill_own_caches", lambda study: 2.0 if fill(study) else None)
+    study = study_here(Reads().dataset.cache().batch(8))
+    study.subject = replace(study.subject, use=replace(study.subject.use, epochs=epochs, epochs_certain=True))
+    found = profile_training(study)
+    assert len(taken) == profiles and (found.cache_seconds is None) is (profiles == 2)
+    assert (study.runner.measured is study.subject.source) is (profiles == 2)
+    messages = [one.message for one in study.journal.session.findings]
+    assert len(messages) == bool(told) and all(one.startswith(told) for one in messages)
+
+
+def test_a_cache_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_with(trained(0.01), monkeypatch)
+    study = study_here(Reads(seconds=0.01, count=5000).dataset.cache().batch(8))
+    assert profile_training(study).cache_seconds is None
+    (finding,) = study.journal.session.findings
+    assert (
+        finding.code == "cache-fill" and "only that epoch was measured. Filling the cache would take" in finding.message
+    )
+
+
+def test_filling_ends_where_memory_does() -> None:
+    with pytest.raises(RunFailed, match="more than fits into memory"):
+        with_full_caches(live.read(Reads().dataset.cache()), seconds=9, most_bytes=1.0)
+
+
+def test_filling_ends_where_its_time_does() -> None:
+    source = live.read(Reads(seconds=0.01, count=500).dataset.filter(lambda x: x >= 0).cache())
+    with pytest.raises(RunFailed, match="took longer"):
+        with_full_caches(source, seconds=0.3)
