@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from pipetune.capture import findings
-from pipetune.core.pipeline import Node
+from pipetune.capture import findings, rebuilding
+from pipetune.core.pipeline import INFINITE, Node
 from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.core.results import RunFailed
 from pipetune.measure.own_caches import own_caches, with_full_caches
@@ -38,7 +38,7 @@ def profile_training(study: Study) -> Profile:
     if share is not None and share > _FIRST_EPOCH_SHARE:
         study.runner.measured = study.subject.source
         study.runner.cut = CutBuffers(study.runner.measured)
-        study.journal.add_findings([_first_epoch_counts(first, seconds, share, epochs=study.subject.epochs or 0)])
+        study.journal.add_findings([_first_epoch_counts(first, seconds, share)])
         return take_profile(study)
     if share > _TOLD_SHARE if share is not None else seconds > _TOLD_SECONDS:
         study.journal.add_findings([_first_epoch_fills(first, seconds, share)])
@@ -49,11 +49,26 @@ def _reads_full_caches(study: Study) -> bool:
     """Whether the script reads its data again once its own memory caches are full, as far as that is known."""
     subject = study.subject
     use, pipeline = subject.use, subject.source.pipeline
-    if study.team is not None or subject.partial_read or subject.epochs == 1 or not own_caches(pipeline):
+    passes, endless = _passes(study), pipeline.output.cardinality == INFINITE
+    if study.team is not None or subject.partial_read or not own_caches(pipeline):
         return False
-    if use.readings.elements is not None and not 0 < pipeline.output.cardinality <= use.readings.elements:
-        return False  # a loop may leave it before a pass is over
+    if passes is not None and passes < 2:
+        return False
+    read = use.readings.elements  # by each iterator of a loop that may leave it before a pass is over
+    if read is not None and not (read == 0 if endless else 0 < pipeline.output.cardinality <= read):
+        return False
+    if read is not None and endless and any(map(rebuilding.loops_at, use.call_path)):
+        return False  # each turn of a loop may make an iterator, which goes on in endless data no further than this
     return not findings.leaves_caches_incomplete(subject.source, use, subject.other_datasets)
+
+
+def _passes(study: Study) -> float | None:
+    """Returns how often the script reads its data in all; None if that is not known."""
+    subject, steps = study.subject, study.runner.epoch_steps
+    if subject.source.pipeline.output.cardinality != INFINITE:
+        return subject.epochs
+    taken = subject.use.steps_per_epoch
+    return taken * subject.epochs / steps if taken and subject.epochs and steps else None
 
 
 def _fill_own_caches(study: Study) -> float | None:
@@ -83,11 +98,11 @@ def _fill_own_caches(study: Study) -> float | None:
 
 def _added_share(study: Study, profile: Profile, cache_seconds: float) -> float | None:
     """Returns which share of the training is added by filling the caches; None if its length is not known."""
-    epochs, steps, step = study.subject.epochs, study.runner.epoch_steps, profile.consumer.real_seconds
-    if epochs is None or steps is None or step is None:
+    passes, steps, step = _passes(study), study.runner.epoch_steps, profile.consumer.real_seconds
+    if passes is None or steps is None or step is None:
         return None
     added = max(0.0, cache_seconds - steps * step)
-    return added / (added + epochs * steps * step)
+    return added / (added + passes * steps * step)
 
 
 def _first_epoch_fills(cache: Node, seconds: float, share: float | None) -> Finding:
@@ -102,11 +117,11 @@ def _first_epoch_fills(cache: Node, seconds: float, share: float | None) -> Find
     )
 
 
-def _first_epoch_counts(cache: Node, seconds: float, share: float, *, epochs: int) -> Finding:
+def _first_epoch_counts(cache: Node, seconds: float, share: float) -> Finding:
     return finding_at(
         "cache-fill",
         cache,
-        f"The first of {epochs} epochs fills this cache, which takes about {seconds:.2g} s: {share:.0%} of "
+        f"The first epoch fills this cache, which takes about {seconds:.2g} s: {share:.0%} of "
         "the training. So this epoch was measured, and a gain holds for it alone.",
         "Later epochs read from the cache, and gain nothing from what is upstream of it.",
     )

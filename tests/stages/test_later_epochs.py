@@ -12,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.consumption import LoopReadings
+from pipetune.capture.consumption import LoopReadings, WayOut
 from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import RunFailed
@@ -93,6 +93,8 @@ def test_a_cache_that_a_plan_rebuilds_is_full_too(monkeypatch: pytest.MonkeyPatc
         (lambda data: data.cache().batch(8).take(3), {}),
         (lambda data: data.cache().batch(8), {"steps_per_epoch": 3}),
         (lambda data: data.repeat().cache().batch(8), {}),
+        (lambda data: data.cache().repeat().batch(8), {"readings": LoopReadings(fewest=3)}),
+        (lambda data: data.cache().batch(8).repeat(), {"steps_per_epoch": 3, "epochs": 4, "epochs_certain": True}),
     ],
 )
 def test_the_first_epoch_is_measured_where_the_cache_serves_no_other(
@@ -112,9 +114,20 @@ def test_a_cache_in_a_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
+    "use",
+    [{"readings": LoopReadings(way_out=WayOut.NEXT)}, {"steps_per_epoch": 3, "epochs": 9, "epochs_certain": True}],
+)
+def test_one_iterator_reads_on_in_endless_data(use: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    measured_with(trained(0.01), monkeypatch)
+    study = study_here(Reads().dataset.cache().batch(8).repeat())
+    study.subject = replace(study.subject, use=replace(study.subject.use, **use))
+    assert profile_training(study).cache_seconds is not None
+
+
+@pytest.mark.parametrize(
     ("step_seconds", "epochs", "told", "profiles"),
     [  # eight steps per epoch, and filling takes 2 s
-        (0.01, 2, "The first of 2 epochs fills this cache, which takes about 2 s: 92% of the training.", 2),
+        (0.01, 2, "The first epoch fills this cache, which takes about 2 s: 92% of the training.", 2),
         (0.01, 40, "The first epoch fills this cache, which takes about 2 s: 38% of the training.", 1),
         (0.2, 20, "", 1),
         (None, 20, "The first epoch fills this cache, which takes about 2 s. ", 1),
