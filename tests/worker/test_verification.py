@@ -39,6 +39,7 @@ from pipetune.stages.emission import expected_digests
 from pipetune.worker import verification
 from pipetune.worker.verification import first_difference, with_file_caches_in
 from tests.core.sessions import session
+from tests.stages.studies import PROFILE
 from tests.words import pipeline
 
 NAME = "pipetune-cache-82d49b9a1066104b"
@@ -227,3 +228,22 @@ def test_cache_that_the_loop_filled_before_counts_as_memory() -> None:
     job = Job(Mode.VERIFY, -1, patched=True, check_elements=True)
     answer = verification._check_built_pipeline(study, one, job)  # type: ignore[arg-type]
     assert answer.why == "" and answer.peak_rss_mib == 2.0**20
+
+
+@pytest.mark.parametrize("cache_seconds", [None, 0.1])
+def test_the_scripts_own_caches_are_full_where_they_were_when_it_was_measured(cache_seconds: float | None) -> None:
+    calls: list[int] = []
+
+    def read(number: Any) -> Any:
+        calls.append(number)
+        return number
+
+    data = tf.data.Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), [])).cache()
+    source = live.read(data.batch(2))
+    profile = replace(PROFILE, cache_seconds=cache_seconds)
+    measured = verification._with_full_caches(source, DatasetResult(source.pipeline, "training", profile=profile))
+    assert (measured is source) is (cache_seconds is None)
+    filled = len(calls)
+    assert filled == (8 if cache_seconds else 0)
+    next(iter(measured.dataset))
+    assert (len(calls) > filled) is (cache_seconds is None)
