@@ -17,8 +17,9 @@ _TOLD_SHARE, _TOLD_SECONDS = 0.1, 1.0
 """What filling the caches adds to the training, from which on it is told: as a share, and in seconds where the share is
 not known. By judgement: less decides nothing."""
 
-_FIRST_EPOCH_SHARE = 0.5
-"""Share of the training that filling the caches may add. If it adds more, the first epoch is what is measured."""
+_FIRST_EPOCH_SHARE, _FIRST_EPOCH_SECONDS = 0.5, 10.0
+"""Share of the training that filling the caches may add. If it adds more, the first epoch is what is measured, unless
+filling takes less than these seconds: windows would complete the caches."""
 
 
 def profile_training(study: Study) -> Profile:
@@ -35,7 +36,7 @@ def profile_training(study: Study) -> Profile:
         return profile
     share = _added_share(study, profile, seconds)
     (first, *_) = own_caches(study.subject.source.pipeline)
-    if share is not None and share > _FIRST_EPOCH_SHARE:
+    if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
         study.runner.cut = CutBuffers(study.runner.measured)
         study.journal.add_findings([_first_epoch_counts(first, seconds, share)])

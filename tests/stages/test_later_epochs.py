@@ -125,19 +125,43 @@ def test_one_iterator_reads_on_in_endless_data(use: dict[str, Any], monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "epochs", "told", "profiles"),
-    [  # eight steps per epoch, and filling takes 2 s
-        (0.01, 2, "The first epoch fills this cache, which takes about 2 s: 92% of the training.", 2),
-        (0.01, 40, "The first epoch fills this cache, which takes about 2 s: 38% of the training.", 1),
-        (0.2, 20, "", 1),
-        (None, 20, "The first epoch fills this cache, which takes about 2 s. ", 1),
+    ("seconds", "step_seconds", "epochs", "told", "profiles"),
+    [  # eight steps per epoch
+        (
+            12.0,
+            0.1,
+            2,
+            "The first epoch fills this cache, which takes about 12 s: 88% of the training. So this epoch was",
+            2,
+        ),
+        (
+            12.0,
+            0.1,
+            20,
+            "The first epoch fills this cache, which takes about 12 s: 41% of the training. What was measured",
+            1,
+        ),
+        (
+            2.0,
+            0.01,
+            2,
+            "The first epoch fills this cache, which takes about 2 s: 92% of the training. What was measured",
+            1,
+        ),
+        (12.0, 1.5, 20, "", 1),
+        (12.0, None, 20, "The first epoch fills this cache, which takes about 12 s. ", 1),
     ],
 )
 def test_what_filling_adds_decides_which_epoch_is_measured(
-    step_seconds: float | None, epochs: int, told: str, profiles: int, monkeypatch: pytest.MonkeyPatch
+    seconds: float,
+    step_seconds: float | None,
+    epochs: int,
+    told: str,
+    profiles: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken, fill = measured_with(trained(step_seconds), monkeypatch), later_epochs._fill_own_caches
-    monkeypatch.setattr(later_epochs, "_fill_own_caches", lambda study: 2.0 if fill(study) else None)
+    monkeypatch.setattr(later_epochs, "_fill_own_caches", lambda study: seconds if fill(study) else None)
     study = study_here(Reads().dataset.cache().batch(8))
     study.subject = replace(study.subject, use=replace(study.subject.use, epochs=epochs, epochs_certain=True))
     found = profile_training(study)

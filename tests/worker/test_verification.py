@@ -244,6 +244,6 @@ def test_the_scripts_own_caches_are_full_where_they_were_when_it_was_measured(ca
     measured = verification._with_full_caches(source, DatasetResult(source.pipeline, "training", profile=profile))
     assert (measured is source) is (cache_seconds is None)
     filled = len(calls)
-    assert filled == (8 if cache_seconds else 0)
+    assert (filled >= 8) is (cache_seconds is not None)
     next(iter(measured.dataset))
     assert (len(calls) > filled) is (cache_seconds is None)
