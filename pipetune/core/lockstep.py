@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -99,7 +100,6 @@ class JsonLinesConnection:
         return found
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
     def _take(self) -> None:
@@ -229,53 +229,25 @@ class StepReply:
     session: Session | None = None  # the reply to `Inform`
 
 
-class RequestLink:
-    """One end of the connection that carries requests and replies; for use by one thread at a time."""
+class RequestLink(JsonLinesConnection):
+    """A connection that carries requests one way and replies the other; sending and receiving raise as there."""
 
     def __init__(self, descriptor: int) -> None:
         """Takes ownership of the descriptor of a connected stream socket."""
-        self._lines = JsonLinesConnection(socket.socket(fileno=descriptor))
-
-    def fileno(self) -> int:
-        """Returns the descriptor of the socket, for `select`."""
-        return self._lines.fileno()
+        super().__init__(socket.socket(fileno=descriptor))
 
     def send_request(self, order: StepRequest) -> None:
-        """Sends a request.
-
-        Raises:
-            ConnectionLost: the other end is closed.
-        """
-        self._lines.send(encode(order, StepRequest))
+        self.send(encode(order, StepRequest))
 
     def send_reply(self, answer: StepReply) -> None:
-        """Sends the reply to a request.
-
-        Raises:
-            ConnectionLost: the other end is closed.
-        """
-        self._lines.send(encode(answer))
+        self.send(encode(answer))
 
     def receive_request(self, limit_seconds: float) -> StepRequest:
-        """Waits for the next request and returns it.
-
-        Raises:
-            ConnectionLost: the sender has exited, or sends nothing within the limit.
-        """
-        request: StepRequest = decode_union(StepRequest, self._lines.receive(limit_seconds))
+        request: StepRequest = decode_union(StepRequest, self.receive(limit_seconds))
         return request
 
     def receive_reply(self, limit_seconds: float) -> StepReply:
-        """Waits for the reply to the last request and returns it.
-
-        Raises:
-            ConnectionLost: the worker has exited, or does not reply within the limit.
-        """
-        return decode(StepReply, self._lines.receive(limit_seconds))
-
-    def close(self) -> None:
-        """Closes the connection."""
-        self._lines.close()
+        return decode(StepReply, self.receive(limit_seconds))
 
 
 FIRST_STEP_TIMEOUT_SECONDS = 600.0  # from the chief's first step to the last worker's: their data may be larger
@@ -291,10 +263,10 @@ class LockstepTeam:
     def __init__(
         self, links: Sequence[RequestLink], *, on_lockstep_lost: Callable[[str, BaseException | None], None]
     ) -> None:
-        """Takes the connections to the other workers.
+        """Takes the connections to the other workers, in order.
 
         Args:
-            links: connections to the other workers, in order.
+            links: the connections.
             on_lockstep_lost: called with the reason why the workers can no longer continue in lockstep, and the
                 exception of the user's code if there was one; it must lead to the termination of all workers.
         """
@@ -361,22 +333,14 @@ class LockstepTeam:
         return found
 
     def measure_input(self, worker: int, *, seconds: float, warmup_seconds: float) -> Window:
-        """Returns a window of the input of one worker alone, measured while the others wait.
-
-        Args:
-            worker: index of the worker, from 1.
-            seconds: length of the window.
-            warmup_seconds: length of the warm-up before it.
+        """Returns a window of the input of one worker (from 1) alone, measured while the others wait.
 
         Raises:
             RunFailed: the worker could not run it.
         """
-        link = self._links[worker - 1]
-        try:
+        with self._link(worker) as link:
             link.send_request(MeasureInput(seconds, warmup_seconds))
             answer = link.receive_reply(REPLY_TIMEOUT_SECONDS + 10 * seconds)
-        except ConnectionLost as broken:
-            self.abort(f"worker {worker} {broken}")
         if answer.window is None:
             raise RunFailed(answer.why)
         return answer.window
@@ -384,10 +348,8 @@ class LockstepTeam:
     def dismiss(self) -> None:
         """Informs all workers that no more requests follow."""
         for link in self._links:
-            try:
+            with contextlib.suppress(ConnectionLost):  # an exited worker needs no message
                 link.send_request(NoMoreRequests())
-            except ConnectionLost:
-                continue  # an exited worker needs no message
 
     def abort(self, why: str, cause: BaseException | None = None) -> NoReturn:
         """Reports that the workers are out of step. Does not return: the receiver of the report terminates them."""
@@ -395,19 +357,24 @@ class LockstepTeam:
         time.sleep(_END_SECONDS)
         os._exit(1)
 
+    @contextlib.contextmanager
+    def _link(self, worker: int) -> Iterator[RequestLink]:
+        """Yields the link to a worker; one that is lost aborts the run."""
+        try:
+            yield self._links[worker - 1]
+        except ConnectionLost as broken:
+            self.abort(f"worker {worker} {broken}")
+
     def _send_all(self, order: StepRequest) -> None:
-        for worker, link in enumerate(self._links, start=1):
-            try:
+        for worker in range(1, len(self)):
+            with self._link(worker) as link:
                 link.send_request(order)
-            except ConnectionLost as broken:
-                self.abort(f"worker {worker} {broken}")
 
     def _receive_all(self, limit_seconds: float | Callable[[], float]) -> Iterator[tuple[int, StepReply]]:
-        for worker, link in enumerate(self._links, start=1):
-            try:
-                yield worker, link.receive_reply(limit_seconds() if callable(limit_seconds) else limit_seconds)
-            except ConnectionLost as broken:
-                self.abort(f"worker {worker} {broken}")
+        for worker in range(1, len(self)):
+            with self._link(worker) as link:
+                answer = link.receive_reply(limit_seconds() if callable(limit_seconds) else limit_seconds)
+            yield worker, answer
 
 
 def _difference(worker: int, remote: tuple[str, ...], ours: tuple[str, ...]) -> str:
