@@ -53,40 +53,21 @@ def _reference(rewrite: dict[str, Any], named: dict[str, Json], names: dict[str,
     return names[content]
 
 
-def restore_duplicates(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the data with the references of `deduplicate` resolved.
+def restore_duplicates(data: dict[str, Any]) -> None:
+    """Resolves the references of `deduplicate` in the JSON data of a session, in place.
 
     Data without references is kept, and damaged data is left for the decoder to report.
     """
-    found = data.get("rewrites")
-    named = found if isinstance(found, dict) else {}
-    whole = dict(data)
-    if isinstance(data.get("trials"), list):
-        whole["trials"] = [_with_rewrites(one, named) for one in data["trials"]]
-    if isinstance(data.get("datasets"), list):
-        whole["datasets"] = [_with_nodes(_with_rewrites(one, named)) for one in data["datasets"]]
-    return whole
-
-
-def _with_rewrites(holder: Any, named: dict[str, Any]) -> Any:
-    plan = holder.get("plan") if isinstance(holder, dict) else None
-    rewrites = plan.get("rewrites") if isinstance(plan, dict) else None
-    if not isinstance(plan, dict) or not isinstance(rewrites, list):
-        return holder
-    whole = [named.get(one, one) if isinstance(one, str) else one for one in rewrites]
-    return {**holder, "plan": {**plan, "rewrites": whole}}
-
-
-def _with_nodes(dataset: Any) -> Any:
-    if not isinstance(dataset, dict):
-        return dataset
-    pipeline, tuned = dataset.get("pipeline"), dataset.get("tuned")
-    if not (isinstance(pipeline, dict) and isinstance(tuned, dict)):
-        return dataset
-    if not isinstance(tuned.get("nodes"), list):
-        return dataset
-    written = {node["id"]: node for node in _objects(pipeline.get("nodes")) if "id" in node}
-    return {**dataset, "tuned": {**tuned, "nodes": [_restored_node(node, written) for node in tuned["nodes"]]}}
+    named = data.get("rewrites")
+    for holder in (*_objects(data.get("trials")), *_objects(data.get("datasets"))):
+        plan = holder.get("plan")
+        if isinstance(named, dict) and isinstance(plan, dict) and isinstance(plan.get("rewrites"), list):
+            plan["rewrites"] = [named.get(one, one) if isinstance(one, str) else one for one in plan["rewrites"]]
+    for dataset in _objects(data.get("datasets")):
+        pipeline, tuned = dataset.get("pipeline"), dataset.get("tuned")
+        if isinstance(pipeline, dict) and isinstance(tuned, dict) and isinstance(tuned.get("nodes"), list):
+            written = {node["id"]: node for node in _objects(pipeline.get("nodes")) if "id" in node}
+            tuned["nodes"] = [_restored_node(node, written) for node in tuned["nodes"]]
 
 
 def _restored_node(node: Any, written: dict[str, Any]) -> Any:
@@ -154,6 +135,7 @@ def load(path: Path | str) -> Session:
     """
 
     def make(data: dict[str, object]) -> Session:
-        return decode(Session, {**restore_duplicates(data), "version": data.get("pipetune")})
+        restore_duplicates(data)
+        return decode(Session, {**data, "version": data.get("pipetune")})
 
     return read_value(path, make, name=SESSION_FILE, kind="session", schema=SCHEMA)
