@@ -6,10 +6,10 @@ reason and a fix. A check that is not certain yields nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pipetune.core.profile import Finding
-from pipetune.lint import caches, deprecated, epochs, workers
+from pipetune.core.profile import Finding, finding_at
+from pipetune.lint import caches, epochs, workers
 from pipetune.lint.dataset_use import DatasetUse
 
 __all__ = ["DatasetUse", "find_mistakes"]
@@ -26,7 +26,7 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
             *caches.find_endless_caches(use),
             *caches.find_prefetch_of_batch_size(use),
             *caches.find_large_shuffles(use),
-            *deprecated.find_deprecated_operators(use),
+            *_find_deprecated_operators(use),
         ]
     found += list(epochs.find_validation_leaks(training, others)) or epochs.find_changing_subsets(training)
     for use in uses:
@@ -50,3 +50,30 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
     for use in uses:
         found += [*workers.find_uneven_replicas(use), *workers.find_unused_remainder(use)]
     return list(dict.fromkeys(found))
+
+
+_SUCCESSORS = {
+    "_MapAndBatchDataset": ("map_and_batch", ".map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(n)"),
+    "_ShuffleAndRepeatDataset": ("shuffle_and_repeat", ".shuffle(n).repeat()"),
+    "parallel_interleave": (
+        "parallel_interleave",
+        ".interleave(f, cycle_length=n, num_parallel_calls=tf.data.AUTOTUNE)",
+    ),
+}
+"""Operators of TensorFlow 1, which no rewrite can see into, by class or operator: the name in `tf.data.experimental`,
+and what its documentation names instead (2.21)."""
+
+
+def _find_deprecated_operators(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on deprecated operators for which there are newer ones, and that the script itself calls."""
+    for node in use.pipeline:
+        if found := _SUCCESSORS.get(node.label or node.op):
+            name, successor = found
+            if node.location is not None and node.location.method not in ("apply", name):
+                continue  # in a function of TensorFlow, such as make_batched_features_dataset
+            yield finding_at(
+                "deprecated-operator",
+                node,
+                f"tf.data.experimental.{name} is deprecated, and pipetune has no rewrite for it.",
+                f"Write `{successor}`, and analyze the script again.",
+            )

@@ -26,20 +26,16 @@ def find_frozen_randomness(use: DatasetUse) -> Iterator[Finding]:
     for cache in nodes_with_op(use, "cache"):
         above = [node for node in use.pipeline.upstream(cache.id) if node.id not in reported]
         reported.update(node.id for node in above)
-        yield from _frozen_draws(cache, above)
+        if any(node.function is not None and node.function.random for node in above):
+            file = cache.argument("filename")
+            yield finding_at(
+                "cached-augmentation",
+                cache,
+                "cache() follows a random function: every epoch repeats the random draws of the first"
+                + (", and so does every later run that finds the file." if file else "."),
+                "Put the cache before the random function.",
+            )
         yield from _frozen_order(use, cache, above)
-
-
-def _frozen_draws(cache: Node, above: Sequence[Node]) -> Iterator[Finding]:
-    if any(node.function is not None and node.function.random for node in above):
-        file = cache.argument("filename")
-        yield finding_at(
-            "cached-augmentation",
-            cache,
-            "cache() follows a random function: every epoch repeats the random draws of the first"
-            + (", and so does every later run that finds the file." if file else "."),
-            "Put the cache before the random function.",
-        )
 
 
 def _frozen_order(use: DatasetUse, cache: Node, above: Sequence[Node]) -> Iterator[Finding]:

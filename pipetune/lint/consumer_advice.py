@@ -85,24 +85,24 @@ def advise_steps_per_schedule(
 def _advice(measured: CallGains, code: str, hint: str, what: str, around: str, file: str, line: int) -> Finding | None:
     if measured.advised is None:
         return None
-    message = f"{_figures(measured, what)} The difference is the work that {around} around each call."
-    return Finding(code, message, hint.format(measured.advised), file, line)
-
-
-def _figures(measured: CallGains, what: str) -> str:
-    """Describes how long `what` takes, by number of steps per call."""
     figures = [
         f"{1e3 * measured.step_seconds[steps]:.3g} ms with {steps} steps per call ({gain.median:.2f}x, {gain.low:.2f} "
         f"to {gain.high:.2f}, {gain.pairs} pairs)"
         for steps, gain in measured.gains.items()
     ]
-    return f"On one cached batch {what} takes {1e3 * measured.step_seconds[1]:.3g} ms, {' and '.join(figures)}."
+    message = (
+        f"On one cached batch {what} takes {1e3 * measured.step_seconds[1]:.3g} ms, {' and '.join(figures)}. "
+        f"The difference is the work that {around} around each call."
+    )
+    return Finding(code, message, hint.format(measured.advised), file, line)
 
 
 def layers_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
     """Yields findings on maps that call a random Keras layer and take `_NOTABLE_SHARE` or more of the CPU time."""
     for node, share in _costly_maps(pipeline, profile):
-        drawing = _keras_generator(node)
+        if node.function is None or not node.function.writes_variables:
+            continue
+        drawing = next((name for name in node.function.reads_variables if _GENERATOR in name), "")
         if not drawing:
             continue
         yield finding_at(
@@ -183,10 +183,3 @@ def _costly_maps(pipeline: Pipeline, profile: Profile) -> Iterator[tuple[Node, f
         share = measured.cpu_seconds * measured.visits / total
         if share >= _NOTABLE_SHARE:
             yield node, share
-
-
-def _keras_generator(node: Node) -> str:
-    """The name of the seed variable of a random Keras layer in the function; empty if there is none."""
-    if node.function is None or not node.function.writes_variables:
-        return ""
-    return next((name for name in node.function.reads_variables if _GENERATOR in name), "")

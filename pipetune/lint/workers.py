@@ -191,27 +191,22 @@ def find_uneven_replicas(use: DatasetUse) -> Iterator[Finding]:
     found, node = use.handover, _last_batch_operator(use)
     if found is None or node is None or found.batch is None or len(set(found.shares)) < 2:
         return
-    shares = _join_numbers(found.shares)
-    idle = found.shares.count(0)
+    *shares, last = map(str, found.shares)
+    code, effect = (
+        "uneven-replicas",
+        "each step takes as long as the largest part, and averaging the means of the replicas gives more weight to "
+        "the rows of a smaller part.",
+    )
+    if idle := found.shares.count(0):
+        code, effect = "idle-replicas", f"{_format_replicas(idle, found)} nothing in any step."
     below = found.batch - found.batch % found.replicas
     sizes = " or ".join(str(size) for size in (below, below + found.replicas) if size)
-    hint = f"Make the global batch a multiple of {found.replicas}, the number of replicas: {sizes}."
-    if idle:
-        yield finding_at(
-            "idle-replicas",
-            node,
-            f"A global batch of {found.batch} is divided into {shares}: {_format_replicas(idle, found)} nothing in "
-            "any step.",
-            hint,
-        )
-    else:
-        yield finding_at(
-            "uneven-replicas",
-            node,
-            f"A global batch of {found.batch} is divided into {shares}: each step takes as long as the largest "
-            "part, and averaging the means of the replicas gives more weight to the rows of a smaller part.",
-            hint,
-        )
+    yield finding_at(
+        code,
+        node,
+        f"A global batch of {found.batch} is divided into {', '.join(shares)} and {last}: {effect}",
+        f"Make the global batch a multiple of {found.replicas}, the number of replicas: {sizes}.",
+    )
 
 
 def find_unused_remainder(use: DatasetUse) -> Iterator[Finding]:
@@ -285,10 +280,6 @@ def _last_batch_operator(use: DatasetUse) -> Node | None:
 
 def _format_replicas(count: int, found: InputDistribution) -> str:
     return f"{count} of {found.replicas} replicas {'gets' if count == 1 else 'get'}"
-
-
-def _join_numbers(sizes: tuple[int, ...]) -> str:
-    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
 
 
 def unseeded_shuffle(use: DatasetUse) -> Node | None:
