@@ -60,6 +60,11 @@ def _open(journal: UndoJournal, path: AnyPath, mode: str | None, flags: int | No
         journal.before_write(path, appending=bool(flags & os.O_APPEND) and not flags & os.O_TRUNC)
 
 
+def _link(journal: UndoJournal, source: AnyPath, target: AnyPath, at: int = -1, to: int = -1) -> None:
+    journal.before_change(source, at=at)  # a write through either name changes both
+    journal.before_change(target, at=to)
+
+
 def _temporary(journal: UndoJournal, path: str) -> None:
     journal.before_temporary(path, owned=_is_owned())
 
@@ -90,7 +95,7 @@ _HANDLERS: Mapping[str, Callable[..., None]] = {
     "os.rmdir": lambda journal, path, at=-1: journal.before_change(path, at=at),
     "os.mkdir": lambda journal, path, _mode=0, at=-1: journal.before_change(path, at=at),
     "os.symlink": lambda journal, _source, target, at=-1: journal.before_change(target, at=at),
-    "os.link": lambda journal, source, target, at=-1, to=-1: journal.before_link(source, target, at=at, to=to),
+    "os.link": _link,
     "os.chmod": lambda journal, path, _mode, at=-1: journal.before_write(path, at=at),
     "os.chown": lambda journal, path, _user, _group, at=-1: journal.before_write(path, at=at),
     "os.utime": lambda journal, path, _times=None, _ns=None, at=-1: journal.before_write(path, at=at),

@@ -225,9 +225,11 @@ def _read(left: Path, ended: float) -> _Records:
             except ValueError:
                 continue  # the process ended while writing this line, before the script made its change
             if "original" in line:
-                mine.append((generation, line["at"], _original(line["original"])))
-                if mine[-1][2].kind is RecordKind.NAMED:
-                    records.prefixes.append(mine[-1][2].path.removesuffix("*"))
+                fields = line["original"]
+                state = PathState(**{**fields, "kind": RecordKind(fields["kind"]), "names": tuple(fields["names"])})
+                mine.append((generation, line["at"], state))
+                if state.kind is RecordKind.NAMED:
+                    records.prefixes.append(state.path.removesuffix("*"))
             elif "mark" in line:
                 generation = line["mark"]
             elif "begin" in line:
@@ -239,14 +241,14 @@ def _read(left: Path, ended: float) -> _Records:
                 mine = []
             elif "listing" in line and line["names"] is not None:
                 if line["at"] <= records.listed.get(line["listing"], line["at"]):  # the first of all processes
-                    records.listings[line["listing"]] = {name: tuple(state) for name, state in line["names"].items()}
+                    records.listings[line["listing"]] = {name: tuple(file) for name, file in line["names"].items()}
                     records.listed[line["listing"]] = line["at"]
             elif "temporary" in line:
                 records.temporaries.append(line["temporary"])
             elif "final" in line:
                 closed = True
-                for path, state in line["final"].items():
-                    records.final.setdefault(path, []).append(tuple(state) if state else None)
+                for path, now in line["final"].items():
+                    records.final.setdefault(path, []).append(tuple(now) if now else None)
         if not closed and ended - heartbeat <= _SILENT_SECONDS:  # final states are more exact than the time
             heartbeat = max(heartbeat, ended)
         records.last_heartbeat = max(records.last_heartbeat, heartbeat)
@@ -258,10 +260,6 @@ def _read(left: Path, ended: float) -> _Records:
     records.originals = merge_states(copied)
     records.own = dict(sorted(own, key=lambda one: one[1]))
     return records
-
-
-def _original(fields: dict[str, Any]) -> PathState:
-    return PathState(**{**fields, "kind": RecordKind(fields["kind"]), "names": tuple(fields["names"])})
 
 
 def restore(folder: str, *, ignored_folders: tuple[str, ...] = (), ended: float = 0.0) -> Restoration:

@@ -257,14 +257,7 @@ class UndoJournal:
         self._record_path(path, at=at)
 
     def before_rename(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
-        """`source` will be renamed to `target`; for a folder, with all its contents.
-
-        Args:
-            source: the present path.
-            target: the future path.
-            at: descriptor of the folder that `source` is relative to; -1 for none.
-            to: descriptor of the folder that `target` is relative to; -1 for none.
-        """
+        """`source` will be renamed to `target`, relative to the folder `to`; for a folder, with all its contents."""
         above, below = self._resolved(source, at), self._resolved(target, to)
         if above is not None and below is not None:
             for name in self._paths_below(above):
@@ -272,18 +265,6 @@ class UndoJournal:
                 self._record_path(os.path.join(below, name))
             self._record_path(above)
             self._record_path(below)
-
-    def before_link(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
-        """`target` will become a hard link to the file `source`: a write through either name changes both.
-
-        Args:
-            source: the existing file.
-            target: the path of the link.
-            at: descriptor of the folder that `source` is relative to; -1 for none.
-            to: descriptor of the folder that `target` is relative to; -1 for none.
-        """
-        self._record_path(source, at=at)
-        self._record_path(target, at=to)
 
     def before_removal(self, path: AnyPath) -> None:
         """`path` will be removed; for a folder, with all its contents."""
@@ -355,7 +336,10 @@ class UndoJournal:
         with self._lock:
             self._list_once(os.path.dirname(name))
             if not self._generations:
-                return self._note_own(name)
+                self._own += 1
+                if self._own <= _MAX_NAMES:  # another process of the script may train already
+                    self._write(own=name, at=time.time_ns())
+                return
             self._send_heartbeat()
             kept = self._generations[-1][1]
             known = kept.get(name)
@@ -366,16 +350,10 @@ class UndoJournal:
             original = self._read_state(name, only, copying=copying)
             if original is None:
                 return
-            kept[original.path] = merge_states([known, original] if known else [original])[original.path]
+            kept[original.path] = merge_states(filter(None, (known, original)))[original.path]
             self._write(original=asdict(original), at=time.time_ns())
             if original.copy and _is_database(os.path.join(self._folder, original.copy)):
                 self._keep_beside_database(name)
-
-    def _note_own(self, name: str) -> None:
-        """Notes that the script changes a path before it may train: another process of it may train already."""
-        self._own += 1
-        if self._own <= _MAX_NAMES:
-            self._write(own=name, at=time.time_ns())
 
     def _read_state(self, name: str, only: RecordKind | None, *, copying: bool) -> PathState | None:
         """Returns the state of `name` now, with a copy if needed; None if it is neither file, folder nor link."""
@@ -499,9 +477,7 @@ class UndoJournal:
     def _is_ignored(self, name: str) -> bool:
         if (name.startswith(self._ignored) and not name.startswith(f"{_MEMORY}/")) or _TRANSIENT_FILES.search(name):
             return True
-        if name in self._ignored_files:
-            return True
-        return name in self._temporaries or any(above in self._temporaries for above in _parent_folders(name))
+        return name in self._ignored_files or any(one in self._temporaries for one in (name, *_parent_folders(name)))
 
     def _is_new(self, name: str, kept: Mapping[str, PathState]) -> bool:
         """Whether a parent folder did not exist before the loop, so that nothing in it did."""
@@ -519,12 +495,7 @@ class UndoJournal:
 
 
 def open_journal(folder: str, **options: Any) -> UndoJournal | None:
-    """Returns a new journal in `folder` of the script's changes outside pipetune's folders; None if impossible.
-
-    Args:
-        folder: as in `UndoJournal`; "" for none.
-        options: as in `UndoJournal`.
-    """
+    """Returns an `UndoJournal` that ignores pipetune's own folders; None if `folder` is "" or cannot be used."""
     try:
         return UndoJournal(folder, ignored=filter(None, [root()]), **options) if folder else None
     except OSError:
