@@ -89,7 +89,6 @@ class InputSkew:
 
     @property
     def measured_inputs(self) -> tuple[WorkerInput, ...]:
-        """The inputs that could be measured."""
         return tuple(one for one in self.inputs if one.step_seconds)
 
     @property
@@ -151,7 +150,6 @@ class Definition:
 
     @property
     def is_import(self) -> bool:
-        """Whether the statement is an import."""
         return self.text.startswith(("import ", "from "))
 
 
@@ -183,7 +181,6 @@ class SourceText:
 
     @property
     def yields_file_names(self) -> bool:
-        """Whether its elements are file names."""
         return bool(self.pattern or self.names)
 
 
@@ -272,24 +269,23 @@ class Coverage:
     @property
     def short_batches(self) -> int | None:
         """Short batches of all workers in total; None if unknown."""
-        return self._sum([one.short_batches for one in self.workers])
+        return self._total("short_batches")
 
     @property
     def read_over_used(self) -> float | None:
         """Elements read per element received, over all workers; None if unknown."""
-        used = sum(one.elements for one in self.workers)
-        read = [one.read for one in self.workers if one.read is not None]
-        return sum(read) / used if used and len(read) == len(self.workers) else None
+        read, used = self._total("read"), sum(one.elements for one in self.workers)
+        return read / used if read is not None and used else None
 
     @property
     def read_bytes(self) -> int | None:
         """Bytes of files that all workers read in total; a file read twice counts twice."""
-        return self._sum([one.read_bytes for one in self.workers])
+        return self._total("read_bytes")
 
     @property
     def used_bytes(self) -> int | None:
         """Bytes of files that belong to the received elements; an element received twice counts twice."""
-        return self._sum([one.used_bytes for one in self.workers])
+        return self._total("used_bytes")
 
     @property
     def bytes_read_over_used(self) -> float | None:
@@ -297,10 +293,10 @@ class Coverage:
         read, used = self.read_bytes, self.used_bytes
         return read / used if read is not None and used else None
 
-    def _sum(self, counts: list[int | None]) -> int | None:
-        """Returns the sum over all workers; None if the count of one of them is unknown."""
-        known = [count for count in counts if count is not None]
-        return sum(known) if known and len(known) == len(self.workers) else None
+    def _total(self, name: str) -> int | None:
+        """Returns the sum of a field of all workers; None if that of one of them is unknown."""
+        counts = [getattr(one, name) for one in self.workers]
+        return sum(counts) if counts and None not in counts else None
 
 
 @dataclass(frozen=True)
@@ -318,7 +314,6 @@ class OriginalSharding:
 
     @property
     def each_reads_all(self) -> bool:
-        """Whether every worker reads all files."""
         return self.policy in ("DATA", "OFF") and self.file_bytes is not None
 
 

@@ -124,7 +124,6 @@ class OperatorFacts:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """Names of the parameters in the order of the call."""
         return tuple(one.name for one in self.parameters)
 
     def argument_list(self, texts: Mapping[str, str]) -> list[str]:
@@ -447,16 +446,13 @@ def settled_operators(pipeline: Pipeline) -> frozenset[str]:
     return frozenset(found)
 
 
-_KEEP_ELEMENTS_APART = frozenset({"assert_cardinality", "cache", "map", "prefetch", "shuffle", "with_options"})
+_KEEP_ELEMENTS_APART = frozenset({"assert_cardinality", "cache", "prefetch", "shuffle", "with_options"})
 
 
 def treats_elements_alike(node: Node) -> bool:
-    """Whether every element becomes one other, whatever its position."""
-    return node.op in _KEEP_ELEMENTS_APART and (node.op != "map" or _ignores_position(node))
-
-
-def _ignores_position(node: Node) -> bool:
-    """Whether the function of a map treats an element alike wherever it stands; draws without a seed differ anyway."""
+    """Whether every element becomes one other, whatever its position; draws without a seed differ anyway."""
+    if node.op != "map":
+        return node.op in _KEEP_ELEMENTS_APART
     function = node.function
     return function is not None and function.only_draws and not (function.random and function.seeded)
 

@@ -21,8 +21,6 @@ class SweepLevel:
 
 
 class SweepReader(enum.StrEnum):
-    """Who reads in a sweep."""
-
     FILES = "files"  # pipetune's own threads read the bytes of the files: the rate of storage
     SOURCE = "source"  # the pipeline's own source alone
 
@@ -147,23 +145,21 @@ class TfdsRead:
 
 def tfds_reads(pipeline: Pipeline) -> Iterator[TfdsRead]:
     """Yields the parts of the pipeline that TensorFlow Datasets created, one for each interleave of its readers."""
-    for node in pipeline:
-        if node.op == "interleave" and node.location is not None and node.location.library == LIBRARY:
-            yield _reading(pipeline, node, node.location)
-
-
-def _reading(pipeline: Pipeline, interleave: Node, location: SourceLocation) -> TfdsRead:
-    above = [node for node in pipeline.upstream(interleave.id) if node.location == location]
-    below = [node for node in pipeline.downstream(interleave.id) if node.location == location]
-    first = next((node for node in below if node.op not in _IGNORED_OPERATORS), None)
-    return TfdsRead(
-        location,
-        interleave,
-        decode=first if first is not None and first.op == "map" else None,
-        shuffle=next((node for node in above if node.op == "shuffle"), None),
-        shard=next((node for node in above if node.op == "shard"), None),
-        operators=(*above, interleave, *below),
-    )
+    for interleave in pipeline:
+        location = interleave.location
+        if interleave.op != "interleave" or location is None or location.library != LIBRARY:
+            continue
+        above = [node for node in pipeline.upstream(interleave.id) if node.location == location]
+        below = [node for node in pipeline.downstream(interleave.id) if node.location == location]
+        first = next((node for node in below if node.op not in _IGNORED_OPERATORS), None)
+        yield TfdsRead(
+            location,
+            interleave,
+            decode=first if first is not None and first.op == "map" else None,
+            shuffle=next((node for node in above if node.op == "shuffle"), None),
+            shard=next((node for node in above if node.op == "shard"), None),
+            operators=(*above, interleave, *below),
+        )
 
 
 def description(pipeline: Pipeline, reading: TfdsRead) -> str:
@@ -220,5 +216,4 @@ def read_config_text(fields: Mapping[str, Value]) -> str:
 
 
 def value_text(name: str, value: Value, *, autotune: str = "tf.data.AUTOTUNE") -> str:
-    """Returns the source text of a field's value."""
     return autotune if value == AUTOTUNE and name.startswith("num_parallel_calls") else repr(value)
