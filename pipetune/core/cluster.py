@@ -28,7 +28,6 @@ class LockstepRole:
 
     @property
     def is_chief(self) -> bool:
-        """Whether it is the chief."""
         return self.index == 0
 
 
@@ -58,7 +57,6 @@ class ClusterTask:
 
     @property
     def is_horovod_rank(self) -> bool:
-        """Whether it is a Horovod rank."""
         return self.source_variable != TF_CONFIG
 
     @property
@@ -101,11 +99,7 @@ def parameter_server_tasks(*, workers: int, servers: int) -> tuple[tuple[str, in
 def task_from_environment(environment: Mapping[str, str], *, horovod: bool = False) -> ClusterTask | None:
     """Returns the task that the environment assigns to this machine; None if it describes no cluster of several tasks.
 
-    A Horovod rank becomes the worker with that index, because all ranks train in lockstep.
-
-    Args:
-        environment: the environment variables.
-        horovod: as in `horovod_rank`.
+    A Horovod rank (see `horovod_rank`) becomes the worker with that index, because all ranks train in lockstep.
 
     Raises:
         PipetuneError: TensorFlow cannot read `TF_CONFIG`; the message says what is wrong with it.
@@ -233,9 +227,7 @@ class HorovodRank:
 def horovod_rank(environment: Mapping[str, str], *, horovod: bool) -> HorovodRank | None:
     """Returns the Horovod rank of this process according to the environment; None if it is not one of several.
 
-    Args:
-        environment: the environment variables.
-        horovod: whether the script uses Horovod; only then do the variables of `mpirun` refer to Horovod ranks.
+    The variables of `mpirun` refer to Horovod ranks only if the script uses `horovod`.
     """
     found = _rank_from(environment, RANK_VARIABLE, SIZE_VARIABLE)
     return found or (mpi_rank(environment) if horovod else None)

@@ -28,8 +28,7 @@ class InputWait:
     def summary(self, unavailable: str = "") -> str:
         """Returns one line about the wait, which names the next command if a faster input can gain something.
 
-        Args:
-            unavailable: why nothing could be measured; '' if there were too few steps.
+        `unavailable` says why nothing could be measured; "" if there were too few steps.
         """
         if self.share is None:
             return f"Input wait not available: {unavailable or 'fewer than two steps in a row took less than 10 s'}."

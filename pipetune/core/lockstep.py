@@ -164,15 +164,10 @@ class MeasureTraining:
 
 @dataclass(frozen=True)
 class MeasurePass:
-    """Take one pass over the validation data that the script has built; the reply's window holds its wall seconds.
+    """Take one pass over the validation data that the script has built; the reply's window holds its wall seconds."""
 
-    Args:
-        elements: of the pass; fewer if the data end before.
-        seconds: after which the rest of the pass is extrapolated.
-    """
-
-    elements: int
-    seconds: float
+    elements: int  # of the pass; fewer if the data end before
+    seconds: float  # after which the rest of the pass is extrapolated
 
 
 @dataclass(frozen=True)
@@ -184,15 +179,10 @@ class WritePatch:
 
 @dataclass(frozen=True)
 class Inform:
-    """Do what was left undone until the patch was verified; the reply has the session with it.
+    """Do what was left undone until the patch was verified; the reply has the session with it."""
 
-    Args:
-        plan: the plan that was proven; None if none was.
-        spent_seconds: of the budget.
-    """
-
-    plan: Plan | None
-    spent_seconds: float
+    plan: Plan | None  # that was proven; None if none was
+    spent_seconds: float  # of the budget
 
 
 @dataclass(frozen=True)

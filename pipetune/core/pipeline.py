@@ -157,7 +157,6 @@ class Node:
 
     @property
     def element_spec(self) -> ElementSpec:
-        """The structure, shapes and dtypes of its elements."""
         return ElementSpec(self.spec)
 
     def argument(self, name: str) -> Value:
@@ -236,8 +235,7 @@ class Pipeline:
     def epoch_elements(self, counts: Mapping[str, int]) -> int | None:
         """Returns the output elements per epoch (the input of the outermost repeat), or None if unknown or infinite.
 
-        Args:
-            counts: elements per epoch by operator id, if they were counted.
+        `counts` has elements per epoch by operator id, if they were counted.
         """
         node = self.output
         while node.op in ("repeat", "prefetch", "with_options") and len(node.inputs) == 1:

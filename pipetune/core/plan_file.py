@@ -34,7 +34,6 @@ class PlanFile:
 
     @property
     def plan(self) -> Plan:
-        """The rewrites as a plan."""
         return Plan(self.name, self.rewrites)
 
     def check(self, pipeline: Pipeline) -> None:
@@ -95,9 +94,7 @@ def _of_dataset(dataset: DatasetResult, session: Session) -> PlanFile:
 def first_difference(pipeline: Pipeline, operators: Sequence[OperatorIdentity], *, there: str) -> str:
     """Returns a description of the first operator of `pipeline` that differs from `operators`; "" if all are equal.
 
-    Args:
-        operators: as returned by `Pipeline.identities`.
-        there: what `operators` belong to, in words: "the plan".
+    `there` says what these operators belong to: "the plan".
     """
     for index, (here, other) in enumerate(zip_longest(pipeline.identities(), operators)):
         if here != other:

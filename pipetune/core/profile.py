@@ -108,8 +108,6 @@ class Stage(enum.StrEnum):
 
 
 class CostSource(enum.StrEnum):
-    """How the cost of an operator was determined."""
-
     RUNTIME_MODEL = "runtime model"  # cannot distinguish waiting from working
     PREFIX_DIFFERENCING = "prefix differencing"
 
@@ -211,8 +209,6 @@ LARGEST_BUFFER = 1024
 
 @dataclass(frozen=True)
 class Profile:
-    """The complete profile of one pipeline."""
-
     operators: tuple[OperatorProfile, ...]
     consumer: ConsumerProfile
     examples_per_element: float = 1.0  # of the pipeline's output
@@ -324,21 +320,14 @@ VALIDATION_INPUT = "validation-input"
 class Finding:
     """A problem in the user's script, independent of what pipetune changes."""
 
-    code: str
-    message: str
-    hint: str = ""
+    code: str  # identifies the check
+    message: str  # what is wrong, and why
+    hint: str = ""  # how to fix it
     file: str | None = None
     line: int | None = None
 
 
 def finding_at(code: str, node: Node, message: str, hint: str) -> Finding:
-    """Returns a finding at the source line of `node`.
-
-    Args:
-        code: identifies the check, as in `Finding`.
-        node: the operator with the mistake.
-        message: what is wrong, and why.
-        hint: how to fix it.
-    """
+    """Returns a finding at the source line of `node`, the operator with the mistake."""
     place = node.location
     return Finding(code, message, hint, place.file if place else None, place.line if place else None)

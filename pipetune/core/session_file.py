@@ -80,7 +80,6 @@ def _restored_node(node: Any, written: dict[str, Any]) -> Any:
 
 
 def _objects(data: object) -> list[dict[str, Any]]:
-    """Returns the objects in a list."""
     return [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
 
 
@@ -95,9 +94,7 @@ _LEADING_KEYS = ("machine", "command", "datasets", "trials")
 def session_data(session: Session, *, sparse: bool = False) -> dict[str, Json]:
     """Returns the contents of session.json: the documented keys, then the rest that is needed to restore the session.
 
-    Args:
-        session: the session.
-        sparse: omit fields of datasets that have their default value.
+    With `sparse`, fields of datasets that have their default value are omitted.
     """
     fields = encode(session)
     assert isinstance(fields, dict)

@@ -47,12 +47,9 @@ class Settings:
     out: str = ""
 
     def permits(self, safety: Safety, needs: frozenset[Consent], *, randomness_fixed: bool) -> bool:
-        """Whether a rewrite may enter the plan with the consent given.
+        """Whether a rewrite of this safety class, which needs `needs` in addition, may enter the plan.
 
-        Args:
-            safety: its safety class.
-            needs: consent it needs in addition.
-            randomness_fixed: whether the script sets a seed.
+        `randomness_fixed`: the script sets a seed.
         """
         if not needs <= self.allow:
             return False

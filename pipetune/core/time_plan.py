@@ -91,19 +91,12 @@ _QUICK = 0.2  # share of the usual time that the measurements of a quick analysi
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement whose length depends on the budget.
+    """A measurement whose length depends on the budget."""
 
-    Args:
-        part: the part of the analysis it belongs to.
-        of_sixty: its seconds with a budget of 60 s; in proportion for other budgets.
-        most: seconds beyond which more time tells nothing more.
-        least: seconds it takes in any case.
-    """
-
-    part: Part
-    of_sixty: float
-    most: float
-    least: float = 0.0
+    part: Part  # of the analysis, to which it belongs
+    of_sixty: float  # its seconds with a budget of 60 s; in proportion for other budgets
+    most: float  # seconds beyond which more time tells nothing more
+    least: float = 0.0  # seconds it takes in any case
 
 
 # By judgement, as far as no other reason is given: with less time intervals are wider, with more the answer is later.
@@ -149,7 +142,6 @@ class TimePlan:
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock | None = None, *, spent: float = 0.0) -> TimePlan:
-        """Returns the plan for these settings."""
         clock = clock or SystemClock()
         return cls(settings.budget_seconds, clock, spent=spent, decides=settings.trials, quick=settings.quick)
 
@@ -159,7 +151,6 @@ class TimePlan:
 
     @property
     def quick(self) -> bool:
-        """Whether measurements take a fifth of their usual time."""
         return self.scale < 1.0
 
     def _of_sixty(self, seconds: float) -> float:
@@ -239,8 +230,7 @@ class TimePlan:
     def seconds_for_validation(self, *, verifies: bool) -> float:
         """Returns what validation may take after the decision, in seconds: what nobody needs, up to its share.
 
-        Args:
-            verifies: whether a plan for training is still to be verified.
+        `verifies`: a plan for training is still to be verified.
         """
         reserved = self._of_sixty(OF_SIXTY[Part.VERIFICATION]) if verifies else 0.0
         left = (1 + GRACE) * self.seconds - self.spent() - reserved

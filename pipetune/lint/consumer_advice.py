@@ -55,12 +55,9 @@ _SCHEDULE = (
 
 
 def advise_steps_per_execution(measured: CallGains, *, strategy: str = "", file: str, line: int) -> Finding | None:
-    """Returns advice to take several steps per call; None without a proven gain of 10 %.
+    """Returns advice to take several steps per call of `fit`, which is there; None without a proven gain of 10 %.
 
-    Args:
-        measured: the gains.
-        strategy: the distribution strategy in use; "" if there is none.
-        file, line: location of the call of `fit`.
+    `strategy` is the distribution strategy in use; "" if there is none.
     """
     around = f"Keras and {strategy} do" if strategy else "Keras does"
     return _advice(measured, "steps-per-execution", _COMPILE, "a step", around, file, line)
@@ -71,11 +68,7 @@ def advise_steps_per_schedule(
 ) -> Finding | None:
     """Returns advice to schedule functions of several steps; None without a proven gain of 10 %.
 
-    Args:
-        measured: the gains.
-        workers: number of workers, each of which runs its own steps.
-        by_fit: whether Keras schedules the steps.
-        file, line: location of the call that schedules them.
+    Each worker runs its own steps; the call that schedules them is in `line`, by Keras if `by_fit`.
     """
     what = f"a step of each of {workers} workers" if workers > 1 else "a step"
     code, hint = ("steps-per-execution", _COMPILE) if by_fit else ("steps-per-schedule", _SCHEDULE)
@@ -120,12 +113,8 @@ def selections_in_maps(pipeline: Pipeline, profile: Profile, *, rewritten: Colle
     """Yields findings on `tf.where` with one condition in maps that take `_NOTABLE_SHARE` or more of the CPU time.
 
     With `tf.cond` in its place, the input of the `mask_rcnn` example, which mirrors images by chance, ran 1.35 times as
-    fast on two cores (1.31 to 1.37).
-
-    Args:
-        pipeline: the pipeline as written.
-        profile: its profile.
-        rewritten: ids of maps for which `where-to-cond` is proposed; nothing is told of what it changes.
+    fast on two cores (1.31 to 1.37). For maps in `rewritten`, by id, `where-to-cond` is proposed: nothing is told of
+    what it changes.
     """
     reported: set[ArraySelection] = set()
     for node, share in _costly_maps(pipeline, profile):
@@ -150,11 +139,7 @@ def selections_in_maps(pipeline: Pipeline, profile: Profile, *, rewritten: Colle
 def python_calls_in_maps(pipeline: Pipeline, profile: Profile) -> Iterator[Finding]:
     """Yields findings on `tf.py_function` in maps that take `_NOTABLE_SHARE` or more of the CPU time.
 
-    Nothing is told where `numpy-function` can make the change.
-
-    Args:
-        pipeline: the pipeline as written, annotated with its `arrays`.
-        profile: its profile.
+    Nothing is told where `numpy-function` can make the change, which the `arrays` of a function say.
     """
     for node, share in _costly_maps(pipeline, profile):
         if node.function is None or "EagerPyFunc" not in node.function.operations:
