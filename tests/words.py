@@ -63,9 +63,10 @@ from pipetune.core.functions import (
     RowWindows,
     ScaledDecoding,
     SplitPosition,
+    with_effects_of,
 )
 from pipetune.core.operators import OPERATORS, operator_facts
-from pipetune.core.pipeline import AUTOTUNE, UNKNOWN, Node, Pipeline, SourceLocation, Value
+from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, SourceLocation, Value
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, PaddingShares, Profile, Stage
 
 STATELESS = FunctionFacts(name="f", digest="")
@@ -154,22 +155,10 @@ def on_inputs(words: str) -> tuple[PredicatePushdown, ...]:
 def with_flag(function: FunctionFacts | None, flag: FunctionFacts, name: str) -> FunctionFacts:
     """Returns `function` with the properties of `flag` added; `name` replaces the name of the variable."""
     old = function if function is not None else STATELESS
-    variables = (name,) if name and flag.reads_variables else flag.reads_variables
-    return replace(
-        old,
-        digest=f"{old.digest}-{flag}-{name}",
-        random=old.random or flag.random,
-        seeded=old.seeded or flag.seeded,
-        random_python=old.random_python or flag.random_python,
-        python=old.python or flag.python,
-        reads_variables=tuple(dict.fromkeys((*old.reads_variables, *variables))),
-        writes_variables=old.writes_variables or flag.writes_variables,
-        mutable_tables=old.mutable_tables or flag.mutable_tables,
-        side_effects=(*old.side_effects, *flag.side_effects),
-        reads_files=old.reads_files or flag.reads_files,
-        can_raise=old.can_raise or flag.can_raise,
-        operations=tuple(sorted({*old.operations, *flag.operations})),
-    )
+    if name and flag.reads_variables:
+        flag = replace(flag, reads_variables=(name,))
+    # `random seeded` is seeded, too: both words are about the same draws.
+    return replace(with_effects_of(old, [flag]), digest=f"{old.digest}-{flag}-{name}", seeded=old.seeded or flag.seeded)
 
 
 def cropping(words: str) -> CropDecoding:
@@ -177,14 +166,9 @@ def cropping(words: str) -> CropDecoding:
     return CropDecoding(digest="cropped", seen="9 elements: all") if words == "yes" else CropDecoding("it uses it all")
 
 
-def branching(words: str) -> ProbeResult:
-    """Returns what `branch=yes` or `branch=no` stands for."""
-    return ProbeResult(digest="branched") if words == "yes" else ProbeResult("their shapes may differ")
-
-
-def arrays(words: str) -> ProbeResult:
-    """Returns what `arrays=yes` or `arrays=no` stands for."""
-    return ProbeResult(digest="arrays") if words == "yes" else ProbeResult("its Python code needs x as a tensor")
+def probed(words: str, *, digest: str, why_not: str) -> ProbeResult:
+    """Returns what `yes` or `no` stands for."""
+    return ProbeResult(digest=digest) if words == "yes" else ProbeResult(why_not)
 
 
 def pads(words: str) -> Padding:
@@ -200,8 +184,12 @@ def fused(words: str, *, why_not: str = "") -> MapFusion:
 _NOT_FUSIBLE = "called in one, their functions do something else"
 
 PROBE_SETTERS: Mapping[str, Callable[[FunctionFacts, str], FunctionFacts]] = {
-    "arrays": lambda function, words: replace(function, arrays=arrays(words)),
-    "branch": lambda function, words: replace(function, branching=branching(words)),
+    "arrays": lambda function, words: replace(
+        function, arrays=probed(words, digest="arrays", why_not="its Python code needs x as a tensor")
+    ),
+    "branch": lambda function, words: replace(
+        function, branching=probed(words, digest="branched", why_not="their shapes may differ")
+    ),
     "calls": lambda function, words: replace(function, operations=tuple(words.split("+"))),
     "crop": lambda function, words: replace(function, cropping=cropping(words)),
     "draws": lambda function, words: replace(function, before_draws=before_draws(words)),
@@ -281,24 +269,10 @@ class DescribedPipeline:
 
 @dataclass
 class _ParsedStage:
-    """One stage while it is parsed."""
+    """One stage while it is parsed: its operator, without id and inputs, and what was measured of it."""
 
-    op: str
-    arguments: dict[str, Value]
-    function: FunctionFacts | None
-    inner: tuple[str, ...] = ()
-    size_bytes: float | None = None
-    static_bytes: float | None = None
-    elements: int = UNKNOWN
-    seconds: float = _DEFAULT_SECONDS
-    waits: float | None = None
-    profiled: int | None = None
-    shared: int = 1
-    gathering: RowGathering | None = None
-    spec: str = ""
-    head_share: float | None = None
-    several_threads: bool = False
-    padding: PaddingShares | None = None
+    node: Node
+    measured: OperatorProfile
 
 
 def pipeline(text: str, *, options: Mapping[str, Value] | None = None) -> Pipeline:
@@ -318,7 +292,7 @@ def profile(text: str) -> Profile:
 def parse(text: str, *, options: Mapping[str, Value] | None = None) -> DescribedPipeline:
     """Returns both the pipeline and the profile of `text`."""
     nodes: list[Node] = []
-    stages: dict[str, _ParsedStage] = {}
+    measured: dict[str, OperatorProfile] = {}
     branches: dict[str, str] = {}
     for statement in filter(None, (part.strip() for part in re.split(r"[;\n]", text))):
         branch, _, chain = statement.rpartition(" = ")
@@ -331,40 +305,27 @@ def parse(text: str, *, options: Mapping[str, Value] | None = None) -> Described
             stage = _read_stage([word for word in words if word not in branches])
             inputs = joined or ((last,) if last else ())
             for made in _expand(stage, words[0]):
-                node = _node(made, len(nodes), inputs, method=words[0].rstrip("!"))
-                nodes.append(node)
-                stages[node.id] = made
-                inputs, last = (node.id,), node.id
+                line, last = len(nodes) + 1, f"n{len(nodes)}"
+                location = SourceLocation("train.py", line, 0, line, 40, words[0].rstrip("!"))
+                nodes.append(replace(made.node, id=last, inputs=inputs, location=location))
+                measured[last] = made.measured
+                inputs = (last,)
         if branch:
             branches[branch] = last
     built = Pipeline(tuple(nodes), name="dataset", options=dict(options or {}))
-    return DescribedPipeline(built, _profile(built, stages))
+    return DescribedPipeline(built, _profile(built, measured))
 
 
 def _expand(stage: _ParsedStage, word: str) -> tuple[_ParsedStage, ...]:
     if word.rstrip("!") != "list_files":
         return (stage,)
-    shuffles = stage.arguments.pop("shuffle", True) is not False
-    seed = stage.arguments.pop("seed", None)
-    order = _ParsedStage("shuffle", {**_DEFAULTS["shuffle"], "seed": seed}, None, elements=stage.elements)
+    arguments = dict(stage.node.arguments)
+    shuffles, seed = arguments.pop("shuffle", True) is not False, arguments.pop("seed", None)
+    stage.node = replace(stage.node, arguments=arguments)
+    order = _new_stage("shuffle")
+    given = {**order.node.arguments, "seed": seed}
+    order.node = replace(order.node, arguments=given, cardinality=stage.node.cardinality)
     return (stage, order) if shuffles else (stage,)
-
-
-def _node(stage: _ParsedStage, index: int, inputs: tuple[str, ...], *, method: str) -> Node:
-    return Node(
-        id=f"n{index}",
-        op=stage.op,
-        inputs=inputs,
-        arguments=stage.arguments,
-        function=stage.function,
-        inner=stage.inner,
-        location=SourceLocation("train.py", index + 1, 0, index + 1, 40, method),
-        shared=stage.shared,
-        spec=stage.spec,
-        cardinality=stage.elements,
-        element_bytes=stage.static_bytes,
-        gathering=stage.gathering,
-    )
 
 
 def _read_stage(words: list[str]) -> _ParsedStage:
@@ -372,63 +333,68 @@ def _read_stage(words: list[str]) -> _ParsedStage:
     kind = "from_tensor_slices" if op == "list_files" else op
     if kind not in OPERATORS:
         raise ValueError(f"no operator is called {op!r}")
-    function = (
-        replace(STATELESS, digest=f"{kind}") if operator_facts(kind).takes_function and kind != "opaque" else None
-    )
-    stage = _ParsedStage(kind, dict(_DEFAULTS.get(kind, {})), function)
-    if kind in ("interleave", "flat_map"):
-        stage.inner = ("TFRecordDatasetV2",)
-    if words[0].endswith("!"):
-        stage.seconds = _HEAVY_SECONDS
+    stage = _new_stage(kind, seconds=_HEAVY_SECONDS if words[0].endswith("!") else _DEFAULT_SECONDS)
     for word in words[1:]:
         _read_word(stage, word)
     return stage
 
 
+def _new_stage(op: str, *, seconds: float = _DEFAULT_SECONDS) -> _ParsedStage:
+    facts = operator_facts(op)
+    function = replace(STATELESS, digest=op) if facts.takes_function and op != "opaque" else None
+    inner = ("TFRecordDatasetV2",) if op in ("interleave", "flat_map") else ()
+    node = Node("", op, arguments=dict(_DEFAULTS.get(op, {})), function=function, inner=inner)
+    return _ParsedStage(
+        node, OperatorProfile("", Stage.EXTRACT if facts.source else Stage.TRANSFORM, cpu_seconds=seconds)
+    )
+
+
 def _read_word(stage: _ParsedStage, word: str) -> None:
     name, equals, text = word.partition("=")
+    node = stage.node
     if name == "unknown" and not equals:
-        stage.function = None
+        stage.node = replace(node, function=None)
     elif name in FLAGS:
-        stage.function = with_flag(stage.function, FLAGS[name], text)
-    elif name in PROBE_SETTERS and stage.function is not None:
-        stage.function = PROBE_SETTERS[name](stage.function, text)
-    elif name in _OPERATOR_SETTERS and (equals or name in _VALUELESS):
-        _OPERATOR_SETTERS[name](stage, text)
+        stage.node = replace(node, function=with_flag(node.function, FLAGS[name], text))
+    elif name in PROBE_SETTERS and node.function is not None:
+        stage.node = replace(node, function=PROBE_SETTERS[name](node.function, text))
+    elif name in _OF_NODE and (equals or name == "gathers"):
+        field, read = _OF_NODE[name]
+        stage.node = replace(node, **{field: read(text)})
+    elif name in _MEASURED and (equals or name == "spread"):
+        field, read = _MEASURED[name]
+        stage.measured = replace(stage.measured, **{field: read(text)})
     elif equals:
-        stage.arguments[name] = value(text)
-    elif stage.op in _MAIN_ARGUMENT:
-        stage.arguments[_MAIN_ARGUMENT[stage.op]] = value(word)
+        stage.node = replace(node, arguments={**node.arguments, name: value(text)})
+    elif node.op in _MAIN_ARGUMENT:
+        stage.node = replace(node, arguments={**node.arguments, _MAIN_ARGUMENT[node.op]: value(word)})
     else:
-        raise ValueError(f"{stage.op} does not know the word {word!r}")
+        raise ValueError(f"{node.op} does not know the word {word!r}")
 
 
-def _setter(name: str, read: Callable[[str], object]) -> Callable[[_ParsedStage, str], None]:
-    return lambda stage, text: setattr(stage, name, read(text))
-
-
-_OPERATOR_SETTERS: Mapping[str, Callable[[_ParsedStage, str], None]] = {
-    "bytes": _setter("size_bytes", size),
-    "cpu": _setter("seconds", seconds),
-    "elements": _setter("elements", int),
-    "gathers": _setter("gathering", gathering),
-    "head": _setter("head_share", lambda text: float(text.removesuffix("%")) / 100),
-    "inner": _setter("inner", lambda text: tuple(filter(None, text.split("+")))),
-    "padding": _setter("padding", padding),
-    "profiled": _setter("profiled", int),
-    "shared": _setter("shared", int),
-    "spec": _setter("spec", str),
-    "spread": _setter("several_threads", lambda text: True),
-    "static_bytes": _setter("static_bytes", size),
-    "waits": _setter("waits", seconds),
+_OF_NODE: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "elements": ("cardinality", int),
+    "gathers": ("gathering", gathering),
+    "inner": ("inner", lambda text: tuple(filter(None, text.split("+")))),
+    "shared": ("shared", int),
+    "spec": ("spec", str),
+    "static_bytes": ("element_bytes", size),
 }
-"""Setters for words about an operator other than its arguments and its function."""
+"""Words about an operator other than its arguments and its function: the field of `Node`, and what it gets."""
 
-_VALUELESS = frozenset({"gathers", "spread"})
-"""The words of `_OPERATOR_SETTERS` that need no value."""
+_MEASURED: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "bytes": ("bytes_out", size),
+    "cpu": ("cpu_seconds", seconds),
+    "head": ("head_share", lambda text: float(text.removesuffix("%")) / 100),
+    "padding": ("padding", padding),
+    "profiled": ("elements", int),
+    "spread": ("several_threads", lambda text: True),
+    "waits": ("waiting_seconds", seconds),
+}
+"""Words about what was measured of an operator: the field of `OperatorProfile`, and what it gets."""
 
 
-def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
+def _profile(pipeline: Pipeline, measured: Mapping[str, OperatorProfile]) -> Profile:
     visits: dict[str, float] = {pipeline.output.id: 1.0}
     ratios: dict[str, float] = {}
     for node in reversed(pipeline.nodes):
@@ -438,20 +404,13 @@ def _profile(pipeline: Pipeline, stages: Mapping[str, _ParsedStage]) -> Profile:
         for above in node.inputs:
             visits[above] = visits.get(above, 0.0) + visits.get(node.id, 0.0) * ratios[node.id]
     operators = tuple(
-        OperatorProfile(
-            node=node.id,
-            stage=Stage.EXTRACT if operator_facts(node.op).source else Stage.TRANSFORM,
-            cpu_seconds=stages[node.id].seconds,
-            wall_seconds=stages[node.id].seconds + (stages[node.id].waits or 0.0),
-            waiting_seconds=stages[node.id].waits,
-            elements=stages[node.id].profiled,
-            visits=visits[node.id],
-            ratio=ratios.get(node.id),
-            bytes_out=stages[node.id].size_bytes,
-            head_share=stages[node.id].head_share,
-            several_threads=stages[node.id].several_threads,
-            padding=stages[node.id].padding,
+        replace(
+            one,
+            node=name,
+            wall_seconds=(one.cpu_seconds or 0.0) + (one.waiting_seconds or 0.0),
+            visits=visits[name],
+            ratio=ratios.get(name),
         )
-        for node in pipeline
+        for name, one in measured.items()
     )
     return Profile(operators=operators, consumer=ConsumerProfile(kind="none", why="a pipeline from words"))
