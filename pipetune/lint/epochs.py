@@ -143,14 +143,25 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
             continue
         below = next((node for node in use.pipeline.downstream(repeat.id) if batch_size(node) is not None), None)
         if below is None:
-            keep = _one_to_one(use.pipeline.downstream(repeat.id))
-            yield from _repeated_in_evaluation(use, repeat, read=use.steps, has=has, what="batches", keep=keep)
+            others, size, what = use.pipeline.downstream(repeat.id), 1, "batches"
+        else:
+            others = (*use.nodes_between(repeat.id, below.id), *use.pipeline.downstream(below.id))
+            size, what = batch_size(below) or 1, "examples"
+        if not _one_to_one(others):
             continue
-        size = batch_size(below) or 1
-        keep = _one_to_one(use.nodes_between(repeat.id, below.id)) and _one_to_one(use.pipeline.downstream(below.id))
-        yield from _repeated_in_evaluation(use, repeat, read=use.steps * size, has=has, what="examples", keep=keep)
-        drops = below.argument("drop_remainder") is True  # a reason to repeat before the batch: nothing is dropped
-        if use.role == "training" and keep and not drops and has % size and use.steps * size % has:
+        count, read = repeat.argument("count"), use.steps * size
+        there = read if count in (None, INFINITE) or not isinstance(count, int) else min(read, count * has)
+        if use.is_evaluation and there > has:
+            again = f"{there - has:,} of them count twice" if there <= 2 * has else "they count more than once"
+            yield finding_at(
+                "uneven-evaluation",
+                repeat,
+                f"The {use.role} reads {there:,} {what} of data that has {has:,}: {again}.",
+                "Remove repeat() and the number of steps: each example then counts once.",
+            )
+        # That the remainder would be dropped is a reason to repeat before the batch.
+        drops = below is None or below.argument("drop_remainder") is True
+        if use.role == "training" and not drops and has % size and read % has:
             yield finding_at(
                 "repeat-before-batch",
                 repeat,
@@ -164,22 +175,6 @@ def find_uneven_steps(use: DatasetUse) -> Iterator[Finding]:
 def _one_to_one(nodes: Iterable[Node]) -> bool:
     """Whether each of these operators outputs one element for each that it gets."""
     return all(operator_facts(node.op).count is CountEffect.ONE_TO_ONE for node in nodes)
-
-
-def _repeated_in_evaluation(
-    use: DatasetUse, repeat: Node, *, read: int, has: int, what: str, keep: bool
-) -> Iterator[Finding]:
-    """Reports examples that an evaluation counts more than once, because it continues into the next pass."""
-    count = repeat.argument("count")
-    there = read if count in (None, INFINITE) or not isinstance(count, int) else min(read, count * has)
-    if use.is_evaluation and keep and there > has:
-        again = f"{there - has:,} of them count twice" if there <= 2 * has else "they count more than once"
-        yield finding_at(
-            "uneven-evaluation",
-            repeat,
-            f"The {use.role} reads {there:,} {what} of data that has {has:,}: {again}.",
-            "Remove repeat() and the number of steps: each example then counts once.",
-        )
 
 
 _CUTS = ("take", "skip")
