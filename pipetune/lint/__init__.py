@@ -36,7 +36,7 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
     for use in uses:
         found += caches.find_incomplete_caches(use, [one for one in uses if one is not use])
     found += [
-        *(epochs.with_sharding_hint(one, training) for one in workers.find_unsharded_input(training)),
+        *workers.find_unsharded_input(training),
         *workers.find_inconsistent_shuffles(training),
         *workers.find_sharding_problems(training),
         *workers.find_unsharded_state(training),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node
@@ -281,12 +280,3 @@ def _message(use: DatasetUse, reading: TfdsRead, take: Node) -> str:
 
 
 _HINT = "Select them in the split, split='train[:{0}]': only these are read, and they are the same in every run."
-
-
-def with_sharding_hint(finding: Finding, use: DatasetUse) -> Finding:
-    """Returns a finding on unsharded input with a hint on how the library shards it, if TFDS reads the data."""
-    reading = next(tfds_reads(use.pipeline), None)
-    if reading is None:
-        return finding
-    given = "read_config=tfds.ReadConfig(input_context=context)"
-    return replace(finding, hint=f"Pass {given} to {reading.call}: each worker then reads its own files.")

@@ -18,6 +18,7 @@ from pipetune.core.distribution import (
 )
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, finding_at
+from pipetune.core.storage import tfds_reads
 from pipetune.lint.dataset_use import (
     DatasetUse,
     batch_size,
@@ -52,6 +53,9 @@ def find_unsharded_input(use: DatasetUse) -> Iterator[Finding]:
             return
         why = "there is no shard()"
         hint = "Shard by the worker's index, before the shuffle: dataset.shard(workers, index)."
+    if reading := next(tfds_reads(use.pipeline), None):
+        given = "read_config=tfds.ReadConfig(input_context=context)"
+        hint = f"Pass {given} to {reading.call}: each worker then reads its own files."
     found = _coverage(use)
     examples = f"each of its {found.elements:,} examples" if found is not None else "each example"
     steps = f", in {found.first_out:,} steps" if found is not None and found.first_out is not None else ""

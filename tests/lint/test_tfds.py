@@ -8,6 +8,7 @@ import pytest
 
 from pipetune.lint import find_mistakes
 from pipetune.lint.dataset_use import JobWorkers
+from pipetune.lint.workers import find_unsharded_input
 from tests.core.tfds_pipelines import made_by_tfds
 from tests.lint.uses import use
 
@@ -63,5 +64,7 @@ def test_unsharded_tfds_read_is_reported_with_input_context() -> None:
     one = use(f"{READ} | batch 4", workers=JobWorkers(4, "TF_CONFIG"))
     (own,) = find_mistakes(one)
     assert own.code == "unsharded-workers" and "dataset.shard(workers, index)" in own.hint
-    (found,) = find_mistakes(replace(one, pipeline=made_by_tfds(one.pipeline, 3)))
+    by_tfds = replace(one, pipeline=made_by_tfds(one.pipeline, 3))
+    (found,) = find_mistakes(by_tfds)
     assert found.code == "unsharded-workers" and "read_config=tfds.ReadConfig(input_context=context)" in found.hint
+    assert list(find_unsharded_input(by_tfds)) == [found]  # that is asked again once elements are counted
