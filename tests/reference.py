@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pipetune
 from pipetune import api
@@ -36,15 +37,8 @@ def commands() -> Iterator[str]:
 
 
 def _help(parser: argparse.ArgumentParser) -> str:
-    columns = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100"  # argparse wraps to it
-    try:
+    with mock.patch.dict(os.environ, COLUMNS="100"):  # argparse wraps to it
         return parser.format_help().rstrip()
-    finally:
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
 
 
 def rules() -> Iterator[str]:

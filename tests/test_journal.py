@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pipetune.core.edits import Plan
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import Interval, Outcome, Trial
@@ -14,9 +16,11 @@ from pipetune.journal import Journal, Listener
 class Heard(Listener):
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
+        self.best: list[str] = []
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
         self.events.append((phase, doing))
+        self.best.append(best)
 
     def saved(self, session: Session) -> None:
         self.events.append(("saved", session))
@@ -36,11 +40,8 @@ def journal() -> tuple[Journal, Heard]:
 
 def test_seconds_of_failed_phase_are_stored() -> None:
     kept, _ = journal()
-    try:
-        with kept.phase("trials", "measuring"):
-            raise RuntimeError("lost")
-    except RuntimeError:
-        pass
+    with pytest.raises(RuntimeError), kept.phase("trials", "measuring"):
+        raise RuntimeError("lost")
     assert {"trials", "total"} <= set(kept.session.seconds)
 
 
@@ -68,25 +69,17 @@ def test_trial_is_announced_ended_and_stored() -> None:
     kept.notify("trying", plan=plan)
     kept.notify("trial", trial=trial)
     kept.notify("stage", name="ablation")
-    assert [event for event in heard.events if event[0] in ("started", "ended")] == [
-        ("started", plan.key),
-        ("ended", plan.key),
-    ]
+    announced = [event for event in heard.events if event[0] in ("started", "ended")]
+    assert announced == [("started", plan.key), ("ended", plan.key)]
     assert kept.session.trials == (trial,)
 
 
 def test_plan_without_measured_gain_is_not_reported_as_best() -> None:
     """An unmeasured plan had been shown as "best so far" for 80 s."""
-
-    class Best(Listener):
-        def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
-            shown.append(best)
-
-    shown: list[str] = []
-    kept = Journal(Session("1", Command()), TimePlan.of(Settings()), Best())
+    kept, heard = journal()
     plan = Plan("plan")
     kept.notify("best", plan=plan, gain=None)
     kept.report_progress("measuring")
     kept.notify("best", plan=plan, gain=Interval(1.31, 1.2, 1.4, 8))
     kept.report_progress("measuring")
-    assert shown == ["", "plan, 1.31x"]
+    assert heard.best == ["", "plan, 1.31x"]

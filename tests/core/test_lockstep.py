@@ -10,13 +10,7 @@ from typing import NoReturn
 import pytest
 
 from pipetune.core import lockstep
-from pipetune.core.cluster import (
-    MPI_VARIABLES,
-    ClusterTask,
-    HorovodRank,
-    mpi_rank,
-    task_from_environment,
-)
+from pipetune.core.cluster import MPI_VARIABLES, ClusterTask, HorovodRank, mpi_rank, task_from_environment
 from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import (
@@ -31,6 +25,9 @@ from pipetune.core.lockstep import (
 )
 from pipetune.core.results import RunFailed, Window
 from tests.core.sessions import PARALLEL
+
+Links = list[tuple[RequestLink, RequestLink]]
+"""The chief's end and the worker's end of the connections to two other workers."""
 
 OPERATORS = ("range (n0)", "map (n1)")
 
@@ -51,8 +48,7 @@ class Chief(LockstepTeam):
 
 
 @pytest.fixture
-def links() -> Iterator[list[tuple[RequestLink, RequestLink]]]:
-    """The chief's end and the worker's end of the connections to two other workers."""
+def links() -> Iterator[Links]:
     pairs = [socket.socketpair() for _ in range(2)]
     made = [(RequestLink(near.detach()), RequestLink(far.detach())) for near, far in pairs]
     yield made
@@ -61,16 +57,16 @@ def links() -> Iterator[list[tuple[RequestLink, RequestLink]]]:
             end.close()
 
 
-def chief(links: list[tuple[RequestLink, RequestLink]]) -> Chief:
+def chief(links: Links) -> Chief:
     return Chief([near for near, _ in links], on_lockstep_lost=lambda why, cause: None)
 
 
-def answer(links: list[tuple[RequestLink, RequestLink]], *answers: StepReply) -> None:
+def answer(links: Links, *answers: StepReply) -> None:
     for (_, far), one in zip(links, answers, strict=True):
         far.send_reply(one)
 
 
-def test_requests_and_replies_round_trip(links: list[tuple[RequestLink, RequestLink]]) -> None:
+def test_requests_and_replies_round_trip(links: Links) -> None:
     near, far = links[0]
     orders = [
         PreparePipeline(Plan("p", (PARALLEL,))),
@@ -88,7 +84,7 @@ def test_requests_and_replies_round_trip(links: list[tuple[RequestLink, RequestL
     assert [near.receive_reply(5) for _ in answers] == answers
 
 
-def test_workers_with_different_operators_are_reported(links: list[tuple[RequestLink, RequestLink]]) -> None:
+def test_workers_with_different_operators_are_reported(links: Links) -> None:
     answer(links, StepReply(operators=OPERATORS), StepReply(operators=OPERATORS))
     assert chief(links).wait_for_workers(OPERATORS) == ""
     answer(links, StepReply(operators=OPERATORS), StepReply(operators=(OPERATORS[0], "batch (n1)")))
@@ -99,13 +95,13 @@ def test_workers_with_different_operators_are_reported(links: list[tuple[Request
     assert chief(links).wait_for_workers(OPERATORS) == "nothing trains"
 
 
-def test_missing_worker_aborts_run(links: list[tuple[RequestLink, RequestLink]]) -> None:
+def test_missing_worker_aborts_run(links: Links) -> None:
     links[0][1].send_reply(StepReply(operators=OPERATORS))
     with pytest.raises(FellOut, match="worker 2 did not reply"):
         chief(links).wait_for_workers(OPERATORS, limit_seconds=0.05)
 
 
-def test_plan_that_one_worker_cannot_build_fails_before_training(links: list[tuple[RequestLink, RequestLink]]) -> None:
+def test_plan_that_one_worker_cannot_build_fails_before_training(links: Links) -> None:
     answer(links, StepReply(), StepReply(why="The plan cannot be built: no such file"))
     with pytest.raises(RunFailed, match="worker 2: The plan cannot be built"):
         chief(links).prepare(Plan("p"))
@@ -114,7 +110,7 @@ def test_plan_that_one_worker_cannot_build_fails_before_training(links: list[tup
     chief(links).prepare(None)
 
 
-def test_windows_with_equal_steps_are_collected(links: list[tuple[RequestLink, RequestLink]]) -> None:
+def test_windows_with_equal_steps_are_collected(links: Links) -> None:
     found = chief(links)
     found.train(steps=5, warmup=2)
     assert [far.receive_request(5) for _, far in links] == [TakeSteps(5, 2)] * 2
@@ -141,16 +137,14 @@ def test_windows_with_equal_steps_are_collected(links: list[tuple[RequestLink, R
     ],
 )
 def test_windows_with_different_steps_abort_run(
-    links: list[tuple[RequestLink, RequestLink]], answers: tuple[StepReply, ...], own: Window | None, why: str
+    links: Links, answers: tuple[StepReply, ...], own: Window | None, why: str
 ) -> None:
     answer(links, *answers)
     with pytest.raises(FellOut, match=why):
         chief(links).collect_windows(own)
 
 
-def test_exited_worker_aborts_every_request(
-    links: list[tuple[RequestLink, RequestLink]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exited_worker_aborts_every_request(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lockstep, "REPLY_TIMEOUT_SECONDS", 0.05)
     links[0][1].close()
     found = chief(links)
@@ -169,7 +163,7 @@ def test_exited_worker_aborts_every_request(
     )
 
 
-def test_one_worker_measures_its_input_while_others_are_idle(links: list[tuple[RequestLink, RequestLink]]) -> None:
+def test_one_worker_measures_its_input_while_others_are_idle(links: Links) -> None:
     links[1][1].send_reply(StepReply(window=window()))
     assert chief(links).measure_input(2, seconds=0.5, warmup_seconds=0.1) == window()
     assert links[1][1].receive_request(5) == MeasureInput(0.5, 0.1)
