@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -52,9 +53,9 @@ def recording(folder: Path, *, ignored_files: Iterable[str] = ()) -> Iterator[un
 
 
 @contextmanager
-def in_training(folder: Path) -> Iterator[undo.UndoJournal]:
+def in_training(folder: Path, *, ignored_files: Iterable[str] = ()) -> Iterator[undo.UndoJournal]:
     """Records what is done in it as steps of training, after which the script ends."""
-    with recording(folder) as journal:
+    with recording(folder, ignored_files=ignored_files) as journal:
         journal.confirm_training(journal.begin_generation())
         yield journal
         journal.close()
@@ -117,12 +118,10 @@ def test_file_that_others_have_open_is_left_alone(own: Path, journals: Path) -> 
     with history.open("w") as opened:
         opened.write("before")
         opened.flush()
-        with recording(journals, ignored_files=[str(history)]) as journal:
-            journal.confirm_training(journal.begin_generation())
+        with in_training(journals, ignored_files=[str(history)]):
             opened.write(" and meanwhile")
             opened.flush()
             (own / "file").write_text("of the loop")
-            journal.close()
         assert restored(journals).restored == [str(own / "file")]
     assert history.read_text() == "before and meanwhile"
 
@@ -445,16 +444,13 @@ def test_temporary_files_of_killed_script_are_removed(own: Path, journals: Path)
 
 
 def test_earliest_state_of_two_processes_is_restored(own: Path, journals: Path) -> None:
-    def worker(text: str) -> Callable[[], None]:
-        def script() -> None:
-            with in_training(journals):
-                (own / "file").write_text(text)
-                (own / "new").write_text(text)
+    def script(text: str) -> None:
+        with in_training(journals):
+            (own / "file").write_text(text)
+            (own / "new").write_text(text)
 
-        return script
-
-    assert in_another_process(worker("of the first")) == 0
-    assert in_another_process(worker("of the second")) == 0
+    for text in ("of the first", "of the second"):
+        assert in_another_process(partial(script, text)) == 0
     done = restored(journals)
     assert (own / "file").read_text() == "precious" and not (own / "new").exists() and done.left_alone == []
 
