@@ -15,7 +15,7 @@ from pipetune.core.distribution import FIT, OriginalSharding
 from pipetune.core.profile import Finding, Profile
 from pipetune.lint.caches import find_incomplete_caches
 from pipetune.lint.dataset_use import DatasetUse, reshuffles_each_epoch
-from pipetune.lint.workers import find_inconsistent_shuffles, find_sharding_problems, find_unsharded_input
+from pipetune.lint.workers import find_division_problems
 from pipetune.pipelines.live import COMPLEMENT_CLASS, LivePipeline, has_complement
 
 
@@ -45,7 +45,7 @@ def find(
 def find_in_division(source: LivePipeline, use: Consumption, found: OriginalSharding) -> list[Finding]:
     """Returns the problems in how the job's workers divide the data, according to the measured division `found`."""
     counted = replace(_use(source, use), workers=job_processes.job_workers(use), worker_coverage=found)
-    return [*find_unsharded_input(counted), *find_inconsistent_shuffles(counted), *find_sharding_problems(counted)]
+    return list(find_division_problems(counted))
 
 
 def leaves_caches_incomplete(

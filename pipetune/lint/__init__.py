@@ -35,12 +35,7 @@ def find_mistakes(training: DatasetUse, others: Sequence[DatasetUse] = ()) -> li
         found += [*epochs.find_exhausted_data(use), *epochs.find_mixed_epochs(use), *epochs.find_uneven_steps(use)]
     for use in uses:
         found += caches.find_incomplete_caches(use, [one for one in uses if one is not use])
-    found += [
-        *workers.find_unsharded_input(training),
-        *workers.find_inconsistent_shuffles(training),
-        *workers.find_sharding_problems(training),
-        *workers.find_unsharded_state(training),
-    ]
+    found += [*workers.find_division_problems(training), *workers.find_unsharded_state(training)]
     for use in uses:
         found += [
             *workers.find_python_on_tpu(use),

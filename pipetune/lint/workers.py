@@ -1,7 +1,4 @@
-"""Checks for data that is not divided properly over workers and replicas, and for what they cannot run or reach.
-
-Findings on the division of data have numbers if elements were counted.
-"""
+"""Checks for data that is not divided properly over workers and replicas, and for what they cannot run or reach."""
 
 from __future__ import annotations
 
@@ -15,12 +12,14 @@ from pipetune.core.distribution import (
     CapturedObject,
     Coverage,
     InputDistribution,
+    OriginalSharding,
 )
 from pipetune.core.pipeline import Node
 from pipetune.core.profile import Finding, finding_at
 from pipetune.core.storage import tfds_reads
 from pipetune.lint.dataset_use import (
     DatasetUse,
+    JobWorkers,
     batch_size,
     is_repeat,
     nodes_with_op,
@@ -34,14 +33,24 @@ _UNEVEN = 0.9  # minimum share of the steps of an epoch in which every worker ha
 _OWN_SHARD = "Shard by the worker's index: dataset.shard(workers, index), before the shuffle."
 
 
-def find_unsharded_input(use: DatasetUse) -> Iterator[Finding]:
-    """Yields findings on input that is not sharded over the workers.
+def find_division_problems(use: DatasetUse) -> Iterator[Finding]:
+    """Yields findings on data that the workers of a job do not divide properly; with numbers, if it was counted."""
+    workers, known = use.workers, use.worker_coverage
+    if workers is None or workers.count < 2:
+        return
+    yield from _unsharded_input(use, workers)
+    if known is not None:
+        yield from _inconsistent_shuffles(use, known, workers.count)
+        yield from _sharding_problems(use, known, workers.count)
 
-    Yields nothing if the script reads its worker index, because it may shard a list of files by hand. Without a
-    strategy, yields nothing either if each worker shuffles without a seed, which also gives workers different data.
+
+def _unsharded_input(use: DatasetUse, workers: JobWorkers) -> Iterator[Finding]:
+    """Reports input that is not sharded over the workers.
+
+    Reports nothing if the script reads its worker index, because it may shard a list of files by hand. Without a
+    strategy, reports nothing either if each worker shuffles without a seed, which also gives workers different data.
     """
-    workers = use.workers
-    if workers is None or workers.count < 2 or workers.reads_worker_index or _has_shard(use):
+    if workers.reads_worker_index or _has_shard(use):
         return
     if workers.distributed:
         if use.pipeline.options.get(_POLICY) != "OFF":
@@ -56,7 +65,7 @@ def find_unsharded_input(use: DatasetUse) -> Iterator[Finding]:
     if reading := next(tfds_reads(use.pipeline), None):
         given = "read_config=tfds.ReadConfig(input_context=context)"
         hint = f"Pass {given} to {reading.call}: each worker then reads its own files."
-    found = _coverage(use)
+    found = use.worker_coverage.coverage if use.worker_coverage is not None else None
     examples = f"each of its {found.elements:,} examples" if found is not None else "each example"
     steps = f", in {found.first_out:,} steps" if found is not None and found.first_out is not None else ""
     yield finding_at(
@@ -68,26 +77,24 @@ def find_unsharded_input(use: DatasetUse) -> Iterator[Finding]:
     )
 
 
-def find_sharding_problems(use: DatasetUse) -> Iterator[Finding]:
-    """Yields findings from counting: elements that never occur or occur again, idle workers, excessive reads."""
-    workers = use.workers
-    if workers is None or workers.count < 2 or use.worker_coverage is None:
-        return
-    if use.worker_coverage.refused:
+def _sharding_problems(use: DatasetUse, known: OriginalSharding, workers: int) -> Iterator[Finding]:
+    """Reports what counting shows: elements that never occur or occur again, idle workers, excessive reads."""
+    if known.refused:
         yield finding_at(
             "too-few-files",
             use.pipeline.output,
-            f"TensorFlow cannot shard this dataset over {workers.count} workers with the policy "
-            f"{use.worker_coverage.policy}: {use.worker_coverage.why}.",
+            f"TensorFlow cannot shard this dataset over {workers} workers with the policy {known.policy}: {known.why}.",
             "Set options.experimental_distribute.auto_shard_policy to DATA, or write the data to at least that "
             "many files, preferably several times as many.",
         )
-    found = _coverage(use)
+    found = known.coverage
     if found is None:
-        yield from _reads_all_files(use)
+        if known.policy == "DATA" and known.file_bytes:  # each worker is known to read all of it
+            times = f"{known.file_bytes * known.workers:,} bytes where {known.file_bytes:,} are used"
+            yield from _reads_all(use, known, known.workers, known.files, f"in total {times}")
         return
-    if unseeded_shuffle(use) is None:  # else `find_inconsistent_shuffles` reports the shuffle as the reason
-        yield from _missing_data(use, found)
+    if _unseeded_shuffle(use, known) is None:  # else `_inconsistent_shuffles` reports the shuffle as the reason
+        yield from _missing_data(use, known, found)
     shard = next(nodes_with_op(use, "shard"), None)
     if found.repeated and not found.never and shard is not None:
         yield finding_at(
@@ -97,26 +104,22 @@ def find_sharding_problems(use: DatasetUse) -> Iterator[Finding]:
             f"{len(found.workers)} workers.",
             _OWN_SHARD,
         )
-    yield from _uneven_workers(use, found)
-    yield from _excessive_reads(use, found)
+    yield from _uneven_workers(use, known, found)
+    yield from _excessive_reads(use, known, found)
 
 
-def _coverage(use: DatasetUse) -> Coverage | None:
-    return use.worker_coverage.coverage if use.worker_coverage is not None else None
-
-
-def _missing_data(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
+def _missing_data(use: DatasetUse, known: OriginalSharding, found: Coverage) -> Iterator[Finding]:
     if not found.never:
         return
     shard = next(nodes_with_op(use, "shard"), None)
     workers = len(found.workers)
     sentence = f"{found.never:,} of {found.elements:,} elements reach none of {workers} workers in an epoch"
-    if shard is not None and use.worker_coverage is not None and use.worker_coverage.policy in ("FILE", "DATA"):
+    if shard is not None and known.policy in ("FILE", "DATA"):
         yield finding_at(
             "data-left-out",
             shard,
             "This shard() divides the data, and the strategy divides each part again, with the policy "
-            f"{use.worker_coverage.policy}: {sentence}.",
+            f"{known.policy}: {sentence}.",
             "Set options.experimental_distribute.auto_shard_policy to OFF if the script shards the data "
             "itself, or remove the shard().",
         )
@@ -124,7 +127,7 @@ def _missing_data(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
         yield finding_at("data-left-out", shard or use.pipeline.output, f"Data is lost: {sentence}.", _OWN_SHARD)
 
 
-def _uneven_workers(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
+def _uneven_workers(use: DatasetUse, known: OriginalSharding, found: Coverage) -> Iterator[Finding]:
     """Reports workers that run out of data long before others."""
     batches = [worker.batches for worker in found.workers]
     first = found.first_out
@@ -133,9 +136,7 @@ def _uneven_workers(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
         return
     idle = found.idle_workers
     who = f"workers {', '.join(map(str, idle))} get" if len(idle) > 1 else f"worker {idle[0]} gets" if idle else ""
-    by_element = (
-        "set auto_shard_policy to DATA" if use.worker_coverage and use.worker_coverage.policy else "shard elements"
-    )
+    by_element = "set auto_shard_policy to DATA" if known.policy else "shard elements"
     hint = f"Write files of equal size, several for each worker, or {by_element}."
     if who:
         yield finding_at("idle-workers", use.pipeline.output, f"Of {len(batches)} workers, {who} no data at all.", hint)
@@ -149,31 +150,23 @@ def _uneven_workers(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
         )
 
 
-def _excessive_reads(use: DatasetUse, found: Coverage) -> Iterator[Finding]:
+def _excessive_reads(use: DatasetUse, known: OriginalSharding, found: Coverage) -> Iterator[Finding]:
     """Reports that every worker reads what the others use, although there are enough files to shard by file."""
     times = found.read_over_used
-    if use.worker_coverage is None or use.worker_coverage.policy != "DATA" or times is None or times < _READ_TOO_MUCH:
+    if known.policy != "DATA" or times is None or times < _READ_TOO_MUCH:
         return
     bytes_read = found.bytes_read_over_used
     and_bytes = f" and {bytes_read:.1f} bytes" if bytes_read is not None else ""
-    yield from _reads_all(use, len(found.workers), found.files, f"{times:.1f} elements{and_bytes} for each one it uses")
+    times_each = f"{times:.1f} elements{and_bytes} for each one it uses"
+    yield from _reads_all(use, known, len(found.workers), found.files, times_each)
 
 
-def _reads_all_files(use: DatasetUse) -> Iterator[Finding]:
-    """Reports the same for data that was not counted: with the policy DATA, each worker is known to read all of it."""
-    known = use.worker_coverage
-    if known is not None and known.policy == "DATA" and known.file_bytes:
-        times = f"{known.file_bytes * known.workers:,} bytes where {known.file_bytes:,} are used"
-        yield from _reads_all(use, known.workers, known.files, f"in total {times}")
-
-
-def _reads_all(use: DatasetUse, workers: int, files: int, times: str) -> Iterator[Finding]:
+def _reads_all(use: DatasetUse, known: OriginalSharding, workers: int, files: int, times: str) -> Iterator[Finding]:
     if files < workers:
         return
-    stopped = use.worker_coverage.stopped_at if use.worker_coverage is not None else ""
-    if stopped:
+    if known.stopped_at:
         why, hint = (
-            f"TensorFlow looks for files to shard and gives up at {use.pipeline[stopped].title}",
+            f"TensorFlow looks for files to shard and gives up at {use.pipeline[known.stopped_at].title}",
             "Shard the list of files by the worker's index, before they are read, and set the policy to OFF.",
         )
     else:
@@ -286,23 +279,22 @@ def _format_replicas(count: int, found: InputDistribution) -> str:
     return f"{count} of {found.replicas} replicas {'gets' if count == 1 else 'get'}"
 
 
-def unseeded_shuffle(use: DatasetUse) -> Node | None:
+def _unseeded_shuffle(use: DatasetUse, known: OriginalSharding) -> Node | None:
     """Returns the unseeded shuffle that makes each worker shard an order of its own; None if all have one order.
 
     With the policy DATA, each of N workers reads everything and keeps every Nth element, in its own reading order.
     """
-    if use.worker_coverage is None or use.worker_coverage.policy != "DATA":
+    if known.policy != "DATA":
         return None
     return next((node for node in use.pipeline if node.op == "shuffle" and node.argument("seed") is None), None)
 
 
-def find_inconsistent_shuffles(use: DatasetUse) -> Iterator[Finding]:
-    """Yields findings on workers that each shard an order of their own: elements reach several of them, or none."""
-    workers, as_written = use.workers, use.worker_coverage
-    if workers is None or workers.count < 2 or as_written is None or as_written.policy != "DATA":
+def _inconsistent_shuffles(use: DatasetUse, known: OriginalSharding, workers: int) -> Iterator[Finding]:
+    """Reports workers that each shard an order of their own: elements reach several of them, or none."""
+    if known.policy != "DATA":
         return
-    node, found = unseeded_shuffle(use), as_written.coverage
-    divided = f"and TensorFlow shards each of these orders (auto_shard_policy {as_written.policy})"
+    node, found = _unseeded_shuffle(use, known), known.coverage
+    divided = f"and TensorFlow shards each of these orders (auto_shard_policy {known.policy})"
     lost = "some elements reach several workers, and others none"
     if node is not None and (found is None or not found.complete):
         if found is not None:
@@ -313,8 +305,7 @@ def find_inconsistent_shuffles(use: DatasetUse) -> Iterator[Finding]:
         yield finding_at(
             "shuffled-apart",
             node,
-            f"Each of {workers.count} workers shuffles in its own order, because the shuffle has no seed, "
-            f"{divided}: {lost}.",
+            f"Each of {workers} workers shuffles in its own order, because the shuffle has no seed, {divided}: {lost}.",
             "Set the same seed of the shuffle on every worker, or shard by the worker's index before the "
             "shuffle and set auto_shard_policy to OFF.",
         )
@@ -324,7 +315,7 @@ def find_inconsistent_shuffles(use: DatasetUse) -> Iterator[Finding]:
             "shuffled-apart",
             loose,
             f"{loose.title} does not keep the order of elements (deterministic=False), so the order may differ "
-            f"on each of {workers.count} workers, {divided}: where that happens, {lost}.",
+            f"on each of {workers} workers, {divided}: where that happens, {lost}.",
             "Leave deterministic at True if a strategy shards with the policy DATA, or shard by the worker's "
             "index before this operator and set auto_shard_policy to OFF.",
         )

@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.lint import find_mistakes
 from pipetune.lint.dataset_use import JobWorkers
-from pipetune.lint.workers import find_unsharded_input
+from pipetune.lint.workers import find_division_problems
 from tests.core.tfds_pipelines import made_by_tfds
 from tests.lint.uses import use
 
@@ -67,4 +67,4 @@ def test_unsharded_tfds_read_is_reported_with_input_context() -> None:
     by_tfds = replace(one, pipeline=made_by_tfds(one.pipeline, 3))
     (found,) = find_mistakes(by_tfds)
     assert found.code == "unsharded-workers" and "read_config=tfds.ReadConfig(input_context=context)" in found.hint
-    assert list(find_unsharded_input(by_tfds)) == [found]  # that is asked again once elements are counted
+    assert list(find_division_problems(by_tfds)) == [found]  # that is asked again once elements are counted
