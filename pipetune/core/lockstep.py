@@ -267,17 +267,14 @@ class LockstepTeam:
         """Returns the number of workers, including the chief."""
         return len(self._links) + 1
 
-    def wait_for_workers(self, operators: Sequence[str], *, limit_seconds: float = FIRST_STEP_TIMEOUT_SECONDS) -> str:
+    def wait_for_workers(self, operators: Sequence[str]) -> str:
         """Waits until every worker has reached its first training step.
 
-        Args:
-            operators: the operators of the chief's pipeline.
-            limit_seconds: longest wait for all workers together.
-
         Returns:
-            Why the workers cannot try a different pipeline together; "" if they can.
+            Why the workers cannot try a different pipeline together with the chief, whose pipeline has these operators;
+            "" if they can.
         """
-        end = time.monotonic() + limit_seconds
+        end = time.monotonic() + FIRST_STEP_TIMEOUT_SECONDS
         found = ""
         for worker, answer in self._receive_all(lambda: max(0.0, end - time.monotonic())):
             found = found or answer.why or _difference(worker, answer.operators, tuple(operators))

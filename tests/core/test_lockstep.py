@@ -95,10 +95,11 @@ def test_workers_with_different_operators_are_reported(links: Links) -> None:
     assert chief(links).wait_for_workers(OPERATORS) == "nothing trains"
 
 
-def test_missing_worker_aborts_run(links: Links) -> None:
+def test_missing_worker_aborts_run(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lockstep, "FIRST_STEP_TIMEOUT_SECONDS", 0.05)
     links[0][1].send_reply(StepReply(operators=OPERATORS))
     with pytest.raises(FellOut, match="worker 2 did not reply"):
-        chief(links).wait_for_workers(OPERATORS, limit_seconds=0.05)
+        chief(links).wait_for_workers(OPERATORS)
 
 
 def test_plan_that_one_worker_cannot_build_fails_before_training(links: Links) -> None:
