@@ -112,12 +112,8 @@ def _difference(index: int, here: OperatorIdentity | None, other: OperatorIdenti
         return f"operator {index} is {here.op} here and {other.op} in {there}"
     if here.function != other.function:
         return f"the function of operator {index}, {here.op}, is different"
-    return f"operator {index}, {here.op}, has different arguments: {_differing(here, other, there)}"
-
-
-def _differing(here: OperatorIdentity, other: OperatorIdentity, there: str) -> str:
     ours, theirs = here.arguments, other.arguments
     names = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
-    if not names:
-        return "its inputs are different operators"
-    return ", ".join(f"{name}={ours.get(name)!r} here, {theirs.get(name)!r} in {there}" for name in names)
+    differing = ", ".join(f"{name}={ours.get(name)!r} here, {theirs.get(name)!r} in {there}" for name in names)
+    differing = differing or "its inputs are different operators"
+    return f"operator {index}, {here.op}, has different arguments: {differing}"

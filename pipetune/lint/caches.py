@@ -9,7 +9,6 @@ from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, UNKNOWN, Node
 from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.lint.dataset_use import (
-    BATCHING,
     DatasetUse,
     batch_size,
     is_repeat,
@@ -43,7 +42,7 @@ def _frozen_order(use: DatasetUse, cache: Node, above: Sequence[Node]) -> Iterat
     shuffle = next(filter(reshuffles_each_epoch, above), None)
     if shuffle is None:
         return
-    batched = any(node.op in BATCHING for node in use.nodes_between(shuffle.id, cache.id))
+    batched = any(operator_facts(node.op).makes_batches for node in use.nodes_between(shuffle.id, cache.id))
     reshuffled = any(reshuffles_each_epoch(node) for node in use.pipeline.downstream(cache.id))
     if reshuffled and not batched:
         return

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pipetune.core.distribution import CapturedObject, InputDistribution, OriginalSharding
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import Profile
-
-BATCHING = frozenset({"batch", "padded_batch", "ragged_batch"})
-"""Operators that build batches of `batch_size` elements."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def reshuffles_each_epoch(node: Node) -> bool:
 def batch_size(node: Node) -> int | None:
     """Returns the size of the batches that an operator builds; None for other operators, or if not known."""
     size = node.argument("batch_size")
-    return size if node.op in BATCHING and isinstance(size, int) and size > 0 else None
+    return size if operator_facts(node.op).makes_batches and isinstance(size, int) and size > 0 else None
 
 
 def nodes_with_op(use: DatasetUse, op: str) -> Iterator[Node]:
