@@ -146,18 +146,17 @@ def _compare_input_wait(session: Session, baseline: Session, tolerance: float) -
 def _compare_room(session: Session, baseline: Session, tolerance: float) -> GateCheck:
     """Checks the plan's gain: if it is larger than in the baseline, the script has become slower since."""
     name = "room for improvement"
-    found = [one.training.speedup if one.training else None for one in (session, baseline)]
-    if found[0] is None:
+    now, then = (one.training.speedup if one.training else None for one in (session, baseline))
+    if now is None:
         return GateCheck(name, GateResult.PASSED, "no plan was confirmed to be faster")
-    if found[1] is None:
-        low = found[0].low
-        result = GateResult.FAILED if low > 1 + tolerance else GateResult.PASSED
-        return GateCheck(name, result, f"{found[0].median:.2f}x now, no confirmed plan in the baseline")
-    change = ratio_of(found[0], found[1])
+    if then is None:
+        result = GateResult.FAILED if now.low > 1 + tolerance else GateResult.PASSED
+        return GateCheck(name, result, f"{now.median:.2f}x now, no confirmed plan in the baseline")
+    change = ratio_of(now, then)
     if change is None:
         return GateCheck(name, GateResult.UNDETERMINED, "cannot be compared")
     result = _at_most(change, 1 + tolerance)
-    text = f"{found[0].median:.2f}x now, {found[1].median:.2f}x in the baseline"
+    text = f"{now.median:.2f}x now, {then.median:.2f}x in the baseline"
     if result is not GateResult.PASSED:
         text += f": the ratio is {change.median:.2f} ({change.low:.2f} to {change.high:.2f})"
     return GateCheck(name, result, text)
@@ -215,7 +214,7 @@ def figures(before: Session, after: Session) -> tuple[FigureDifference, ...]:
     rows = (
         _interval("training speedup", *(one.training.speedup if one.training else None for one in (before, after))),
         *_steps(before, after),
-        _wait(before, after),
+        _interval("input wait", _wait_share(before), _wait_share(after), share=True),
         *_rates(before, after),
     )
     return tuple(row for row in rows if row.before is not None or row.after is not None)
@@ -247,20 +246,8 @@ def _steps(before: Session, after: Session) -> Iterator[FigureDifference]:
         ("training step, tuned", "tuned_step_ms"),
         ("training step, no input", "bound_step_ms"),
     ):
-        values = [getattr(one.training, field, None) for one in (before, after)]
-        yield FigureDifference(name, "ms", values[0], values[1], more_is_better=False)
-
-
-def _wait(before: Session, after: Session) -> FigureDifference:
-    first, second = _wait_share(before), _wait_share(after)
-    return FigureDifference(
-        "input wait",
-        "%",
-        first.median if first else None,
-        second.median if second else None,
-        difference_of(second, first) if first and second else None,
-        more_is_better=False,
-    )
+        first, second = (getattr(one.training, field, None) for one in (before, after))
+        yield FigureDifference(name, "ms", first, second, more_is_better=False)
 
 
 def _rates(before: Session, after: Session) -> Iterator[FigureDifference]:
@@ -282,13 +269,16 @@ def _rates(before: Session, after: Session) -> Iterator[FigureDifference]:
             yield FigureDifference(f"{name} {words}", unit, first, second, more_is_better=more)
 
 
-def _interval(name: str, before: Interval | None, after: Interval | None) -> FigureDifference:
+def _interval(name: str, before: Interval | None, after: Interval | None, *, share: bool = False) -> FigureDifference:
+    """Returns the row of a ratio, which should be high, or of a share of a step, which should be low."""
+    change = difference_of if share else ratio_of
     return FigureDifference(
         name,
-        "x",
+        "%" if share else "x",
         before.median if before else None,
         after.median if after else None,
-        ratio_of(after, before) if before and after else None,
+        change(after, before) if before and after else None,
+        more_is_better=not share,
     )
 
 
