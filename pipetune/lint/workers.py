@@ -9,7 +9,6 @@ from pipetune.core.distribution import (
     COORDINATOR,
     FUNCTION,
     CapturedKind,
-    CapturedObject,
     Coverage,
     InputDistribution,
     OriginalSharding,
@@ -363,42 +362,36 @@ def find_python_on_tpu(use: DatasetUse) -> Iterator[Finding]:
         )
 
 
-_INSIDE = (
-    "Build the whole dataset inside the function, from file names, numbers or arrays: these are sent with the function."
-)
-_FUNCTION = "The function that builds the dataset on each worker"
-
-
 def find_captured_objects(use: DatasetUse) -> Iterator[Finding]:
     """Yields findings on objects that the function that builds each worker's dataset uses but does not create."""
     for captured in use.captured:
-        message, hint = _describe_captured(captured)
+        named = f"{captured.name}, " if captured.name else ""
+        hint = (
+            "Build the whole dataset inside the function, from file names, numbers or arrays: these are sent with the "
+            "function."
+        )
+        match captured.kind:
+            case CapturedKind.DATASET:
+                what = (
+                    f"{named}a dataset built outside of it: TensorFlow cannot send a dataset to another process, and "
+                    "steps on such a worker fail."
+                )
+            case CapturedKind.ITERATOR:
+                what = (
+                    f"{named}an iterator created outside of it: it stays in the chief's process, the workers share its "
+                    "elements, and a restarted worker does not receive them again."
+                )
+            case CapturedKind.STATE:
+                what = (
+                    f"{named or 'a variable, a table or an iterator, '}created outside of it: it exists only in the "
+                    "chief's process, and a worker requests it from there over the network each time."
+                )
+                hint = (
+                    "Create it inside strategy.scope(), where parameter servers hold variables and every worker holds "
+                    "tables."
+                )
+        message = f"The function that builds the dataset on each worker uses {what}"
         yield Finding(f"captured-{captured.kind}", message, hint, captured.file or None, captured.line or None)
-
-
-def _describe_captured(captured: CapturedObject) -> tuple[str, str]:
-    named = f"{captured.name}, " if captured.name else ""
-    match captured.kind:
-        case CapturedKind.DATASET:
-            return (
-                f"{_FUNCTION} uses {named}a dataset built outside of it: TensorFlow cannot send a dataset to "
-                "another process, and steps on such a worker fail.",
-                _INSIDE,
-            )
-        case CapturedKind.ITERATOR:
-            return (
-                f"{_FUNCTION} uses {named}an iterator created outside of it: it stays in the chief's process, "
-                "the workers share its elements, and a restarted worker does not receive them again.",
-                _INSIDE,
-            )
-        case CapturedKind.STATE:
-            return (
-                f"{_FUNCTION} uses {named or 'a variable, a table or an iterator, '}created outside of it: it "
-                "exists only in the chief's process, and a worker requests it from there over the network each "
-                "time.",
-                "Create it inside strategy.scope(), where parameter servers hold variables and every worker "
-                "holds tables.",
-            )
 
 
 def find_python_on_chief(use: DatasetUse) -> Iterator[Finding]:
