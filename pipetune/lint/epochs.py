@@ -249,10 +249,24 @@ def find_wrong_subsets(use: DatasetUse) -> Iterator[Finding]:
     """
     for reading in tfds_reads(use.pipeline):
         for take in use.pipeline.downstream(reading.interleave.id):
-            if take.op == "take" and take.location != reading.location and _takes_other_examples(use, reading, take):
-                yield finding_at(
-                    "tfds-subset", take, _message(use, reading, take), _HINT.format(take.argument("count"))
+            if take.op != "take" or take.location == reading.location or not _takes_other_examples(use, reading, take):
+                continue
+            if reading.shuffle is not None and reshuffles_each_epoch(reading.shuffle):
+                which = f"examples of whichever files {reading.call} reads first: it shuffles the files in every epoch."
+            else:
+                which = (
+                    f"{reading.block_length} examples of each of {reading.cycle_length(use.pipeline)} files in turn, "
+                    "not the first examples of the split; which ones depends on interleave_cycle_length and "
+                    "interleave_block_length."
                 )
+            count = take.argument("count")
+            yield finding_at(
+                "tfds-subset",
+                take,
+                f"take({count:,}) returns {which}",
+                f"Select them in the split, split='train[:{count}]': only these are read, and they are the same in "
+                "every run.",
+            )
 
 
 def _takes_other_examples(use: DatasetUse, reading: TfdsRead, take: Node) -> bool:
@@ -263,20 +277,3 @@ def _takes_other_examples(use: DatasetUse, reading: TfdsRead, take: Node) -> boo
     if any(is_repeat(node) or reshuffles_each_epoch(node) for node in between) or not _one_to_one(between):
         return False
     return reading.shuffle is not None or (reading.cycle_length(use.pipeline) > 1 and count > reading.block_length)
-
-
-def _message(use: DatasetUse, reading: TfdsRead, take: Node) -> str:
-    what = f"take({take.argument('count'):,})"
-    if reading.shuffle is not None and reshuffles_each_epoch(reading.shuffle):
-        return (
-            f"{what} returns examples of whichever files {reading.call} reads first: it shuffles the files in "
-            "every epoch."
-        )
-    return (
-        f"{what} returns {reading.block_length} examples of each of {reading.cycle_length(use.pipeline)} files "
-        "in turn, not the first examples of the split; which ones depends on interleave_cycle_length and "
-        "interleave_block_length."
-    )
-
-
-_HINT = "Select them in the split, split='train[:{0}]': only these are read, and they are the same in every run."
