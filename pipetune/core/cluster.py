@@ -108,7 +108,17 @@ def task_from_environment(environment: Mapping[str, str], *, horovod: bool = Fal
     counts = {kind: len(addresses) for kind, addresses in cluster.items()}
     if sum(counts.values()) < 2:
         rank = horovod_rank(environment, horovod=horovod)
-        return _task_of_rank(rank, environment) if rank is not None else None
+        if rank is None:
+            return None
+        address = new_rendezvous_address(environment)
+        return ClusterTask(
+            "worker",
+            rank.rank,
+            rank.size,
+            source_variable=rank.rank_variable,
+            coordinator_host=address if rank.rank == 0 else "",
+            has_rendezvous=bool(address),
+        )
     workers = 1 if "ps" in counts else sum(counts.get(one, 0) for one in _LOCKSTEP_KINDS)
     has_chief = bool(counts.get("chief"))
     first = (cluster.get("chief") or cluster.get("worker") or [""])[0]
@@ -190,19 +200,6 @@ def _invalid_tf_config(what: str) -> PipetuneError:
         f"{TF_CONFIG} {what}.",
         hint='Correct it, as in {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, '
         "or unset it to analyze a single process. Nothing was run.",
-    )
-
-
-def _task_of_rank(rank: HorovodRank, environment: Mapping[str, str]) -> ClusterTask:
-    address = new_rendezvous_address(environment)
-    host = address if rank.rank == 0 else ""
-    return ClusterTask(
-        "worker",
-        rank.rank,
-        rank.size,
-        source_variable=rank.rank_variable,
-        coordinator_host=host,
-        has_rendezvous=bool(address),
     )
 
 

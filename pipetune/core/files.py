@@ -100,14 +100,11 @@ def read_json(path: Path, *, kind: str, schema: int) -> dict[str, object]:
 def read_value(
     path: Path | str, make: Callable[[dict[str, object]], Value], *, name: str, kind: str, schema: int
 ) -> Value:
-    """Returns the value that `make` builds from a JSON file.
+    """Returns the value that `make` builds from a JSON file; `kind` and `schema` are as in `read_json`.
 
     Args:
         path: the file, or the folder that contains it under the name `name`.
         make: builds the value from the object in the file; raises `MalformedData` if that is damaged.
-        name: file name that is appended to a folder.
-        kind: as in `read_json`.
-        schema: as in `read_json`.
 
     Raises:
         PipetuneError: as in `read_json`, or the file is damaged.

@@ -109,11 +109,8 @@ def recover() -> Iterator[Restoration]:
 def _locked(left: Path) -> Iterator[bool]:
     """Yields whether no process uses this folder and something remains to be done; if so, it is locked while open."""
     try:
-        if _has_only_reported_copies(left):
-            yield False
-            return
         new = not (left / _LOCK).exists() and not (left / _REPORTED_COPIES).exists()
-        if new and time.time() - left.stat().st_mtime < _CREATION_SECONDS:
+        if _has_only_reported_copies(left) or (new and time.time() - left.stat().st_mtime < _CREATION_SECONDS):
             yield False
             return
         lock = os.open(left / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
