@@ -11,7 +11,7 @@ from types import FrameType
 
 from pipetune.capture.consumption import WayOut
 from pipetune.capture.known_variables import KnownVariables, assigned_in
-from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
+from pipetune.capture.rebuilding import loops_at, source_at, spans, start_of
 from pipetune.pipelines import call_sites
 
 SHORTER = frozenset({"islice", "zip"})
@@ -52,9 +52,7 @@ def _way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozens
 @functools.lru_cache(maxsize=64)
 def _returns_iterator(step: call_sites.FramePosition, makers: frozenset[str]) -> bool:
     """Whether a frame is in a call that makes an iterator and is returned."""
-    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
-    if tree is None or place is None:
-        return False
+    tree, place = source_at(step)
     returned = (node.value for node in ast.walk(tree) if isinstance(node, ast.Return))
     return any(
         isinstance(one, ast.Call) and call_sites.called_name(one) in makers and spans(one, place) for one in returned
@@ -89,10 +87,9 @@ class _Ways:
 
 @functools.lru_cache(maxsize=64)  # a script may make an iterator in each step
 def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
-    tree = tree_of(read[0][0].co_filename) if read else None
-    place = call_sites.start_of(read[0]) if read else None
-    if tree is None or place is None:
+    if not read:
         return _Ways()
+    tree, place = source_at(read[0])
     loop = header_at(read[0])
     if loop is not None:
         called = {call_sites.called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
@@ -155,9 +152,7 @@ def _counters(loop: ast.For) -> dict[str, int | None]:
 
 def header_at(step: call_sites.FramePosition) -> ast.For | None:
     """Returns the `for` statement that makes or advances its iterator where a frame is; None for any other code."""
-    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
-    if tree is None or place is None:
-        return None
+    tree, place = source_at(step)
     loops = (node for node in ast.walk(tree) if isinstance(node, ast.For))
     # CPython names the whole statement, or the call in its header.
     return next((loop for loop in reversed(list(loops)) if place == start_of(loop) or spans(loop.iter, place)), None)

@@ -286,9 +286,9 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
     called = read[: len(read) - len(shared)]  # by what reads it in the innermost of these frames
     reads_once = not any(map(loops_at, called))
     for one, other in reversed(shared):
-        tree, place = tree_of(one[0].co_filename), call_sites.start_of(other)
-        expression = _expression(tree, one) if tree is not None else None
-        if tree is None or expression is None or place is None:
+        tree, place = source_at(other)
+        expression = _expression(tree, one)
+        if expression is None:
             return None
         around = loops_around(tree, place)
         loop = next((loop for loop in around if contains(loop, start_of(expression))), None)
@@ -301,15 +301,12 @@ def rebuild_loop(made: call_sites.CallPath, read: call_sites.CallPath) -> Rebuil
 
 def loops_at(step: call_sites.FramePosition) -> list[Loop]:
     """Returns the `loops_around` a frame's position; none where its source cannot be read."""
-    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
-    return loops_around(tree, place) if tree is not None and place is not None else []
+    return loops_around(*source_at(step))
 
 
 def function_at(step: call_sites.FramePosition) -> ast.FunctionDef | None:
     """Returns the innermost function whose body contains a frame's position; None where its source cannot be read."""
-    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
-    if tree is None or place is None:
-        return None
+    tree, place = source_at(step)
     around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and contains(node, place)]
     return around[-1] if around else None
 
@@ -336,9 +333,7 @@ def _keeps_it(made: call_sites.CallPath, shared: Sequence[SharedFrame]) -> bool:
 
 def _is_chosen(building: call_sites.FramePosition, reading: call_sites.FramePosition) -> bool:
     """Whether an `if` decides on the building, but not on the reading in the same function."""
-    tree, place, read = tree_of(building[0].co_filename), call_sites.start_of(building), call_sites.start_of(reading)
-    if tree is None or place is None or read is None:
-        return False
+    (_, place), (tree, read) = source_at(building), source_at(reading)
     branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
     ends = [(start_of(node.body[0]), (node.end_lineno or 0, node.end_col_offset or 0)) for node in branches]
     return any(first <= place < last and not first <= read < last for first, last in ends)
@@ -392,6 +387,15 @@ def shared_frames(made: call_sites.CallPath, read: call_sites.CallPath) -> list[
 
 
 tree_of = functools.lru_cache(maxsize=16)(call_sites.syntax_tree)
+
+
+def source_at(step: call_sites.FramePosition) -> tuple[ast.Module, tuple[int, int]]:
+    """Returns the syntax tree of the file that a frame is in, and where the code starts that runs there.
+
+    The tree is empty, and so nothing is found in it, if the file cannot be read or the place is not known.
+    """
+    tree, place = tree_of(step[0].co_filename), call_sites.start_of(step)
+    return (ast.Module([], []), (0, 0)) if tree is None or place is None else (tree, place)
 
 
 def _expression(tree: ast.Module, step: call_sites.FramePosition) -> ast.expr | None:
