@@ -270,8 +270,8 @@ def input_window(
     examples_per_element: float = 1.0,
     epoch_elements: int | None = None,
     parts: int = 1,
-    on_end: Callable[[Any], None] | None = None,
-    on_poll: Callable[[Any], None] | None = None,
+    on_end: Callable[[Any], None] = lambda _iterator: None,
+    on_poll: Callable[[Any], None] = lambda _iterator: None,
 ) -> Window:
     """Returns a window of `dataset` (repeated forever) of about `seconds`, after its warm-up.
 
@@ -298,33 +298,34 @@ def input_window(
         RunFailed: the pipeline raised, or is empty. The cause is the user's own exception.
     """
     free_iterators()
-    iterator = take = None
+    iterator: Any = None
+    arrivals = array("d")
+
+    def take() -> None:
+        for _ in range(parts):
+            next(iterator)
+        arrivals.append(time.perf_counter())
+
     try:
         with as_run_failed():
             started = time.perf_counter()
             iterator = iter(repeat_forever(dataset))
-            take = iterator.__next__ if parts == 1 else _take_parts(iterator, parts)
             try:
                 take()
             except StopIteration:
                 raise RunFailed("The dataset is empty.") from None
-            first_seconds = time.perf_counter() - started
-            arrivals = array("d", [time.perf_counter()])
-            take = _noting_arrivals(take, arrivals)
-            poll = on_poll or _ignore_poll
-            poll(iterator)
+            on_poll(iterator)
             _warm_up(take, warmup_seconds, warmup_elements)
-            standing = _settle_parameters(iterator, take, settle_seconds, poll)
+            standing = _settle_parameters(iterator, take, settle_seconds, on_poll)
             _warm_up(take, _DRAIN_SECONDS, 1)
-            window = _measure(take, arrivals, seconds, examples_per_element, first_seconds, epoch_elements)
+            window = _measure(take, arrivals, seconds, examples_per_element, arrivals[0] - started, epoch_elements)
             after = tuned_parameters(iterator)
             converged = after is None or standing == after
-            poll(iterator)
-            if on_end is not None:
-                on_end(iterator)
+            on_poll(iterator)
+            on_end(iterator)
             return Window(**{**vars(window), "converged": converged, "pause": find_pause(arrivals)})
     finally:
-        del iterator, take
+        iterator = None
         free_iterators()
 
 
@@ -386,14 +387,6 @@ def effective_value(parameter: Any) -> float:
     return actual if actual >= 0 else float(parameter.value)
 
 
-def _noting_arrivals(take: Callable[[], Any], arrivals: array[float]) -> Callable[[], Any]:
-    def noting() -> None:
-        take()
-        arrivals.append(time.perf_counter())
-
-    return noting
-
-
 _FEWEST_ARRIVALS = 16
 _PAUSE_FACTOR = 20.0  # times the usual time between two elements, by judgement: processors and disks are shared
 _SHORTEST_PAUSE_SECONDS = 0.05  # the scheduler of a busy machine causes shorter ones
@@ -418,24 +411,12 @@ def find_pause(times: Sequence[float]) -> Pause | None:
     return Pause(int(pauses[0]) + 1, length) if length > _SHORTEST_ONLY_PAUSE_SECONDS else None
 
 
-def _take_parts(iterator: Any, parts: int) -> Callable[[], Any]:
-    def take() -> None:
-        for _ in range(parts):
-            next(iterator)
-
-    return take
-
-
 def _warm_up(take: Callable[[], Any], seconds: float, elements: int) -> None:
     end = time.perf_counter() + seconds
     taken = 0
     while taken < elements or time.perf_counter() < end:
         take()
         taken += 1
-
-
-def _ignore_poll(iterator: Any) -> None:
-    """Does nothing: the default of `on_poll`."""
 
 
 def _settle_parameters(
