@@ -22,11 +22,14 @@ from pipetune.capture.distributed_input import DistributedInput, find_distribute
 from pipetune.capture.early_ends import is_in_body
 from pipetune.capture.function_consumer import FunctionCall, FunctionConsumer, FunctionInput, obstacle
 from pipetune.capture.loop_consumer import LoopConsumer
+from pipetune.capture.loops import LoopExtender
 from pipetune.capture.patches import Patches
+from pipetune.capture.protection import TOO_LARGE
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.training_signs import CHANGES_VARIABLES, TrainingSigns
 from pipetune.capture.written_files import WrittenFiles
 from pipetune.core.results import ResumePoint
+from pipetune.core.undo import TooLarge
 from pipetune.pipelines import call_sites
 from pipetune.pipelines.objects import inherits, live_instances
 
@@ -97,6 +100,7 @@ class ObservedScript:
         self.patches = Patches()
         self.uses: list[Consumption] = []
         self.loop: LoopConsumer | None = None
+        self.loop_extender = LoopExtender(self._elements_taken, rebuilding.is_repeated, self._note_end_of_reading)
         self.training_begun = False
         self.distributed_input: DistributedInput | None = None  # of the training dataset
         self.written_files = WrittenFiles()
@@ -269,10 +273,28 @@ class ObservedScript:
         """The use that trains; None until one is seen."""
         return next((seen for seen in self.uses if seen.role == "training"), None)
 
-    def note_end_of_reading(self) -> None:
+    def _note_end_of_reading(self) -> None:
         """Notes that the loop that trains would end now, and goes on only while pipetune measures."""
         if self.training_use is not None:
             self.training_use.readings.end()
+
+    def _elements_taken(self) -> int:
+        """Returns how many elements the loop that trains has taken, if this is its thread."""
+        loop = self.loop
+        return loop.elements_taken if loop is not None and loop.thread == threading.get_ident() else 0
+
+    def refuse_change(self, path: str) -> NoReturn:
+        """Called before the script would change more in a file than can be copied: it may not, and its loop is left.
+
+        Raises:
+            TooLarge: always, but on the thread of the loop, which must not continue.
+        """
+        why = TOO_LARGE.format(path)
+        if self.loop is not None:
+            self.loop.abandon(why)
+            if self.loop.thread == threading.get_ident():
+                self.stop()
+        raise TooLarge(why)
 
     def is_built_in_training(self, dataset: Any) -> bool:
         """Whether the script has built a dataset since training began, as it may for each epoch."""

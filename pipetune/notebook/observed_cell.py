@@ -23,13 +23,10 @@ import numpy as np
 from pipetune.capture import hooks, native_writers, protection
 from pipetune.capture.consumption import Consumer, Consumption, ScriptStopped
 from pipetune.capture.loop_consumer import LoopConsumer
-from pipetune.capture.loops import LoopExtender
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
-from pipetune.capture.protection import TOO_LARGE, FileProtection
-from pipetune.capture.rebuilding import is_repeated
+from pipetune.capture.protection import FileProtection
 from pipetune.core import file_events, restoration, undo
 from pipetune.core.files import writable_descriptors, writable_mappings
-from pipetune.core.undo import TooLarge
 from pipetune.pipelines import call_sites, files
 from pipetune.timing.iterators import free_iterators, shortened_pauses
 
@@ -129,7 +126,6 @@ class ObservedCell:
         if self._journal is not None:
             self._journal.on_write = self.script.written_files.add
         self._created = protection.CreatedVariables()
-        self._extender = LoopExtender(self._elements_taken, is_repeated, self.script.note_end_of_reading)
         self._states: deque[_State] = deque(maxlen=_KEPT_STATES)
         self._states_taken = 0
         self._state: _State | None = None  # before the first training step
@@ -160,8 +156,8 @@ class ObservedCell:
                 native_writers.watch(self.script.patches)
                 self._listen_to_interrupts()
                 if extends_loops:
-                    self._extender.install()
-                    self._measuring.callback(self._extender.uninstall)
+                    self.script.loop_extender.install()
+                    self._measuring.callback(self.script.loop_extender.uninstall)
                 try:
                     cell()
                 except ScriptStopped:
@@ -198,7 +194,7 @@ class ObservedCell:
 
         Nothing counts that it raises once all is measured, or in an iteration that it would not run by itself.
         """
-        if not self._finished and not self._extender.restarted:
+        if not self._finished and not self.script.loop_extender.restarted:
             self._failure = self._failure or error
             self.stopped = True
 
@@ -266,7 +262,7 @@ class ObservedCell:
         known = (self._state_of(use.first_dataset) or next(reversed(self._states), None)) if loop else None
         self._state = known or self._current_state(use.dataset)
         self._states.clear()
-        consumer = self._files.confirm(consumer, self._state.generation, on_too_large=self._on_too_large)
+        consumer = self._files.confirm(consumer, self._state.generation, on_too_large=self.script.refuse_change)
         self._measuring.callback(protection.disable_saving(self._count_suppressed))
         self._measuring.enter_context(self._silence())
         if isinstance(consumer, LoopConsumer):
@@ -292,19 +288,6 @@ class ObservedCell:
             if self._failure is None:
                 self._failure = error
         self._finished = True
-
-    def _elements_taken(self) -> int:
-        loop = self.script.loop
-        return loop.elements_taken if loop is not None and loop.thread == threading.get_ident() else 0
-
-    def _on_too_large(self, path: str) -> NoReturn:
-        """Called before the loop would change more than can be copied: the change is refused, and the loop left."""
-        why, loop = TOO_LARGE.format(path), self.script.loop
-        if loop is not None:
-            loop.abandon(why)
-            if loop.thread == threading.get_ident():
-                raise ScriptStopped
-        raise TooLarge(why)
 
     def _count_suppressed(self, _name: str) -> None:
         self.suppressed += 1

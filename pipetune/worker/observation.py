@@ -24,7 +24,6 @@ from pipetune.capture import (
     native_writers,
     pending_cleanup,
     protection,
-    rebuilding,
     repeatability,
 )
 from pipetune.capture.observed_script import PREVIEW_ELEMENTS, ObservedScript
@@ -83,9 +82,6 @@ class ObservedRun:
         self._process = os.getpid()
         self._stop_signals = StopSignalHandler(lambda: exits.exit_process(130, None, self._journal))
         self._error_after_restart = ""  # what the script raised in a loop that pipetune restarted
-        self._loop_extender = loops.LoopExtender(
-            self._elements_taken, rebuilding.is_repeated, self._script.note_end_of_reading
-        )
         self._journal = undo.open_journal(job.undo)
         if self._journal is not None:
             self._journal.on_write = self._script.written_files.add
@@ -124,7 +120,7 @@ class ObservedRun:
     def _run_script(self) -> str:
         """Runs the script; returns '' if it reached its end or was stopped, else "exit" or "error"."""
         try:
-            self._loop_extender.install()
+            self._script.loop_extender.install()
             with repeatability.repeatable(until=lambda: self._script.training_begun):
                 script.run(
                     self._job,
@@ -141,17 +137,13 @@ class ObservedRun:
         except PipetuneError:
             raise
         except BaseException as error:
-            if self._loop_extender.restarted:  # raised in an iteration that the script would not run by itself
+            if self._script.loop_extender.restarted:  # raised in an iteration that the script would not run by itself
                 self._error_after_restart = f"; restarted, it raised {type(error).__name__}: {first_line(error)}"
                 return ""
             if self.code is None or (self._thread is not None and self._thread.is_alive()):
                 self._writer.send(ScriptFailed(script.user_traceback(error)))
                 return "error"
         return ""
-
-    def _elements_taken(self) -> int:
-        loop = self._script.loop
-        return loop.elements_taken if loop is not None and loop.thread == threading.get_ident() else 0
 
     def _leave_loop(self, ended: str) -> None:
         loop = self._script.loop
@@ -205,18 +197,9 @@ class ObservedRun:
 
     def _protect(self, consumer: consumption.Consumer, generation: int) -> consumption.Consumer:
         """Protects the user's files from `generation` of the undo journal on; returns the consumer that may train."""
-        consumer = self._files.confirm(consumer, generation, on_too_large=self._on_journal_full)
+        consumer = self._files.confirm(consumer, generation, on_too_large=self._script.refuse_change)
         self._switch_off_saving()
         return consumer
-
-    def _on_journal_full(self, path: str) -> None:
-        """Called when the script would change more than can be copied: the change is refused and its loop held."""
-        why, loop = protection.TOO_LARGE.format(path), self._script.loop
-        if loop is not None:
-            loop.abandon(why)
-            if loop.thread == threading.get_ident():
-                self._block_forever()
-        raise undo.TooLarge(why)
 
     def _block_forever(self) -> NoReturn:
         """Blocks a thread of the script forever, without unwinding it; its process exits when the work is done."""
