@@ -226,8 +226,8 @@ _PerWorkerUse = tuple[Consumption, worker_dataset.WorkerDataset]
 def watch(script: ObservedScript) -> None:
     """Hooks every coordinator until the patches are undone."""
     owner = tf.distribute.coordinator.ClusterCoordinator
-    script.patches.wrap(owner, "create_per_worker_dataset", functools.partial(_around_creation, script))
-    script.patches.wrap(owner, "schedule", functools.partial(_around_schedule, script))
+    script.wrap(owner, "create_per_worker_dataset", _around_creation)
+    script.wrap(owner, "schedule", _around_schedule)
     script.patches.wrap(tensorflow_private.PerWorkerDataset, "__iter__", _around_iter)
     if script.lockstep and job_processes.own_index(os.environ) == 0:
         script.patches.wrap(tf.distribute.Server, "join", _refuse_serving)

@@ -17,11 +17,10 @@ from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
 from pipetune.capture.fit_consumer import FitConsumer, build_optimizer, callback_list, is_tf_keras
 from pipetune.capture.observed_script import ObservedScript
-from pipetune.capture.patches import ImportWatcher
 from pipetune.capture.rebuilding import is_read_once
-from pipetune.capture.resume_detection import find_backup_callbacks
 from pipetune.capture.validation import in_callbacks
 from pipetune.core.distribution import FIT, VALIDATION_DATA
+from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites
 
 
@@ -41,8 +40,9 @@ def describe_input(value: Any) -> str:
 
 def _arrays(arrays: list[Any]) -> str:
     rows = len(arrays[0])
-    size = sum(int(np.prod(one.shape)) * one.dtype.itemsize if isinstance(one, np.ndarray) else
-               int(np.prod(one.shape)) * one.dtype.size for one in arrays)  # fmt: skip
+    size = sum(
+        one.nbytes if isinstance(one, np.ndarray) else one.shape.num_elements() * one.dtype.size for one in arrays
+    )
     kind = type(arrays[0]).__name__
     return (
         f"Model.fit was given {kind} ({rows:,} rows, {size / 2**20:,.1f} MiB), not a tf.data.Dataset; Keras draws row "
@@ -92,25 +92,23 @@ _LAYERS = ("keras.src.layers", "tf_keras.src.layers")
 
 def watch(script: ObservedScript) -> None:
     """Hooks Keras as soon as it is imported, until the patches are undone."""
-    watcher = ImportWatcher([*_FIT, *_LAYERS], functools.partial(_patch, script))
-    script.patches.add_undo(watcher.__exit__)
-    watcher.__enter__()
+    script.patches.on_import([*_FIT, *_LAYERS], functools.partial(_patch, script))
 
 
 def _patch(script: ObservedScript, module: ModuleType) -> None:
     """Wraps Keras's training methods, and `adapt` of its layers, in a module just imported."""
     owner = getattr(module, _FIT.get(module.__name__, ""), None)
     if owner is not None:
-        script.patches.wrap(owner, "fit", functools.partial(around_fit, script))
+        script.wrap(owner, "fit", around_fit)
         for name, role in (("evaluate", "evaluation"), ("predict", "prediction")):
-            script.patches.wrap(owner, name, functools.partial(_around_role, script, role))
+            script.wrap(owner, name, functools.partial(_around_role, role))
     if module.__name__ in _LAYERS:
         for layer in list(vars(module).values()):
             if inspect.isclass(layer) and "adapt" in vars(layer):
-                script.patches.wrap(layer, "adapt", functools.partial(_around_adapt, script))
+                script.wrap(layer, "adapt", _around_adapt)
 
 
-def _around_role(script: ObservedScript, role: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _around_role(role: str, script: ObservedScript, original: Any, *args: Any, **kwargs: Any) -> Any:
     outermost = not script.role()
     with script.as_role(role):
         given = map(distributed_input.host_dataset, (*args[1:2], kwargs.get("x"), kwargs.get("data")))
@@ -131,7 +129,7 @@ def _around_adapt(script: ObservedScript, original: Any, *args: Any, **kwargs: A
         is_dataset = isinstance(value, tensorflow_private.DatasetV2)
         return script.adapts_to(value) if is_dataset and not script.training_begun else value
 
-    return _around_role(script, "adapt", adapt, *args, **kwargs)
+    return _around_role("adapt", script, adapt, *args, **kwargs)
 
 
 def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -167,8 +165,9 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
     use = _record_fit(script, model, dataset, given)
     callbacks = getattr(given.get("callbacks"), "callbacks", given.get("callbacks"))
     callbacks = callbacks if isinstance(callbacks, tuple | list) else [callbacks]
-    for found in find_backup_callbacks(callbacks, file=use.file, line=use.line):
-        script.record_resuming(found)
+    if any(base.__name__ == "BackupAndRestore" for one in callbacks for base in type(one).__mro__):
+        # It saves the epoch, not the position in the data.
+        script.record_resuming(ResumePoint(ResumeMethod.EPOCHS, "BackupAndRestore", use.file, use.line))
     script.record_validation(in_callbacks(callbacks, use.call_path), use, how="a callback of Model.fit")
     if script.target_dataset is not None and use.name != script.target_dataset:
         return original(model, *args, **kwargs)

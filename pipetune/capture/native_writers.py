@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipetune import tensorflow_private
-from pipetune.capture.patches import ImportWatcher, Patches
+from pipetune.capture.patches import Patches
 from pipetune.core import file_events
 from pipetune.core.undo import UndoJournal
 
@@ -75,9 +75,7 @@ def watch(patches: Patches) -> None:
     patches.wrap(tf.io, "write_file", functools.partial(_around, _write_file))
     patches.wrap(tf.summary, "create_file_writer", functools.partial(_around, _events))
     patches.wrap(tensorflow_private.CheckpointSaver, "save", functools.partial(_around, _checkpoint))
-    watcher = ImportWatcher(_LIBRARIES, functools.partial(_wrap_library, patches))
-    patches.add_undo(watcher.__exit__)
-    watcher.__enter__()
+    patches.on_import(_LIBRARIES, functools.partial(_wrap_library, patches))
 
 
 def _wrap_library(patches: Patches, module: ModuleType) -> None:

@@ -130,8 +130,8 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
 AnyObservedIterator = ObservedIterator | ObservedDistributedIterator
 
 
-_READ_BY = frozenset({"_around_iter", "as_numpy_iterator"})
-"""What a script's own frame calls to make an iterator, for `hooks`, `strategies` and TensorFlow."""
+_READ_BY = frozenset({"_around_iter", "_around_distributed_iter", "as_numpy_iterator"})
+"""What a script's own frame calls to make an iterator, for `hooks` and TensorFlow."""
 
 
 def observe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import os
@@ -111,6 +112,10 @@ class ObservedScript:
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # the observed ones
         self.distributed: weakref.WeakSet[Any] = weakref.WeakSet()  # what strategies have made of datasets
         self.streams_alike: set[int] = set()  # ids of other datasets of the call that windows have read
+
+    def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Replaces a method by a call of `around`, which gets this object, the method, and what it was called with."""
+        self.patches.wrap(owner, name, functools.partial(around, self))
 
     def on_function_call(self, call: FunctionCall) -> None:
         """Begins training if a traced function that is about to run trains on what it takes elements from itself."""

@@ -45,6 +45,12 @@ class Patches:
         """Registers a callback for `undo_all`; the last one registered is called first."""
         self._undo.append(undo)
 
+    def on_import(self, names: Collection[str], watched: Callable[[ModuleType], None]) -> None:
+        """Calls `watched` with each module of these names, as an `ImportWatcher` does."""
+        watcher = ImportWatcher(names, watched)
+        self.add_undo(watcher.__exit__)
+        watcher.__enter__()
+
     def undo_all(self) -> None:
         """Undoes all patches."""
         for undo in reversed(self._undo):
