@@ -20,6 +20,7 @@ from pipetune.capture import consumption, job_processes, worker_dataset
 from pipetune.capture.consumption import Consumption
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
 from pipetune.capture.distributed_input import DistributedInput
+from pipetune.capture.known_variables import closed_over
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.core.distribution import COORDINATOR, FIT, CapturedKind, CapturedObject
 from pipetune.core.errors import PipetuneError
@@ -86,7 +87,7 @@ def _call_of(value: Any, /, *given: Any, **named: Any) -> _Call | None:
     if inner is not None:
         return _call_of(inner, *given, **named)
     if isinstance(value, FunctionType):
-        key = (value.__code__, *map(id, (*given, *named.values(), *_cells(value))))
+        key = (value.__code__, *map(id, (*given, *named.values(), *closed_over(value).values())))
         try:
             known = inspect.signature(value, follow_wrapped=False).bind_partial(*given, **named)
         except TypeError:
@@ -103,7 +104,7 @@ def _in_call(call: _Call, seen: set[object]) -> Iterator[NameReference]:
     seen.add(call.key)
     if call_sites.is_library(call.function.__code__.co_filename):
         held = (held for value in call.arguments.values() for held in getattr(value, "__dict__", {}).values())
-        reached = [*_cells(call.function), *call.arguments.values(), *held]
+        reached = [*closed_over(call.function).values(), *call.arguments.values(), *held]
     else:
         found = list(_references_in(call))
         yield from found
@@ -112,10 +113,6 @@ def _in_call(call: _Call, seen: set[object]) -> Iterator[NameReference]:
         inner = _call_of(value)
         if inner is not None:
             yield from _in_call(inner, seen)
-
-
-def _cells(function: FunctionType) -> list[Any]:
-    return [_value_of(function, name) for name in function.__code__.co_freevars]
 
 
 def _references_in(call: _Call) -> Iterator[NameReference]:
@@ -145,12 +142,8 @@ def _references_in(call: _Call) -> Iterator[NameReference]:
 
 def _value_of(function: FunctionType, name: str) -> Any:
     """Returns the value that an outside name has in a function; None if it is unbound."""
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    if name in cells:
-        try:
-            return cells[name].cell_contents
-        except ValueError:  # not bound yet
-            return None
+    if name in function.__code__.co_freevars:
+        return closed_over(function).get(name)
     return function.__globals__.get(name, getattr(builtins, name, None))
 
 

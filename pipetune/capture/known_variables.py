@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 from collections.abc import Iterable, Mapping
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from pipetune.pipelines import call_sites
@@ -18,6 +19,15 @@ def assigned_in(node: ast.AST) -> frozenset[str]:
         for one in ast.walk(node)
         if isinstance(one, ast.Name | ast.Attribute | ast.Subscript) and isinstance(one.ctx, ast.Store)
     )
+
+
+def closed_over(function: FunctionType) -> dict[str, Any]:
+    """Returns the values of the variables of outer functions that a function uses, without those not assigned yet."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
 
 
 UNKNOWN = object()

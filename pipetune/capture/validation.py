@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 from pipetune import tensorflow_private
 from pipetune.capture.distributed_input import host_dataset
 from pipetune.capture.early_ends import SHORTER, exits_of, header_at
-from pipetune.capture.known_variables import UNKNOWN, KnownVariables, assigned_in
+from pipetune.capture.known_variables import UNKNOWN, KnownVariables, assigned_in, closed_over
 from pipetune.capture.rebuilding import loops_at, spans, start_of, tree_of
 from pipetune.pipelines import call_sites
 
@@ -176,15 +175,6 @@ def _read_in_function(
         return
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     usual = dict(zip(reversed(parameters[: code.co_argcount]), reversed(defaults), strict=False))
-    names = {**function.__globals__, **_closed_over(function), **dict.fromkeys(parameters, UNKNOWN), **usual}
+    names = {**function.__globals__, **closed_over(function), **dict.fromkeys(parameters, UNKNOWN), **usual}
     names |= {**(function.__kwdefaults__ or {}), **dict(zip(parameters, values, strict=False)), **named}
     yield from _read_by(definition.body, KnownVariables(names, assigned_in(definition)), calls - 1)
-
-
-def _closed_over(function: FunctionType) -> dict[str, Any]:
-    """Returns the values of the variables of outer functions that a function uses."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # not assigned yet
-            found[name] = cell.cell_contents
-    return found
