@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import os
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import tensorflow as tf
@@ -51,15 +52,12 @@ gives to the function, and `captured_inputs`. Every call of a `tf.function` runs
 variables that it creates have their initial values.
 """
 StructuredFunctionWrapper = structured_function.StructuredFunctionWrapper
+NoneTensorSpec = none_tensor.NoneTensorSpec
 CheckpointSaver = functional_saver.MultiDeviceSaver
 """Writes the files of every checkpoint, whichever API was called."""
 file_operations = _pywrap_file_io
 """The module through which all Python code of TensorFlow writes, renames and removes files."""
-
-
 PerWorkerDataset = coordinator_values.PerWorkerDatasetFromDatasetFunction
-PerWorkerIterator = coordinator_values.PerWorkerDistributedIterator
-"""An argument of `schedule`, from which each worker of a coordinator takes its own iterator."""
 
 
 def in_debug_mode() -> bool:
@@ -140,20 +138,28 @@ def autograph_origin(generated_file: str, line: int) -> tuple[str, int, str] | N
 
 
 @contextmanager
+def _replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
+    """Context manager: while open, an attribute has another value."""
+    original = getattr(owner, name)
+    setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
 def reusing_traced_functions() -> Iterator[None]:
     """Context manager: while open, traced functions passed to dataset methods are used without tracing them again."""
-    original = structured_function.StructuredFunctionWrapper
+    original = StructuredFunctionWrapper
 
     def reuse(func: Any, *args: Any, **kwargs: Any) -> Any:
         # `group_by_window` wraps its argument in closures.
         traced = next((held for held in (func, *_closed_over(func)) if isinstance(held, original)), None)
         return traced if traced is not None else original(func, *args, **kwargs)
 
-    structured_function.StructuredFunctionWrapper = reuse
-    try:
+    with _replaced(structured_function, "StructuredFunctionWrapper", reuse):
         yield
-    finally:
-        structured_function.StructuredFunctionWrapper = original
 
 
 def _closed_over(function: Any) -> Iterator[Any]:
@@ -220,12 +226,8 @@ def as_input(traced: Any, arguments: tuple[Any, ...]) -> Any:
 @contextmanager
 def fixed_seeds(seed: Any, seed2: Any) -> Iterator[None]:
     """Context manager: while open, new datasets get these two seeds and draw none from the global state."""
-    original = random_seed.get_seed
-    random_seed.get_seed = lambda _seed: (seed, seed2)
-    try:
+    with _replaced(random_seed, "get_seed", lambda _seed: (seed, seed2)):
         yield
-    finally:
-        random_seed.get_seed = original
 
 
 _MOST_SEEDED_DRAWS = 1000  # by judgement: more to make data than to choose files; each keeps a kernel in memory
@@ -252,11 +254,8 @@ def seeded_eager_draws(seed: int, *, until: Callable[[], bool]) -> Iterator[None
 
     seeded = types.ModuleType(original.__name__)
     seeded.__dict__.update(original.__dict__, get_seed=get_seed)
-    random_ops.random_seed = seeded
-    try:
+    with _replaced(random_ops, "random_seed", seeded):
         yield
-    finally:
-        random_ops.random_seed = original
 
 
 def global_seed() -> int | None:
@@ -307,7 +306,7 @@ def split_device_copy(dataset: Any) -> tuple[Any, Callable[[Any], Any]] | None:
     """
     behind: list[Callable[[Any], Any]] = []
     while isinstance(dataset, prefetch_op._PrefetchDataset):
-        behind.append(functools.partial(_prefetch, buffer_size=int(dataset._buffer_size)))
+        behind.append(operator.methodcaller("prefetch", int(dataset._buffer_size)))
         dataset = dataset._input_dataset
     if not isinstance(dataset, prefetching_ops._CopyToDeviceDataset):
         return None
@@ -322,10 +321,6 @@ def split_device_copy(dataset: Any) -> tuple[Any, Callable[[Any], Any]] | None:
     return dataset._input_dataset, put_behind
 
 
-def _prefetch(dataset: Any, *, buffer_size: int) -> Any:
-    return dataset.prefetch(buffer_size)
-
-
 def source_device(dataset: Any) -> str:
     """Returns the device from which a `copy_to_device` copies."""
     return str(dataset._source_device_string)
@@ -338,9 +333,7 @@ def watching_new_variables(created: Callable[[Any], None]) -> Iterator[None]:
     Those that a `tf.function` creates when it is first called get it either at once or right before it runs. They may
     be reported twice.
     """
-    function = polymorphic_function.Function
-    variables = (resource_variable_ops.ResourceVariable, polymorphic_function.UnliftedInitializerVariable)
-    inits, initialize = [kind.__init__ for kind in variables], function._initialize_uninitialized_variables
+    initialize = polymorphic_function.Function._initialize_uninitialized_variables
 
     def watched(init: Any) -> Any:
         @functools.wraps(init)
@@ -359,15 +352,13 @@ def watching_new_variables(created: Callable[[Any], None]) -> Iterator[None]:
                 created(variable)
         return done
 
-    for kind, init in zip(variables, inits, strict=True):
-        kind.__init__ = watched(init)
-    function._initialize_uninitialized_variables = watched_initialize
-    try:
+    with ExitStack() as stack:
+        for kind in (resource_variable_ops.ResourceVariable, polymorphic_function.UnliftedInitializerVariable):
+            stack.enter_context(_replaced(kind, "__init__", watched(kind.__init__)))
+        stack.enter_context(
+            _replaced(polymorphic_function.Function, "_initialize_uninitialized_variables", watched_initialize)
+        )
         yield
-    finally:
-        for kind, init in zip(variables, inits, strict=True):
-            kind.__init__ = init
-        function._initialize_uninitialized_variables = initialize
 
 
 def undecorated(value: Any) -> Any:
@@ -378,14 +369,6 @@ def undecorated(value: Any) -> Any:
 def tracing_seconds() -> float:
     """Returns the seconds that this process has spent on tracing `tf.function`s so far."""
     return float(tracing_compilation._graph_building_time_counter.get_cell().value()) / 1e6
-
-
-def executing_in_function() -> bool:
-    """Whether a function is being traced at the moment."""
-    return not tf.executing_eagerly()
-
-
-NoneTensorSpec = none_tensor.NoneTensorSpec
 
 
 def with_structure(dataset: Any, spec: Any) -> Any:
@@ -568,7 +551,7 @@ def wrap_iterators(made: Any, iterator: Any) -> Any:
     """
     for mine, value in zip(made._values, iterator._values, strict=True):
         mine._type_spec = value._type_spec
-    return PerWorkerIterator(made._values)
+    return coordinator_values.PerWorkerDistributedIterator(made._values)
 
 
 def free_on_workers(made: Any) -> None:
@@ -606,9 +589,8 @@ def run_step_on_workers(coordinator: Any, function: Any, args: Any, kwargs: Any)
             made = coordinator._create_per_worker_resources(function, args=args, kwargs=kwargs)
         finally:
             strategy.extended._being_scheduled = False
-    for error in [value._get_error() for value in made._values]:  # collects all errors first: no worker is busy then
-        if error is not None:
-            raise error
+    for error in _errors(made):
+        raise error
 
 
 def worker_failures() -> int:
@@ -621,8 +603,12 @@ def worker_failures() -> int:
 
 def workers_available(coordinator: Any) -> bool:
     """Whether every worker executes functions at the moment: a lost worker is back and has rebuilt its resources."""
-    made = coordinator._create_per_worker_resources(lambda: tf.constant(0))
-    return not [error for error in [value._get_error() for value in made._values] if error is not None]
+    return not _errors(create_on_workers(coordinator, lambda: tf.constant(0)))
+
+
+def _errors(made: Any) -> list[BaseException]:
+    """Returns what the workers have raised, once all have finished: no worker is busy then."""
+    return [error for error in [value._get_error() for value in made._values] if error is not None]
 
 
 def unwrap_worker_error(error: BaseException) -> BaseException:

@@ -45,7 +45,7 @@ class _Substitution:
 
     def around_function(self, original: Any, function: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
         """Calls a function that iterates datasets which it gets as arguments, or captures, on their substitutes."""
-        if tensorflow_private.executing_in_function():
+        if not tf.executing_eagerly():
             return original(function, tensor_inputs, captured_inputs)
         return original(function, *(list(map(self._tensor, given)) for given in (tensor_inputs, captured_inputs)))
 
@@ -83,5 +83,5 @@ class _Substitution:
         return original(coordinator, tf.autograph.experimental.do_not_convert(found.dataset_function(chosen)))
 
     def _substitute_of(self, dataset: Any) -> Any:
-        readable = isinstance(dataset, tensorflow_private.DatasetV2) and not tensorflow_private.executing_in_function()
+        readable = isinstance(dataset, tensorflow_private.DatasetV2) and tf.executing_eagerly()
         return self._choose(dataset) if readable and not self._inspecting else dataset

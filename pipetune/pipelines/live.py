@@ -284,7 +284,7 @@ def _node(dataset: Any, ids: Mapping[int, str], deterministic: Mapping[int, Valu
         calls=call_sites.enclosing_calls(dataset),
         other_calls=call_sites.other_enclosing_calls(dataset),
         spec=str(dataset.element_spec),
-        cardinality=int(dataset.cardinality()) if not tensorflow_private.executing_in_function() else -2,
+        cardinality=int(dataset.cardinality()) if tf.executing_eagerly() else -2,
         element_bytes=element_bytes(dataset.element_spec),
         label=label_of(dataset) if kind is OPAQUE else "",
     )

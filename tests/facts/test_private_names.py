@@ -255,18 +255,6 @@ def test_dense_table_exports_unused_buckets_under_reserved_keys() -> None:
     assert tensorflow_private.reserved_keys(tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)) == ()
 
 
-def test_executing_in_function() -> None:
-    seen: list[bool] = []
-
-    @tf.function
-    def inside() -> None:
-        seen.append(tensorflow_private.executing_in_function())
-
-    inside()
-    assert seen == [True]
-    assert not tensorflow_private.executing_in_function()
-
-
 def test_none_in_an_element_has_its_own_spec() -> None:
     dataset = RANGE(2).map(lambda x: (x, None))
     assert isinstance(dataset.element_spec[1], tensorflow_private.NoneTensorSpec)
