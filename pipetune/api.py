@@ -7,16 +7,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipetune.core import session_file
 from pipetune.core.plan_file import PlanFile, load_plan
 from pipetune.core.settings import Settings, consents_of
 from pipetune.journal import Listener
 from pipetune.tuned_session import TunedSession, finished
-
-if TYPE_CHECKING:
-    from pipetune.stages.study import Study
 
 
 def tune(
@@ -147,40 +144,32 @@ def _analyze(
     caller: str,
 ) -> TunedSession:
     from pipetune import workflow
+    from pipetune.capture import consumption, loop_consumer
+    from pipetune.capture.protection import unrestorable_state
     from pipetune.live_progress import showing_progress
-    from pipetune.pipelines import files
+    from pipetune.pipelines import files, live, resume_points
+    from pipetune.stages.study import Subject, new_study
     from pipetune.timing.iterators import shortened_pauses
 
     shown = showing_progress(listener or Listener(), requested=progress)
     with files.private_files(), shortened_pauses(), shown as listening:
-        study = _study(dataset, step, settings, listening, caller=caller)
+        live.require_dataset(dataset, caller=caller)
+        if step is not None and not callable(step):
+            raise TypeError(f"step must be a function that is called with each element, not a {type(step).__name__}.")
+        kept = unrestorable_state(step) if step is not None else []
+        changed = (
+            f"The step can change {', '.join(kept)}, which pipetune cannot restore: the training steps that it "
+            "measures stay in these objects. Pass a step that works on copies of them."
+        )
+        if kept:
+            warnings.warn(changed, stacklevel=3)
+        consumer: consumption.Consumer = (
+            loop_consumer.StepConsumer(step)
+            if step is not None
+            else consumption.NoConsumer("No step was given: the input was measured alone.")
+        )
+        use = consumption.Consumption(dataset, "dataset", "training", "pipetune.tune")
+        source = live.read(dataset)
+        subject = Subject(source, consumer, use, resuming=tuple(resume_points.find(source)))
+        study = new_study(subject, settings, listening, notes=(changed,) if kept else ())
         return finished(workflow.analyze(study))
-
-
-def _study(
-    dataset: Any, step: Callable[..., Any] | None, settings: Settings, listener: Listener, *, caller: str
-) -> Study:
-    from pipetune.capture import consumption, loop_consumer
-    from pipetune.capture.protection import unrestorable_state
-    from pipetune.pipelines import live, resume_points
-    from pipetune.stages.study import Subject, new_study
-
-    live.require_dataset(dataset, caller=caller)
-    if step is not None and not callable(step):
-        raise TypeError(f"step must be a function that is called with each element, not a {type(step).__name__}.")
-    kept = unrestorable_state(step) if step is not None else []
-    changed = (
-        f"The step can change {', '.join(kept)}, which pipetune cannot restore: the training steps that it measures "
-        "stay in these objects. Pass a step that works on copies of them."
-    )
-    if kept:
-        warnings.warn(changed, stacklevel=4)
-    consumer: consumption.Consumer = (
-        loop_consumer.StepConsumer(step)
-        if step is not None
-        else consumption.NoConsumer("No step was given: the input was measured alone.")
-    )
-    use = consumption.Consumption(dataset, "dataset", "training", "pipetune.tune")
-    source = live.read(dataset)
-    subject = Subject(source, consumer, use, resuming=tuple(resume_points.find(source)))
-    return new_study(subject, settings, listener, notes=(changed,) if kept else ())

@@ -105,7 +105,17 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
     An error in it is noted, and loses nothing of what was found before.
     """
     try:
-        measure_information(study, profile, diagnosis, plan)
+        if study.journal.result.cost is None:  # where validation is tuned, they decide that, and are known
+            measure_dataset_costs(study, profile)
+        read_tensorflow_optimizations(study)
+        compare_inputs(study)
+        record_steps(study, profile, plan)
+        profile = watch_memory(study, profile)
+        measure_epochs(study, profile)
+        profile = sweep_reads(study, profile)
+        count_worker_shares(study)
+        advise(study, profile, diagnosis)
+        predict_what_if(study, profile, diagnosis, plan)
     except Exception as error:
         traceback.print_exception(error)  # into the log
         what = f"{type(error).__name__}: {first_line(error)}"
@@ -113,21 +123,6 @@ def inform(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | No
             f"The measurements after the decision, which only inform, ended with an error ({what}). What was found "
             "before is complete. Please report the traceback in the log."
         )
-
-
-def measure_information(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
-    """As `inform`; an error in any measurement is raised."""
-    if study.journal.result.cost is None:  # where validation is tuned, they decide that, and are known
-        measure_dataset_costs(study, profile)
-    read_tensorflow_optimizations(study)
-    compare_inputs(study)
-    record_steps(study, profile, plan)
-    profile = watch_memory(study, profile)
-    measure_epochs(study, profile)
-    profile = sweep_reads(study, profile)
-    count_worker_shares(study)
-    advise(study, profile, diagnosis)
-    predict_what_if(study, profile, diagnosis, plan)
 
 
 def analyze_other_datasets(study: Study) -> None:
