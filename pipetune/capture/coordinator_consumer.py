@@ -89,7 +89,7 @@ class CoordinatorConsumer:
         Raises:
             RunFailed: no other dataset can be served; the message is the reason.
         """
-        kept = protection.snapshot()
+        kept = protection.Snapshot()
         try:
             with _quiet():
                 self._elements_per_call = self._elements_of_a_call()

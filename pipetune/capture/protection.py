@@ -16,7 +16,6 @@ import random
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -30,50 +29,34 @@ from pipetune.core import file_events
 from pipetune.core.undo import UndoJournal
 from pipetune.pipelines import files
 from pipetune.pipelines.objects import inherits, live_instances
-from pipetune.timing.windows import is_variable_type
+from pipetune.timing.windows import is_readable, is_variable_type
 
 
-@dataclass
 class Snapshot:
-    """Host copies of all live state; `restore` may be called repeatedly."""
+    """Host copies of every live variable and mutable table of the process, and the states of its random generators."""
 
-    variables: list[tuple[Any, Any]]
-    tables: list[tuple[Any, Any, Any]]
-    python: Any
-    numpy: Any
-    op_seeds: Any
+    def __init__(self) -> None:
+        live = live_instances(lambda kind: is_variable_type(kind) or inherits(kind, *_TABLES))
+        variables = [one for one in live if is_variable_type(type(one))]
+        self.variables = [(one, one.numpy()) for one in variables if is_readable(one)]
+        self._tables = [(one, *_entries(one)) for one in live if not is_variable_type(type(one))]
+        self._python, self._numpy = random.getstate(), np.random.get_state()
+        generator = tensorflow_private.op_seed_generator()
+        self._op_seeds = generator.getstate() if generator is not None else None
 
     def restore(self) -> None:
-        """Restores every value that may have changed since the snapshot."""
+        """Restores every value that may have changed since the snapshot; may be called repeatedly."""
         for variable, value in self.variables:
             variable.assign(value)
-        for table, keys, values in self.tables:
+        for table, keys, values in self._tables:
             now, _ = _entries(table)
             table.remove(now)
             table.insert(keys, values)
-        random.setstate(self.python)
-        np.random.set_state(self.numpy)
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
         generator = tensorflow_private.op_seed_generator()
-        if generator is not None and self.op_seeds is not None:
-            generator.setstate(self.op_seeds)
-
-
-def snapshot() -> Snapshot:
-    """Copies every live variable and mutable table of the process to host memory, and returns the copies."""
-    variables, tables = [], []
-    for candidate in live_instances(lambda kind: is_variable_type(kind) or inherits(kind, *_TABLES)):
-        if not is_variable_type(type(candidate)):
-            tables.append((candidate, *_entries(candidate)))
-        elif _initialised(candidate):
-            variables.append((candidate, candidate.numpy()))
-    generator = tensorflow_private.op_seed_generator()
-    return Snapshot(
-        variables=variables,
-        tables=tables,
-        python=random.getstate(),
-        numpy=np.random.get_state(),
-        op_seeds=generator.getstate() if generator is not None else None,
-    )
+        if generator is not None and self._op_seeds is not None:
+            generator.setstate(self._op_seeds)
 
 
 _TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
@@ -88,15 +71,6 @@ def _entries(table: Any) -> tuple[Any, Any]:
     rows = keys.numpy().reshape(len(keys), -1)
     used = ~np.any([np.all(rows == mark.reshape(1, -1), axis=1) for mark in marks], axis=0)
     return keys.numpy().reshape(len(keys), *marks[0].shape)[used], tensorflow_private.table_values(table, values)[used]
-
-
-def _initialised(variable: Any) -> bool:
-    try:
-        if variable.trainable is None or not hasattr(variable.handle, "numpy"):  # in a graph: nothing to read
-            return False
-        return bool(variable.handle.dtype == tf.resource and variable.is_initialized())
-    except (AttributeError, ValueError, tf.errors.OpError):
-        return False
 
 
 class CreatedVariables:
@@ -251,17 +225,13 @@ _FLUSHED: tuple[type, ...] = (
 
 def flush() -> None:
     """Flushes every open file object; those that cannot be flushed are skipped."""
-    kinds = (*_FLUSHED, *_loaded("h5py", "File"))
+    h5py_file = getattr(sys.modules.get("h5py"), "File", None)
+    kinds = (*_FLUSHED, h5py_file) if isinstance(h5py_file, type) else _FLUSHED
     for file in live_instances(lambda kind: inherits(kind, *kinds)):
         with contextlib.suppress(Exception):  # closed or read-only
             file.flush()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
-
-
-def _loaded(module: str, name: str) -> tuple[type, ...]:
-    kind = getattr(sys.modules.get(module), name, None)
-    return (kind,) if isinstance(kind, type) else ()
 
 
 _MAX_FLUSHES = 16  # each scans all live objects, which takes a tenth of a second; a script may begin many loops
@@ -367,16 +337,12 @@ def _reachable(step: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
     variables = inspect.getclosurevars(function)
     names = {**variables.globals, **variables.nonlocals}
     code = function.__code__
-    stored = _stored_names(function)
+    stored = {one.argval for one in dis.get_instructions(function) if one.opname in ("STORE_GLOBAL", "STORE_DEREF")}
     yield from ((name, value, name in stored) for name, value in names.items())
     arguments = code.co_varnames[: code.co_argcount][::-1]
     yield from (
         (name, value, False) for name, value in zip(arguments, (function.__defaults__ or ())[::-1], strict=False)
     )
-
-
-def _stored_names(function: Any) -> set[str]:
-    return {one.argval for one in dis.get_instructions(function) if one.opname in ("STORE_GLOBAL", "STORE_DEREF")}
 
 
 def _states(name: str, value: Any, depth: int, *, held: bool) -> Iterator[tuple[str, str]]:

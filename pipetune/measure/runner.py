@@ -103,7 +103,7 @@ class TensorFlowRunner:
         self._bound: Any = None
         self._files = contextlib.ExitStack()
         self._files.enter_context(private_files())
-        self._state = protection.snapshot()
+        self._state = protection.Snapshot()
         self.load = LoadMeter(cgroup=throttling_group())
         self.autotune_readings: dict[str, AutotuneValues] = {}  # by plan key: of the window observed longest
         self.seconds_around: defaultdict[str, list[float]] = defaultdict(list)  # of windows, beside what they measure

@@ -253,7 +253,7 @@ class ObservedCell:
         file_events.set_journal(self._journal)
         generation = self._files.begin(dataset)
         names = NamespaceCopy(self._namespace)
-        return _State(dataset, taken, protection.snapshot(), self._created.count, names, generation)
+        return _State(dataset, taken, protection.Snapshot(), self._created.count, names, generation)
 
     def _on_training(self, use: Consumption, consumer: Consumer) -> None:
         if os.getpid() != self._process:

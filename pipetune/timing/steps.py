@@ -36,7 +36,7 @@ class StepRecorder:
         self._previous: Any = None  # what the step before the last one returned
         self._synchronize = windows.DeviceSynchronizer()
         kinds = {tf.DeviceSpec.from_string(name).device_type for name in tensorflow_private.own_devices()}
-        self._runs_ahead = kinds != {"CPU"} or windows.other_libraries_run_ahead()  # the host, of the devices
+        self._runs_ahead = kinds != {"CPU"} or bool(windows.waits_for_other_libraries())  # the host, of the devices
 
     def begin(self) -> None:
         """A step begins; the next thing is its element."""

@@ -22,25 +22,11 @@ from pipetune.timing.cpu_load import available_cores, core_seconds, has_children
 from pipetune.timing.iterators import free_iterators
 
 
-def other_libraries_run_ahead() -> bool:
-    """Whether steps of JAX or PyTorch may still be queued when the loop goes on, of which TensorFlow knows nothing."""
-    return bool(_waits())
+def waits_for_other_libraries() -> list[Callable[[], object]]:
+    """Returns what waits until all is done that JAX and PyTorch have queued, for each that the script uses.
 
-
-def wait_for_other_libraries() -> None:
-    """Waits until everything that is queued in JAX and PyTorch is done.
-
-    Raises:
-        Exception: the exception of a queued step; it surfaces here at the latest.
-    """
-    for one in _waits():
-        one()
-
-
-def _waits() -> list[Callable[[], object]]:
-    """Returns what waits for each library that the script uses; for the others, there is nothing to wait for.
-
-    JAX queues on processors too: a loop that reads no value is up to 32 steps ahead there.
+    TensorFlow knows nothing of such steps. JAX queues on processors too: a loop that reads no value is up to 32 steps
+    ahead there. The exception of a queued step surfaces in the wait at the latest.
     """
     found: list[Callable[[], object]] = []
     jax, cuda = started_jax(), started_cuda()
@@ -125,12 +111,9 @@ class WindowTimer:
         found = tensorflow_private.tracing_seconds() - self._traced_seconds
         if new_shapes and len(step_seconds) > 2:
             usual = statistics.median(step_seconds)
-            found = max(found, sum(one - usual for one in step_seconds if _stands_out(one, usual)))
+            ordinary = max(_SHORTEST_SECONDS, _MANY_TIMES * usual)
+            found = max(found, sum(one - usual for one in step_seconds if one > ordinary))
         return found if found > _NOTICEABLE * sum(step_seconds) else 0.0
-
-
-def _stands_out(seconds: float, usual: float) -> bool:
-    return seconds > _SHORTEST_SECONDS and seconds > _MANY_TIMES * usual
 
 
 def shapes_vary(element_spec: Any) -> bool:
@@ -188,7 +171,8 @@ class DeviceSynchronizer:
         if self._variables is None:
             self._variables = training_variables()
         wait_for_device(variables=self._variables)
-        wait_for_other_libraries()
+        for wait in waits_for_other_libraries():
+            wait()
 
 
 def training_variables() -> tuple[Any, ...]:
@@ -205,7 +189,7 @@ def training_variables() -> tuple[Any, ...]:
 
 def readable_trainable_variables() -> list[Any]:
     """Returns the trainable variables of the process that can be read; of distributed ones, those of each replica."""
-    return [variable for variable in live_instances(is_variable_type) if _readable(variable)]
+    return [variable for variable in live_instances(is_variable_type) if is_readable(variable) and variable.trainable]
 
 
 def is_variable_type(kind: type) -> bool:
@@ -213,9 +197,12 @@ def is_variable_type(kind: type) -> bool:
     return inherits(kind, tf.Variable) and not inherits(kind, tensorflow_private.DistributedVariable)
 
 
-def _readable(variable: Any) -> bool:
+def is_readable(variable: Any) -> bool:
+    """Whether a variable has a value, and is not in a graph, where there is nothing to read."""
     try:
-        return bool(variable.trainable) and hasattr(variable.handle, "numpy") and bool(variable.is_initialized())
+        if variable.trainable is None or not hasattr(variable.handle, "numpy"):
+            return False
+        return bool(variable.handle.dtype == tf.resource and variable.is_initialized())
     except (AttributeError, ValueError, tf.errors.OpError):
         return False
 
@@ -266,7 +253,6 @@ def input_window(
     seconds: float,
     warmup_seconds: float = 0.3,
     settle_seconds: float = 1.0,
-    warmup_elements: int = 0,
     examples_per_element: float = 1.0,
     epoch_elements: int | None = None,
     parts: int = 1,
@@ -275,16 +261,14 @@ def input_window(
 ) -> Window:
     """Returns a window of `dataset` (repeated forever) of about `seconds`, after its warm-up.
 
-    The warm-up lasts `warmup_seconds`, at least `warmup_elements` elements (a cache needs a whole epoch), and then
-    until AUTOTUNE's parameters are stable, at most `settle_seconds` longer. If they are not stable by then, the window
-    is marked as not converged.
+    The warm-up lasts `warmup_seconds`, and then until AUTOTUNE's parameters are stable, at most `settle_seconds`
+    longer. If they are not stable by then, the window is marked as not converged.
 
     Args:
         dataset: the dataset to measure.
         seconds: length of the window.
         warmup_seconds: shortest warm-up.
         settle_seconds: longest wait for AUTOTUNE, after the warm-up.
-        warmup_elements: fewest elements of the warm-up.
         examples_per_element: for `Window.examples`.
         epoch_elements: elements in an epoch; None if unknown. With it the window covers whole epochs, if that makes it
             at most `MOST_STRETCH` times as long: a shuffle buffer is drained at the end of an epoch and filled at the
@@ -315,9 +299,9 @@ def input_window(
             except StopIteration:
                 raise RunFailed("The dataset is empty.") from None
             on_poll(iterator)
-            _warm_up(take, warmup_seconds, warmup_elements)
+            _warm_up(take, warmup_seconds)
             standing = _settle_parameters(iterator, take, settle_seconds, on_poll)
-            _warm_up(take, _DRAIN_SECONDS, 1)
+            _warm_up(take, _DRAIN_SECONDS)
             window = _measure(take, arrivals, seconds, examples_per_element, arrivals[0] - started, epoch_elements)
             after = tuned_parameters(iterator)
             converged = after is None or standing == after
@@ -411,12 +395,11 @@ def find_pause(times: Sequence[float]) -> Pause | None:
     return Pause(int(pauses[0]) + 1, length) if length > _SHORTEST_ONLY_PAUSE_SECONDS else None
 
 
-def _warm_up(take: Callable[[], Any], seconds: float, elements: int) -> None:
+def _warm_up(take: Callable[[], Any], seconds: float) -> None:
     end = time.perf_counter() + seconds
-    taken = 0
-    while taken < elements or time.perf_counter() < end:
+    take()
+    while time.perf_counter() < end:
         take()
-        taken += 1
 
 
 def _settle_parameters(
@@ -428,7 +411,7 @@ def _settle_parameters(
     if not before:
         return before
     while time.perf_counter() < end:
-        _warm_up(take, _POLL_SECONDS, 1)
+        _warm_up(take, _POLL_SECONDS)
         after = tuned_parameters(iterator)
         poll(iterator)
         if after == before:

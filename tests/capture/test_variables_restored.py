@@ -47,7 +47,7 @@ def test_variables_tables_and_random_states_of_every_kind_are_restored() -> None
         return [order, random.random(), float(np.random.random()), float(generator.uniform([]))]
 
     tf.random.set_seed(11)
-    snapshot = protection.snapshot()
+    snapshot = protection.Snapshot()
     drawn = draw()
     assert all(one != other for one, other in zip(draw(), drawn, strict=True))
     number.assign_add(4)
@@ -98,7 +98,7 @@ def test_weights_optimizer_slots_and_metrics_are_restored(name: str) -> None:
     fit, everything = train(keras)
     before = everything()
     assert len(before) > 12
-    snapshot = protection.snapshot()
+    snapshot = protection.Snapshot()
     fit()
     assert not equal(everything(), before)
     snapshot.restore()
@@ -108,7 +108,7 @@ def test_weights_optimizer_slots_and_metrics_are_restored(name: str) -> None:
 def test_seed_set_after_the_snapshot_does_not_prevent_restoring() -> None:
     tf.random.set_seed(None)
     variable = tf.Variable(1)
-    snapshot = protection.snapshot()
+    snapshot = protection.Snapshot()
     tf.random.set_seed(4)
     variable.assign(2)
     snapshot.restore()
@@ -130,7 +130,7 @@ def test_snapshot_copies_values_and_touches_neither_proxies_nor_graph_variables(
     variable = tf.Variable([1.0, 2.0])
     with tf.Graph().as_default():
         inside = tf.compat.v1.get_variable("inside", shape=[2])
-    snapshot = protection.snapshot()
+    snapshot = protection.Snapshot()
     assert not Proxy.asked and proxy is not None
     assert all(candidate is not inside for candidate, _ in snapshot.variables)
     (held,) = (value for candidate, value in snapshot.variables if candidate is variable)
@@ -142,7 +142,7 @@ def test_snapshot_copies_values_and_touches_neither_proxies_nor_graph_variables(
 def test_variable_frozen_in_the_garbage_collector_is_restored() -> None:
     number = tf.Variable(3)
     gc.freeze()  # for good: what earlier files left is collected with what is thawed, which may take a minute
-    snapshot = protection.snapshot()
+    snapshot = protection.Snapshot()
     assert gc.get_freeze_count() > 0, "it stays left alone"
     number.assign(4)
     snapshot.restore()

@@ -129,7 +129,7 @@ def put_back() -> list[Any]:
         summed.assign_add(tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32) + 3)
 
     STRATEGY.run(count)
-    kept = protection.snapshot()
+    kept = protection.Snapshot()
     before = held()
     mirrored.assign(7.0)
     STRATEGY.run(count)

@@ -158,8 +158,7 @@ def test_libraries_that_have_queued_nothing_are_not_waited_for(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(live_arrays=None))
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", idle)
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=idle))
-    assert not windows.other_libraries_run_ahead()
-    windows.wait_for_other_libraries()
+    assert not windows.waits_for_other_libraries()
 
 
 def test_asynchronous_eager_execution_is_waited_for() -> None:

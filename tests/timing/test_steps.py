@@ -97,8 +97,7 @@ def test_the_host_waits_for_the_step_before_the_last() -> None:
 def test_the_host_waits_for_what_another_library_has_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """On processors too: JAX queues there."""
     waited: list[bool] = []
-    monkeypatch.setattr(windows, "other_libraries_run_ahead", lambda: True)
-    monkeypatch.setattr(windows, "wait_for_other_libraries", lambda: waited.append(True))
+    monkeypatch.setattr(windows, "waits_for_other_libraries", lambda: [lambda: waited.append(True)])
     StepRecorder(steps=9, seconds=60.0).keep_pace()
     assert waited
 
