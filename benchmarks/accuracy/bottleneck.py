@@ -218,7 +218,7 @@ def _fit(width: int) -> consumption.Consumer:
     model = keras.Sequential([keras.layers.Dense(width, "relu"), keras.layers.Dense(width), keras.layers.Dense(1)])
     model.build([None, 32])
     model.compile("sgd", "mse")
-    return FitConsumer(model, type(model).fit, {}, keras.callbacks.CallbackList)
+    return FitConsumer(model, type(model).fit, {})
 
 
 @dataclass(frozen=True)

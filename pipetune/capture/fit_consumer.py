@@ -34,7 +34,6 @@ class FitConsumer:
         model: Any,
         original_fit: Callable[..., Any],
         kept: Mapping[str, Any],
-        callback_list: type,
         *,
         handed: DistributedInput | None = None,
     ) -> None:
@@ -44,14 +43,13 @@ class FitConsumer:
             model: the Keras model.
             original_fit: the unpatched `fit`, to be called with the model.
             kept: arguments of the user's call that affect the step (class_weight, ...).
-            callback_list: the class that `callback_list` returns.
             handed: how a strategy distributed the dataset passed to `fit`; None if `fit` was given a plain dataset.
         """
         self.description = "Model.fit"
         self._distributed_input = handed
         self._elements_per_step = handed.handover().elements_per_step if handed is not None else 1
         self._model, self._fit, self._kept_arguments = model, original_fit, dict(kept)
-        self._callback_list = callback_list
+        self._callback_list = callback_list(model)
         self._steps_per_call = steps_per_call(model)
         self._whole_epochs_seen: set[str] = set()  # element specs whose shapes were all compiled in a warm-up
         self._multi_step_functions: dict[int, Any] = {}  # cached training functions with several steps per call

@@ -15,7 +15,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.capture.consumption import Consumption, whole_call_stopwatch
-from pipetune.capture.fit_consumer import FitConsumer, build_optimizer, callback_list, is_tf_keras
+from pipetune.capture.fit_consumer import FitConsumer, build_optimizer, is_tf_keras
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.capture.rebuilding import is_read_once
 from pipetune.capture.validation import in_callbacks
@@ -184,8 +184,7 @@ def around_fit(script: ObservedScript, original: Any, model: Any, *args: Any, **
         script.stop()
     kept = {name: given[name] for name in ("class_weight",) if given.get(name) is not None}
     build_optimizer(model)
-    calls = callback_list(model)
-    script.begin_training(use, FitConsumer(model, original, kept, calls, handed=handed))
+    script.begin_training(use, FitConsumer(model, original, kept, handed=handed))
     script.stop()
 
 

@@ -49,8 +49,8 @@ class Counting(keras.Model):  # type: ignore[misc,name-defined]
         return super().test_step(data)
 
 
-def fitted(model: Any, library: Any = keras, *, handed: Any = None, **kept: Any) -> FitConsumer:
-    return FitConsumer(model, type(model).fit, kept, library.callbacks.CallbackList, handed=handed)
+def fitted(model: Any, *, handed: Any = None, **kept: Any) -> FitConsumer:
+    return FitConsumer(model, type(model).fit, kept, handed=handed)
 
 
 def counting(**options: Any) -> Counting:

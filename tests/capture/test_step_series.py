@@ -67,7 +67,7 @@ def by_fit(dataset: Any) -> StepSeries:
 
 def by_fit_of_tf_keras(dataset: Any) -> StepSeries:
     tf_keras = pytest.importorskip("tf_keras")
-    return fitted(compiled(tf_keras), tf_keras).record_steps(dataset, steps=60, seconds=30.0)
+    return fitted(compiled(tf_keras)).record_steps(dataset, steps=60, seconds=30.0)
 
 
 def by_a_step(dataset: Any) -> StepSeries:

@@ -26,7 +26,7 @@ tf.config.set_logical_device_configuration(processors[0], [tf.config.LogicalDevi
 
 from pipetune import tensorflow_private
 from pipetune.capture import consumption, distributed_input, job_processes, loop_consumer, protection
-from pipetune.capture.fit_consumer import FitConsumer, callback_list, steps_per_call
+from pipetune.capture.fit_consumer import FitConsumer, steps_per_call
 from pipetune.core.distribution import DATASET, FUNCTION
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.results import RunFailed
@@ -152,7 +152,7 @@ def several_steps(library: str) -> Any:
     with STRATEGY.scope():
         model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    consumer = FitConsumer(model, type(model).fit, {}, callback_list(model))
+    consumer = FitConsumer(model, type(model).fit, {})
     data = Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
     counted: Any
     try:

@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.capture.fit_consumer import FitConsumer, callback_list, steps_per_call
+from pipetune.capture.fit_consumer import FitConsumer, steps_per_call
 from pipetune.capture.keras import describe_input
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.lint.consumer_advice import layers_in_maps, python_calls_in_maps, selections_in_maps
@@ -66,8 +66,7 @@ def test_eager_python_function_is_told_where_its_map_takes_time(call: Any, secon
 def test_multi_step_calls_train_all_steps_and_restore_model() -> None:
     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    fit, callbacks = type(model).fit, callback_list(model)
-    consumer = FitConsumer(model, fit, {"shuffle": False}, callbacks)
+    consumer = FitConsumer(model, type(model).fit, {"shuffle": False})
     data = tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).cache()
     assert consumer.accepts_multi_step_calls
     consumer.window(data, steps=8, warmup=2)

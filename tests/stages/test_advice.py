@@ -12,7 +12,7 @@ keras = pytest.importorskip("keras")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.capture.coordinator_consumer import CoordinatorConsumer, ScheduledCall
-from pipetune.capture.fit_consumer import FitConsumer, callback_list
+from pipetune.capture.fit_consumer import FitConsumer
 from pipetune.capture.worker_dataset import WorkerDataset
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
@@ -30,7 +30,7 @@ def trained(**settings: Any) -> tuple[Study, Any]:
     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     one = study_of(tf.data.Dataset.from_tensors((tf.ones([8, 4]), tf.ones([8, 1]))).repeat(50))
-    consumer = FitConsumer(model, type(model).fit, {"shuffle": False}, callback_list(model))
+    consumer = FitConsumer(model, type(model).fit, {"shuffle": False})
     one.runner.consumer = consumer
     one.subject = replace(one.subject, consumer=consumer)
     one.settings = replace(one.settings, **{"budget_seconds": 60.0, **settings})

@@ -64,7 +64,7 @@ def by_fit(device: Device, library: Any = tf_keras) -> Window:
 
     model = Queueing()
     model.compile("sgd", "mse")
-    consumer = FitConsumer(model, type(model).fit, {}, library.callbacks.CallbackList)
+    consumer = FitConsumer(model, type(model).fit, {})
     data = Dataset.from_tensors((np.zeros([4, 2], "float32"), np.zeros([4, 1], "float32"))).repeat(99)
     return consumer.window(data, steps=STEPS, warmup=WARM_UP)
 

@@ -40,7 +40,7 @@ def counting_consumer() -> tuple[FitConsumer, list[int]]:
         calls.append(kwargs["steps_per_epoch"])
         return type(model).fit(model, **kwargs)
 
-    return FitConsumer(model, fit, {}, keras.callbacks.CallbackList), calls
+    return FitConsumer(model, fit, {}), calls
 
 
 def test_first_window_of_a_compiled_model_has_no_compile_time() -> None:
