@@ -5,6 +5,7 @@ TensorFlow is not imported here; recording begins once the notebook imports it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 from types import ModuleType
@@ -13,64 +14,53 @@ from typing import Any
 from pipetune.capture.patches import ImportWatcher
 from pipetune.core import requirements
 
-
-class Extension:
-    """What is installed in a shell, and how to take it out again."""
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-        self._watcher = ImportWatcher(["tensorflow"], self._record)
-        self._recorder: Any = None
-
-    def load(self) -> None:
-        """Installs everything."""
-        self._shell.register_magic_function(pipetune, magic_kind="cell", magic_name="pipetune")
-        self._shell.events.register("pre_run_cell", self._on_cell)
-        self._watcher.__enter__()
-
-    def unload(self) -> None:
-        """Takes everything out."""
-        self._watcher.__exit__()
-        self._shell.events.unregister("pre_run_cell", self._on_cell)
-        self._shell.magics_manager.magics["cell"].pop("pipetune", None)
-        if self._recorder is not None:
-            self._recorder.__exit__(None, None, None)
-
-    def _record(self, _tensorflow: ModuleType) -> None:
-        from pipetune.pipelines.call_sites import Recorder
-
-        self._recorder = Recorder().__enter__()
-
-    def _on_cell(self, info: Any) -> None:
-        """Called before a cell runs: what it created when it ran before does not count any more.
-
-        A notebook names cells by their text alone; the name in a terminal also has a number, and is never used again.
-        """
-        if self._recorder is not None:
-            from pipetune.pipelines import call_sites
-
-            call_sites.forget(self._shell.compile.get_code_name(info.raw_cell, info.raw_cell, 0))
-
-
-_loaded: Extension | None = None
+_installed: contextlib.ExitStack | None = None
+"""Takes out of the shell what is installed there."""
 
 
 def load(shell: Any) -> None:
     """Loads the extension; once, however often it is called."""
-    global _loaded
-    if _loaded is None:
-        _loaded = Extension(shell)
-        _loaded.load()
+    global _installed
+    if _installed is None:
+        _installed = contextlib.ExitStack()
+        _install(shell, _installed)
     if "tensorflow" in sys.modules:
         print("Cells that build datasets are recorded from now on. Run those that have run already again.")
 
 
 def unload(_shell: Any) -> None:
     """Takes the extension out."""
-    global _loaded
-    if _loaded is not None:
-        _loaded.unload()
-        _loaded = None
+    global _installed
+    if _installed is not None:
+        _installed.close()
+        _installed = None
+
+
+def _install(shell: Any, installed: contextlib.ExitStack) -> None:
+    recording = False
+
+    def record(_tensorflow: ModuleType) -> None:
+        nonlocal recording
+        from pipetune.pipelines.call_sites import Recorder
+
+        installed.enter_context(Recorder())
+        recording = True
+
+    def on_cell(info: Any) -> None:
+        """Called before a cell runs: what it created when it ran before does not count any more.
+
+        A notebook names cells by their text alone; the name in a terminal also has a number, and is never used again.
+        """
+        if recording:
+            from pipetune.pipelines import call_sites
+
+            call_sites.forget(shell.compile.get_code_name(info.raw_cell, info.raw_cell, 0))
+
+    shell.register_magic_function(pipetune, magic_kind="cell", magic_name="pipetune")
+    installed.callback(shell.magics_manager.magics["cell"].pop, "pipetune", None)
+    shell.events.register("pre_run_cell", on_cell)
+    installed.callback(shell.events.unregister, "pre_run_cell", on_cell)
+    installed.enter_context(ImportWatcher(["tensorflow"], record))
 
 
 def pipetune(line: str, cell: str) -> object:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 from types import CodeType, FrameType, TracebackType
@@ -78,7 +78,7 @@ class CellTuning:
         showing = showing_progress(Listener(), requested=True)
         with restoration.journal_folder() as folder, showing as self._listener:
             self._listener.progress("cell", "running to its first training step", best="", elapsed=0.0, left=None)
-            silence = _Output(self._shell).silenced
+            silence = _silencer(self._shell)
             self._observed = ObservedCell(self._shell.user_ns, self._work, undo_folder=folder, silence=silence)
             try:
                 self._observed.run(self._run_cell, extends_loops=self._extends_loops)
@@ -129,23 +129,21 @@ class _Stoppable:
         return getattr(self._listener, event)
 
 
-class _Output:
-    """What the cell prints and displays."""
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-        self._before = sys.stdout, sys.stderr, shell.display_pub
+def _silencer(shell: Any) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Returns what makes a context manager that shows nothing; on exit the streams are those of now."""
+    before = sys.stdout, sys.stderr, shell.display_pub
 
     @contextlib.contextmanager
-    def silenced(self) -> Iterator[None]:
-        """Context manager: nothing is shown; on exit the streams are those of the start, whatever the cell has set."""
+    def silenced() -> Iterator[None]:
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             sys.stdout = sys.stderr = nowhere
-            self._shell.display_pub = _NoDisplay()  # type: ignore[no-untyped-call]
+            shell.display_pub = _NoDisplay()  # type: ignore[no-untyped-call]
             try:
                 yield
             finally:
-                sys.stdout, sys.stderr, self._shell.display_pub = self._before
+                sys.stdout, sys.stderr, shell.display_pub = before
+
+    return silenced
 
 
 class _NoDisplay(DisplayPublisher):
