@@ -19,7 +19,9 @@ _MAKES_ITERATOR = frozenset({"iter", "__iter__", "as_numpy_iterator"})
 _ENDS = ("StopIteration", "OutOfRangeError")
 
 
-def way_out(read: call_sites.CallPath, frame: FrameType | None) -> tuple[WayOut | None, int]:
+def way_out(
+    read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str] = _MAKES_ITERATOR
+) -> tuple[WayOut | None, int]:
     """Returns how the code may leave an iterator before its end, and how many elements it surely reads before.
 
     None if it shows no way; 0 if the number is not known.
@@ -32,20 +34,16 @@ def way_out(read: call_sites.CallPath, frame: FrameType | None) -> tuple[WayOut 
         read: the user's call stack where the iterator is made.
         frame: the innermost frame of it. What its variables exclude is left out, as `if n == options.steps: break`
             where the option is None.
+        makers: names of functions that return an iterator of the data.
     """
-    return _way_out(read, frame, _MAKES_ITERATOR)
-
-
-def _way_out(read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]) -> tuple[WayOut | None, int]:
-    """Returns `way_out`; `makers` are the names of functions that return an iterator of the data."""
     if len(read) < 2 or frame is None:
         return _own_way_out(read, frame, makers)
     (caller, _), name = call_sites.user_frame(frame.f_back), frame.f_code.co_name
     if _returns_iterator(read[0], makers):
-        return _way_out(read[1:], caller, makers | {name})
+        return way_out(read[1:], caller, makers | {name})
     own = _own_way_out(read, frame, makers)
     if own[0] is None and frame.f_code.co_flags & inspect.CO_GENERATOR:
-        return _way_out(read[1:], caller, makers | {name})
+        return way_out(read[1:], caller, makers | {name})
     return own
 
 

@@ -106,12 +106,6 @@ class ObservedIterator(tensorflow_private.OwnedIterator):
 class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
     """Iterator of a dataset that a strategy distributed: each element holds one part per replica."""
 
-    _pipetune_script: ObservedScript
-    _pipetune_use: Consumption
-    _pipetune_dataset: Any
-    _pipetune_reading: Reading
-    _pipetune_distributed_input: DistributedInput | None
-    _pipetune_trains_after: float
     _base = tensorflow_private.DistributedIterator
 
     __next__ = ObservedIterator.__next__
@@ -125,9 +119,6 @@ class ObservedDistributedIterator(tensorflow_private.DistributedIterator):
             return self._base.get_next(self)
         except tf.errors.OutOfRangeError:
             raise StopIteration from None
-
-
-AnyObservedIterator = ObservedIterator | ObservedDistributedIterator
 
 
 _READ_BY = frozenset({"_around_iter", "_around_distributed_iter", "as_numpy_iterator"})
@@ -171,7 +162,7 @@ def observe(
     return iterator
 
 
-def _made_by_the_same_call(script: ObservedScript, iterator: AnyObservedIterator) -> bool:
+def _made_by_the_same_call(script: ObservedScript, iterator: ObservedIterator) -> bool:
     """Whether the call that made the training data has made the dataset of an iterator, too."""
     built, training = call_sites.location(iterator._pipetune_use.dataset), script.training_use
     return training is not None and built is not None and built == call_sites.location(training.dataset)

@@ -6,6 +6,7 @@ import ast
 import atexit
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -41,7 +42,8 @@ def describe_pending(frame: FrameType | None, handlers: int) -> str:
         frame: the innermost frame of its thread, possibly in pipetune; None if the script has reached its end.
         handlers: number of `atexit` handlers that the script registered.
     """
-    standing = [one for one in _frames(frame) if not call_sites.is_library(one.f_code.co_filename)]
+    stack = traceback.walk_stack(frame) if frame is not None else ()
+    standing = [one for one, _ in stack if not call_sites.is_library(one.f_code.co_filename)]
     blocks = [name for one in standing for name in _open_blocks(one)]
     pending = ["its remaining code"] if standing else []
     for count, what in (
@@ -55,12 +57,6 @@ def describe_pending(frame: FrameType | None, handlers: int) -> str:
     words = " and ".join(filter(None, (", ".join(pending[:-1]), pending[-1])))
     place = f" at {os.path.basename(standing[0].f_code.co_filename)}:{standing[0].f_lineno}" if standing else ""
     return f"The script was ended{place}, without its clean-up: {words} did not run."
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _open_blocks(frame: FrameType) -> list[str]:

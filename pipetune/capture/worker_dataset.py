@@ -129,12 +129,8 @@ def sending_obstacle(dataset: Any) -> str:
     TensorFlow waits for workers while it holds the lock that Python functions need.
     """
     graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
-    called = {node.op for nodes in (graph, *(one for one in graph.library.function)) for node in _nodes(nodes)}
+    called = {node.op for nodes in (graph.node, *(one.node_def for one in graph.library.function)) for node in nodes}
     return "It calls a Python function, which cannot be sent to workers." if called & PYTHON_CALLS else ""
-
-
-def _nodes(graph: Any) -> Any:
-    return graph.node if hasattr(graph, "node") else graph.node_def
 
 
 def _remote_builder(dataset: Any) -> Callable[[], Any]:

@@ -60,7 +60,14 @@ class LoadMeter:
             yield
         finally:
             self.add(before, self.read())
-            self._add_throttling(braked, throttling_counters(self._cgroup))
+            after = throttling_counters(self._cgroup)
+            if self._throttled is not None and braked is not None and after is not None:
+                periods, throttled, seconds = self._throttled
+                self._throttled = (
+                    periods + after[0] - braked[0],
+                    throttled + after[1] - braked[1],
+                    seconds + after[2] - braked[2],
+                )
 
     def read(self) -> CpuCounters | None:
         """Returns the current counters; None if the system does not expose them."""
@@ -109,16 +116,6 @@ class LoadMeter:
             quota_periods=periods,
             throttled_periods=throttled,
             throttled_seconds=seconds,
-        )
-
-    def _add_throttling(self, before: tuple[int, int, float] | None, after: tuple[int, int, float] | None) -> None:
-        if self._throttled is None or before is None or after is None:
-            return
-        gained = [now - then for now, then in zip(after, before, strict=True)]
-        self._throttled = (
-            self._throttled[0] + int(gained[0]),
-            self._throttled[1] + int(gained[1]),
-            self._throttled[2] + float(gained[2]),
         )
 
 
