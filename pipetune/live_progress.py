@@ -17,24 +17,20 @@ from pipetune.source.cells import Cells
 
 
 class ProgressListener(Listener):
-    """Shows events, and passes them on to another listener."""
+    """Shows events, and passes them on to another listener; `named` puts the names of cells into their texts."""
 
     def __init__(self, screen: Progress, listener: Listener, named: Callable[[str], str]) -> None:
-        """Takes where events are shown, who receives them too, and what puts the names of cells into their texts."""
         self._screen, self._listener, self._named = screen, listener, named
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
-        """Shows what is being done."""
         self._screen.update(phase, self._named(f"{doing} (proven: {best})" if best else doing), left)
         self._listener.progress(phase, doing, best=best, elapsed=elapsed, left=left)
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
-        """Shows the verdict; the findings are in the report."""
         self._screen.verdict(diagnosis.verdict.value, self._named(diagnosis.sentence))
         self._listener.verdict(diagnosis, findings)
 
     def bottleneck(self, sentence: str) -> None:
-        """Shows what limits the input."""
         self._screen.say(self._named(sentence))
         self._listener.bottleneck(sentence)
 
@@ -83,12 +79,7 @@ class _Screen(Progress):
 
 @contextlib.contextmanager
 def showing_progress(listener: Listener, *, requested: bool) -> Iterator[Listener]:
-    """Yields a listener that shows progress on standard error, where somebody sees it, and passes events on.
-
-    Args:
-        listener: receives every event in any case.
-        requested: whether to show anything.
-    """
+    """Yields a listener that passes every event on, and shows progress on standard error, if requested and seen."""
     if not requested or not (in_notebook() or sys.stderr.isatty()):
         yield listener
         return

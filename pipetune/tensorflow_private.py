@@ -89,12 +89,7 @@ def snapshot_is_finished(folder: str) -> bool:
 
 
 def dataset_from_graph(graph_def: Any, spec: Any) -> Any:
-    """Returns the dataset described by a serialized GraphDef, given as bytes or as a scalar string tensor.
-
-    Args:
-        graph_def: the GraphDef.
-        spec: the element spec of the dataset.
-    """
+    """Returns the dataset of this spec that a serialized GraphDef describes: bytes, or a scalar string tensor."""
     return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph_def), spec)
 
 
@@ -288,12 +283,7 @@ def table_values(table: Any, values: Any) -> Any:
 
 
 def restart_iterator(iterator: Any, dataset: Any) -> Any:
-    """Returns the op by which an iterator begins a pass over a dataset, whatever it iterated before.
-
-    Args:
-        iterator: an `OwnedIterator`.
-        dataset: the dataset, with the spec of that iterator.
-    """
+    """Returns the op by which an `OwnedIterator` begins a pass over a dataset of its spec, whatever it iterated."""
     return tf.raw_ops.MakeIterator(dataset=dataset._variant_tensor, iterator=iterator._iterator_resource)
 
 
@@ -377,12 +367,9 @@ def with_structure(dataset: Any, spec: Any) -> Any:
 
 
 def with_graph_passes(dataset: Any, passes: tuple[str, ...], *, autotune: bool) -> Any:
-    """Returns the dataset after exactly these graph passes of TensorFlow; unknown names have no effect.
+    """Returns the dataset after exactly these graph passes of TensorFlow, which may use AUTOTUNE if so asked.
 
-    Args:
-        dataset: the dataset.
-        passes: names of the passes: "map_parallelization".
-        autotune: whether the passes may use AUTOTUNE.
+    Names of passes are those of TensorFlow, as "map_parallelization"; unknown ones have no effect.
     """
     configs = [f"{name}:autotune:{'true' if autotune else 'false'}" for name in passes]
     variant = tf.raw_ops.OptimizeDatasetV2(
@@ -488,11 +475,7 @@ def copy_partial_batch_handling(distributed: Any, other: Any) -> None:
 def worker_pipeline(dataset: Any, *, workers: int, worker: int, replicas: int) -> Any:
     """Returns the pipeline of one worker of a cluster under `experimental_distribute_dataset`, without the cluster.
 
-    Args:
-        dataset: the dataset to distribute.
-        workers: number of workers.
-        worker: index of the worker.
-        replicas: number of replicas on all workers together.
+    `worker` is its index, `replicas` the number of them on all workers together.
     """
     devices = input_lib.InputWorkers([("/device:CPU:0", ("/device:CPU:0",))])
     made = DistributedDataset(
@@ -543,12 +526,7 @@ def create_on_workers(coordinator: Any, function: Any, *args: Any) -> Any:
 
 
 def wrap_iterators(made: Any, iterator: Any) -> Any:
-    """Returns iterators on the workers, wrapped so that `schedule` accepts them as the script's, without retracing.
-
-    Args:
-        made: iterators created by `create_on_workers`.
-        iterator: the script's per-worker iterator.
-    """
+    """Returns iterators of `create_on_workers`, wrapped for `schedule` in place of the script's, without retracing."""
     for mine, value in zip(made._values, iterator._values, strict=True):
         mine._type_spec = value._type_spec
     return coordinator_values.PerWorkerDistributedIterator(made._values)
@@ -573,11 +551,7 @@ def fetch_from_workers(coordinator: Any, function: Any, *args: Any) -> tuple[Any
 def run_step_on_workers(coordinator: Any, function: Any, args: Any, kwargs: Any) -> None:
     """Runs one step of a scheduled function on each worker, traced as `schedule` traces it, and waits for all.
 
-    Args:
-        coordinator: the `ClusterCoordinator`.
-        function: the function.
-        args: its positional arguments; each worker gets its own component of per-worker values.
-        kwargs: its keyword arguments; as `args`.
+    Of per-worker values among the arguments each worker gets its own component.
 
     Raises:
         Exception: the exception of the first worker that failed.

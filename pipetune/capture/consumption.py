@@ -111,12 +111,7 @@ class Consumption:
 
 
 def describe_training(training: Consumption, uses: Sequence[Consumption]) -> str:
-    """Returns one sentence on what is taken for training, and one on how to choose another dataset.
-
-    Args:
-        training: what is taken for training.
-        uses: every dataset that the script has consumed so far.
-    """
+    """Returns one sentence on what is taken for training, and one on how to choose another of the uses so far."""
     sign = f" ({training.training_sign})" if training.training_sign else ""
     text = f"Training: {training.consumer_call} over {training.name}{_place(training)}{sign}."
     others = [f"{one.name}{_place(one)}" for one in uses if one is not training and one.elements != 1]
@@ -233,7 +228,7 @@ class Consumer(Protocol):
 
 
 class NoConsumer:
-    """Nothing trains: the input is measured alone."""
+    """Nothing trains, and the input is measured alone: both methods raise RunFailed, whose message says why."""
 
     kind = "none"
 
@@ -241,17 +236,7 @@ class NoConsumer:
         self.description = why
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """Measures nothing.
-
-        Raises:
-            RunFailed: always; the message says why nothing trains.
-        """
         raise RunFailed(self.description)
 
     def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
-        """Records nothing.
-
-        Raises:
-            RunFailed: always; the message says why nothing trains.
-        """
         raise RunFailed(self.description)

@@ -169,11 +169,7 @@ class CoordinatorConsumer:
         raise RunFailed("A worker was lost during a measuring window, and again when the window was repeated.")
 
     def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
-        """Records nothing.
-
-        Raises:
-            RunFailed: always: the coordinator does not show when a worker begins a step.
-        """
+        """Raises RunFailed: the coordinator does not show when a worker begins a step."""
         raise RunFailed("The coordinator's workers take steps at the same time, and do not show when each begins.")
 
     def _wait_for_lost_workers(self) -> None:

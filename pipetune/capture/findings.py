@@ -28,11 +28,7 @@ def find(
 ) -> list[Finding]:
     """Returns all findings in the training pipeline and the other datasets of the script, each once.
 
-    Args:
-        training: the training pipeline.
-        use: how the script consumes it.
-        others: the other datasets of the script, each with how it is consumed.
-        profile: profile of the training pipeline; has sizes that TensorFlow does not know.
+    The profile of the training pipeline has sizes that TensorFlow does not know.
     """
     halves = frozenset(_split_nodes(training))
     studied = replace(

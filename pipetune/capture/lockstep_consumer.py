@@ -33,11 +33,7 @@ class LockstepConsumer:
         return self._lockstep_window(dataset, steps=steps, warmup=warmup) if window.compile_seconds else window
 
     def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
-        """Records nothing.
-
-        Raises:
-            RunFailed: always: the number of steps that the others take is decided before the first one.
-        """
+        """Raises RunFailed: the number of steps that the others take is decided before the first one."""
         raise RunFailed("Single steps of several processes in lockstep are not recorded.")
 
     def _lockstep_window(self, dataset: Any, *, steps: int, warmup: int) -> Window:

@@ -164,11 +164,7 @@ class LoopRequest(abc.ABC):
         self.done.set()
 
     def raise_failure(self) -> None:
-        """Raises what has failed, if anything has.
-
-        Raises:
-            RunFailed: the cause is what the step or its input raised.
-        """
+        """Raises RunFailed if anything has failed; its cause is what the step or its input raised."""
         if self.failure is not None:
             raise RunFailed(f"The step or its input raised an error: {first_line(self.failure)}") from self.failure
 
@@ -181,13 +177,7 @@ class LoopSteps(LoopRequest):
     """Single training steps of a loop, with a new iterator in each epoch."""
 
     def __init__(self, dataset: Any, recorder: StepRecorder, *, handed: DistributedInput | None = None) -> None:
-        """Takes what is needed.
-
-        Args:
-            dataset: the dataset.
-            recorder: records the steps.
-            handed: how a strategy distributed the loop's dataset; `dataset` is distributed in the same way.
-        """
+        """Takes what records the steps; the dataset is distributed as `handed`, the loop's own, was by a strategy."""
         super().__init__()
         self._dataset, self._recorder, self._distributed_input = dataset, recorder, handed
         self._taken = (0.0, False)  # of the last element: the wait for it, and whether it was the first of an epoch

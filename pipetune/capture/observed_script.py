@@ -45,11 +45,7 @@ TrainingHandler = Callable[[Consumption, consumption.Consumer], None]
 
 
 def raise_script_stopped() -> NoReturn:
-    """Ends the script at its current position.
-
-    Raises:
-        ScriptStopped: always.
-    """
+    """Ends the script at its current position."""
     raise consumption.ScriptStopped
 
 

@@ -323,9 +323,7 @@ def is_repeated(frame: FrameType, left: int | None) -> bool:
 def _keeps_it(made: call_sites.CallPath, shared: Sequence[SharedFrame]) -> bool:
     """Whether what an iteration builds may serve later ones: by a decorator that caches, or as in `if x is None: ...`.
 
-    Args:
-        made: the user's call stack where the dataset was created.
-        shared: the frames that it has in common with the stack where the dataset is consumed.
+    `shared` are the frames of `made` that are also in the stack where the dataset is consumed.
     """
     called = made[: len(made) - len(shared)]
     return any(map(_is_kept, called)) or any(_is_chosen(*frame) for frame in shared[-1:])

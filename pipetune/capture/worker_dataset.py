@@ -103,11 +103,7 @@ def worker_dataset_of(coordinator: Any, given: Any) -> WorkerDataset | None:
     """Returns what each worker will build from the argument of `create_per_worker_dataset`; None if unknown.
 
     The script's function is called one extra time. It has to tolerate that: every worker calls it, and a worker that
-    comes back calls it again.
-
-    Args:
-        coordinator: the coordinator that creates the per-worker dataset.
-        given: the argument: a function, a dataset or a distributed dataset.
+    comes back calls it again. Such an argument may also be a dataset or a distributed dataset.
     """
     if callable(given):
         given = getattr(given, "python_function", given)()  # a tf.function would return a dataset of its graph

@@ -38,12 +38,7 @@ class CellTuning:
     """The analysis of one cell."""
 
     def __init__(self, shell: Any, cell: str, settings: Settings) -> None:
-        """Compiles the cell.
-
-        Args:
-            shell: the running shell.
-            cell: its text below the line of the magic.
-            settings: what to do.
+        """Compiles the cell, which is given by its text below the line of the magic.
 
         Raises:
             SyntaxError: the cell is not Python.

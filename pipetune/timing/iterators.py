@@ -76,10 +76,7 @@ _releasers: list[_Releaser] = []  # of the open contexts; the innermost is used
 def release(iterator: Any) -> None:
     """Frees what the runtime holds for this iterator: threads, buffers, and the lock of a cache that is being filled.
 
-    The Python object stays; taking an element from it raises an error.
-
-    Args:
-        iterator: an `OwnedIterator` or a `DistributedIterator`.
+    The Python object stays, an `OwnedIterator` or a `DistributedIterator`; taking an element from it raises an error.
     """
     if isinstance(iterator, tensorflow_private.DistributedIterator):
         iterator._iterators = None
@@ -91,11 +88,9 @@ def release(iterator: Any) -> None:
 
 
 def release_captured(iterator: Any, dataset: Any) -> None:
-    """Frees what the runtime holds for an iterator that a function has captured, whose Python object lives longer.
+    """Frees what the runtime holds for an iterator of a dataset that a function has captured: its object lives longer.
 
-    Args:
-        iterator: an `OwnedIterator`, which has no further element then.
-        dataset: the one that it iterates.
+    The iterator, an `OwnedIterator`, has no further element then.
     """
 
     def free() -> None:

@@ -21,9 +21,7 @@ NO_CLOCK = "With op determinism enabled no function can read a clock, so it is u
 class StepRecorder:
     """Records steps, each from a call of `begin` to the next one of `end`. What happens in between is not counted.
 
-    Args:
-        steps: number of steps after which enough are recorded.
-        seconds: since the first step began, after which no further step is wanted.
+    It wants so many steps, and none once so many seconds have passed since the first one began.
     """
 
     def __init__(self, *, steps: int, seconds: float) -> None:

@@ -378,11 +378,7 @@ _SHORTEST_ONLY_PAUSE_SECONDS = 0.3  # of a pause that is seen once, and may have
 
 
 def find_pause(times: Sequence[float]) -> Pause | None:
-    """Returns the pauses of an input, from the times at which its elements arrived since its start; None without any.
-
-    Args:
-        times: seconds, the first of the first element.
-    """
+    """Returns the pauses of an input whose elements arrived at these times, in seconds from the first on; or None."""
     if len(times) <= _FEWEST_ARRIVALS:
         return None
     seconds = np.diff(times)
