@@ -33,14 +33,35 @@ def train_on(state: Any, numbers: Any) -> None:
     state.assign_add(tf.cast(tf.reduce_sum(numbers), tf.float32))
 
 
-def epoch(state: Any, train: Any) -> Any:
-    @tf.function
-    def train_epoch(dataset: Any) -> Any:
-        TRACES.append("epoch")
-        for numbers in dataset:
-            train_on(state, numbers)
-        return state
+def functions(take: Callable[[Any], None]) -> dict[str, Any]:
+    """Functions of a script, by name, which train on each element by `take`."""
 
+    @tf.function
+    def train_epoch(dataset: Any) -> None:
+        TRACES.append("epoch")
+        for element in dataset:
+            take(element)
+
+    @tf.function
+    def train_steps(iterator: Any, count: Any) -> None:
+        TRACES.append("steps")
+        for _ in tf.range(count):
+            take(next(iterator))
+
+    @tf.function
+    def train_step(iterator: Any) -> None:
+        TRACES.append("one step")
+        take(next(iterator))
+
+    return {"train_epoch": train_epoch, "train_steps": train_steps, "train_step": train_step}
+
+
+def functions_of(state: Any) -> dict[str, Any]:
+    return functions(functools.partial(train_on, state))
+
+
+def epoch(state: Any, train: Any) -> Any:
+    train_epoch = functions_of(state)["train_epoch"]
     return lambda: train_epoch(train)
 
 
@@ -55,23 +76,12 @@ def captured(state: Any, train: Any) -> Any:
 
 
 def steps(state: Any, train: Any) -> Any:
-    @tf.function
-    def train_steps(iterator: Any, count: Any) -> None:
-        TRACES.append("steps")
-        for _ in tf.range(count):
-            train_on(state, next(iterator))
-
-    iterator = iter(train)
+    train_steps, iterator = functions_of(state)["train_steps"], iter(train)
     return lambda: train_steps(iterator, tf.constant(3))
 
 
 def one_step(state: Any, train: Any) -> Any:
-    @tf.function
-    def train_step(iterator: Any) -> None:
-        TRACES.append("one step")
-        train_on(state, next(iterator))
-
-    iterator = iter(train)
+    train_step, iterator = functions_of(state)["train_step"], iter(train)
     return lambda: train_step(iterator)
 
 
@@ -260,33 +270,22 @@ def test_distributed_elements_are_taken_as_a_strategy_distributes_them(function:
             return numbers
 
         distributed = strategy.experimental_distribute_dataset(train)
-        step = tf.function(lambda iterator: both(next(iterator)))
 
         def both(element: Any) -> None:
             for part in strategy.experimental_local_results(element):
                 train_on(State(), seen(part))
 
         @tf.function
-        def over(data: Any) -> None:
-            for element in data:
-                both(element)
-
-        @tf.function
         def over_captured() -> None:
             for element in distributed:
                 both(element)
 
-        @tf.function
-        def several(iterator: Any) -> None:
-            for _ in tf.range(3):
-                both(next(iterator))
-
-        iterator = iter(distributed)
+        taking, iterator = functions(both), iter(distributed)
         {
-            epoch: lambda: over(distributed),
+            epoch: lambda: taking["train_epoch"](distributed),
             captured: over_captured,
-            steps: lambda: several(iterator),
-            one_step: lambda: step(iterator),
+            steps: lambda: taking["train_steps"](iterator, tf.constant(3)),
+            one_step: lambda: taking["train_step"](iterator),
         }[function]()
 
     found = run(script)
@@ -403,26 +402,11 @@ def test_validation_after_calls_is_counted_in_their_steps(
         f"train, val = made()\niterator = iter(train)\nfor n in range(20):\n    {call}\n    {when}evaluate(val)\n"
     )
 
-    @tf.function
-    def train_epoch(dataset: Any) -> None:
-        for numbers in dataset:
-            train_on(state, numbers)
-
-    @tf.function
-    def train_steps(iterator: Any, count: Any) -> None:
-        for _ in tf.range(count):
-            train_on(state, next(iterator))
-
-    @tf.function
-    def train_step(iterator: Any) -> None:
-        train_on(state, next(iterator))
-
     def evaluate(data: Any) -> None:
         for _ in data:
             pass
 
-    functions = {"train_epoch": train_epoch, "train_steps": train_steps, "train_step": train_step}
-    names = {**functions, "evaluate": evaluate, "many": tf.constant(40)}
+    names = {**functions_of(state), "evaluate": evaluate, "many": tf.constant(40)}
     found = run(lambda: runpy.run_path(str(file), {**names, "made": lambda: (Dataset.range(99), Dataset.range(5))}))
     (checked,) = (use for use in found.script.uses if use.role == "validation")
     assert (checked.every, checked.every_in_steps) == (every, in_steps)
@@ -460,13 +444,6 @@ def test_dataset_of_one_call_is_read_once(again: bool, tmp_path: Path) -> None:
     loop = "for epoch in range(2):\n    " if again else ""
     file = tmp_path / "script.py"
     file.write_text(f"train = made()\n{loop}train_epoch(train)\n")
-    state = tf.Variable(0.0)
-
-    @tf.function
-    def train_epoch(dataset: Any) -> None:
-        for numbers in dataset:
-            train_on(state, numbers)
-
-    names = {"made": lambda: Dataset.range(9).batch(3), "train_epoch": train_epoch}
+    names = {"made": lambda: Dataset.range(9).batch(3), **functions_of(tf.Variable(0.0))}
     found = run(lambda: runpy.run_path(str(file), names))
     assert (found.use.epochs, found.use.epochs_certain) == ((None, False) if again else (1, True))

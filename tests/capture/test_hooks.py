@@ -196,10 +196,13 @@ def test_previews_before_fit_are_not_training() -> None:
             pass
         for _element in train.take(2):
             break
-        compiled().fit(train)
+        for _element in train:
+            break
+        compiled().fit(train, epochs=3)
 
     found = run(script)
     assert found.use.name == "train" and found.use.role == "training"
+    assert found.use.readings.elements is None, "a glance says nothing of how far fit reads"
 
 
 def test_fit_on_arrays_is_noted_and_runs_unchanged() -> None:
@@ -626,13 +629,3 @@ def test_how_far_a_loop_reads_is_seen_while_it_is_measured(length: int, way: str
     found = run(script, serve=(Dataset.range(50), Dataset.range(50)))
     assert len(found.windows) == 2
     assert found.use.readings.elements == elements
-
-
-def test_a_glance_says_nothing_of_how_far_fit_reads() -> None:
-    def script() -> None:
-        train = pairs()
-        for _ in train:
-            break
-        compiled().fit(train, epochs=3)
-
-    assert run(script).use.readings.elements is None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import types
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,12 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.capture import consumption, distributed_input, job_processes
 from pipetune.core.distribution import FUNCTION, PIPELINE_PER_PROCESS, InputDistribution
+
+
+def strategy(spec: dict[str, list[str]], replicas: int = 1) -> Any:
+    """What pipetune reads of a strategy in such a cluster."""
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(spec))
+    return types.SimpleNamespace(num_replicas_in_sync=replicas, cluster_resolver=resolver)
 
 
 def cluster(**kinds: list[str]) -> str:
@@ -104,15 +112,10 @@ def test_handover_of_an_unavailable_strategy_uses_its_class_name() -> None:
 
 
 def test_lockstep_processes_of_a_strategy_cannot_switch_datasets() -> None:
-    class Strategy:
-        num_replicas_in_sync = 4
-        cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": ["a:1", "b:1"]})
-        )
-
-    handed = distributed_input.DistributedInput(Strategy(), tf.data.Dataset.range(64).batch(32), None, FUNCTION)
+    taken = strategy({"worker": ["a:1", "b:1"]}, replicas=4)
+    handed = distributed_input.DistributedInput(taken, tf.data.Dataset.range(64).batch(32), None, FUNCTION)
     assert handed.handover().replicas_per_worker == handed.handover().elements_per_step == 2
-    assert job_processes.switching_obstacle(handed).startswith("2 processes train in lockstep under Strategy")
+    assert job_processes.switching_obstacle(handed).startswith("2 processes train in lockstep under SimpleNamespace")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,4 @@ def test_lockstep_processes_of_a_strategy_cannot_switch_datasets() -> None:
     ],
 )
 def test_workers_of_a_cluster_spec_are_counted(cluster: dict[str, list[str]], expected: int) -> None:
-    class Strategy:
-        cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster))
-
-    assert distributed_input.workers_of(Strategy()) == expected
+    assert distributed_input.workers_of(strategy(cluster)) == expected

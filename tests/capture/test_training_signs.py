@@ -21,21 +21,31 @@ from pipetune.capture.training_signs import FIRST_ELEMENTS, UNCERTAIN_ELEMENTS
 from pipetune.pipelines import call_sites
 
 
+def observed(script: Callable[[], None], **how: Any) -> tuple[ObservedScript, list[consumption.Consumption]]:
+    """The script, which is stopped where it trains, and the use that does."""
+    found: list[consumption.Consumption] = []
+
+    def on_training(use: consumption.Consumption, _consumer: Any) -> None:
+        found.append(use)
+        raise consumption.ScriptStopped
+
+    seen, stopped = ObservedScript(on_training, **how), contextlib.suppress(consumption.ScriptStopped)
+    with call_sites.Recorder(), hooks.installed(seen), stopped:
+        script()
+    return seen, found
+
+
 def begun(
     script: Callable[[Any], None], *, count: int = 100, wanted: str | None = None, loop: int | None = None
 ) -> tuple[int, str] | None:
     """The element at which a loop over `count` elements is taken for training, and the sign; None if it is not."""
-    found: list[tuple[int, str]] = []
 
-    def on_training(use: consumption.Consumption, consumer: Any) -> None:
-        found.append((use.elements, use.training_sign))
-        raise consumption.ScriptStopped
-
-    with call_sites.Recorder(), hooks.installed(ObservedScript(on_training, target_dataset=wanted, training_loop=loop)):
+    def run() -> None:
         dataset = tf.data.Dataset.range(count)
-        with contextlib.suppress(consumption.ScriptStopped):
-            script(dataset)
-    return found[0] if found else None
+        script(dataset)
+
+    _, found = observed(run, target_dataset=wanted, training_loop=loop)
+    return (found[0].elements, found[0].training_sign) if found else None
 
 
 def printing(dataset: Any) -> None:
@@ -93,12 +103,7 @@ def on_a_dataset_for_each_epoch(_dataset: Any) -> None:
 
 
 def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
-    uses: list[consumption.Consumption] = []
     seen: list[Any] = []
-
-    def on_training(use: consumption.Consumption, _consumer: Any) -> None:
-        uses.append(use)
-        raise consumption.ScriptStopped
 
     def epochs() -> None:  # runs for the first time: CPython specializes its calls after the first epoch
         weights = tf.Variable([2.0])
@@ -106,10 +111,7 @@ def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
             for _ in enumerate(tf.data.Dataset.range(24).batch(2)):  # built anew in each epoch
                 weights.assign_add([1.0])
 
-    script = ObservedScript(on_training, on_iteration=seen.append)
-    with call_sites.Recorder(), hooks.installed(script), contextlib.suppress(consumption.ScriptStopped):
-        epochs()
-    (use,) = uses
+    _, (use,) = observed(epochs, on_iteration=seen.append)
     assert (use.elements, use.training_sign) == (FIRST_ELEMENTS + 1, "it changes trainable variables")
     assert use.first_dataset is seen[0] and use.dataset is seen[-1] is not seen[0], (
         "what is undone began with the first"
@@ -215,20 +217,15 @@ def test_of_two_datasets_of_a_step_the_one_that_is_waited_for_is_chosen(order: i
         time.sleep(0.01)
         return element
 
-    trained: list[Any] = []
+    waited = tf.data.Dataset.range(60).map(lambda x: tf.numpy_function(late, [x], tf.int64))
+    other, shown = tf.data.Dataset.range(60), tf.data.Dataset.range(60)
 
-    def on_training(use: consumption.Consumption, _consumer: Any) -> None:
-        trained.append(use.dataset)
-        raise consumption.ScriptStopped
-
-    with call_sites.Recorder(), hooks.installed(script := ObservedScript(on_training)):
-        waited = tf.data.Dataset.range(60).map(lambda x: tf.numpy_function(late, [x], tf.int64))
-        read = (waited, tf.data.Dataset.range(60))[::order]
-        list(zip(range(FIRST_ELEMENTS + 1), shown := tf.data.Dataset.range(60), strict=False))  # as many, but before
+    def train() -> None:
+        list(zip(range(FIRST_ELEMENTS + 1), shown, strict=False))  # as many, but before
         weights = tf.Variable([2.0])
-        with contextlib.suppress(consumption.ScriptStopped):
-            for _ in zip(*read, strict=True):
-                weights.assign_add([1.0])
-        in_turn = [use.dataset for use in script.uses if use.in_turn]
-    assert trained == [waited]
-    assert in_turn == [one for one in read if one is not waited] and shown not in in_turn
+        for _ in zip(*(waited, other)[::order], strict=True):
+            weights.assign_add([1.0])
+
+    script, (use,) = observed(train)
+    assert use.dataset is waited
+    assert [one.dataset for one in script.uses if one.in_turn] == [other]
