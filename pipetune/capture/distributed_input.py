@@ -72,7 +72,9 @@ class DistributedInput:
             elif type(behind).__name__ == "_RebatchDataset" and not own:
                 shares = tuple(int(size) for size in behind._batch_sizes.numpy()[:each])
             elif type(behind).__name__ in ("_RebatchDataset", "_LegacyRebatchDataset"):
-                shares = tuple(_pieces(batch, replicas))[:each] if batch else (0,) * each
+                rows = batch or 0
+                size = math.ceil(rows / replicas)
+                shares = tuple(max(0, min(size, rows - index * size)) for index in range(each))
         policy = self._policy() if workers > 1 else ""
         return replace(found, shares=shares, by_own_size=own and bool(shares), prefetched=prefetched, policy=policy)
 
@@ -155,8 +157,3 @@ def host_dataset(value: Any) -> Any:
     """Returns the script's own dataset if `value` was distributed by a strategy; any other `value` unchanged."""
     handed = find_distributed_input(value)
     return value if handed is None else handed.dataset
-
-
-def _pieces(batch: int, replicas: int) -> Iterator[int]:
-    size = math.ceil(batch / replicas)
-    return (max(0, min(size, batch - index * size)) for index in range(replicas))

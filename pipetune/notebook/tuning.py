@@ -76,7 +76,10 @@ class CellTuning:
             silence = _silencer(self._shell)
             self._observed = ObservedCell(self._shell.user_ns, self._work, undo_folder=folder, silence=silence)
             try:
-                self._observed.run(self._run_cell, extends_loops=self._extends_loops)
+                self._observed.run(
+                    lambda: exec(self._code, self._shell.user_global_ns, self._shell.user_ns),
+                    extends_loops=self._extends_loops,
+                )
             except BaseException as error:
                 _show_as_of_cell(error, self._code.co_filename, self._shell)
                 raise
@@ -89,9 +92,6 @@ class CellTuning:
         if self._journal is None:
             return None
         return finished(replace(self._journal.session, status="interrupted", complete=True))
-
-    def _run_cell(self) -> None:
-        exec(self._code, self._shell.user_global_ns, self._shell.user_ns)
 
     def _work(self, use: Consumption, consumer: Consumer, script: ObservedScript) -> None:
         place = f", {use.file}:{use.line}" if use.file else ""

@@ -52,10 +52,6 @@ def started_cuda() -> Any:
     return cuda if cuda is not None and cuda.is_initialized() else None
 
 
-DATA_RAN_OUT = "The data ran out: the dataset is empty when it is iterated a second time."
-"""Message for a dataset that is empty when iterated again: a generator function that returns an exhausted iterator."""
-
-
 @contextlib.contextmanager
 def as_run_failed(what: str = "The pipeline") -> Iterator[None]:
     """Context manager for code that takes elements of an endless dataset.
@@ -65,8 +61,8 @@ def as_run_failed(what: str = "The pipeline") -> Iterator[None]:
     """
     try:
         yield
-    except StopIteration:
-        raise RunFailed(DATA_RAN_OUT) from None
+    except StopIteration:  # of a generator function that returns an exhausted iterator
+        raise RunFailed("The data ran out: the dataset is empty when it is iterated a second time.") from None
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise RunFailed(f"{what} raised {type(error).__name__}: {first_line(error)}") from error
 
