@@ -22,6 +22,7 @@ _ALL = "all"
 _CONSUMING_CALLS = frozenset({"next", "__next__", "get_next", "get_next_as_optional"})
 
 NodeType = TypeVar("NodeType", bound=ast.AST)
+LoopType = TypeVar("LoopType", ast.For, ast.While, ast.AsyncFor)
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -104,9 +105,7 @@ def compile_with_extended_loops(source: str | bytes, path: str) -> CodeType:
         SyntaxError, ValueError: the source is not Python.
     """
     tree = ast.parse(source, path)
-    if not extend_loops(tree):
-        return compile(source, path, "exec", dont_inherit=True)
-    return compile(tree, path, "exec", dont_inherit=True)
+    return compile(tree if extend_loops(tree) else source, path, "exec", dont_inherit=True)
 
 
 def extend_loops(tree: ast.Module) -> bool:
@@ -143,10 +142,6 @@ class _Extension(ast.NodeTransformer):
             node.test = self._placed(ast.BoolOp(ast.Or(), [node.test, goes_on]), node.test)
         return node
 
-    def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AsyncFor:
-        self._visit_loop(node)
-        return node
-
     def visit_If(self, node: ast.If) -> ast.If:
         left = self._loops_left(node.body[-1])
         with self._leaving_fixed(self._fixed or bool(left)):
@@ -157,12 +152,6 @@ class _Extension(ast.NodeTransformer):
         with self._leaving_fixed(self._fixed or not chained):
             node.orelse = [self.visit(part) for part in node.orelse]
         return node
-
-    def visit_Break(self, node: ast.Break) -> ast.AST:
-        return self._visit_exit(node)
-
-    def visit_Return(self, node: ast.Return) -> ast.AST:
-        return self._visit_exit(node)
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         with self._leaving_fixed(True):
@@ -177,16 +166,21 @@ class _Extension(ast.NodeTransformer):
 
     visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
 
-    def _visit_loop(self, node: ast.For | ast.While | ast.AsyncFor) -> None:
+    def _visit_loop(self, node: LoopType) -> LoopType:
         self._around.append(node in self._extended)
         with self._leaving_fixed(False):
             node.body = [self.visit(part) for part in node.body]
         self._around.pop()
         node.orelse = [self.visit(part) for part in node.orelse]
+        return node
+
+    visit_AsyncFor = _visit_loop
 
     def _visit_exit(self, node: ast.Break | ast.Return) -> ast.AST:
         left = self._loops_left(node)
         return node if not left else self._placed(ast.If(_leaves(left), [node], []), node)
+
+    visit_Break = visit_Return = _visit_exit
 
     @contextlib.contextmanager
     def _leaving_fixed(self, fixed: bool) -> Iterator[None]:

@@ -9,6 +9,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -303,7 +304,7 @@ def input_window(
             converged = after is None or standing == after
             on_poll(iterator)
             on_end(iterator)
-            return Window(**{**vars(window), "converged": converged, "pause": find_pause(arrivals)})
+            return replace(window, converged=converged, pause=find_pause(arrivals))
     finally:
         iterator = None
         free_iterators()
