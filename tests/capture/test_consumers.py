@@ -23,8 +23,8 @@ from pipetune.pipelines import files, live
 Dataset = tf.data.Dataset
 
 
-def pairs(rows: int = 24, *, features: int = 2) -> Any:
-    arrays = np.ones([rows, features], "float32"), np.zeros([rows, 1], "float32")
+def pairs(rows: int = 24) -> Any:
+    arrays = np.ones([rows, 2], "float32"), np.zeros([rows, 1], "float32")
     return Dataset.from_tensor_slices(arrays).batch(4)
 
 

@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -17,6 +16,7 @@ from pipetune.capture import consumption, hooks
 from pipetune.capture.observed_script import ObservedScript
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites, live, resume_points
+from tests.capture.test_hooks import compiled, pairs
 
 Dataset = tf.data.Dataset
 HERE = Path(__file__).name
@@ -175,10 +175,7 @@ def test_checkpoint_of_an_iterator_is_a_resume_point(script: Any, expected: list
 
 def fit(callbacks: Any) -> Any:
     def script() -> None:
-        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        data = Dataset.from_tensors((np.zeros([4, 2], "float32"), np.zeros([4, 1], "float32")))
-        model.fit(data, callbacks=callbacks, verbose=0)
+        compiled().fit(pairs(), callbacks=callbacks, verbose=0)
 
     return script
 
