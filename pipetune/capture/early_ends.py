@@ -61,7 +61,7 @@ def _own_way_out(
     read: call_sites.CallPath, frame: FrameType | None, makers: frozenset[str]
 ) -> tuple[WayOut | None, int]:
     found = _ways_out(read, makers)
-    if frame is None or found.way is not WayOut.FOR or found.always:
+    if frame is None or found.way is not WayOut.FOR:
         return found.way, 0
     known = KnownVariables.in_frame(frame, found.assigned)
     exits = list(filter(known.may_hold, found.exits))
@@ -77,8 +77,7 @@ class _Ways:
     """The ways out of a loop, and what they depend on."""
 
     way: WayOut | None = None
-    always: bool = False  # whatever its conditions are
-    exits: tuple[tuple[ast.expr, ...], ...] = ()  # for each `break` and `return`: the conditions around it
+    exits: tuple[tuple[ast.expr, ...], ...] = ()  # for each `break` and `return`, or other end: the conditions of it
     assigned: frozenset[str] = frozenset()  # variables, attributes and items that the loop assigns, as text
     counters: Mapping[str, int | None] = field(default_factory=dict)  # as `_counters` returns them
 
@@ -91,9 +90,8 @@ def _ways_out(read: call_sites.CallPath, makers: frozenset[str]) -> _Ways:
     loop = header_at(read[0])
     if loop is not None:
         called = {call_sites.called_name(node) for node in ast.walk(loop.iter) if isinstance(node, ast.Call)}
-        exits = tuple(exits_of(loop.body))
-        always = bool(called & SHORTER)
-        return _Ways(WayOut.FOR if always or exits else None, always, exits, assigned_in(loop), _counters(loop))
+        exits = (*exits_of(loop.body), *([()] if called & SHORTER else []))
+        return _Ways(WayOut.FOR if exits else None, exits, assigned_in(loop), _counters(loop))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and call_sites.called_name(node) in makers]
     if not any(spans(call, place) for call in calls):
         return _Ways()  # it is read by a comprehension, or a function such as `list`

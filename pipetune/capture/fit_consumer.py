@@ -120,17 +120,16 @@ class FitConsumer:
         Raises:
             RunFailed: `fit` raised, or the data ran out.
         """
-        measured, skipped = steps, warmup
         with self._keeping_history():
-            clock = _fit_clock(self._callback_list, self._model, measured, skipped)
+            clock = _fit_clock(self._callback_list, self._model, steps, warmup)
             free_iterators()
             started = time.perf_counter()
             self._run_fit(endless(dataset, self._distributed_input), calls=clock.calls_wanted, callbacks=clock)
         if not clock.closed:
             raise RunFailed("The data ran out before the window was full.")
         return Window(
-            steps=measured * self._steps_per_call * self._elements_per_step,
-            examples=measured * self._steps_per_call * self._elements_per_step,
+            steps=steps * self._steps_per_call * self._elements_per_step,
+            examples=steps * self._steps_per_call * self._elements_per_step,
             wall_seconds=clock.timer.wall_seconds,
             cpu_seconds=clock.timer.cpu_seconds,
             first_seconds=clock.first - started,

@@ -54,21 +54,8 @@ class LoopConsumer:
         """Returns steps and warm-up of a window in the unit of `exact_window`: unchanged."""
         return steps, warmup
 
-    def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """Implements `Consumer.window`; a window that includes compilation starts over once."""
-        return self._window(dataset, steps=steps, warmup=warmup, again=True)
-
-    def exact_window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
-        """Returns a window of exactly `steps` steps, even if it includes compilation."""
-        return self._window(dataset, steps=steps, warmup=warmup, again=False)
-
-    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
-        """Implements `Consumer.record_steps`; what the script does between epochs does not run."""
-        recorder = StepRecorder(steps=steps, seconds=seconds)
-        self._serve(LoopSteps(dataset, recorder, handed=self._distributed_input))
-        return recorder.series()
-
-    def _window(self, dataset: Any, *, steps: int, warmup: int, again: bool) -> Window:
+    def window(self, dataset: Any, *, steps: int, warmup: int, again: bool = True) -> Window:
+        """Implements `Consumer.window`; one that includes compilation starts over once, unless `again` is false."""
         request = LoopWindow(
             dataset, steps=steps, warmup=warmup, closer=self._closer, handed=self._distributed_input, may_restart=again
         )
@@ -76,6 +63,16 @@ class LoopConsumer:
         if request.result is None:
             raise RunFailed(self._end_reason or "The loop ended during a measuring window.")
         return request.result
+
+    def exact_window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """Returns a window of exactly `steps` steps, even if it includes compilation."""
+        return self.window(dataset, steps=steps, warmup=warmup, again=False)
+
+    def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Implements `Consumer.record_steps`; what the script does between epochs does not run."""
+        recorder = StepRecorder(steps=steps, seconds=seconds)
+        self._serve(LoopSteps(dataset, recorder, handed=self._distributed_input))
+        return recorder.series()
 
     def _serve(self, request: LoopRequest) -> None:
         with self._request_lock:

@@ -162,13 +162,13 @@ _disabled: list[tuple[FunctionType, CodeType, Any, Any]] = []
 """Functions that save nothing at the moment, with the code and the defaults that they had."""
 
 
-def on_suppressed_call(name: str, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> None:
+def on_suppressed_call(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Called in place of a disabled function.
 
     If a single file would have been saved, creates it empty, because most scripts then rename or remove it.
     """
     _listener(name)
-    path = arguments[1] if len(arguments) > 1 else (named or {}).get("filepath")
+    path = arguments[1] if len(arguments) > 1 else named.get("filepath")
     recorded = file_events.current_journal() is not None  # so the undo journal removes the empty file
     if name in _ONE_FILE and isinstance(path, str | os.PathLike) and recorded:
         with contextlib.suppress(OSError), open(path, "xb"):
