@@ -421,19 +421,6 @@ def test_datasets_of_a_window_have_no_call_site() -> None:
         assert call_sites.location(train) is not None
 
 
-def test_endless_dataset_of_the_script_can_be_served_as_a_window() -> None:
-    seen: list[int] = []
-    train = Dataset.range(1000, 1003).repeat()
-
-    def script() -> None:
-        by_for(train, lambda element: seen.append(int(element)))
-
-    found = run(script, serve=(train, train))
-    assert found.stopped and len(found.windows) == 2
-    assert seen[20:] == [1000, 1001, 1002, 1000, 1001, 1002] * 2
-    assert [use.dataset for use in found.script.uses] == [train]
-
-
 # -- functions
 
 
