@@ -6,10 +6,11 @@ import contextlib
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import takewhile
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, TracebackType
 from typing import Any, cast
 
 from IPython.core.displaypub import DisplayPublisher
@@ -163,12 +164,10 @@ def _compiled(shell: Any, cell: str) -> tuple[CodeType, bool]:
 
 def _number_of_running_cell(shell: Any) -> int:
     """Returns the number that the notebook shows beside the cell which runs the magic."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe()):
         label = shell.compile.format_code_name(frame.f_code.co_filename)
         if label is not None:
             return int(label[1].removeprefix("In[").removesuffix("]"))
-        frame = frame.f_back
     return int(shell.execution_count)
 
 
@@ -186,7 +185,7 @@ def _show_as_of_cell(error: BaseException, file: str, shell: Any) -> None:
     error._render_traceback_ = lambda: render(type(error), error, shown, tb_offset=0)  # type: ignore[attr-defined]
 
 
-def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
+def _frames(outer: TracebackType | None) -> Iterator[TracebackType]:
+    while outer is not None:
+        yield outer
+        outer = outer.tb_next

@@ -81,13 +81,9 @@ class WindowTimer:
         self.others_seconds: float | None = None  # that the cores ran other processes; None: unknown, or its children
         self._traced_seconds = tensorflow_private.tracing_seconds()
         self._cores = available_cores()
+        self.cores = len(self._cores) or None  # how many the process may run on; None: unknown
         self._used = core_seconds(self._cores)
         self._cpu_start, self.start = time.process_time(), time.perf_counter()
-
-    @property
-    def cores(self) -> int | None:
-        """The number of cores that the process may run on; None if unknown."""
-        return len(self._cores) or None
 
     def stop(self) -> None:
         """Ends the window."""
