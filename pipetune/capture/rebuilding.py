@@ -228,25 +228,17 @@ def find(source: LivePipeline, use: Consumption) -> list[Finding]:
         turn = rebuild_loop(call_sites.path_of(source.datasets[node.id]), use.call_path)
         if turn is None or not turn.alike:
             continue
-        traced = any(node.function is not None for node in source.pipeline)
-        return [
-            Finding(
-                "rebuilt-dataset",
-                f"Each iteration of the loop in line {turn.loop.lineno} rebuilds the dataset ("
-                f"{_shown(turn.building_expression)}): "
-                + ("its functions are retraced" if traced else "the whole pipeline is set up again")
-                + (
-                    ", and its cache starts empty: cached data is lost after each iteration."
-                    if node.op == "cache"
-                    else "."
-                ),
-                f"Each access evaluates {turn.building_expression.attr} again; functools.cached_property does it once."
-                if isinstance(turn.building_expression, ast.Attribute)
-                else "If the data is the same in each iteration, build the dataset once, before the loop.",
-                turn.file,
-                turn.building_expression.lineno,
-            )
-        ]
+        built, traced = turn.building_expression, any(one.function is not None for one in source.pipeline)
+        message = (
+            f"Each iteration of the loop in line {turn.loop.lineno} rebuilds the dataset ({_shown(built)}): "
+            f"{'its functions are retraced' if traced else 'the whole pipeline is set up again'}"
+        )
+        if node.op == "cache":
+            message += ", and its cache starts empty: cached data is lost after each iteration"
+        hint = "If the data is the same in each iteration, build the dataset once, before the loop."
+        if isinstance(built, ast.Attribute):
+            hint = f"Each access evaluates {built.attr} again; functools.cached_property does it once."
+        return [Finding("rebuilt-dataset", f"{message}.", hint, turn.file, built.lineno)]
     return []
 
 
