@@ -13,6 +13,7 @@ from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
 from pipetune.core.results import DatasetCost, RunFailed, validation_share
 from pipetune.core.session import DatasetResult
 from pipetune.measure.epochs import run_epochs
+from pipetune.measure.own_caches import own_caches, with_full_caches
 from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.study import Study
 from pipetune.timing import windows
@@ -92,6 +93,14 @@ def _training_cost(study: Study, profile: Profile, result: DatasetResult) -> Dat
 def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consumption, *, left: float) -> DatasetCost:
     """Returns the cost of a dataset that is not trained on, measured in the seconds that are left for all of them."""
     cost = _script_cost(source, use)
+    if use.role == "validation" and own_caches(source.pipeline):
+        begun = time.monotonic()
+        try:
+            with study.runner.measuring():
+                source = with_full_caches(source, seconds=left / 2)
+        except RunFailed:
+            return cost  # what its first pass takes says nothing of the others
+        left -= time.monotonic() - begun
     if use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:
         with study.runner.measuring():
             return _with_cost_of_pass(source.dataset, cost, seconds=left)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import DatasetCost
 from pipetune.core.session import DatasetResult
+from pipetune.measure.own_caches import with_full_caches
 from pipetune.stages import dataset_costs as stage
 from pipetune.stages.profiling import take_profile
 from tests.stages.studies import study_here
@@ -35,6 +38,31 @@ def test_cost_is_measured_for_each_dataset_of_script(monkeypatch: pytest.MonkeyP
     assert checked is not None and (checked.taken_wall_seconds, checked.taken_cpu_seconds) == (2.0, 1.0)
     assert checked.whole_call and checked.element_wall_seconds and checked.epoch_elements == 10
     assert validation is not None and validation.epoch_elements == 5 and validation.epoch_wall_seconds
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(0.02, True), (0.5, False)])  # 0.16 s and 4 s to fill it
+def test_validation_that_the_script_caches_costs_what_its_later_passes_take(
+    seconds: float, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, filled = [], []
+
+    def wait(number: Any) -> Any:
+        calls.append(number)
+        time.sleep(seconds)
+        return number
+
+    def fill(*given: Any, **limits: Any) -> Any:
+        full = with_full_caches(*given, **limits)
+        filled.append(len(calls))
+        return full
+
+    monkeypatch.setattr(stage, "with_full_caches", fill)
+    slow = Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(wait, [x], tf.int64), []))
+    study = study_here(Dataset.range(64).batch(4), Consumption(slow.cache(), "held_out", "validation", "fit"))
+    stage.measure_dataset_costs(study, Profile((), ConsumerProfile("none")))
+    cost = study.journal.session.datasets[1].cost
+    assert cost is not None and (cost.element_wall_seconds is not None) is known
+    assert not known or filled == [len(calls)]
 
 
 def test_validation_whose_input_takes_much_of_an_epoch_is_warned_about() -> None:
