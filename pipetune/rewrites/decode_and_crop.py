@@ -123,11 +123,12 @@ RULE = Rule(
 def suggest_smaller_decoding(context: RuleContext) -> Iterator[Finding]:
     """Yields the measured saving of decoding at a smaller scale, with the call to write and the error of the images.
 
-    Yields nothing if it was not measured, or saves less than a tenth of the function's cost.
+    Yields nothing if it was not measured, or saves less than a tenth of the function's cost, nor for what does not run:
+    a cache of the script has its results in all epochs but the first.
     """
     for node in context.pipeline:
         measured = context.measured(node.id)
-        share = measured.shrinking_share if measured is not None else None
+        share = measured.shrinking_share if measured is not None and measured.visits != 0 else None
         if share is None or share > 1 - MIN_SAVED_SHARE or not _may_decode_smaller(node, context):
             continue
         assert node.function is not None and node.function.shrinking is not None

@@ -79,10 +79,10 @@ NO_SMALLER: list[tuple[str, None]] = [
 ]
 
 
-def _smaller(words: str, share: float | None = 0.4) -> Sequence[Finding]:
+def _smaller(words: str, share: float | None = 0.4, **measured: Any) -> Sequence[Finding]:
     described = context(words)
     assert described.profile is not None
-    operators = tuple(replace(one, shrinking_share=share) for one in described.profile.operators)
+    operators = tuple(replace(one, shrinking_share=share, **measured) for one in described.profile.operators)
     return list(suggest_smaller_decoding(with_profile(described, operators=operators)))
 
 
@@ -102,6 +102,7 @@ def test_suggestion_names_saving_call_and_difference(words: str) -> None:
     assert "1.0% of the maximum" in found.hint
     assert "at least 2 times as large" in found.hint
     assert [len(_smaller(words, share)) for share in (None, 0.89, 0.94, 1.02)] == [0, 1, 0, 0]
+    assert not _smaller(words, visits=0.0)  # a cache of the script has its results
 
 
 _SLOW = "map python cpu=2ms waits=0us bytes=1k"
