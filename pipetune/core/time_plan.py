@@ -209,7 +209,7 @@ class TimePlan:
 
     def seconds_to_fill_caches(self) -> float:
         """Returns what filling the script's own caches may take, beside the budget, in seconds."""
-        return self._of_sixty(CACHE_SECONDS)
+        return self.scale * self._of_sixty(CACHE_SECONDS)
 
     def seconds_with_patch(self) -> float:
         """Returns what may be measured for information in the processes of a proven patch, in seconds."""
