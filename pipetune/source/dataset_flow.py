@@ -130,7 +130,7 @@ def _function_only_appends(
 ) -> bool:
     """Whether a function only calls recorded methods on the dataset it gets, assigns the result and returns it."""
     try:
-        draft, found = functions_of(draft, file, value)
+        found = functions_of(draft, file, value)
     except CannotExpress:
         return False
     if len(found) != 1:

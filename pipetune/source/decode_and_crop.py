@@ -178,7 +178,7 @@ def write(draft: Draft, node: Node) -> Draft:
         CannotExpress: the decode and the crop are not written in a way that is safe to change, the code that would
             change is used elsewhere, too, or the file has no name for TensorFlow.
     """
-    draft, file, root, functions = functions_behind_map(draft, node.id)
+    file, root, functions = functions_behind_map(draft, node.id)
     tree = draft.tree(file)
     places = [place for function in functions for place in decoded_crops(tree, function)]
     if len(places) != 1:

@@ -109,7 +109,7 @@ class Draft:
     Every edit reads the text that the previous edit produced, so edits compose without knowing each other.
     """
 
-    codes: Mapping[str, bytes]
+    codes: Mapping[str, bytes]  # of the files that build the pipeline, and of those that edits have changed
     sites: Mapping[str, CallSite]
     original_calls: Mapping[str, tuple[SyntaxTree, cst.Call]] = field(default_factory=dict)  # before any edit
     call_stacks: Mapping[str, tuple[CallSite, ...]] = field(default_factory=dict)
@@ -128,23 +128,26 @@ class Draft:
     notes: tuple[str, ...] = ()
     read: Callable[[str], str] = field(default=read_source, compare=False)  # the text of a file by its path
 
-    def tree(self, file: str) -> SyntaxTree:
-        """Returns the syntax tree of the current text of a file."""
-        return parse(self.codes[file])
-
-    def with_file(self, file: str) -> Draft:
-        """Returns the draft with one more file.
+    def code(self, file: str) -> bytes:
+        """Returns the current text of a file, whether or not it builds the pipeline.
 
         Raises:
             CannotExpress: the file cannot be read.
         """
         if file in self.codes:
-            return self
+            return self.codes[file]
         try:
-            code = self.read(file).removeprefix(BYTE_ORDER_MARK).encode()
+            return _bytes(self.read(file))
         except (OSError, SyntaxError, UnicodeError) as error:
             raise CannotExpress(f"{file} cannot be read: {error}") from error
-        return replace(self, codes={**self.codes, file: code})
+
+    def tree(self, file: str) -> SyntaxTree:
+        """Returns the syntax tree of the current text of a file.
+
+        Raises:
+            CannotExpress: the file cannot be read or parsed.
+        """
+        return parse(self.code(file))
 
     def find(self, node: str) -> tuple[SyntaxTree, cst.Call]:
         """Returns the tree of the file that builds operator `node`, and the call that does.
@@ -174,7 +177,7 @@ class Draft:
     def splice(self, file: str, splices: Iterable[Splice]) -> Draft:
         """Returns the draft after replacing parts of one file; sites inside a replaced part are dropped."""
         changes = list(splices)
-        return self.with_code(file, spliced(self.codes[file], changes), lambda end: _shift(end, changes))
+        return self.with_code(file, spliced(self.code(file), changes), lambda end: _shift(end, changes))
 
     def with_code(self, file: str, code: bytes, moved: Callable[[int], int | None]) -> Draft:
         """Returns the draft with another text of a file; the sites in it move.
@@ -240,37 +243,36 @@ def _shift(end: int, splices: Iterable[Splice]) -> int | None:
 
 def open_draft(pipeline: Pipeline, read: Callable[[str], str]) -> Draft:
     """Returns the draft, before any edit, of the files that build a pipeline; `read` returns a file by its path."""
-    draft = Draft({}, {}, read=read)
+    codes: dict[str, bytes] = {}
+    draft = Draft(codes, {}, read=read)
     sites: dict[str, CallSite] = {}
     captured: dict[str, tuple[SyntaxTree, cst.Call]] = {}
     problems: dict[str, str] = {}
-    stacks: dict[str, tuple[CallSite, ...]] = {}
+
+    def opened(file: str) -> SyntaxTree:
+        codes[file] = draft.code(file)
+        return draft.tree(file)
+
+    def site_of(call: SourceLocation) -> CallSite:
+        """Returns where a call ends; -1 if the file cannot be read or parsed."""
+        try:
+            return CallSite(call.file, opened(call.file).offset(call.end_line, call.end_column))
+        except CannotExpress:
+            return CallSite(call.file, -1)
+
+    stacks = {node.id: tuple(map(site_of, node.calls)) for node in pipeline}
     for node in pipeline:
-        stacks[node.id] = ()
-        for call_around in node.calls:
-            draft, site = _site(draft, call_around)
-            stacks[node.id] += (site,)
         location = node.location
         if location is None:
             problems[node.id] = f"pipetune has no source line for {node.title} ({node.id})."
             continue
         try:
-            draft = draft.with_file(location.file)
-            tree = draft.tree(location.file)
+            tree = opened(location.file)
             call = locate(tree, location)
             sites[node.id], captured[node.id] = CallSite(location.file, tree.end(call)), (tree, call)
         except CannotExpress as error:
             problems[node.id] = error.message
     return replace(draft, sites=sites, original_calls=captured, call_stacks=stacks, problems=problems)
-
-
-def _site(draft: Draft, call: SourceLocation) -> tuple[Draft, CallSite]:
-    """Returns the draft with the file of a call, and where the call ends; -1 if the file cannot be read or parsed."""
-    try:
-        draft = draft.with_file(call.file)
-        return draft, CallSite(call.file, draft.tree(call.file).offset(call.end_line, call.end_column))
-    except CannotExpress:
-        return draft, CallSite(call.file, -1)
 
 
 _REMOVED = -1  # the line and column of a call that is no longer there

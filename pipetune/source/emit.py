@@ -100,7 +100,8 @@ def emit(
     texts: dict[str, str] = {}
 
     def remembering(path: str) -> str:
-        texts[path] = read(path)
+        if path not in texts:
+            texts[path] = read(path)
         return texts[path]
 
     untouched = open_draft(pipeline, remembering)

@@ -194,11 +194,11 @@ def use_parse_example(draft: Draft, node: str, *, tuple_elements: bool, function
     file, argument = draft.sites[node].file, map_function_argument(tree, call)
     if argument is None:
         raise CannotExpress("The map call does not name its function explicitly.")
-    draft, path = _path_to_parser(draft, file, argument.value, function_name)
+    path = _path_to_parser(draft, file, argument.value, function_name)
     first_shared = len(path)
     for position, function in enumerate(path):
-        draft, shared = _has_other_uses(draft, function)
-        if shared or (position == 0 and not unshared and not _is_inline(tree, call, function)):
+        here = position == 0 and not unshared and not _is_inline(tree, call, function)
+        if here or _has_other_uses(draft, function):
             first_shared = position
             break
     if first_shared == len(path):
@@ -211,11 +211,9 @@ def use_parse_example(draft: Draft, node: str, *, tuple_elements: bool, function
     return _add_parser_parameter(draft, node, path, first_shared, tuple_elements=tuple_elements, called=function_name)
 
 
-def _path_to_parser(
-    draft: Draft, file: str, value: cst.BaseExpression, called: str
-) -> tuple[Draft, list[UserFunction]]:
+def _path_to_parser(draft: Draft, file: str, value: cst.BaseExpression, called: str) -> list[UserFunction]:
     """Returns the call path from the map's own function to the only one that names `parse_single_example`."""
-    draft, roots = functions_of(draft, file, value, function_name=called)
+    roots = functions_of(draft, file, value, function_name=called)
     if len(roots) != 1:
         raise CannotExpress("pipetune cannot determine which function is passed to the map.")
     waiting = [[roots[0]]]
@@ -224,7 +222,7 @@ def _path_to_parser(
         path = waiting.pop(0)
         if _parser_references(path[-1]):
             found.append(path)
-        draft, more = functions_referenced(draft, path[-1], known)
+        more = functions_referenced(draft, path[-1], known)
         known += more
         waiting += [[*path, one] for one in more]
     if len(found) != 1:
@@ -232,7 +230,7 @@ def _path_to_parser(
         raise CannotExpress(
             f"{count} called by the map {'use' if found else 'uses'} {_SINGLE}; exactly one is required."
         )
-    return draft, found[0]
+    return found[0]
 
 
 def _parser_references(function: UserFunction) -> list[cst.Attribute]:
@@ -245,14 +243,14 @@ def _is_inline(tree: SyntaxTree, call: cst.Call, function: UserFunction) -> bool
     return function.node in [call, *tree.ancestors(call)] or any(one is call for one in tree.ancestors(function.node))
 
 
-def _has_other_uses(draft: Draft, function: UserFunction) -> tuple[Draft, bool]:
-    """Returns whether code outside the call path also names a function, and the draft with the other files opened."""
+def _has_other_uses(draft: Draft, function: UserFunction) -> bool:
+    """Whether code outside the call path also names a function."""
     if isinstance(function.node, cst.Lambda):
-        return draft, function.aliased
-    draft, uses = uses_of(draft, function.file, function.node)
+        return function.aliased
+    uses = uses_of(draft, function.file, function.node)
     reference = function.reference
     references = 0 if reference is None else sum(one.node is reference for one in uses)
-    return draft, len(uses) > references or references != 1 or function.aliased
+    return len(uses) > references or references != 1 or function.aliased
 
 
 def _add_parser_parameter(

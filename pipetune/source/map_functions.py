@@ -54,7 +54,7 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
     if not isinstance(choice, cst.IfExp):
         return after
     file = before.sites[node].file
-    found = [functions_of(before, file, one, function_name=function_name)[1] for one in (choice.body, choice.orelse)]
+    found = [functions_of(before, file, one, function_name=function_name) for one in (choice.body, choice.orelse)]
     named = [[one.node.name.value for one in some if isinstance(one.node, cst.FunctionDef)] for some in found]
     if [function_name] not in named or named[0] == named[1]:
         raise CannotExpress("It is unknown which of the two functions the map gets.")
@@ -356,12 +356,11 @@ MapFunction = cst.FunctionDef | cst.BaseExpression
 """The function of a map: its definition if it is imported, otherwise the expression in the call."""
 
 
-def functions_behind_map(draft: Draft, node: str) -> tuple[Draft, str, MapFunction, list[cst.FunctionDef]]:
+def functions_behind_map(draft: Draft, node: str) -> tuple[str, MapFunction, list[cst.FunctionDef]]:
     """Resolves the function of the map `node`.
 
     Returns:
-        The draft with its file opened, that file, the function, and every function of the file that it refers to,
-        directly or not, including itself.
+        Its file, the function, and every function of the file that it refers to, directly or not, including itself.
 
     Raises:
         CannotExpress: the call does not show its function.
@@ -373,10 +372,10 @@ def functions_behind_map(draft: Draft, node: str) -> tuple[Draft, str, MapFuncti
         raise CannotExpress("The function is not visible in the call of map.")
     root = argument.value
     if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
-        draft, file, function = imported
+        file, function = imported
         more = referenced_functions(draft.tree(file), [function.body])
-        return draft, file, function, [function, *(one for one in more if one is not function)]
-    return draft, file, root, referenced_functions(tree, [root])
+        return file, function, [function, *(one for one in more if one is not function)]
+    return file, root, referenced_functions(tree, [root])
 
 
 def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, root: MapFunction) -> None:
@@ -388,7 +387,7 @@ def refuse_used_elsewhere(draft: Draft, file: str, function: cst.FunctionDef, ro
     Raises:
         CannotExpress: the function, or one that calls it, is referred to anywhere but on the way from the map.
     """
-    draft, uses = uses_of(draft, file, function)
+    uses = uses_of(draft, file, function)
     if len(uses) != 1:
         raise CannotExpress(
             f"{function.name.value} is used in {len(uses)} places; the change would affect all of them."

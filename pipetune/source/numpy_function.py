@@ -39,7 +39,7 @@ def write(draft: Draft, node: Node) -> Draft:
         CannotExpress: a call of `tf.py_function` or the function that it names is not visible, the code that would
             change is used elsewhere, too, or the file has no name for TensorFlow.
     """
-    draft, file, root, functions = functions_behind_map(draft, node.id)
+    file, root, functions = functions_behind_map(draft, node.id)
     tree = draft.tree(file)
     within = [root, *functions]
     calls = [

@@ -111,7 +111,7 @@ def _names_of_sizes(draft: Draft, node: str, batch: str) -> dict[int, str]:
     """Returns the names that the function of the map `node` has for numbers, where the call of `batch` knows them."""
     tree, call = draft.find(batch)
     try:
-        draft, file, _, functions = functions_behind_map(draft, node)
+        file, _, functions = functions_behind_map(draft, node)
     except CannotExpress:
         return {}
     found: dict[int, set[str]] = {}

@@ -109,9 +109,8 @@ class Callers:
     def _unrecorded_references(self, file: str, function: cst.FunctionDef) -> Iterator[FunctionUse]:
         if function.name.value in _IMPLICITLY_CALLED:  # its callers cannot be found
             yield FunctionUse(file, function, f"{os.path.basename(file)}: {function.name.value}")
-        draft, uses = uses_of(self._draft, file, function)
-        for use in uses:
-            tree = draft.tree(use.file)
+        for use in uses_of(self._draft, file, function):
+            tree = self._draft.tree(use.file)
             around = [use.node, *tree.ancestors(use.node)]
             if not any(self._is_recorded(tree, use.file, one) for one in around):
                 yield use
@@ -131,7 +130,6 @@ class Callers:
     def _call_at(self, place: SourceLocation) -> cst.CSTNode | None:
         """Returns the call at the location of a stack frame, or the attribute if a property was read there."""
         try:
-            self._draft = self._draft.with_file(place.file)
             tree = self._draft.tree(place.file)
         except CannotExpress:
             return None

@@ -174,8 +174,7 @@ def _refuse_indirect_call(draft: Draft, call: CallSite, function: cst.FunctionDe
     made = tree.calls.get(call.end)
     if made is None:
         raise CannotExpress(f"{function.name.value} is called where no argument can be added.")
-    _, found = functions_of(draft, call.file, made.func)
-    if [one.node for one in found] != [function]:
+    if [one.node for one in functions_of(draft, call.file, made.func)] != [function]:
         raise CannotExpress(f"{function.name.value} is not called directly by its name.")
     if isinstance(made.func, cst.Attribute) and has_other_definition(draft, call.file, function):
         raise CannotExpress(f"Several functions or methods are named {function.name.value}.")

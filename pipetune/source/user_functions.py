@@ -17,8 +17,8 @@ from pipetune.source.statements import variable_nodes
 from pipetune.source.syntax_tree import SyntaxTree
 
 
-def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, str, cst.FunctionDef] | None:
-    """Returns the draft with the other file opened, that file, and the function; None unless a user's file has it."""
+def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst.FunctionDef] | None:
+    """Returns the file that defines an imported function, and the function; None unless it is a user's file."""
     statement = _import_of(draft.tree(file), name)
     if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
         return None
@@ -27,10 +27,9 @@ def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[Draft, s
     other = _file_of(module, importer=file, levels=levels)
     if original is None or other is None:
         return None
-    draft = draft.with_file(other)
     for made in draft.tree(other).module.body:
         if isinstance(made, cst.FunctionDef) and made.name.value == original:
-            return draft, other, made
+            return other, made
     return None
 
 
@@ -163,30 +162,29 @@ def is_library_attribute(draft: Draft, file: str, attribute: cst.Attribute) -> b
 
 def functions_of(
     draft: Draft, file: str, value: cst.BaseExpression, *, function_name: str = "", steps: int = _MAX_STEPS
-) -> tuple[Draft, list[UserFunction]]:
-    """Returns the draft with more files opened, and the user's functions in them that an expression may refer to.
+) -> list[UserFunction]:
+    """Returns the user's functions, in any file, that an expression may refer to.
 
     Args:
         function_name: the name of the function that ran; it selects among several functions.
         steps: how many more names are followed.
     """
     if steps <= 0:
-        return draft, []
+        return []
     tree = draft.tree(file)
     found: list[UserFunction] = []
     match value:
         case cst.Lambda():
-            return draft, [UserFunction(file, value)]
+            return [UserFunction(file, value)]
         case cst.IfExp(body=body, orelse=orelse):
             for one in (body, orelse):
-                draft, more = functions_of(draft, file, one, function_name=function_name, steps=steps - 1)
-                found += more
+                found += functions_of(draft, file, one, function_name=function_name, steps=steps - 1)
         case cst.Call() if is_partial(tree, value):
             return functions_of(draft, file, value.args[0].value, function_name=function_name, steps=steps - 1)
         case cst.Name() | cst.Attribute():
-            draft, found = _functions_of_name(draft, file, value, function_name=function_name, steps=steps)
+            found = _functions_of_name(draft, file, value, function_name=function_name, steps=steps)
     named = [one for one in found if isinstance(one.node, cst.FunctionDef) and one.node.name.value == function_name]
-    return draft, (named if len(found) > 1 and named else found)
+    return named if len(found) > 1 and named else found
 
 
 def is_partial(tree: SyntaxTree, call: cst.Call) -> bool:
@@ -196,49 +194,43 @@ def is_partial(tree: SyntaxTree, call: cst.Call) -> bool:
 
 def _functions_of_name(
     draft: Draft, file: str, value: cst.Name | cst.Attribute, *, function_name: str, steps: int
-) -> tuple[Draft, list[UserFunction]]:
+) -> list[UserFunction]:
     tree = draft.tree(file)
     if isinstance(value, cst.Attribute):
         if isinstance(value.value, cst.Name) and (module := imported_module(draft, file, value.value)) is not None:
-            draft = draft.with_file(module)
             body = draft.tree(module).module.body
             defined = [one for one in body if isinstance(one, cst.FunctionDef) and one.name.value == value.attr.value]
-            return draft, [UserFunction(module, one, value, file) for one in defined[-1:]]
+            return [UserFunction(module, one, value, file) for one in defined[-1:]]
         method = method_of_attribute(tree, value)
-        return draft, [UserFunction(file, method, value, file)] if method is not None else []
+        return [UserFunction(file, method, value, file)] if method is not None else []
     function = definition_of(tree, value)
     if function is not None:
-        return draft, [UserFunction(file, function, value, file)]
+        return [UserFunction(file, function, value, file)]
     assignment = tree.only_assignment(value)
     if isinstance(assignment, Assignment) and isinstance(assignment.node, cst.ClassDef):
         inside = assignment.node.body.body
         made = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == "__init__"]
-        return draft, [UserFunction(file, one, value, file) for one in made]
+        return [UserFunction(file, one, value, file) for one in made]
     if isinstance(assignment, ImportAssignment):
         imported = imported_function(draft, file, value)
-        if imported is None:
-            return draft, []
-        draft, other, definition = imported
-        return draft, [UserFunction(other, definition, value, file)]
+        return [UserFunction(*imported, value, file)] if imported is not None else []
     assigned = tree.assigned_value(assignment) if isinstance(assignment, Assignment) else None
     if assignment is None or assigned is None or isinstance(assigned, cst.Lambda):
-        return draft, []  # a lambda with a name may be used elsewhere
-    draft, behind = functions_of(draft, file, assigned, function_name=function_name, steps=steps - 1)
+        return []  # a lambda with a name may be used elsewhere
+    behind = functions_of(draft, file, assigned, function_name=function_name, steps=steps - 1)
     several = len(assignment.references) > 1
-    return draft, [replace(one, aliased=one.aliased or several) for one in behind]
+    return [replace(one, aliased=one.aliased or several) for one in behind]
 
 
-def functions_referenced(
-    draft: Draft, function: UserFunction, known: Sequence[UserFunction]
-) -> tuple[Draft, list[UserFunction]]:
-    """Returns the draft, and the user's functions that the body of `function` refers to, without those in `known`."""
+def functions_referenced(draft: Draft, function: UserFunction, known: Sequence[UserFunction]) -> list[UserFunction]:
+    """Returns the user's functions that the body of `function` refers to, without those in `known`."""
     found: list[UserFunction] = []
     references = _References()
     function.body.visit(references)
     for reference in references.found:
-        draft, named = functions_of(draft, function.file, reference)
+        named = functions_of(draft, function.file, reference)
         found += [one for one in named if all(one.node is not other.node for other in (*known, *found))]
-    return draft, found
+    return found
 
 
 class _References(cst.CSTVisitor):
@@ -289,8 +281,8 @@ class FunctionUse:
     location: str  # file and line
 
 
-def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> tuple[Draft, list[FunctionUse]]:
-    """Returns the uses of a function in its file, its package and the folders below, and the draft with them opened.
+def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> list[FunctionUse]:
+    """Returns the uses of a function in its file, its package and the folders below.
 
     For methods, and in other files, every attribute with that name counts. Uses of `__init__` are those of its class;
     uses of `__call__` are calls of instances in the same file.
@@ -301,14 +293,13 @@ def uses_of(draft: Draft, file: str, function: cst.FunctionDef) -> tuple[Draft, 
         return _uses_of_name(draft, file, owner.name, method=False, node=owner)
     found = [_use(tree, file, one) for one in _exposing_decorators(function)]
     if owner is not None and name == "__call__":
-        return draft, [*found, *_instance_calls(tree, file, owner)]
-    draft, uses = _uses_of_name(draft, file, function.name, method=owner is not None, node=function)
-    return draft, [*found, *uses]
+        return [*found, *_instance_calls(tree, file, owner)]
+    return [*found, *_uses_of_name(draft, file, function.name, method=owner is not None, node=function)]
 
 
 def _uses_of_name(
     draft: Draft, file: str, name: cst.Name, *, method: bool, node: cst.FunctionDef | cst.ClassDef
-) -> tuple[Draft, list[FunctionUse]]:
+) -> list[FunctionUse]:
     tree = draft.tree(file)
     variables = [one for one in variable_nodes(tree.module) if one.value == name.value]
     nodes: list[cst.CSTNode] = [*_lookup_strings(tree, name.value)]
@@ -321,14 +312,13 @@ def _uses_of_name(
     found = [_use(tree, file, one) for one in nodes if one is not name and not _is_type_use(tree, one)]
     for other in _files_mentioning(draft, file, name.value):
         try:
-            draft = draft.with_file(other)
             tree = draft.tree(other)
         except CannotExpress:
             continue
         nodes = [*_attributes(draft, tree, other, name.value, node), *_lookup_strings(tree, name.value)]
         nodes += [] if method else _imported_names(tree, name.value)
         found += [_use(tree, other, one) for one in nodes if not _is_type_use(tree, one)]
-    return draft, found
+    return found
 
 
 def _may_refer_to(tree: SyntaxTree, name: cst.Name, node: cst.FunctionDef | cst.ClassDef) -> bool:

@@ -35,7 +35,6 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
     file = sharing.validated_in
     if not isinstance(edit, Insert) or edit.after != current.output.id or not file:
         raise CannotExpress("It does not stand behind the last operator.")
-    draft = draft.with_file(file)
     tree = draft.tree(file)
     given = _validating_calls(tree)
     if len(given) != 1:
@@ -53,7 +52,7 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
 def validates_at(file: str, line: int, read: Callable[[str], str] = read_source) -> bool:
     """Whether a file has one call of `fit` that validates, at this line; `read` returns a file by its path."""
     try:
-        tree = Draft({}, {}, read=read).with_file(file).tree(file)
+        tree = Draft({}, {}, read=read).tree(file)
     except CannotExpress:
         return False
     calls = [call for call, _ in _validating_calls(tree)]

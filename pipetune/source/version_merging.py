@@ -41,7 +41,7 @@ def refuse_changes_beyond(before: Draft, after: Draft, function: FunctionKey) ->
     """
     file, path = function
     for name, code in after.codes.items():
-        was = before.codes.get(name, code)
+        was = before.code(name)
         if name == file:
             trees = before.tree(file), after.tree(file)
             spans = [(tree, _block_span(tree, _body(function_at(tree, path)))) for tree in trees]

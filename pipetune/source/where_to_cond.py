@@ -40,7 +40,7 @@ def write(draft: Draft, node: Node) -> Draft:
         CannotExpress: a selection is not written in a way that is safe to change, or the code that would change is used
             elsewhere, too.
     """
-    draft, file, root, functions = functions_behind_map(draft, node.id)
+    file, root, functions = functions_behind_map(draft, node.id)
     tree, original = draft.tree(file), parse(draft.read(file).removeprefix(BYTE_ORDER_MARK).encode())
     splices: list[Splice] = []
     for selection in node.function.selections if node.function is not None else ():  # by their lines as captured
