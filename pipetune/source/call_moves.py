@@ -53,7 +53,6 @@ from pipetune.source.statements import (
     block_index,
     bound_names,
     conjunction,
-    enclosing_function,
     is_self_assignment,
     parse_condition,
     removal_splice,
@@ -232,8 +231,8 @@ def _with_named_argument(draft: Draft, node: str, after: str) -> Draft | None:
     except CannotExpress:
         return None
     name = unused_name(tree, parameter, f"{op}_{parameter}")
-    code, start, end = tree.code, tree.start(here.small), line_end(tree.code, tree.end(here.small))
-    line = newline_of(code, end) + code[line_start(code, start) : start] + f"{name} = {text}".encode()
+    end = line_end(tree.code, tree.end(here.small))
+    line = newline_of(tree.code, end) + tree.indentation(here.small) + f"{name} = {text}".encode()
     splices = [*set_argument(tree, call, op=op, name=parameter, text=name), Splice(end, end, line)]
     return draft.splice(draft.sites[node].file, splices)
 
@@ -252,8 +251,8 @@ def _restrict_to_conditions(draft: Draft, tree: SyntaxTree, file: str, here: Sta
     """
     if not conditions:
         return draft
-    function = enclosing_function(tree, here.small)
-    if not isinstance(function, cst.FunctionDef):
+    function = tree.around(here.small, cst.FunctionDef)
+    if function is None:
         raise CannotExpress("Between the two locations is a condition that was false when the script ran.")
     bound = set().union(*(bound_names(line) for line in function.body.body))
     for text in conditions:
@@ -317,13 +316,12 @@ def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
     if here is None or there is None or len(here.line.body) > 1:
         return draft
     code, begin = tree.code, tree.start(here.small)
-    line = line_start(code, begin)
     if isinstance(here.line, cst.SimpleStatementSuite):
         condition = tree.parent(here.line)
         if not isinstance(condition, cst.If) or condition not in there.block:
             return draft
         colon_ends = len(code[:begin].rstrip(b" \t"))
-        indentation = code[line : tree.start(condition)] + tree.indentation_unit
+        indentation = tree.indentation(condition) + tree.indentation_unit
         splices = [Splice(colon_ends, begin, newline_of(code, begin) + indentation)]
     elif isinstance(here.value, cst.IfExp) and here.name is not None and here.line in there.block:
         choice, end = here.value, tree.end(here.small)
@@ -332,7 +330,7 @@ def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
         if not same or b"\n" in code[begin:end] or call not in nodes_within(choice.body, cst.Call):
             return draft
         condition_line = b"if " + tree.text(choice.test).encode() + b":" + newline_of(code, begin)
-        assignment = code[line:begin] + tree.indentation_unit + f"{here.name} = ".encode()
+        assignment = tree.indentation(here.small) + tree.indentation_unit + f"{here.name} = ".encode()
         splices = [Splice(begin, first, condition_line + assignment), Splice(last, end, b"")]
     else:
         return draft
@@ -385,10 +383,11 @@ def _move_with_condition(draft: Draft, moved: ConditionalStatement, *, node: str
     _, anchor = draft.find(after)
     statement, behind = statement_of(tree, call), statement_of(tree, anchor)
     assert statement is not None and behind is not None
-    condition = next(one for one in tree.ancestors(call) if isinstance(one, cst.If))
+    condition = tree.around(call, cst.If)
+    assert condition is not None
     code = tree.code
     first, last = _start_with_comments(tree, statement), line_end(code, tree.end(statement.small))
-    indentation = code[line_start(code, tree.start(behind.small)) : tree.start(behind.small)]
+    indentation = tree.indentation(behind.small)
     alone = len(statement.block) == 1
     taken = _if_removal(tree, condition) if alone else replace(removal_splice(tree, statement), start=first)
     inside = _same_condition_behind(tree, behind, condition, statement)
@@ -411,10 +410,10 @@ def _same_condition_behind(
         return None
     if tree.text(following.test) != tree.text(condition.test) or not isinstance(following.body, cst.IndentedBlock):
         return None
-    code, column = tree.code, tree.start(statement.small) - line_start(tree.code, tree.start(statement.small))
-    first = tree.start(following.body.body[0])
+    code = tree.code
     plain = code[tree.end(following.test) : line_end(code, tree.end(following.test))].strip() == b":"
-    return following if plain and first - line_start(code, first) == column else None
+    column = len(tree.indentation(statement.small))
+    return following if plain and len(tree.indentation(following.body.body[0])) == column else None
 
 
 def _if_removal(tree: SyntaxTree, condition: cst.If) -> Splice:
@@ -503,8 +502,8 @@ def function_crossing(draft: Draft, node: str, after: str, current: Pipeline) ->
     tree = draft.tree(crossing.moved.file)
     if any(site.end not in tree.calls for site in (crossing.moved, crossing.anchor)):
         raise CannotExpress("The functions that build the dataset are not both called in their common function.")
-    ends = [tree.calls[site.end] for site in (crossing.moved, crossing.anchor)]
-    if enclosing_function(tree, ends[0]) is not enclosing_function(tree, ends[1]):
+    moved, anchor = (tree.calls[site.end] for site in (crossing.moved, crossing.anchor))
+    if tree.around(moved, cst.FunctionDef) is not tree.around(anchor, cst.FunctionDef):
         raise CannotExpress("The call and its new place are in different functions.")
     return crossing
 
@@ -533,8 +532,8 @@ def refuse_other_value(draft: Draft, node: str, level: int, current: Pipeline) -
         site = draft.sites[node] if frame == 0 else draft.calls_around(node)[frame - 1]
         tree = draft.tree(site.file)
         inside = tree.calls.get(site.end)
-        function = enclosing_function(tree, inside) if inside is not None else None
-        if not isinstance(function, cst.FunctionDef) or not returns_one_value(function):
+        function = tree.around(inside, cst.FunctionDef) if inside is not None else None
+        if function is None or not returns_one_value(function):
             raise CannotExpress("A function in between returns more than the dataset.")
 
 
@@ -580,6 +579,6 @@ def refuse_other_names(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> Non
 
 def _same_object(tree: SyntaxTree, call: cst.Call, place: cst.Call) -> bool:
     """Whether both calls are in methods of one class, of which one calls the other on the same object."""
-    functions = [enclosing_function(tree, one) for one in (call, place)]
-    classes = [class_of_method(tree, one) for one in functions if isinstance(one, cst.FunctionDef)]
-    return len(classes) == 2 and classes[0] is not None and classes[0] is classes[1]
+    functions = [tree.around(one, cst.FunctionDef) for one in (call, place)]
+    one, other = (class_of_method(tree, function) if function is not None else None for function in functions)
+    return one is not None and one is other

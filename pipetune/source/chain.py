@@ -10,7 +10,7 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import CONSTRUCTORS, METHODS, is_unbound, method_arguments, receiver_of
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
-from pipetune.source.source_files import NEWLINE, line_end, line_start, newline_of
+from pipetune.source.source_files import NEWLINE, line_end, newline_of
 from pipetune.source.statements import Statement, statement_of, variable_names
 from pipetune.source.syntax_tree import EFFECTS, SyntaxTree, nodes_within
 
@@ -163,9 +163,8 @@ def insert_link(
             and statement.value is call
             and _exceeds_other_lines(tree, statement, extra=len(new))
         ):
-            start, at = line_start(tree.code, tree.start(statement.small)), line_end(tree.code, at)
-            indentation = tree.code[start : tree.start(statement.small)]
-            new = newline_of(tree.code, at) + indentation + f"{statement.name} = {statement.name}".encode() + new
+            at, again = line_end(tree.code, at), f"{statement.name} = {statement.name}".encode()
+            new = newline_of(tree.code, at) + tree.indentation(statement.small) + again + new
             ends = len(new)
     return draft.splice(site.file, [Splice(at, at, new)]).with_site(node, CallSite(site.file, at + ends))
 
@@ -251,8 +250,7 @@ def split_after(draft: Draft, node: str, *, name: str) -> Draft:
         raise CannotExpress("The statement does more than build the dataset.")
     if not _can_hold_dataset(tree, statement, top, name):
         raise CannotExpress(f"{name} is also used for something else, inside or outside of the statement.")
-    indentation = code[line_start(code, start) : start]
-    again = newline_of(code, end) + indentation + code[start:begins] + name.encode()
+    again = newline_of(code, end) + tree.indentation(statement.small) + code[start:begins] + name.encode()
     at = end if top is call else tree.end(call)
     splices = [Splice(start, begins, f"{name} = ".encode()), Splice(at, at, again)]
     return draft.splice(draft.sites[node].file, splices)
@@ -277,7 +275,7 @@ def split_long_statement(draft: Draft, node: str) -> Draft:
     if link.unbound is not None:
         return draft
     heading, again = code[start:begins], name.encode() + b" = " + name.encode()
-    line = newline_of(code, ends) + code[line_start(code, start) : start]
+    line = newline_of(code, ends) + tree.indentation(statement.small)
     goes_on = link.end < ends
     splices = []
     if code[begins : link.dot] != name.encode():

@@ -17,7 +17,6 @@ from pipetune.source.statements import (
     Statement,
     block_index,
     bound_names,
-    enclosing_function,
     is_dotted,
     is_self_assignment,
     negate,
@@ -471,8 +470,8 @@ def _refuse_read_later(tree: SyntaxTree, name: str, *, behind: int, step: Statem
     """Refuses if the value that `name` has after the offset `behind` is read anywhere but in `step`."""
     if step.name == name:
         return
-    function = enclosing_function(tree, step.small)
-    elsewhere = _names_in(function) - _names_in(step.small)
+    owner = tree.around(step.small, cst.FunctionDef) or tree.module
+    elsewhere = _names_in(owner) - _names_in(step.small)
     if any(node.value == name and tree.start(node) > behind for node in elsewhere):
         raise CannotExpress(f"{name} is also read elsewhere, where its value would change.")
 

@@ -74,7 +74,7 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
     variable = unused_name(tree, "options", "dataset_options")
     code = tree.code
     start, at = line_start(code, tree.start(statement.small)), line_end(code, tree.end(statement.small))
-    indentation = code[start : tree.start(statement.small)].decode()
+    indentation = tree.indentation(statement.small).decode()
     newline = newline_of(code, at).decode()
     begun, filled = f"{variable} = {options}()", f"{variable}.{name} = {value!r}"
     if behind:

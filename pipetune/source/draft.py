@@ -50,7 +50,7 @@ def _only_call_in_statement(tree: SyntaxTree, location: SourceLocation) -> cst.C
     found = [
         call
         for call in tree.calls.values()
-        if called_name(call) == location.method and _statement_of(tree, call) in statements
+        if called_name(call) == location.method and tree.around(call, *_STATEMENTS) in statements
     ]
     if len(found) != 1:
         raise CannotExpress(f"{location.method} occurs {len(found)} times in the statement at {location}.")
@@ -66,10 +66,6 @@ def _innermost_statements(tree: SyntaxTree, line: int) -> list[cst.CSTNode]:
     ]
     around = {parent for statement in holding for parent in tree.ancestors(statement)}
     return [statement for statement in holding if statement not in around]
-
-
-def _statement_of(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
-    return next((parent for parent in tree.ancestors(node) if isinstance(parent, _STATEMENTS)), None)
 
 
 @dataclass(frozen=True)

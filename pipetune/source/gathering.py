@@ -219,7 +219,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     array = f"{tf}.nest.flatten({variable})[0]" if first_tensor is None else variable + first_tensor
     receiver = tree.text(owner)
     start = line_start(tree.code, tree.start(statement.small))
-    indentation = tree.code[start : tree.start(statement.small)].decode()
+    indentation = tree.indentation(statement.small).decode()
     newline = newline_of(tree.code, start).decode()
     lines = [f"{variable} = {receiver}.from_tensors({tree.whole_text(arrays)}).get_single_element()"]
     function = _gather_lambda(variable, tf, single=array == variable)
@@ -266,8 +266,7 @@ def _statement(tree: SyntaxTree, call: cst.Call) -> Statement:
     if not is_evaluated_first(tree, call, statement):
         raise CannotExpress("The statement does something else before it reads the arrays.")
     block_index(statement)  # raises unless it has its line to itself
-    around = next((one for one in tree.ancestors(call) if isinstance(one, cst.FunctionDef | cst.ClassDef)), None)
-    if isinstance(around, cst.ClassDef):
+    if isinstance(tree.around(call, cst.FunctionDef, cst.ClassDef), cst.ClassDef):
         raise CannotExpress("The dataset is built in the body of a class, whose variables functions cannot see.")
     return statement
 

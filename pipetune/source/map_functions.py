@@ -15,10 +15,8 @@ from pipetune.source.draft import Draft, Splice
 from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
-    Statement,
     bound_names,
     conjunction,
-    enclosing_function,
     first_line_start,
     is_dotted,
     negate,
@@ -58,8 +56,8 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
     named = [[one.node.name.value for one in some if isinstance(one.node, cst.FunctionDef)] for some in found]
     if [function_name] not in named or named[0] == named[1]:
         raise CannotExpress("It is unknown which of the two functions the map gets.")
-    function = enclosing_function(tree, call)
-    if not isinstance(function, cst.FunctionDef):
+    function = tree.around(call, cst.FunctionDef)
+    if function is None:
         raise CannotExpress("The map gets one of two functions, and only one of them was tested on batches.")
     bound = set().union(*(bound_names(line) for line in function.body.body))
     if contains_call(choice.test) or bound & set(variable_names(choice.test)):
@@ -265,17 +263,12 @@ def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_n
         )
     candidates = [*_names_in_words(value), *_candidate_names(function_name)]
     name = next(one for one in candidates if is_free(tree, value, one))
-    start, indentation, newline = _line_in_front(tree, statement)
+    start, indentation = line_start(tree.code, tree.start(statement.small)), tree.indentation(statement.small)
+    newline = newline_of(tree.code, start)
     bound = indentation + f"{name} = {tree.text(value)}".encode() + newline
     if isinstance(value, cst.Lambda):
         bound = _definition(tree, value, name, indentation, newline)
     return draft.splice(draft.sites[node].file, [Splice(start, start, bound), replace_expression(tree, value, name)])
-
-
-def _line_in_front(tree: SyntaxTree, statement: Statement) -> tuple[int, bytes, bytes]:
-    """Returns where a line can be inserted in front of a statement, its indentation, and how lines end there."""
-    start = line_start(tree.code, tree.start(statement.small))
-    return start, tree.code[start : tree.start(statement.small)], newline_of(tree.code, start)
 
 
 def replace_by_definition(
@@ -298,7 +291,8 @@ def replace_by_definition(
     name = next((one for one in names if is_free(tree, argument.value, one)), None)
     if name is None:
         return None
-    start, indentation, newline = _line_in_front(tree, statement)
+    start, indentation = line_start(tree.code, tree.start(statement.small)), tree.indentation(statement.small)
+    newline = newline_of(tree.code, start)
     lines = [f"def {name}({parameters}):".encode(), *(tree.indentation_unit + line.encode() for line in body)]
     text = b"".join(indentation + line + newline for line in lines) + newline
     previous = tree.code[:start].rstrip(b" \t").removesuffix(newline).rpartition(newline)[2].strip()

@@ -52,9 +52,8 @@ def write(draft: Draft, node: Node) -> Draft:
         raise CannotExpress("The call of tf.py_function is not visible in the functions that the map refers to.")
     splices: list[Splice] = []
     for call in calls:
-        around = next((one for one in tree.ancestors(call) if isinstance(one, cst.FunctionDef)), None)
         python = _called(tree, call)
-        for function in (around, python):
+        for function in (tree.around(call, cst.FunctionDef), python):
             if isinstance(function, cst.FunctionDef) and any(function is one for one in functions):
                 refuse_used_elsewhere(draft, file, function, root)
         splices += [Splice(tree.start(call.func), tree.end(call.func), _NAME.encode()), *_without_numpy(tree, python)]

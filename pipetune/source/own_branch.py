@@ -16,7 +16,7 @@ from pipetune.source.chain import chain_root, link_of, refuse_bindings, upstream
 from pipetune.source.dataset_flow import moved_call, refuse_conditional
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.side_effects import only_binds_or_reports
-from pipetune.source.source_files import line_end, line_start, newline_of
+from pipetune.source.source_files import line_end, newline_of
 from pipetune.source.statements import Statement, block_index, bound_names, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
 
@@ -198,8 +198,7 @@ class _Branch:
             return kept, []
         name = unused_name(tree, f"{made.name}_before_{op}")
         code, start, end = tree.code, tree.start(made.small), tree.end(made.small)
-        indentation = code[line_start(code, start) : start]
-        newline = newline_of(code, end)
+        indentation, newline = tree.indentation(made.small), newline_of(code, end)
         if holds:
             at = line_end(code, end)
             return name, [Splice(at, at, newline + indentation + f"{name} = {made.name}".encode())]

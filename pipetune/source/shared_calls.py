@@ -20,7 +20,7 @@ from pipetune.source.chain import break_before, drop_site, insert_link, link_of
 from pipetune.source.dataset_flow import only_appends
 from pipetune.source.draft import CallSite, Draft, Splice, locations
 from pipetune.source.map_functions import parameters_of
-from pipetune.source.statements import block_index, bound_names, enclosing_function, statement_of
+from pipetune.source.statements import block_index, bound_names, statement_of
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
 
@@ -84,8 +84,8 @@ class Callers:
             tree = self._draft.tree(place.file)
             if is_repeated(tree, inside):
                 return True
-            function = enclosing_function(tree, inside)
-            if isinstance(function, cst.FunctionDef) and _has_no_parameters(function):
+            function = tree.around(inside, cst.FunctionDef)
+            if function is not None and _has_no_parameters(function):
                 return False
         return True
 
@@ -124,8 +124,7 @@ class Callers:
 
     def _function_at(self, place: SourceLocation) -> cst.FunctionDef | None:
         inside = self._call_at(place)
-        function = enclosing_function(self._draft.tree(place.file), inside) if inside is not None else None
-        return function if isinstance(function, cst.FunctionDef) else None
+        return self._draft.tree(place.file).around(inside, cst.FunctionDef) if inside is not None else None
 
     def _call_at(self, place: SourceLocation) -> cst.CSTNode | None:
         """Returns the call at the location of a stack frame, or the attribute if a property was read there."""
@@ -140,7 +139,7 @@ class Callers:
 
 def is_repeated(tree: SyntaxTree, node: cst.CSTNode) -> bool:
     """Whether a loop, a comprehension or a lambda around a node, in the same function, may run it more than once."""
-    function = enclosing_function(tree, node)
+    function = tree.around(node, cst.FunctionDef)
     around = takewhile(lambda one: one is not function, tree.ancestors(node))
     return any(isinstance(one, _REPEATING) for one in around)
 

@@ -14,7 +14,7 @@ from pipetune.source.draft import Splice
 from pipetune.source.source_files import NEWLINE, line_end, line_start
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
 
-NOT_RUN_ONCE = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
+NOT_RUN_ONCE: tuple[type[cst.CSTNode], ...] = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 """Expressions whose parts may be evaluated not at all, or more than once."""
 
 
@@ -181,23 +181,15 @@ class _VariableFinder(cst.CSTVisitor):
         return False
 
 
-def enclosing_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode:
-    """Returns the innermost function around a statement, or the module: the owner of its local variables."""
-    return next((parent for parent in tree.ancestors(node) if isinstance(parent, cst.FunctionDef)), tree.module)
-
-
 def runs_once(tree: SyntaxTree, node: cst.CSTNode, statement: Statement) -> bool:
     """Whether an expression in a statement is evaluated exactly once when the statement runs."""
     around = takewhile(lambda one: one is not statement.small, tree.ancestors(node))
     return not any(isinstance(one, NOT_RUN_ONCE) for one in around)
 
 
-def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.CSTNode | None:
+def unconditional_function(tree: SyntaxTree, node: cst.CSTNode) -> cst.FunctionDef | None:
     """Returns the function whose body runs a piece of code; None if it may not run, or more than once."""
-    around = list(tree.ancestors(node))
-    if any(isinstance(parent, NOT_RUN_ONCE) for parent in around):
-        return None
-    return next((parent for parent in around if isinstance(parent, cst.FunctionDef)), None)
+    return tree.around(node, cst.FunctionDef) if tree.around(node, *NOT_RUN_ONCE) is None else None
 
 
 def block_index(statement: Statement) -> int:

@@ -12,7 +12,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import LastItem, add_argument, append_item
 from pipetune.source.draft import CallSite, Draft, FunctionKey, Splice
 from pipetune.source.map_functions import parameters_of
-from pipetune.source.statements import enclosing_function, variable_nodes
+from pipetune.source.statements import variable_nodes
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import functions_of, has_other_definition
 from pipetune.source.version_merging import function_at, merge_versions, path_of
@@ -158,8 +158,8 @@ def _functions_on_path(draft: Draft, call_paths: Sequence[CallPath]) -> dict[Fun
         for call in call_path.enclosing_calls:
             tree = draft.tree(inner.file)
             place = tree.calls.get(inner.end)
-            function = enclosing_function(tree, place) if place is not None else None
-            if not isinstance(function, cst.FunctionDef):
+            function = tree.around(place, cst.FunctionDef) if place is not None else None
+            if function is None:
                 raise CannotExpress("A call on the way to the dataset is not inside a function.")
             calls = found.setdefault((inner.file, path_of(tree, function)), [])
             if call not in calls:

@@ -21,7 +21,7 @@ from libcst.metadata import (
 )
 
 from pipetune.core.errors import CannotExpress
-from pipetune.source.source_files import line_starts
+from pipetune.source.source_files import line_start, line_starts
 
 NodeType = TypeVar("NodeType", bound=cst.CSTNode)
 EFFECTS = (cst.Await, cst.NamedExpr, cst.Yield)
@@ -85,6 +85,11 @@ class SyntaxTree:
         start, end = self.whole_span(value)
         return self.code[start:end].decode()
 
+    def indentation(self, node: cst.CSTNode) -> bytes:
+        """Returns what is in front of a node on its line."""
+        start = self.start(node)
+        return self.code[line_start(self.code, start) : start]
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Returns the parent of `node`; None for the module."""
         return self._parents.get(node)
@@ -95,6 +100,10 @@ class SyntaxTree:
         while parent is not None:
             yield parent
             parent = self.parent(parent)
+
+    def around(self, node: cst.CSTNode, *kinds: type[NodeType]) -> NodeType | None:
+        """Returns the innermost node of these types that contains `node`; None if there is none."""
+        return next((parent for parent in self.ancestors(node) if isinstance(parent, kinds)), None)
 
     def nodes(self, *kinds: type[NodeType]) -> list[NodeType]:
         """Returns every node of these types, in source order."""

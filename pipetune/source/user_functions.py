@@ -120,11 +120,6 @@ def referenced_functions(tree: SyntaxTree, codes: Iterable[cst.CSTNode]) -> list
     return found
 
 
-def enclosing_class(tree: SyntaxTree, node: cst.CSTNode) -> cst.ClassDef | None:
-    """Returns the innermost class that contains a piece of code, in a method or directly."""
-    return next((one for one in tree.ancestors(node) if isinstance(one, cst.ClassDef)), None)
-
-
 def class_of_method(tree: SyntaxTree, function: cst.FunctionDef) -> cst.ClassDef | None:
     """Returns the class in whose body a function is defined; None for other functions."""
     block = tree.parent(function)
@@ -136,7 +131,7 @@ def method_of_attribute(tree: SyntaxTree, attribute: cst.Attribute) -> cst.Funct
     """Returns the method, defined in this file, that an attribute of an object refers to; None unless it is unique."""
     name = attribute.attr.value
     found = [one for one in tree.nodes(cst.FunctionDef) if one.name.value == name and class_of_method(tree, one)]
-    own = enclosing_class(tree, attribute)
+    own = tree.around(attribute, cst.ClassDef)
     is_self = isinstance(attribute.value, cst.Name) and attribute.value.value in ("self", "cls")
     inside = [one for one in found if is_self and own is not None and class_of_method(tree, one) is own]
     candidates = inside or found
@@ -304,9 +299,11 @@ def _uses_of_name(
     variables = [one for one in variable_nodes(tree.module) if one.value == name.value]
     nodes: list[cst.CSTNode] = [*_lookup_strings(tree, name.value)]
     if method:
-        owner = enclosing_class(tree, node)
+        owner = tree.around(node, cst.ClassDef)
         nodes += _attributes(draft, tree, file, name.value, node)
-        nodes += [one for one in variables if _in_class_body(tree, one, owner)]
+        # Directly in the body of the class, as in `train = property(make)`.
+        bodies = (cst.FunctionDef, cst.ClassDef, cst.Lambda)
+        nodes += [one for one in variables if owner is not None and tree.around(one, *bodies) is owner]
     else:
         nodes += [one for one in variables if _may_refer_to(tree, one, node)]
     found = [_use(tree, file, one) for one in nodes if one is not name and not _is_type_use(tree, one)]
@@ -327,12 +324,6 @@ def _may_refer_to(tree: SyntaxTree, name: cst.Name, node: cst.FunctionDef | cst.
     return scope is not None and any(isinstance(one, Assignment) and one.node is node for one in scope[name.value])
 
 
-def _in_class_body(tree: SyntaxTree, name: cst.Name, owner: cst.ClassDef | None) -> bool:
-    """Whether a name is directly in the body of a class, as in `train = property(make)`."""
-    around = (one for one in tree.ancestors(name) if isinstance(one, cst.FunctionDef | cst.ClassDef | cst.Lambda))
-    return owner is not None and next(around, None) is owner
-
-
 def _imported_names(tree: SyntaxTree, name: str) -> Iterator[cst.Name]:
     """Yields where a file reads a name that it imports from another file."""
     bound = {
@@ -343,7 +334,7 @@ def _imported_names(tree: SyntaxTree, name: str) -> Iterator[cst.Name]:
     if any(isinstance(one.names, cst.ImportStar) for one in tree.nodes(cst.ImportFrom)):
         bound.add(name)
     for one in variable_nodes(tree.module):
-        if one.value in bound and not any(isinstance(up, cst.Import | cst.ImportFrom) for up in tree.ancestors(one)):
+        if one.value in bound and tree.around(one, cst.Import, cst.ImportFrom) is None:
             yield one
 
 
@@ -352,7 +343,7 @@ def _attributes(
 ) -> Iterator[cst.Attribute]:
     """Yields attributes with a name, except those of libraries and of instances of other classes."""
     for one in tree.nodes(cst.Attribute):
-        if one.attr.value != name or any(isinstance(up, cst.Import | cst.ImportFrom) for up in tree.ancestors(one)):
+        if one.attr.value != name or tree.around(one, cst.Import, cst.ImportFrom) is not None:
             continue
         if not is_library_attribute(draft, file, one) and not _of_another_class(tree, one, node):
             yield one
@@ -362,7 +353,7 @@ def _of_another_class(tree: SyntaxTree, attribute: cst.Attribute, node: cst.Func
     """Whether it is `self.name` in a class that defines another method of that name."""
     if not isinstance(attribute.value, cst.Name) or attribute.value.value not in ("self", "cls"):
         return False
-    around = enclosing_class(tree, attribute)
+    around = tree.around(attribute, cst.ClassDef)
     inside = around.body.body if around is not None else ()
     own = [one for one in inside if isinstance(one, cst.FunctionDef) and one.name.value == attribute.attr.value]
     return bool(own) and all(one is not node for one in own)
@@ -389,7 +380,7 @@ def _lookup_strings(tree: SyntaxTree, name: str) -> Iterator[cst.SimpleString]:
         call = tree.parent(holder) if isinstance(holder, cst.Arg) else None
         if isinstance(call, cst.Call) and tree.text(call.func).rpartition(".")[2] in _NAME_LOOKUPS:
             yield one
-        subscript = next((up for up in tree.ancestors(one) if isinstance(up, cst.Subscript)), None)
+        subscript = tree.around(one, cst.Subscript)
         if subscript is not None and re.search(r"(globals|locals|vars)\(|__dict__", tree.text(subscript.value)):
             yield one
 

@@ -178,12 +178,12 @@ def _merge_blocks(
             _merge_blocks(pieces, conditional_spans, (old[0], inside[0]), (new[0], inside[1]), test)
             pieces.copy(new[0].code, tail, added[0].end)
         elif not _merge_arguments(pieces, removed, added, test) and not _merge_links(
-            pieces, conditional_spans, removed, added, test, indentation=_indentation(*new)
+            pieces, conditional_spans, removed, added, test, indentation=new[0].indentation(new[1].body[0])
         ):
             if removed and not added and stop < len(other) and other[stop].head == removed[0].head:
                 heads[stop] = one[last].head if last < len(one) else b""  # the change removed lines but left their head
             conditional_spans += _merge_lines(
-                pieces, removed, added, test, indentation=_indentation(*new), head_written=stop in heads
+                pieces, removed, added, test, indentation=new[0].indentation(new[1].body[0]), head_written=stop in heads
             )
 
 
@@ -376,8 +376,3 @@ def _block_span(tree: SyntaxTree, block: cst.IndentedBlock) -> tuple[int, int]:
         begin = above
     last = last_line_end(tree, block.body[-1])
     return begin, min(len(tree.code), last + len(newline_of(tree.code, last)))
-
-
-def _indentation(tree: SyntaxTree, block: cst.IndentedBlock) -> bytes:
-    start = tree.start(block.body[0])
-    return tree.code[line_start(tree.code, start) : start]
