@@ -35,7 +35,6 @@ from pipetune.source.chain import (
     upstream_calls,
 )
 from pipetune.source.dataset_flow import (
-    ConditionalStatement,
     MovedCall,
     condition_around,
     conditional_move,
@@ -127,7 +126,7 @@ def _is_single_subset(subset: cst.BaseExpression) -> bool:
     return isinstance(subset, cst.SimpleString) and subset.evaluated_value in ("training", "validation")
 
 
-_IN_TRANSIT, _ANCHOR, _ABOVE = "#moved", "#place", "#above"
+_IN_TRANSIT = "#moved"
 
 
 def remove(draft: Draft, node: str) -> Draft:
@@ -174,13 +173,13 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
         raise CannotExpress("The call and its new location are in different files.")
     if anchor in upstream_calls(tree, call) or call in upstream_calls(tree, anchor):
         piece = lines_of_link(tree, link)
-        inserted = insert_link(draft, anchor=after, node=_IN_TRANSIT, text=link.text, own_lines=piece)
+        inserted = insert_link(draft, anchor=draft.sites[after], node=_IN_TRANSIT, text=link.text, own_lines=piece)
         # If the whole lines cannot be moved, the comments above the link stay where they are.
         return _finish_move(_remove_link(inserted, node, with_comments=piece is not None), node)
     apart = _in_own_statement(draft, node, after)
-    conditional = conditional_move(apart, *apart.find(node), anchor=apart.find(after)[1])
-    if conditional is not None:
-        return _move_with_condition(apart, conditional, node=node, after=after)
+    name = conditional_move(apart, *apart.find(node), anchor=apart.find(after)[1])
+    if name is not None:
+        return _move_with_condition(apart, node, after, name=name)
     try:
         here, there = refuse_unsafe(draft, tree, call, anchor=anchor, may_pass_unmet=True)
     except CannotExpress:
@@ -194,7 +193,8 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     if is_self_assignment(tree, here, call) and here.name == there.name and there.value is anchor:
         return _move_line(draft, tree, node=node, moved=here, behind=there)
     text = link_of(tree, call).text
-    return _finish_move(remove(insert_link(draft, anchor=after, node=_IN_TRANSIT, text=text), node), node)
+    inserted = insert_link(draft, anchor=draft.sites[after], node=_IN_TRANSIT, text=text)
+    return _finish_move(remove(inserted, node), node)
 
 
 def _with_named_argument(draft: Draft, node: str, after: str) -> Draft | None:
@@ -299,11 +299,10 @@ def _in_own_statement(draft: Draft, node: str, after: str) -> Draft:
     root = chain_root(tree, call)
     if here.name is None or not isinstance(root, cst.Name) or root.value != here.name:
         return draft
-    name, above = here.name, receiver_of(tree, call)
+    above = receiver_of(tree, call)
     if isinstance(above, cst.Call):
-        draft = draft.with_site(_ABOVE, CallSite(draft.sites[node].file, tree.end(above)))
-        draft = drop_site(split_after(draft, _ABOVE, name=name), _ABOVE)
-    return split_after(draft, node, name=name)
+        draft = split_after(draft, CallSite(draft.sites[node].file, tree.end(above)), name=here.name)
+    return split_after(draft, draft.sites[node], name=here.name)
 
 
 def _below_its_condition(draft: Draft, node: str, after: str) -> Draft:
@@ -360,10 +359,8 @@ def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing
         refuse_unsafe(draft, tree, upper, anchor=lower, moved=moved_call(tree, call))
     text = link_of(tree, call).text
     level = (draft.sites[after], *draft.calls_around(after)).index(crossing.append_to)
-    draft = draft.with_site(_ANCHOR, crossing.append_to)
-    draft = insert_link(draft, anchor=_ANCHOR, node=_IN_TRANSIT, text=text)
-    draft = draft.with_position_of(after, node, level=level)
-    return drop_site(_finish_move(remove(draft, node), node), _ANCHOR)
+    draft = insert_link(draft, anchor=crossing.append_to, node=_IN_TRANSIT, text=text)
+    return _finish_move(remove(draft.with_position_of(after, node, level=level), node), node)
 
 
 def _remove_link(draft: Draft, node: str, *, with_comments: bool) -> Draft:
@@ -376,9 +373,9 @@ def _finish_move(draft: Draft, node: str) -> Draft:
     return drop_site(draft.with_site(node, draft.sites[_IN_TRANSIT]), _IN_TRANSIT)
 
 
-def _move_with_condition(draft: Draft, moved: ConditionalStatement, *, node: str, after: str) -> Draft:
-    """Moves `x = x.method(...)` to after another statement, under a copy of the `if` it was in."""
-    draft = split_after(draft, after, name=moved.name)
+def _move_with_condition(draft: Draft, node: str, after: str, *, name: str) -> Draft:
+    """Moves `name = name.method(...)` to after another statement, under a copy of the `if` it was in."""
+    draft = split_after(draft, draft.sites[after], name=name)
     tree, call = draft.find(node)
     _, anchor = draft.find(after)
     statement, behind = statement_of(tree, call), statement_of(tree, anchor)

@@ -135,19 +135,18 @@ def _line_break(whitespace: cst.BaseParenthesizableWhitespace, text: bytes) -> b
 
 
 def insert_link(
-    draft: Draft, *, anchor: str, node: str, text: bytes, own_lines: tuple[bytes, int] | None = None
+    draft: Draft, *, anchor: CallSite, node: str, text: bytes, own_lines: tuple[bytes, int] | None = None
 ) -> Draft:
-    """Returns the draft with `.text` appended to the call of `anchor`, as the call of `node`.
+    """Returns the draft with `.text` appended to the call at `anchor`, as the call of `node`.
 
     Args:
         text: `method(...)`, without the dot.
         own_lines: the complete lines to use if the link gets lines of its own, and the offset in them where the call
             ends.
     """
-    tree, call = draft.find(anchor)
-    site = draft.sites[anchor]
+    tree, at = draft.tree(anchor.file), anchor.end
+    call = tree.calls[at]
     style = break_for_appended(tree, call)
-    at = tree.end(call)
     if style.own_line and (comment := _COMMENT.match(tree.code, at)):
         at = comment.end()  # the comment keeps its line
     new = style.before + b"." + style.after + text
@@ -166,7 +165,7 @@ def insert_link(
             at, again = line_end(tree.code, at), f"{statement.name} = {statement.name}".encode()
             new = newline_of(tree.code, at) + tree.indentation(statement.small) + again + new
             ends = len(new)
-    return draft.splice(site.file, [Splice(at, at, new)]).with_site(node, CallSite(site.file, at + ends))
+    return draft.splice(anchor.file, [Splice(at, at, new)]).with_site(node, CallSite(anchor.file, at + ends))
 
 
 def _exceeds_other_lines(tree: SyntaxTree, statement: Statement, *, extra: int = 0) -> bool:
@@ -223,8 +222,8 @@ def drop_site(draft: Draft, node: str) -> Draft:
     return replace(draft, sites={name: site for name, site in draft.sites.items() if name != node})
 
 
-def split_after(draft: Draft, node: str, *, name: str) -> Draft:
-    """Returns the draft in which the chain up to the call of `node` is assigned to `name` in its own statement.
+def split_after(draft: Draft, site: CallSite, *, name: str) -> Draft:
+    """Returns the draft in which the chain up to the call at `site` is assigned to `name` in its own statement.
 
     `return ds.shuffle(9).batch(2)` becomes `ds = ds.shuffle(9).batch(2)` and `return ds`.
 
@@ -232,7 +231,8 @@ def split_after(draft: Draft, node: str, *, name: str) -> Draft:
         CannotExpress: the statement continues over several lines after the call, does more than make the dataset, or
             uses `name` for something else.
     """
-    tree, call = draft.find(node)
+    tree = draft.tree(site.file)
+    call = tree.calls[site.end]
     statement = statement_of(tree, call)
     if statement is None or not statement.alone_on_line:
         raise CannotExpress("The call is not in a statement that is alone on its line.")
@@ -252,8 +252,7 @@ def split_after(draft: Draft, node: str, *, name: str) -> Draft:
         raise CannotExpress(f"{name} is also used for something else, inside or outside of the statement.")
     again = newline_of(code, end) + tree.indentation(statement.small) + code[start:begins] + name.encode()
     at = end if top is call else tree.end(call)
-    splices = [Splice(start, begins, f"{name} = ".encode()), Splice(at, at, again)]
-    return draft.splice(draft.sites[node].file, splices)
+    return draft.splice(site.file, [Splice(start, begins, f"{name} = ".encode()), Splice(at, at, again)])
 
 
 def split_long_statement(draft: Draft, node: str) -> Draft:

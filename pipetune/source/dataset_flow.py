@@ -236,23 +236,15 @@ def refuse_unsafe(
     return here, there
 
 
-@dataclass(frozen=True)
-class ConditionalStatement:
-    """A statement `x = x.method(...)` under a condition, which moves together with it."""
-
-    condition: cst.If
-    statement: Statement
-    name: str
-
-
-def conditional_move(
-    draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call
-) -> ConditionalStatement | None:
-    """Returns the condition that a call is under, if both can move out of its block together; else None.
+def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call) -> str | None:
+    """Returns the variable `x` of `x = x.method(...)` under a condition, if both can move out of its block together.
 
     Args:
         call: the call to move.
         anchor: the call at the new place.
+
+    Returns:
+        None if the call is under no condition, or its new place is under the same one.
 
     Raises:
         CannotExpress: the condition may have another value at the new place, or something in between could change.
@@ -286,7 +278,7 @@ def conditional_move(
         _follow_dataset(draft, tree, body[:own], name, tree.start(condition), moved, same_name=True)
     if bound & moved.names or name in tested:
         raise CannotExpress("A name in the call's arguments or in its condition is reassigned in between.")
-    return ConditionalStatement(condition, here, name)
+    return name
 
 
 def unmet_conditions(draft: Draft, tree: SyntaxTree, here: Statement, there: Statement) -> list[str]:

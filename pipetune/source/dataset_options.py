@@ -86,8 +86,8 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
         text = f"{indentation}{begun}{newline}{indentation}{filled}".encode()
         spliced = draft.splice(file, [Splice(start, start, text + newline.encode())])
         spliced = spliced.with_site(_LAST, CallSite(file, start + len(text)))
-        linked = insert_link(spliced, anchor=output, node=_LINK, text=f"with_options({variable})".encode())
-        spliced = drop_site(linked, _LINK)
+        link = f"with_options({variable})".encode()
+        spliced = drop_site(insert_link(spliced, anchor=spliced.sites[output], node=_LINK, text=link), _LINK)
     return replace(spliced, options=variable)
 
 

@@ -511,7 +511,7 @@ def _insert(draft: Draft, edit: Insert, current: Pipeline) -> Draft:
         if len(behind) > 1 and text_of_other == f"{behind[0]}.{text}" and other in draft.sites:
             inserted = {**draft.inserted, edit.id: text_of_other}
             return replace(draft.with_site(edit.id, draft.sites[other]), inserted=inserted)  # already written
-    after = insert_link(draft, anchor=edit.after, node=edit.id, text=text.encode())
+    after = insert_link(draft, anchor=draft.sites[edit.after], node=edit.id, text=text.encode())
     inserted = {**draft.inserted, edit.id: f"{draft.built_by_same_call(edit.after)[0]}.{text}"}
     return replace(_note_autotune(after, text), inserted=inserted)
 

@@ -235,7 +235,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     draft = draft.splice(file, [first, numbers])
     end = tree.start(call) + len(first.new) + len(numbers.new)
     draft = draft.with_site(edit.node, CallSite(file, end)).with_position_of(edit.after, edit.gather)
-    return insert_link(draft, anchor=edit.after, node=edit.gather, text=f"map({function})".encode())
+    return insert_link(draft, anchor=draft.sites[edit.after], node=edit.gather, text=f"map({function})".encode())
 
 
 def _tensorflow_name(draft: Draft, node: str) -> str:
