@@ -202,6 +202,18 @@ class Draft:
         """Returns the draft with `site` as the call of `node`."""
         return replace(self, sites={**self.sites, node: site})
 
+    def written_apart(self, node: str, site: CallSite, place: tuple[SyntaxTree, cst.Call]) -> Draft:
+        """Returns the draft in which the call of `node` was written at `site`, where it affects this dataset only.
+
+        Args:
+            place: where to look up names for it.
+        """
+        return replace(
+            self.with_site(node, site),
+            original_calls={**self.original_calls, node: place},
+            exclusive=self.exclusive | {node},
+        )
+
     def with_position_of(self, anchor: str, node: str, *, level: int = 0) -> Draft:
         """Returns the draft in which `node` is written next to `anchor`, or next to a call around it.
 

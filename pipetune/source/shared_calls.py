@@ -486,15 +486,13 @@ def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *
     refuse_other_value(draft, edit.after, level, current)
     site = draft.call_stacks[edit.after][level - 1]
     tree = draft.tree(site.file)
-    if site.end not in tree.calls:
+    call = tree.calls.get(site.end)
+    if call is None:
         raise CannotExpress("The function is not called where something could stand behind it.")
-    draft = draft.with_site(_RECEIVER, site)
-    draft = replace(draft, original_calls={**draft.original_calls, _RECEIVER: (tree, tree.calls[site.end])})
-    text = write_call(tree, tree.calls[site.end], edit.arguments, op=edit.op)
-    draft = insert_link(draft, anchor=_RECEIVER, node=edit.id, text=text.encode())
+    text = write_call(tree, call, edit.arguments, op=edit.op)
+    draft = insert_link(draft, anchor=site, node=edit.id, text=text.encode())
     draft = draft.with_position_of(edit.after, edit.id, level=level)
-    draft = replace(draft, original_calls={**draft.original_calls, edit.id: draft.original_calls[_RECEIVER]})
-    return replace(drop_site(draft, _RECEIVER), exclusive=draft.exclusive | {edit.id})
+    return draft.written_apart(edit.id, draft.sites[edit.id], (tree, call))
 
 
 def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
@@ -526,8 +524,7 @@ def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, 
         raise CannotExpress("pipetune cannot determine which dataset the helper gets.")
     new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(given[0])
     draft = draft.with_position_of(reader.id, edit.id, level=level).splice(site.file, [Splice(end, end, new)])
-    draft = replace(draft, original_calls={**draft.original_calls, edit.id: (tree, call)})
-    return replace(draft.with_site(edit.id, CallSite(site.file, end + len(new))), exclusive=draft.exclusive | {edit.id})
+    return draft.written_apart(edit.id, CallSite(site.file, end + len(new)), (tree, call))
 
 
 def _insert_before(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import libcst as cst
 
@@ -44,9 +43,8 @@ def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *,
         raise CannotExpress("What fit validates on is chosen there, or built for each of several calls.")
     end, text = tree.end(value), write_call(tree, call, edit.arguments, op=edit.op)
     new = f".{text}".encode()
-    draft = draft.splice(file, [Splice(end, end, new)]).with_site(edit.id, CallSite(file, end + len(new)))
-    draft = replace(draft, original_calls={**draft.original_calls, edit.id: (tree, call)})
-    return replace(draft, exclusive=draft.exclusive | {edit.id})
+    draft = draft.splice(file, [Splice(end, end, new)])
+    return draft.written_apart(edit.id, CallSite(file, end + len(new)), (tree, call))
 
 
 def validates_at(file: str, line: int, read: Callable[[str], str] = read_source) -> bool:
