@@ -17,7 +17,14 @@ from pipetune.source.dataset_flow import moved_call, refuse_conditional
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.side_effects import only_binds_or_reports
 from pipetune.source.source_files import line_end, newline_of
-from pipetune.source.statements import Statement, block_index, bound_names, statement_of, unused_name
+from pipetune.source.statements import (
+    Statement,
+    binding_above,
+    block_index,
+    bound_names,
+    statement_of,
+    unused_name,
+)
 from pipetune.source.syntax_tree import SyntaxTree
 
 
@@ -134,8 +141,10 @@ class _Branch:
         links: list[cst.Call] = []
         statement = self.here
         while True:
-            statement = self._assignment(name, before=statement)
-            value = statement.value
+            above = binding_above(self.tree, statement, name)
+            if above is None:
+                raise CannotExpress(f"{name} is not assigned once in the block in which this dataset is made.")
+            statement, value = above, above.value
             while isinstance(value, cst.Call) and value is not anchor and len(links) < len(ends):
                 if self.tree.end(value) != ends[len(links)]:
                     raise CannotExpress(f"{name} is not made by the calls that other datasets share alone.")
@@ -148,17 +157,6 @@ class _Branch:
             if not isinstance(value, cst.Name):
                 raise CannotExpress("The shared calls are not made in the block in which this dataset is made.")
             name = value.value
-
-    def _assignment(self, name: str, *, before: Statement) -> Statement:
-        """Returns the last statement of the block above `before` that binds `name`, an assignment to it alone."""
-        for line in reversed(before.block[: block_index(before)]):
-            if name not in bound_names(line):
-                continue
-            found = statement_of(self.tree, line.body[0]) if isinstance(line, cst.SimpleStatementLine) else None
-            if found is None or not found.alone_on_line or found.name != name:
-                break
-            return found
-        raise CannotExpress(f"{name} is not assigned once in the block in which this dataset is made.")
 
     def _lines_between(self) -> Iterator[cst.CSTNode]:
         assert self.made is not None

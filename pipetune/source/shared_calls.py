@@ -20,7 +20,7 @@ from pipetune.source.chain import break_before, drop_site, insert_link, link_of
 from pipetune.source.dataset_flow import only_appends
 from pipetune.source.draft import CallSite, Draft, Splice, locations
 from pipetune.source.map_functions import parameters_of
-from pipetune.source.statements import block_index, bound_names, statement_of
+from pipetune.source.statements import binding_above, statement_of
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
 
@@ -546,12 +546,7 @@ def _receiver_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
         return receiver
     statement = statement_of(tree, call)
     if isinstance(receiver, cst.Name) and statement is not None:
-        for line in reversed(statement.block[: block_index(statement)]):
-            if receiver.value not in bound_names(line):
-                continue
-            if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
-                assigned = statement_of(tree, line.body[0])
-                if assigned is not None and assigned.name == receiver.value and isinstance(assigned.value, cst.Call):
-                    return assigned.value
-            break
+        assigned = binding_above(tree, statement, receiver.value)
+        if assigned is not None and isinstance(assigned.value, cst.Call):
+            return assigned.value
     raise CannotExpress("What the call is called on is not made by one call in the same block.")

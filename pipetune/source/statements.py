@@ -203,6 +203,19 @@ def block_index(statement: Statement) -> int:
     return next(i for i, other in enumerate(statement.block) if other is statement.line)
 
 
+def binding_above(tree: SyntaxTree, statement: Statement, name: str) -> Statement | None:
+    """Returns the last statement of the block above `statement` that binds a name; None unless it assigns it alone.
+
+    Raises:
+        CannotExpress: the statement shares its line with others.
+    """
+    for line in reversed(statement.block[: block_index(statement)]):
+        if name in bound_names(line):
+            found = statement_of(tree, line.body[0]) if isinstance(line, cst.SimpleStatementLine) else None
+            return found if found is not None and found.alone_on_line and found.name == name else None
+    return None
+
+
 _LOW_PRECEDENCE = cst.IfExp | cst.Lambda | cst.NamedExpr | cst.Tuple
 """Expressions that bind less tightly than `and`, in addition to `or`."""
 
