@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import libcst as cst
 from libcst.metadata import Assignment, BaseAssignment, QualifiedNameSource
@@ -318,26 +317,19 @@ def add_argument(tree: SyntaxTree, call: cst.Call, text: str) -> list[Splice]:
     last = call.args[-1]
     if isinstance(last.value, cst.GeneratorExp) and not last.value.lpar:
         raise CannotExpress("A call with a generator expression without parentheses allows no second argument.")
-    start, end = tree.start(last), tree.end(last)
-    before = start - len(_gap_before(tree, call, len(call.args) - 1))
-    return append_item(tree.code, LastItem(before, start, end, close, isinstance(last.comma, cst.Comma)), text)
+    end, gap = tree.end(last), _gap_before(tree, call, len(call.args) - 1)
+    return append_item(tree.code, gap, end, close, comma=isinstance(last.comma, cst.Comma), text=text)
 
 
-@dataclass(frozen=True)
-class LastItem:
-    """The position of the last of several items in parentheses (arguments or parameters); offsets in bytes."""
+def append_item(code: bytes, gap: bytes, end: int, close: int, *, comma: bool, text: str) -> list[Splice]:
+    """Returns the changes that append `text` to arguments or parameters, formatted like the last one.
 
-    before: int  # end of the previous item, without its comma, or of the opening parenthesis
-    start: int
-    end: int
-    close: int  # the closing parenthesis
-    comma: bool  # whether a comma follows the item
-
-
-def append_item(code: bytes, items: LastItem, text: str) -> list[Splice]:
-    """Returns the changes that append `text` to the items, formatted like the last one."""
-    end, close, comma = items.end, items.close, items.comma
-    gap = code[items.before : items.start]
+    Args:
+        gap: what is between the last item and the one before it, or the opening parenthesis.
+        end: the offset at which the last item ends.
+        close: that of the closing parenthesis.
+        comma: whether a comma follows the last item.
+    """
     newlines = list(NEWLINE.finditer(gap))
     if not newlines:  # on the line of the last item; a trailing comma then follows the new one
         return [Splice(end, end, b", " + text.encode())]

@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipetune.core.edits import Rewrite
 from pipetune.core.errors import CannotExpress
-from pipetune.source.call_arguments import LastItem, add_argument, append_item
+from pipetune.source.call_arguments import add_argument, append_item
 from pipetune.source.draft import CallSite, Draft, FunctionKey, Splice
 from pipetune.source.map_functions import parameters_of
 from pipetune.source.statements import variable_nodes
@@ -51,10 +51,9 @@ def add_parameter(tree: SyntaxTree, function: cst.FunctionDef, name: str, defaul
     if not plain:
         return [Splice(opened, opened, text.encode())]
     last = plain[-1]
-    before = tree.end(plain[-2]) if len(plain) > 1 else opened
+    gap = tree.code[tree.end(plain[-2]) if len(plain) > 1 else opened : tree.start(last)]
     comma = isinstance(last.comma, cst.Comma)
-    start, end = tree.start(last), _end_of(tree, last)
-    return append_item(tree.code, LastItem(before, start, end, close, comma), text)
+    return append_item(tree.code, gap, _end_of(tree, last), close, comma=comma, text=text)
 
 
 def _end_of(tree: SyntaxTree, parameter: cst.Param) -> int:
