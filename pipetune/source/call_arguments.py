@@ -110,9 +110,7 @@ def write_call(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value],
 
 def _write_copy(tree: SyntaxTree, call: cst.Call, arguments: Mapping[str, Value]) -> str:
     """Returns the call of the copy to a device, which is not a dataset method but a function for `apply`."""
-    function = tensorflow_text(tree, call, "data.experimental.copy_to_device")
-    if function is None:
-        raise CannotExpress("The file does not import TensorFlow under a name, which the copy to the device needs.")
+    function = needed_tensorflow_text(tree, call, "data.experimental.copy_to_device", "the copy to the device")
     device = write_value(tree, call, arguments["target_device"], op="copy_to_device", name="target_device")
     return f"apply({function}({device}))"
 
@@ -142,6 +140,31 @@ def tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str) -> str | Non
         for name in _imported_names(tree)
     ]
     return next((one for one in candidates if tree.means_import(one, *names, at=node)), None)
+
+
+def needed_tensorflow_text(tree: SyntaxTree, node: cst.CSTNode, path: str, user: str) -> str:
+    """Returns the same text, which `user` needs.
+
+    Raises:
+        CannotExpress: the file has no name for it.
+    """
+    found = tensorflow_text(tree, node, path)
+    if found is None:
+        raise CannotExpress(f"The file does not import TensorFlow under a name, which {user} needs.")
+    return found
+
+
+def tensorflow_name(tree: SyntaxTree, node: cst.CSTNode, user: str) -> str:
+    """Returns the file's name for TensorFlow, which `user` needs.
+
+    Raises:
+        CannotExpress: it has none.
+    """
+    for path in ("gather", "nest.map_structure"):  # a file may import one of them by its own name
+        found = needed_tensorflow_text(tree, node, path, user)
+        if found.endswith(f".{path}"):
+            return found.removesuffix(f".{path}")
+    raise CannotExpress(f"The file does not import TensorFlow under a name, which {user} needs.")
 
 
 def module_text(tree: SyntaxTree, node: cst.CSTNode, module: str) -> str | None:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
-from pipetune.source.call_arguments import argument_text, arguments_by_name, tensorflow_text
+from pipetune.source.call_arguments import argument_text, arguments_by_name, tensorflow_name
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
 from pipetune.source.statements import (
@@ -195,10 +195,8 @@ def write(draft: Draft, node: Node) -> Draft:
     splices += [Splice(tree.start(call), tree.end(call), shape.encode()) for call in asking]
     splices.append(_replace_crop(tree, place, contents))
     names = [WINDOW, SHAPE, *([RANDOM_WINDOW] if place.kind.endswith("random_crop") else [])]
-    tensorflow = (tensorflow_text(tree, outermost(tree, place.function), "slice") or "").removesuffix("slice")
-    if not tensorflow.endswith("."):
-        raise CannotExpress("The file does not import TensorFlow under a name, which decoding the window needs.")
-    texts = {name: _TEXTS[name].replace("tf.", tensorflow) for name in names}
+    tensorflow = tensorflow_name(tree, outermost(tree, place.function), "decoding the window")
+    texts = {name: _TEXTS[name].replace("tf.", f"{tensorflow}.") for name in names}
     return add_functions(draft, file, texts, splices, before=place.function)
 
 

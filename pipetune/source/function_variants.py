@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
-from pipetune.source.call_arguments import add_argument, tensorflow_text
+from pipetune.source.call_arguments import add_argument, needed_tensorflow_text
 from pipetune.source.chain import upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
 from pipetune.source.draft import Draft, Splice, spliced
@@ -39,9 +39,7 @@ def vectorize(draft: Draft, node: str, *, tuple_input: bool, function_name: str 
     Raises:
         CannotExpress: another function cannot refer to the function, or the file has no name for TensorFlow.
     """
-    vectorized = tensorflow_text(*draft.lookup_position(node), "vectorized_map")
-    if vectorized is None:
-        raise CannotExpress("The file does not import TensorFlow under a name, which tf.vectorized_map needs.")
+    vectorized = needed_tensorflow_text(*draft.lookup_position(node), "vectorized_map", "tf.vectorized_map")
     draft, callee = callee_of(draft, node, function_name=function_name, unpacked=tuple_input)
     return replace_function(draft, node, vectorized_text(callee, vectorized, tuple_input=tuple_input))
 

@@ -9,7 +9,7 @@ import libcst as cst
 from pipetune.core.edits import ReplaceSource
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import ElementSpec, Pipeline
-from pipetune.source.call_arguments import METHODS, method_arguments, module_text, tensorflow_text
+from pipetune.source.call_arguments import METHODS, method_arguments, module_text, tensorflow_name
 from pipetune.source.chain import insert_link, upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
@@ -213,7 +213,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     statement = _statement(tree, call)
     if call not in upstream_calls(tree, batch):
         refuse_unsafe(draft, tree, call, anchor=batch)
-    tf = _tensorflow_name(draft, edit.after)
+    tf = tensorflow_name(*draft.lookup_position(edit.after), "tf.gather")
     variable = unused_name(tree, "arrays", "dataset_arrays")
     first_tensor = spec.first_tensor
     array = f"{tf}.nest.flatten({variable})[0]" if first_tensor is None else variable + first_tensor
@@ -236,15 +236,6 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     end = tree.start(call) + len(first.new) + len(numbers.new)
     draft = draft.with_site(edit.node, CallSite(file, end)).with_position_of(edit.after, edit.gather)
     return insert_link(draft, anchor=draft.sites[edit.after], node=edit.gather, text=f"map({function})".encode())
-
-
-def _tensorflow_name(draft: Draft, node: str) -> str:
-    """Returns the file's name for TensorFlow."""
-    for path in ("gather", "nest.map_structure"):
-        found = tensorflow_text(*draft.lookup_position(node), path)
-        if found is not None and found.endswith(f".{path}"):
-            return found.removesuffix(f".{path}")
-    raise CannotExpress("The file does not import TensorFlow under a name, which tf.gather needs.")
 
 
 def _constructor(call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression]:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
-from pipetune.source.call_arguments import arguments_by_name, module_text, tensorflow_text
+from pipetune.source.call_arguments import arguments_by_name, module_text, tensorflow_name
 from pipetune.source.draft import Draft, Splice
 from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
 from pipetune.source.statements import removal_splice, statement_of
@@ -93,11 +93,9 @@ def _without_numpy(tree: SyntaxTree, function: cst.FunctionDef | cst.Lambda) -> 
 def _helper(tree: SyntaxTree, call: cst.Call) -> str:
     """Returns the text of the helper with the names that the file has for TensorFlow and NumPy."""
     place = outermost(tree, call)
-    tensorflow = (tensorflow_text(tree, place, "nest") or "").removesuffix("nest")
-    if not tensorflow.endswith("."):
-        raise CannotExpress("The file does not import TensorFlow under a name, which calling Python code needs.")
+    tensorflow = tensorflow_name(tree, place, "calling Python code")
     numpy = module_text(tree, place, "numpy")
-    text = _TEXT.replace("tf.", tensorflow).replace(f"as {tensorflow}py_function", "as tf.py_function")
+    text = _TEXT.replace("tf.", f"{tensorflow}.").replace(f"as {tensorflow}.py_function", "as tf.py_function")
     if numpy is not None:
         return text.replace("np.", f"{numpy}.")
     first, second = 'tensors."""\n', "    import numpy as np\n\n"

@@ -9,7 +9,7 @@ import libcst as cst
 
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
-from pipetune.source.call_arguments import arguments_by_name, tensorflow_text
+from pipetune.source.call_arguments import arguments_by_name, needed_tensorflow_text
 from pipetune.source.chain import MIN_LINE_WIDTH
 from pipetune.source.draft import Draft, Splice, spliced
 from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
@@ -213,9 +213,7 @@ class _Branches:
 
     def _conditional(self, call: cst.Call) -> str:
         tree, given = self._tree, self._calls[call]
-        function = tensorflow_text(tree, call, "cond")
-        if function is None:
-            raise CannotExpress("The file does not import TensorFlow under a name, which tf.cond needs.")
+        function = needed_tensorflow_text(tree, call, "cond", "tf.cond")
         texts: dict[cst.CSTNode, str] = {}
         for name, argument in sorted(given.items(), key=lambda item: tree.start(item[1])):
             keyword = f"{_PARAMETERS[name]}=" if argument.keyword is not None else ""
