@@ -296,7 +296,7 @@ def _paths_to_own_calls(draft: Draft, touched: Sequence[Node], *, sharing: Shari
         if level and node.id in draft.moved_beside:
             raise CannotExpress("A call was moved before, and is not where the other datasets pass it.")
         if level:
-            found.append(CallPath(draft.sites[node.id], draft.call_stacks[node.id][:level]))
+            found.append((draft.sites[node.id], *draft.call_stacks[node.id][:level]))
     if not found:
         raise CannotExpress("No call builds only this dataset.")
     return found

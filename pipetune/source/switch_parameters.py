@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 
 import libcst as cst
 
@@ -67,12 +67,9 @@ def _end_of(tree: SyntaxTree, parameter: cst.Param) -> int:
 _DECORATORS = frozenset({"staticmethod", "classmethod"})
 
 
-@dataclass(frozen=True)
-class CallPath:
-    """The calls from an operator's own outward to the first that makes only its dataset, as positions in one draft."""
-
-    call: CallSite
-    enclosing_calls: tuple[CallSite, ...]  # innermost first; the last one sets the parameter to True
+CallPath = tuple[CallSite, ...]
+"""The calls from an operator's own outward to the first that makes only its dataset, which sets the parameter to True;
+as places in one draft."""
 
 
 def switch_name(rewrite: Rewrite) -> str:
@@ -129,7 +126,7 @@ def turn_on(draft: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft
 def _pass_true(draft: Draft, before: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft:
     """Returns the draft in which the outermost call of each path passes True, and those inside it pass that on."""
     for call_path in dict.fromkeys(call_paths):
-        *inner, outermost = call_path.enclosing_calls
+        _, *inner, outermost = call_path
         for call in inner:
             draft = _add_argument_once(draft, before, call, name, value=name)
         draft = _add_argument_once(draft, before, outermost, name, value="True")
@@ -153,8 +150,7 @@ def _functions_on_path(draft: Draft, call_paths: Sequence[CallPath]) -> dict[Fun
     """Returns the functions that get the parameter, each with its calls on the way."""
     found: dict[FunctionKey, list[CallSite]] = {}
     for call_path in call_paths:
-        inner = call_path.call
-        for call in call_path.enclosing_calls:
+        for inner, call in pairwise(call_path):
             tree = draft.tree(inner.file)
             place = tree.calls.get(inner.end)
             function = tree.around(place, cst.FunctionDef) if place is not None else None
@@ -163,7 +159,6 @@ def _functions_on_path(draft: Draft, call_paths: Sequence[CallPath]) -> dict[Fun
             calls = found.setdefault((inner.file, path_of(tree, function)), [])
             if call not in calls:
                 calls.append(call)
-            inner = call
     return found
 
 
