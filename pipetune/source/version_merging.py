@@ -71,13 +71,12 @@ def merge_versions(before: Draft, after: Draft, function: FunctionKey, *, condit
     if old.text(one) == new.text(other):
         return after
     pieces = _TextBuilder()
-    own: list[tuple[int, int]] = []
     start, end = _block_span(new, _body(other))
-    _merge_blocks(pieces, own, (old, _body(one)), (new, _body(other)), condition)
+    _merge_blocks(pieces, (old, _body(one)), (new, _body(other)), condition)
     nodes = {
         node
         for node, site in after.sites.items()
-        if site.file == file and any(first < site.end <= last for first, last in own)
+        if site.file == file and any(first < site.end <= last for first, last in pieces.conditional)
     }
     result = _replace_span(after, file, start, end, pieces)
     return replace(result, exclusive=result.exclusive | nodes)
@@ -89,6 +88,7 @@ class _TextBuilder:
 
     text: bytearray = field(default_factory=bytearray)
     copied: list[tuple[int, int, int]] = field(default_factory=list)  # start and end in the draft, start in the text
+    conditional: list[tuple[int, int]] = field(default_factory=list)  # spans of the draft that run under the condition
 
     def add(self, text: bytes) -> None:
         self.text += text
@@ -151,17 +151,10 @@ class _StatementLines:
         return self.tree.code[self.statement_start : self.end].strip()
 
 
-def _merge_blocks(
-    pieces: _TextBuilder, conditional_spans: list[tuple[int, int]], old: _Block, new: _Block, test: str
-) -> None:
-    """Appends two blocks merged: common lines once, the others under the condition or its negation.
-
-    Args:
-        pieces: receives the text.
-        conditional_spans: receives the spans of the new draft whose text now runs only under the condition.
-        test: the condition, as Python source.
-    """
+def _merge_blocks(pieces: _TextBuilder, old: _Block, new: _Block, test: str) -> None:
+    """Appends two blocks merged: common lines once, the others under the condition `test` or its negation."""
     one, other = _lines(*old), _lines(*new)
+    indentation = new[0].indentation(new[1].body[0])
     heads: dict[int, bytes] = {}  # by index in the new block: heads that replace those of the draft
     texts = [line.text for line in one], [line.text for line in other]
     for kind, first, last, begin, stop in difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
@@ -175,16 +168,14 @@ def _merge_blocks(
         elif (inside := _same_heading(removed, added)) is not None:
             head, tail = _block_span(new[0], inside[1])
             pieces.copy(new[0].code, added[0].start, head)
-            _merge_blocks(pieces, conditional_spans, (old[0], inside[0]), (new[0], inside[1]), test)
+            _merge_blocks(pieces, (old[0], inside[0]), (new[0], inside[1]), test)
             pieces.copy(new[0].code, tail, added[0].end)
         elif not _merge_arguments(pieces, removed, added, test) and not _merge_links(
-            pieces, conditional_spans, removed, added, test, indentation=new[0].indentation(new[1].body[0])
+            pieces, removed, added, test, indentation=indentation
         ):
             if removed and not added and stop < len(other) and other[stop].head == removed[0].head:
                 heads[stop] = one[last].head if last < len(one) else b""  # the change removed lines but left their head
-            conditional_spans += _merge_lines(
-                pieces, removed, added, test, indentation=new[0].indentation(new[1].body[0]), head_written=stop in heads
-            )
+            _merge_lines(pieces, removed, added, test, indentation=indentation, head_written=stop in heads)
 
 
 def _merge_lines(
@@ -195,8 +186,8 @@ def _merge_lines(
     *,
     indentation: bytes,
     head_written: bool,
-) -> list[tuple[int, int]]:
-    """Appends lines that differ in two blocks, under their conditions; returns the span of the new ones in their draft.
+) -> None:
+    """Appends lines that differ in two blocks, under their conditions.
 
     Args:
         removed: the lines of the old block.
@@ -230,7 +221,8 @@ def _merge_lines(
             unindented=kept,
         )
         pieces.add(bytes(old.text))
-    return [(added[0].start, added[-1].end)] if added else []
+    if added:
+        pieces.conditional.append((added[0].start, added[-1].end))
 
 
 def _leading_blank_length(head: bytes) -> int:
@@ -278,7 +270,6 @@ def _merge_arguments(
 
 def _merge_links(
     pieces: _TextBuilder,
-    conditional_spans: list[tuple[int, int]],
     removed: Sequence[_StatementLines],
     added: Sequence[_StatementLines],
     test: str,
@@ -302,7 +293,7 @@ def _merge_links(
     pieces.add(newline + indentation + b"if " + test.encode() + b":" + newline)
     pieces.add(indentation + new.tree.indentation_unit + f"{target} = {target}".encode())
     pieces.copy(new.tree.code, place, new.end)
-    conditional_spans.append((place, new.end))
+    pieces.conditional.append((place, new.end))
     return True
 
 
