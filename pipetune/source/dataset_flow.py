@@ -12,21 +12,22 @@ from pipetune.source.call_arguments import TAKES_FUNCTION, method_arguments, rec
 from pipetune.source.chain import chain_root, last_chain_call, upstream_calls
 from pipetune.source.draft import Draft
 from pipetune.source.map_functions import plain_parameters
-from pipetune.source.side_effects import contains_call, names_read_by_functions, only_binds_or_reports
 from pipetune.source.statements import (
     Statement,
     block_index,
     bound_names,
+    contains_call,
     is_dotted,
     is_self_assignment,
     negate,
+    only_binds_or_reports,
     runs_once,
     statement_of,
     variable_names,
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
-from pipetune.source.user_functions import UserFunction, functions_of
+from pipetune.source.user_functions import UserFunction, functions_of, referenced_functions
 
 
 def flows_in_attribute(draft: Draft, tree: SyntaxTree, upper: Statement, lower: Statement, *, first: cst.Call) -> bool:
@@ -180,8 +181,10 @@ def moved_call(tree: SyntaxTree, call: cst.Call) -> MovedCall:
     arguments = [one for one in method_arguments(tree, call) if not _is_closed(one.value)]
     named = {name for argument in arguments for name in variable_names(argument)}
     traces = bool(arguments) and isinstance(call.func, cst.Attribute) and call.func.attr.value in TAKES_FUNCTION
-    within = names_read_by_functions(tree, arguments) if traces else frozenset[str]()
-    return MovedCall(frozenset(named) | within, traces or any(contains_call(one) for one in arguments))
+    if traces:
+        for function in referenced_functions(tree, [one.value for one in arguments]):
+            named |= set(variable_names(function.body))
+    return MovedCall(frozenset(named), traces or any(contains_call(one) for one in arguments))
 
 
 def _is_closed(value: cst.BaseExpression) -> bool:

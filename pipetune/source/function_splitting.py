@@ -18,11 +18,11 @@ from pipetune.core.functions import FunctionSplit
 from pipetune.source.chain import break_before, link_of
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, spliced
 from pipetune.source.map_functions import map_function_argument, parameters_of, plain_parameters
-from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
     NOT_RUN_ONCE,
     bound_names,
+    contains_call,
     is_self_assignment,
     last_line_end,
     statement_of,

@@ -14,9 +14,14 @@ from pipetune.source.chain import insert_link, upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
 from pipetune.source.map_functions import add_functions, outermost
-from pipetune.source.side_effects import is_evaluated_first
 from pipetune.source.source_files import line_start, newline_of
-from pipetune.source.statements import Statement, block_index, statement_of, unused_name
+from pipetune.source.statements import (
+    Statement,
+    block_index,
+    is_evaluated_first,
+    statement_of,
+    unused_name,
+)
 from pipetune.source.syntax_tree import SyntaxTree
 
 

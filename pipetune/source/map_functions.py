@@ -12,11 +12,11 @@ from libcst.metadata import ClassScope
 from pipetune.core.errors import CannotExpress
 from pipetune.source.call_arguments import method_arguments
 from pipetune.source.draft import Draft, Splice
-from pipetune.source.side_effects import contains_call
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
     bound_names,
     conjunction,
+    contains_call,
     first_line_start,
     is_dotted,
     negate,

@@ -15,13 +15,13 @@ from pipetune.source.call_arguments import METHODS, receiver_of
 from pipetune.source.chain import chain_root, link_of, refuse_bindings, upstream_calls
 from pipetune.source.dataset_flow import moved_call, refuse_conditional
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
-from pipetune.source.side_effects import only_binds_or_reports
 from pipetune.source.source_files import line_end, newline_of
 from pipetune.source.statements import (
     Statement,
     binding_above,
     block_index,
     bound_names,
+    only_binds_or_reports,
     statement_of,
     unused_name,
 )

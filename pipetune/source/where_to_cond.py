@@ -13,12 +13,12 @@ from pipetune.source.call_arguments import arguments_by_name, needed_tensorflow_
 from pipetune.source.chain import MIN_LINE_WIDTH
 from pipetune.source.draft import Draft, Splice, spliced
 from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
-from pipetune.source.side_effects import is_builtin_without_effects
 from pipetune.source.source_files import BYTE_ORDER_MARK, line_end, line_start, newline_of
 from pipetune.source.statements import (
     Statement,
     block_index,
     bound_names,
+    is_builtin_without_effects,
     removal_splice,
     runs_once,
     statement_of,

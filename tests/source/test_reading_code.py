@@ -6,8 +6,7 @@ import libcst as cst
 import pytest
 
 from pipetune.source.gathering import _is_plain_value
-from pipetune.source.side_effects import only_binds_or_reports
-from pipetune.source.statements import bound_names
+from pipetune.source.statements import bound_names, only_binds_or_reports
 from pipetune.source.syntax_tree import SyntaxTree
 
 
