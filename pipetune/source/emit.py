@@ -37,24 +37,28 @@ from pipetune.source.draft import CallSite, Draft, FunctionKey, open_draft, relo
 from pipetune.source.function_splitting import split_function
 from pipetune.source.function_variants import fuse, gets_components, use_parse_example, vectorize
 from pipetune.source.gathering import gather_rows, gather_timeseries_windows, is_made_by_timeseries_utility
-from pipetune.source.joint_rewrites import find_joint_rewrites
 from pipetune.source.map_functions import restrict_to_choice
 from pipetune.source.operator_replacement import replace_operator
-from pipetune.source.own_branch import NotInBranch, move_copied_shuffle, move_into_own_branch
+from pipetune.source.own_place import (
+    NotInBranch,
+    express_after_helper,
+    express_before_consumer,
+    express_before_helper,
+    express_in_argument,
+    move_copied_shuffle,
+    move_into_own_branch,
+)
 from pipetune.source.shared_calls import (
     Callers,
     SharedCall,
     SharingRules,
     excess_change,
-    express_after_helper,
-    express_before_consumer,
-    express_before_helper,
+    find_joint_rewrites,
     refuse_partial_change,
 )
 from pipetune.source.source_files import BYTE_ORDER_MARK, read_source
 from pipetune.source.statements import conjunction
 from pipetune.source.switch_parameters import CallPath, add_switch_parameter, switch_name, turn_on
-from pipetune.source.validation_argument import express_in_argument
 from pipetune.source.version_merging import merge_versions, refuse_changes_beyond
 
 

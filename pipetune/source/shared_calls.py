@@ -1,4 +1,4 @@
-"""Decides what may be changed at call sites that make more than one dataset or operator, and their other places."""
+"""Decides what may be changed at call sites that make more than one dataset or operator, and what changes together."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import TypeVar
 
 import libcst as cst
 
-from pipetune.core.edits import Edit, Insert, Move, ReplaceFunction, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import (
+    Edit,
+    Insert,
+    ReplaceFunction,
+    ReplaceSource,
+    Rewrite,
+    Safety,
+    SetArgument,
+    SetOption,
+    SplitFunction,
+    named_operators,
+    renamed,
+)
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import GRAPH_EDITS, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
 from pipetune.core.storage import read_config_field
-from pipetune.source.call_arguments import write_call
-from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
-from pipetune.source.chain import break_before, drop_site, insert_link, link_of
-from pipetune.source.dataset_flow import only_appends
-from pipetune.source.draft import CallSite, Draft, Splice, locations
+from pipetune.source.draft import Draft, locations
 from pipetune.source.map_functions import parameters_of
-from pipetune.source.statements import binding_above, statement_of
 from pipetune.source.syntax_tree import SyntaxTree
 from pipetune.source.user_functions import FunctionUse, uses_of
 
+_T = TypeVar("_T")
 _REPEATING = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _IMPLICITLY_CALLED = frozenset({"__enter__", "__getattr__", "__getattribute__", "__getitem__", "__new__", "__next__"})
 """Methods that can be called without writing their name or the name of their class."""
@@ -435,118 +444,106 @@ def _call_description(node: str, current: Pipeline) -> str:
     return f"The call at {location}" if location is not None else f"The call of {current[node].title}"
 
 
-_RECEIVER = "#receiver"
+@dataclass(frozen=True)
+class JointRewrites:
+    """A rewrite that is to be written, and those that the same change of the source makes of other operators."""
+
+    others: tuple[Rewrite, ...]
+    counterparts: tuple[Mapping[str, str], ...]  # per rewrite: its operators, by those of the first one
+
+    @property
+    def edits(self) -> list[Edit]:
+        return [edit for rewrite in self.others for edit in rewrite.edits]
+
+    def hide_others(self, draft: Draft) -> Draft:
+        """Returns the draft in which the calls make the operators of the first rewrite only."""
+        hidden = {mine for ids in self.counterparts for first, mine in ids.items() if mine != first}
+        return replace(draft, sites={node: site for node, site in draft.sites.items() if node not in hidden})
+
+    def count_as_one(self, pipeline: Pipeline) -> Pipeline:
+        """Returns the captured pipeline in which these operators are made by calls that make nothing else of it."""
+        return replace(pipeline, nodes=tuple(self._alone(node, pipeline) for node in pipeline))
+
+    def _alone(self, node: Node, pipeline: Pipeline) -> Node:
+        ids = [ids[node.id] for ids in self.counterparts if ids.get(node.id, node.id) != node.id]
+        stacks = {pipeline[one].calls for one in ids if one in pipeline}
+        others = tuple(stack for stack in node.other_calls if stack not in stacks)
+        return replace(node, shared=max(1, node.shared - len(ids)), other_calls=others)
+
+    def show_others(self, draft: Draft) -> Draft:
+        """Returns the draft, after the first rewrite was written, in which the others are written, too."""
+        for ids in self.counterparts:
+            beside = {
+                ids[node]: (ids.get(anchor, anchor), level)
+                for node, (anchor, level) in draft.moved_beside.items()
+                if node in ids
+            }
+            draft = replace(
+                draft,
+                sites=_copied(draft.sites, ids),
+                original_calls=_copied(draft.original_calls, ids),
+                inserted=_copied(draft.inserted, ids),
+                moved_beside={**draft.moved_beside, **beside},
+                exclusive=draft.exclusive | {ids[node] for node in draft.exclusive if node in ids},
+            )
+        return draft
 
 
-def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
-    """Returns the draft with `edit` written before the one operator that consumes `edit.after`.
-
-    Args:
-        current: the pipeline before the edit.
-        sharing: the call sites of the captured pipeline that serve other datasets too.
-
-    Raises:
-        CannotExpress: not exactly one operator consumes it, the consumer is shared too, or what the consumer is
-            called on is not the value of another call in the same block.
-    """
-    moved = edit.node if isinstance(edit, Move) else None
-    readers = [node for node in current.consumers(edit.after) if node.id != moved]
-    if len(readers) != 1:
-        raise CannotExpress(f"{len(readers)} operators read what stands there.")
-    (reader,) = readers
-    if reader.id not in sharing.pipeline or not sharing.is_unshared(sharing.pipeline[reader.id]):
-        raise CannotExpress("The call that reads it is shared too.")
-    refuse_inside_library(current, reader.id)
-    tree, call = draft.find(reader.id)
-    if isinstance(edit, Insert):
-        return _insert_before(draft, edit, tree, call, reader=reader.id)
-    refuse_inside_library(current, edit.node)
-    anchor = CallSite(draft.sites[reader.id].file, tree.end(_receiver_call(tree, call)))
-    if anchor in draft.sites.values():
-        raise CannotExpress("What it is called on is the shared call itself.")
-    return drop_site(move(draft.with_site(_RECEIVER, anchor), edit.node, _RECEIVER, current), _RECEIVER)
+def _copied(values: Mapping[str, _T], ids: Mapping[str, str]) -> dict[str, _T]:
+    """Returns the values by operator, in which those of `ids` have the values of their counterparts."""
+    return {**values, **{mine: values[first] for first, mine in ids.items() if first in values}}
 
 
-def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
-    """Returns the draft with `edit` written after the helper's call that makes only this dataset: `load(x).cache()`.
-
-    Args:
-        current: the pipeline before the edit.
-        sharing: the call sites of the captured pipeline that serve other datasets too.
-
-    Raises:
-        CannotExpress: the edit is not an insertion, there is no such call, or its value is not the dataset of
-            `edit.after`.
-    """
-    if not isinstance(edit, Insert) or edit.after not in sharing.pipeline:
-        raise CannotExpress("What moves stands in the function itself.")
-    level = sharing.exclusive_depth(sharing.pipeline[edit.after])
-    if not level or edit.after not in draft.call_stacks or edit.after in draft.moved_beside:
-        raise CannotExpress("The call that makes it is passed by other datasets alone.")
-    refuse_other_value(draft, edit.after, level, current)
-    site = draft.call_stacks[edit.after][level - 1]
-    tree = draft.tree(site.file)
-    call = tree.calls.get(site.end)
-    if call is None:
-        raise CannotExpress("The function is not called where something could stand behind it.")
-    text = write_call(tree, call, edit.arguments, op=edit.op)
-    draft = insert_link(draft, anchor=site, node=edit.id, text=text.encode())
-    draft = draft.with_position_of(edit.after, edit.id, level=level)
-    return draft.written_apart(edit.id, draft.sites[edit.id], (tree, call))
-
-
-def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
-    """Returns the draft with `edit` written behind what a call passes to a helper: `prepare(data.cache())`.
+def find_joint_rewrites(
+    draft: Draft, rewrite: Rewrite, rest: Sequence[Rewrite], current: Pipeline
+) -> JointRewrites | None:
+    """Returns the rewrites in `rest` that do the same as `rewrite` to the other operators of the calls it changes.
 
     Args:
-        current: the pipeline before the edit.
-        sharing: the call sites of the captured pipeline that serve other datasets too.
+        draft: before any of them is written.
+        current: the pipeline before any of them.
 
-    Raises:
-        CannotExpress: the edit is not an insertion, or what reads `edit.after` is not made by a helper that does no
-            more than append to the one dataset that it gets in a variable, in a call that makes only this dataset.
+    Returns:
+        None if there are none, or if the calls make further operators that would not change.
     """
-    readers = current.consumers(edit.after)
-    if not isinstance(edit, Insert) or len(readers) != 1 or readers[0].id not in sharing.pipeline:
-        raise CannotExpress("Not exactly one captured operator reads what stands there.")
-    (reader,) = readers
-    level = sharing.exclusive_depth(sharing.pipeline[reader.id])
-    if not level or reader.id not in draft.call_stacks or reader.id in draft.moved_beside:
-        raise CannotExpress("The call that reads it is no part of a helper, or was moved.")
-    site = draft.call_stacks[reader.id][level - 1]
-    if site in draft.calls_around(edit.after):
-        raise CannotExpress("It is made by the helper itself.")
-    tree = draft.tree(site.file)
-    call = tree.calls.get(site.end)
-    names = [one.value for one in call.args if isinstance(one.value, cst.Name)] if call is not None else []
-    given = [one for one in names if call is not None and only_appends(draft, tree, call, one)]
-    if call is None or len(given) != 1:
-        raise CannotExpress("pipetune cannot determine which dataset the helper gets.")
-    new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(given[0])
-    draft = draft.with_position_of(reader.id, edit.id, level=level).splice(site.file, [Splice(end, end, new)])
-    return draft.written_apart(edit.id, CallSite(site.file, end + len(new)), (tree, call))
+    alike = [(other, ids) for other in rest if (ids := _counterparts(draft, rewrite, other)) is not None]
+    joint = JointRewrites(tuple(other for other, _ in alike), tuple(ids for _, ids in alike))
+    for node in joint.counterparts[0] if alike else ():
+        together = {node, *(ids[node] for ids in joint.counterparts)}
+        if node in current and not together.issuperset(operators_of_call(draft, node, current)):
+            return None
+    return joint if alike else None
 
 
-def _insert_before(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:
-    """Turns `x.map(f)` into `x.cache().map(f)`: other readers of `x` are not affected."""
-    link = link_of(tree, call)
-    file, text = draft.sites[reader].file, write_call(*draft.lookup_position(reader), edit.arguments, op=edit.op)
-    style = break_before(tree, call.func)  # without the comments before the call
-    new = style.before + b"." + style.after + text.encode()
-    draft = draft.with_position_of(reader, edit.id)
-    return draft.splice(file, [Splice(link.start, link.start, new)]).with_site(
-        edit.id, CallSite(file, link.start + len(new))
-    )
+def _counterparts(draft: Draft, first: Rewrite, other: Rewrite) -> dict[str, str] | None:
+    """Returns the operators of `other` by those of `first`; None if it does not do the same at the same calls."""
+    if (first.rule, first.safety, len(first.edits)) != (other.rule, other.safety, len(other.edits)):
+        return None
+    both = list(zip(first.edits, other.edits, strict=True))
+    if any(type(one) is not type(two) or len(_operators(one)) != len(_operators(two)) for one, two in both):
+        return None
+    pairs = [pair for one, two in both for pair in zip(_operators(one), _operators(two), strict=True)]
+    ids = dict(pairs)
+    if any(ids[one] != two or draft.sites.get(one) != draft.sites.get(two) for one, two in pairs):
+        return None
+    if any(_without_digests(renamed(one, ids)) != _without_digests(two) for one, two in both):
+        return None
+    return ids if any(one != two and one in draft.sites for one, two in pairs) else None
 
 
-def _receiver_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
-    """Returns the call whose value the method is called on, directly or through a name bound in the same block."""
-    receiver = link_of(tree, call).receiver
-    if isinstance(receiver, cst.Call):
-        return receiver
-    statement = statement_of(tree, call)
-    if isinstance(receiver, cst.Name) and statement is not None:
-        assigned = binding_above(tree, statement, receiver.value)
-        if assigned is not None and isinstance(assigned.value, cst.Call):
-            return assigned.value
-    raise CannotExpress("What the call is called on is not made by one call in the same block.")
+def _operators(edit: Edit) -> tuple[str, ...]:
+    """Returns the operators that an edit names, and those that it makes."""
+    match edit:
+        case Insert(id=name) | SplitFunction(head=name) | ReplaceSource(gather=name):
+            return (*named_operators(edit), name)
+    return named_operators(edit)
+
+
+def _without_digests(edit: Edit) -> Edit:
+    """Returns an edit without the digests of functions: those are traced once per operator, from the same source."""
+    match edit:
+        case ReplaceFunction() | ReplaceSource():
+            return replace(edit, digest="")
+        case SplitFunction(cut=cut):
+            return replace(edit, cut=replace(cut, head="", tail=""))
+    return edit

@@ -14,11 +14,11 @@ from pipetune.measure import machine
 from pipetune.measure.shuffles import with_buffers
 from pipetune.pipelines.replay import replay
 from pipetune.source.emit import Emission, emit, emit_more
+from pipetune.source.own_place import validates_at
 from pipetune.source.patch_application import digest_of
 from pipetune.source.shared_calls import SharedCalls
 from pipetune.source.switch_parameters import switch_name
 from pipetune.source.unified_diffs import patch_header, unified_diff
-from pipetune.source.validation_argument import validates_at
 from pipetune.stages.shared_calls import SharedCallTrials, translate_rewrite
 from pipetune.stages.study import Study
 from pipetune.timing.windows import host_part

@@ -8,7 +8,7 @@ import pytest
 
 from pipetune.core.edits import Insert
 from pipetune.source.emit import emit
-from pipetune.source.validation_argument import validates_at
+from pipetune.source.own_place import validates_at
 from tests.source.recorder import plan, recorded, shape
 
 SPLITS = """import tensorflow as tf

@@ -1,21 +1,35 @@
-"""Moves a call upstream of calls whose result other datasets read too: its dataset gets calls of its own."""
+"""Writes a change of a call that serves several datasets at a place that affects one of them only.
+
+An insertion, and some moves, are written in front of what reads the shared call's dataset, behind or in front of the
+call of a helper, or where `fit` gets the dataset. For a move upstream of shared calls, the dataset gets its own calls.
+"""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from pipetune.core.edits import Move
+from pipetune.core.edits import Insert, Move
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.source.call_arguments import METHODS, receiver_of
-from pipetune.source.chain import chain_root, link_of, refuse_bindings, upstream_calls
-from pipetune.source.dataset_flow import moved_call, refuse_conditional
+from pipetune.source.call_arguments import METHODS, receiver_of, write_call
+from pipetune.source.call_moves import move, refuse_inside_library, refuse_other_value
+from pipetune.source.chain import (
+    break_before,
+    chain_root,
+    drop_site,
+    insert_link,
+    link_of,
+    refuse_bindings,
+    upstream_calls,
+)
+from pipetune.source.dataset_flow import moved_call, only_appends, refuse_conditional
 from pipetune.source.draft import CallSite, Draft, Splice, called_name
-from pipetune.source.source_files import line_end, newline_of
+from pipetune.source.shared_calls import SharingRules, is_repeated
+from pipetune.source.source_files import line_end, newline_of, read_source
 from pipetune.source.statements import (
     Statement,
     binding_above,
@@ -26,6 +40,158 @@ from pipetune.source.statements import (
     unused_name,
 )
 from pipetune.source.syntax_tree import SyntaxTree
+
+_RECEIVER = "#receiver"
+
+# The four ways to express an edit of `current`, the pipeline before it, at another place than the shared call.
+
+
+def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
+    """Returns the draft with `edit` written before the one operator that consumes `edit.after`.
+
+    Raises:
+        CannotExpress: not exactly one operator consumes it, the consumer is shared too, or what the consumer is
+            called on is not the value of another call in the same block.
+    """
+    moved = edit.node if isinstance(edit, Move) else None
+    readers = [node for node in current.consumers(edit.after) if node.id != moved]
+    if len(readers) != 1:
+        raise CannotExpress(f"{len(readers)} operators read what stands there.")
+    (reader,) = readers
+    if reader.id not in sharing.pipeline or not sharing.is_unshared(sharing.pipeline[reader.id]):
+        raise CannotExpress("The call that reads it is shared too.")
+    refuse_inside_library(current, reader.id)
+    tree, call = draft.find(reader.id)
+    if isinstance(edit, Insert):
+        return _insert_before(draft, edit, tree, call, reader=reader.id)
+    refuse_inside_library(current, edit.node)
+    anchor = CallSite(draft.sites[reader.id].file, tree.end(_receiver_call(tree, call)))
+    if anchor in draft.sites.values():
+        raise CannotExpress("What it is called on is the shared call itself.")
+    return drop_site(move(draft.with_site(_RECEIVER, anchor), edit.node, _RECEIVER, current), _RECEIVER)
+
+
+def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
+    """Returns the draft with `edit` written after the helper's call that makes only this dataset: `load(x).cache()`.
+
+    Raises:
+        CannotExpress: the edit is not an insertion, there is no such call, or its value is not the dataset of
+            `edit.after`.
+    """
+    if not isinstance(edit, Insert) or edit.after not in sharing.pipeline:
+        raise CannotExpress("What moves stands in the function itself.")
+    level = sharing.exclusive_depth(sharing.pipeline[edit.after])
+    if not level or edit.after not in draft.call_stacks or edit.after in draft.moved_beside:
+        raise CannotExpress("The call that makes it is passed by other datasets alone.")
+    refuse_other_value(draft, edit.after, level, current)
+    site = draft.call_stacks[edit.after][level - 1]
+    tree = draft.tree(site.file)
+    call = tree.calls.get(site.end)
+    if call is None:
+        raise CannotExpress("The function is not called where something could stand behind it.")
+    text = write_call(tree, call, edit.arguments, op=edit.op)
+    draft = insert_link(draft, anchor=site, node=edit.id, text=text.encode())
+    draft = draft.with_position_of(edit.after, edit.id, level=level)
+    return draft.written_apart(edit.id, draft.sites[edit.id], (tree, call))
+
+
+def express_before_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
+    """Returns the draft with `edit` written behind what a call passes to a helper: `prepare(data.cache())`.
+
+    Raises:
+        CannotExpress: the edit is not an insertion, or what reads `edit.after` is not made by a helper that does no
+            more than append to the one dataset that it gets in a variable, in a call that makes only this dataset.
+    """
+    readers = current.consumers(edit.after)
+    if not isinstance(edit, Insert) or len(readers) != 1 or readers[0].id not in sharing.pipeline:
+        raise CannotExpress("Not exactly one captured operator reads what stands there.")
+    (reader,) = readers
+    level = sharing.exclusive_depth(sharing.pipeline[reader.id])
+    if not level or reader.id not in draft.call_stacks or reader.id in draft.moved_beside:
+        raise CannotExpress("The call that reads it is no part of a helper, or was moved.")
+    site = draft.call_stacks[reader.id][level - 1]
+    if site in draft.calls_around(edit.after):
+        raise CannotExpress("It is made by the helper itself.")
+    tree = draft.tree(site.file)
+    call = tree.calls.get(site.end)
+    names = [one.value for one in call.args if isinstance(one.value, cst.Name)] if call is not None else []
+    given = [one for one in names if call is not None and only_appends(draft, tree, call, one)]
+    if call is None or len(given) != 1:
+        raise CannotExpress("pipetune cannot determine which dataset the helper gets.")
+    new, end = b"." + write_call(tree, call, edit.arguments, op=edit.op).encode(), tree.end(given[0])
+    draft = draft.with_position_of(reader.id, edit.id, level=level).splice(site.file, [Splice(end, end, new)])
+    return draft.written_apart(edit.id, CallSite(site.file, end + len(new)), (tree, call))
+
+
+def _insert_before(draft: Draft, edit: Insert, tree: SyntaxTree, call: cst.Call, *, reader: str) -> Draft:
+    """Turns `x.map(f)` into `x.cache().map(f)`: other readers of `x` are not affected."""
+    link = link_of(tree, call)
+    file, text = draft.sites[reader].file, write_call(*draft.lookup_position(reader), edit.arguments, op=edit.op)
+    style = break_before(tree, call.func)  # without the comments before the call
+    new = style.before + b"." + style.after + text.encode()
+    draft = draft.with_position_of(reader, edit.id)
+    return draft.splice(file, [Splice(link.start, link.start, new)]).with_site(
+        edit.id, CallSite(file, link.start + len(new))
+    )
+
+
+def _receiver_call(tree: SyntaxTree, call: cst.Call) -> cst.Call:
+    """Returns the call whose value the method is called on, directly or through a name bound in the same block."""
+    receiver = link_of(tree, call).receiver
+    if isinstance(receiver, cst.Call):
+        return receiver
+    statement = statement_of(tree, call)
+    if isinstance(receiver, cst.Name) and statement is not None:
+        assigned = binding_above(tree, statement, receiver.value)
+        if assigned is not None and isinstance(assigned.value, cst.Call):
+            return assigned.value
+    raise CannotExpress("What the call is called on is not made by one call in the same block.")
+
+
+def express_in_argument(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
+    """Returns the draft with `edit` written behind the value of `validation_data`.
+
+    Only what comes last in the pipeline may stand there. The value is that of the dataset, whatever builds it.
+
+    Raises:
+        CannotExpress: it is no insertion behind the last operator, or not one call in that file, outside of loops,
+            passes such an argument.
+    """
+    file = sharing.validated_in
+    if not isinstance(edit, Insert) or edit.after != current.output.id or not file:
+        raise CannotExpress("It does not stand behind the last operator.")
+    tree = draft.tree(file)
+    given = _validating_calls(tree)
+    if len(given) != 1:
+        raise CannotExpress(f"{len(given)} calls of fit in {file} validate.")
+    ((call, value),) = given
+    if not isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call) or is_repeated(tree, call):
+        raise CannotExpress("What fit validates on is chosen there, or built for each of several calls.")
+    end, text = tree.end(value), write_call(tree, call, edit.arguments, op=edit.op)
+    new = f".{text}".encode()
+    draft = draft.splice(file, [Splice(end, end, new)])
+    return draft.written_apart(edit.id, CallSite(file, end + len(new)), (tree, call))
+
+
+def validates_at(file: str, line: int, read: Callable[[str], str] = read_source) -> bool:
+    """Whether a file has one call of `fit` that validates, at this line; `read` returns a file by its path."""
+    try:
+        tree = Draft({}, {}, read=read).tree(file)
+    except CannotExpress:
+        return False
+    calls = [call for call, _ in _validating_calls(tree)]
+    return len(calls) == 1 and tree.line(tree.start(calls[0])) <= line <= tree.line(tree.end(calls[0]))
+
+
+def _validating_calls(tree: SyntaxTree) -> list[tuple[cst.Call, cst.BaseExpression]]:
+    """Returns the calls of `fit` that validate, each with the value of that argument."""
+    return [(call, value) for call in tree.nodes(cst.Call) if (value := _validation_data(call)) is not None]
+
+
+def _validation_data(call: cst.Call) -> cst.BaseExpression | None:
+    """Returns what a call of `fit` validates on; None if it does not, or is no such call."""
+    named = (one.value for one in call.args if one.keyword is not None and one.keyword.value == "validation_data")
+    return next(named, None) if called_name(call) == "fit" else None
 
 
 class NotInBranch(CannotExpress):
