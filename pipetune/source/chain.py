@@ -109,15 +109,6 @@ def chain_root(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression:
     return receiver_of(tree, first) or first
 
 
-def break_for_appended(tree: SyntaxTree, call: cst.Call) -> LinkBreak:
-    """Returns the break for a link appended to `call`: that in front of `call`, else that of the next link."""
-    own = break_before(tree, call.func)
-    if own.before or own.after:
-        return own
-    outer = next_chain_call(tree, call)
-    return break_before(tree, outer.func) if outer is not None else LinkBreak()
-
-
 def break_before(tree: SyntaxTree, func: cst.BaseExpression) -> LinkBreak:
     """Returns what is around the dot of a method, without comments; an empty break for anything else."""
     if not isinstance(func, cst.Attribute):
@@ -146,7 +137,9 @@ def insert_link(
     """
     tree, at = draft.tree(anchor.file), anchor.end
     call = tree.calls[at]
-    style = break_for_appended(tree, call)
+    style = break_before(tree, call.func)
+    if style == LinkBreak() and (behind := next_chain_call(tree, call)) is not None:
+        style = break_before(tree, behind.func)
     if style.own_line and (comment := _COMMENT.match(tree.code, at)):
         at = comment.end()  # the comment keeps its line
     new = style.before + b"." + style.after + text

@@ -156,19 +156,13 @@ def _helper_decode(tree: SyntaxTree, helper: cst.FunctionDef) -> Decode | None:
         return None
     if given.kwonly_params or given.posonly_params or given.star_kwarg is not None:
         return None
-    match [line for line in helper.body.body if not _is_docstring(line)]:
+    lines = helper.body.body[1:] if helper.get_docstring() is not None else helper.body.body
+    match list(lines):
         case [cst.SimpleStatementLine(body=[cst.Return(value=cst.Call() as value)])]:
             inside = _decode_of(tree, value) if tree.imported_names(value.func) & DECODERS else None
             same = inside is not None and tree.text(inside.contents.value) == given.params[0].name.value
             return inside if same else None
     return None
-
-
-def _is_docstring(line: cst.CSTNode) -> bool:
-    match line:
-        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString())]):
-            return True
-    return False
 
 
 def write(draft: Draft, node: Node) -> Draft:

@@ -185,13 +185,13 @@ def validates_at(file: str, line: int, read: Callable[[str], str] = read_source)
 
 def _validating_calls(tree: SyntaxTree) -> list[tuple[cst.Call, cst.BaseExpression]]:
     """Returns the calls of `fit` that validate, each with the value of that argument."""
-    return [(call, value) for call in tree.nodes(cst.Call) if (value := _validation_data(call)) is not None]
-
-
-def _validation_data(call: cst.Call) -> cst.BaseExpression | None:
-    """Returns what a call of `fit` validates on; None if it does not, or is no such call."""
-    named = (one.value for one in call.args if one.keyword is not None and one.keyword.value == "validation_data")
-    return next(named, None) if called_name(call) == "fit" else None
+    return [
+        (call, argument.value)
+        for call in tree.nodes(cst.Call)
+        if called_name(call) == "fit"
+        for argument in call.args
+        if argument.keyword is not None and argument.keyword.value == "validation_data"
+    ]
 
 
 class NotInBranch(CannotExpress):
