@@ -174,8 +174,10 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
     if anchor in upstream_calls(tree, call) or call in upstream_calls(tree, anchor):
         piece = lines_of_link(tree, link)
         inserted = insert_link(draft, anchor=draft.sites[after], node=_IN_TRANSIT, text=link.text, own_lines=piece)
+        tree, call = inserted.find(node)
         # If the whole lines cannot be moved, the comments above the link stay where they are.
-        return _finish_move(_remove_link(inserted, node, with_comments=piece is not None), node)
+        taken = remove_link(tree, link_of(tree, call), with_comments=piece is not None)
+        return _finish_move(drop_site(inserted.splice(file, taken), node), node)
     apart = _in_own_statement(draft, node, after)
     name = conditional_move(apart, *apart.find(node), anchor=apart.find(after)[1])
     if name is not None:
@@ -361,12 +363,6 @@ def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing
     level = (draft.sites[after], *draft.calls_around(after)).index(crossing.append_to)
     draft = insert_link(draft, anchor=crossing.append_to, node=_IN_TRANSIT, text=text)
     return _finish_move(remove(draft.with_position_of(after, node, level=level), node), node)
-
-
-def _remove_link(draft: Draft, node: str, *, with_comments: bool) -> Draft:
-    tree, call = draft.find(node)
-    splices = remove_link(tree, link_of(tree, call), with_comments=with_comments)
-    return drop_site(draft.splice(draft.sites[node].file, splices), node)
 
 
 def _finish_move(draft: Draft, node: str) -> Draft:

@@ -248,7 +248,8 @@ def _into_branch(draft: Draft, edit: Move, passed: Sequence[Node]) -> Draft:
     refuse_conditional(tree, call, here)
     _, anchor = draft.find(edit.after)
     ends = [draft.sites[one.id].end for one in passed]
-    branch = _Branch(tree, here).followed(receiver.value, ends, anchor)
+    branch = _branch(tree, here, receiver.value, ends, anchor)
+    branch.refuse_changes()
     name, splices = branch.holder(anchor, op=passed[-1].op)
     copies, written = list[int](), b""
     for link in reversed(branch.links):
@@ -290,45 +291,13 @@ class _Branch:
 
     tree: SyntaxTree
     here: Statement  # the statement of the branch
-    links: tuple[cst.Call, ...] = ()  # calls to write again, nearest first
-    made: Statement | None = None  # the statement in which the dataset upstream of them is made
-
-    def followed(self, name: str, ends: Sequence[int], anchor: cst.Call) -> _Branch:
-        """Returns the branch with the calls that end at `ends`, nearest first, up to `anchor`.
-
-        Args:
-            name: the variable that the branch begins with.
-            ends: offsets at which the calls end that are written again.
-            anchor: the call that makes the dataset upstream of them.
-
-        Raises:
-            CannotExpress: the variables between them are not assigned one after another in the block of the branch.
-        """
-        links: list[cst.Call] = []
-        statement = self.here
-        while True:
-            above = binding_above(self.tree, statement, name)
-            if above is None:
-                raise CannotExpress(f"{name} is not assigned once in the block in which this dataset is made.")
-            statement, value = above, above.value
-            while isinstance(value, cst.Call) and value is not anchor and len(links) < len(ends):
-                if self.tree.end(value) != ends[len(links)]:
-                    raise CannotExpress(f"{name} is not made by the calls that other datasets share alone.")
-                links.append(value)
-                value = receiver_of(self.tree, value)
-            if value is anchor and len(links) == len(ends) and not anchor.lpar:
-                found = replace(self, links=tuple(links), made=statement)
-                found._refuse_changes()
-                return found
-            if not isinstance(value, cst.Name):
-                raise CannotExpress("The shared calls are not made in the block in which this dataset is made.")
-            name = value.value
+    links: tuple[cst.Call, ...]  # calls to write again, nearest first
+    made: Statement  # the statement in which the dataset upstream of them is made
 
     def _lines_between(self) -> Iterator[cst.CSTNode]:
-        assert self.made is not None
         yield from self.here.block[block_index(self.made) + 1 : block_index(self.here)]
 
-    def _refuse_changes(self) -> None:
+    def refuse_changes(self) -> None:
         """Refuses if what the copied calls read may be different where they are written again."""
         copied = [moved_call(self.tree, link) for link in self.links]
         names = frozenset().union(*(one.names for one in copied))
@@ -354,7 +323,7 @@ class _Branch:
             op: the first operator downstream of it, for the name of a new variable.
         """
         made, tree = self.made, self.tree
-        assert made is not None and made.name is not None
+        assert made.name is not None
         holds = made.value is anchor
         if holds and all(made.name not in bound_names(line) for line in self._lines_between()):
             return made.name, []
@@ -373,7 +342,6 @@ class _Branch:
 
     def _second_variable(self) -> str:
         """Returns another variable that holds the dataset until the branch, such as one an earlier edit made; or ""."""
-        assert self.made is not None
         lines = list(self._lines_between())
         bound = collections.Counter(name for line in lines for name in bound_names(line))
         for line in lines:
@@ -387,6 +355,35 @@ class _Branch:
             if self.made.name in bound_names(line):
                 return ""
         return ""
+
+
+def _branch(tree: SyntaxTree, here: Statement, name: str, ends: Sequence[int], anchor: cst.Call) -> _Branch:
+    """Returns the branch in the statement `here`, which begins with the variable `name`.
+
+    Args:
+        ends: offsets at which the calls end that are written again, nearest first.
+        anchor: the call that makes the dataset upstream of them.
+
+    Raises:
+        CannotExpress: the variables between them are not assigned one after another in the block of the branch.
+    """
+    links: list[cst.Call] = []
+    statement = here
+    while True:
+        above = binding_above(tree, statement, name)
+        if above is None:
+            raise CannotExpress(f"{name} is not assigned once in the block in which this dataset is made.")
+        statement, value = above, above.value
+        while isinstance(value, cst.Call) and value is not anchor and len(links) < len(ends):
+            if tree.end(value) != ends[len(links)]:
+                raise CannotExpress(f"{name} is not made by the calls that other datasets share alone.")
+            links.append(value)
+            value = receiver_of(tree, value)
+        if value is anchor and len(links) == len(ends) and not anchor.lpar:
+            return _Branch(tree, here, tuple(links), statement)
+        if not isinstance(value, cst.Name):
+            raise CannotExpress("The shared calls are not made in the block in which this dataset is made.")
+        name = value.value
 
 
 def _gets_plain_values(call: cst.Call) -> bool:

@@ -70,10 +70,6 @@ class _AppliedFile:
     backup: str
     diff: str = ""  # from the original to the patched text; earlier releases stored none
 
-    @property
-    def change(self) -> tuple[str, str]:
-        return self.path, self.diff
-
 
 def digest_of(path: str) -> str:
     """Returns the SHA-256 of a file's bytes, in the form stored in `PatchResult.digests`."""
@@ -132,7 +128,8 @@ def apply_patch(patch: PatchResult, *, folder: Path) -> tuple[str, ...]:
     if not waiting:
         return ()
     before = _drop_reverted(_read_record(folder), folder)
-    if before and [kept.change for kept in before[-1]] == [_applied_file(file, "").change for file in files]:
+    applied = [_applied_file(file, "") for file in files]
+    if before and [(kept.path, kept.diff) for kept in before[-1]] == [(one.path, one.diff) for one in applied]:
         before = before[:-1]  # the same patch: an earlier `apply` was interrupted
     _back_up(folder, before, files)
     try:

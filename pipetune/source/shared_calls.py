@@ -199,15 +199,12 @@ class SharedCalls:
 
     def affected_operators(self, edit: Edit, anchor: Node | None) -> list[Node]:
         """Returns the captured operators whose calls an edit changes or builds upon, without duplicates."""
-        found = [node for node in (anchor, self._edited_node(edit)) if node is not None]
-        return list({node.id: node for node in found}.values())
-
-    def _edited_node(self, edit: Edit) -> Node | None:
+        found = [anchor] if anchor is not None else []
         if isinstance(edit, SetOption):
-            return self.pipeline.output
-        if isinstance(edit, Insert) or edit.node not in self.pipeline:
-            return None
-        return self.pipeline[edit.node]
+            found.append(self.pipeline.output)
+        elif not isinstance(edit, Insert) and edit.node in self.pipeline:
+            found.append(self.pipeline[edit.node])
+        return list({node.id: node for node in found}.values())
 
     def changes_others(self, rewrite: Rewrite) -> bool:
         """Whether the calls of a rewrite make other datasets too, and are changed for all: their elements stay."""
@@ -280,19 +277,15 @@ class SharingRules(SharedCalls):
             raise CannotExpress(
                 f"The calls on the stack of {node.location} run more than once and make several datasets."
             )
+        site, sharing = _site_key(node.location), [self.other_pipelines[one] for one in self.sharing_pipelines(node)]
         alike = [
-            self.other_pipelines[index].name
-            for index in self.sharing_pipelines(node)
-            if self._shares_call_stack(index, node, level)
+            other.name
+            for other in sharing
+            if any(_site_key(one.location) == site and one.calls[:level] == node.calls[:level] for one in other)
         ]
         if alike:
             raise CannotExpress(f"The calls on the stack of {node.location} also make {', '.join(alike)}.")
         return level
-
-    def _shares_call_stack(self, index: int, node: Node, level: int) -> bool:
-        site = _site_key(node.location)
-        nodes = [one for one in self.other_pipelines[index] if _site_key(one.location) == site]
-        return any(node.calls[:level] == one.calls[:level] for one in nodes)
 
     def sharing_note(
         self, rewrite: Rewrite, edit: Edit, *, anchor: Node | None, exclusive: Collection[str] = ()
@@ -337,7 +330,9 @@ class SharingRules(SharedCalls):
         Raises:
             SharedCall: it does, or may.
         """
-        if count > 1 and self._operator_count(node) == count:
+        site = _site_key(node.location)
+        mine = sum(one.op == node.op and _site_key(one.location) == site for one in self.pipeline)
+        if mine == count > 1:  # such as in a loop
             raise SharedCall(
                 f"The call at {node.location} makes {count} operators of this pipeline, which would all change."
             )
@@ -350,11 +345,6 @@ class SharingRules(SharedCalls):
             alone = False
         if not alone:
             raise SharedCall(f"The call at {node.location} is shared by {count} datasets{with_names}.")
-
-    def _operator_count(self, node: Node) -> int:
-        """Returns how many operators of `node`'s kind its call makes for this pipeline, for example in a loop."""
-        site = _site_key(node.location)
-        return sum(one.op == node.op and _site_key(one.location) == site for one in self.pipeline)
 
     def _refuse_shared_function(self, node: str) -> None:
         """Refuses to change a function that other datasets call too, at other call sites.
