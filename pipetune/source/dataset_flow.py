@@ -211,7 +211,6 @@ def refuse_unsafe(
     meaning at both places.
 
     Args:
-        call: the call to move.
         anchor: the call at the new place.
         moved: what moves, if that is not `call` itself but a call within the function that it calls.
         may_pass_unmet: whether it may move past conditions that were not met, see `unmet_conditions`.
@@ -241,10 +240,6 @@ def refuse_unsafe(
 
 def conditional_move(draft: Draft, tree: SyntaxTree, call: cst.Call, *, anchor: cst.Call) -> str | None:
     """Returns the variable `x` of `x = x.method(...)` under a condition, if both can move out of its block together.
-
-    Args:
-        call: the call to move.
-        anchor: the call at the new place.
 
     Returns:
         None if the call is under no condition, or its new place is under the same one.
@@ -361,7 +356,6 @@ def _follow_dataset(
     """Returns the variable that has the dataset after some statements, and the offset where its assignment ends.
 
     Args:
-        between: the statements.
         name: the variable that has the dataset before them.
         assigned_at: the offset where its assignment ends.
         same_name: whether the dataset must stay in this variable.

@@ -20,7 +20,7 @@ from pipetune.core.storage import (
 )
 from pipetune.source.call_arguments import add_argument, autotune_text, module_text, tensorflow_text
 from pipetune.source.chain import drop_site, insert_link
-from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import block_index, statement_of, unused_name
 from pipetune.source.syntax_tree import SyntaxTree
@@ -141,7 +141,7 @@ def _read_config_splices(tree: SyntaxTree, call: cst.Call, name: str, written: s
             )
         config = f"{tfds}.{_CLASS}({name}={written})"
         if given is not None:
-            return [Splice(tree.start(given.value), tree.end(given.value), config.encode())]
+            return [replacing(tree, given.value, config)]
         if any(one.star for one in call.args):
             raise CannotExpress(f"The call has starred arguments, which may already set {_ARGUMENT}.")
         return add_argument(tree, call, f"{_ARGUMENT}={config}")
@@ -150,7 +150,7 @@ def _read_config_splices(tree: SyntaxTree, call: cst.Call, name: str, written: s
         raise CannotExpress(f"{_CLASS} has positional or starred arguments, which may already set {name}.")
     old = next((one for one in made.args if one.keyword is not None and one.keyword.value == name), None)
     if old is not None:
-        return [Splice(tree.start(old.value), tree.end(old.value), written.encode())]
+        return [replacing(tree, old.value, written)]
     return add_argument(tree, made, f"{name}={written}")
 
 

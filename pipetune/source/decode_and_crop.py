@@ -9,7 +9,7 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
 from pipetune.source.call_arguments import argument_text, arguments_by_name, tensorflow_name
-from pipetune.source.draft import Draft, Splice
+from pipetune.source.draft import Draft, Splice, replacing
 from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
 from pipetune.source.statements import (
     Statement,
@@ -186,7 +186,7 @@ def write(draft: Draft, node: Node) -> Draft:
     asking = _shape_calls(tree, place)
     splices = [_remove_decoding(tree, place, contents, asking)] if place.decoding is not None else []
     shape = f"{SHAPE}({contents}, channels={place.decode.channels})"
-    splices += [Splice(tree.start(call), tree.end(call), shape.encode()) for call in asking]
+    splices += [replacing(tree, call, shape) for call in asking]
     splices.append(_replace_crop(tree, place, contents))
     names = [WINDOW, SHAPE, *([RANDOM_WINDOW] if place.kind.endswith("random_crop") else [])]
     tensorflow = tensorflow_name(tree, outermost(tree, place.function), "decoding the window")
@@ -247,7 +247,7 @@ def _remove_decoding(tree: SyntaxTree, place: DecodedCrop, contents: str, shape_
             raise CannotExpress(f"{decoding.name} is read elsewhere too, not only by the crop.")
     if not _is_stable(place.decode.contents.value):
         new = f"{contents} = {_parenthesize_multiline(argument_text(tree, place.decode.contents))}"
-        return Splice(tree.start(decoding.small), begin, new.encode())
+        return replacing(tree, decoding.small, new)
     named = set(variable_names(place.decode.contents.value))
     between = [line for line in statement.block if begin < tree.start(line) < tree.start(statement.line)]
     if any(bound_names(line) & named for line in between):
@@ -277,7 +277,7 @@ def _replace_crop(tree: SyntaxTree, place: DecodedCrop, contents: str) -> Splice
         begin = begin or f"[{given['offset_height']}, {given['offset_width']}, 0]"
         size = size or f"[{given['target_height']}, {given['target_width']}, {channels}]"
         text = f"{WINDOW}({contents}, {begin}, {size}, channels={channels})"
-    return Splice(tree.start(place.crop), tree.end(place.crop), text.encode())
+    return replacing(tree, place.crop, text)
 
 
 def _parenthesize_multiline(text: str) -> str:

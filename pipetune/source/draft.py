@@ -77,6 +77,11 @@ class Splice:
     new: bytes
 
 
+def replacing(tree: SyntaxTree, node: cst.CSTNode, text: str) -> Splice:
+    """Returns the change that writes `text` in place of a node; parentheses around it stay."""
+    return Splice(tree.start(node), tree.end(node), text.encode())
+
+
 def spliced(code: bytes, splices: Iterable[Splice], *, start: int = 0, end: int | None = None) -> bytes:
     """Returns the text from `start` to `end` with the changes in it; those at one place stay in their order."""
     pieces, at = [], start

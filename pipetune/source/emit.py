@@ -171,11 +171,7 @@ def emit_more(
     Args:
         first: the changes so far, emitted with `pipeline` among the others.
         pipeline: as it was captured, with the edits that `first` has made in it.
-        plan: of that pipeline.
-        read: as in `emit`.
-        other_pipelines: as in `emit`.
-        switches: as in `emit`: of rewrites that `first` has for its own dataset by a parameter.
-        validated_in: as in `emit`.
+        switches: of rewrites that `first` has for its own dataset by a parameter; the others are as in `emit`.
     """
     pipeline, *others = (relocated(one, first.files, first.moved) for one in (pipeline, *other_pipelines))
 

@@ -16,8 +16,8 @@ from pipetune.core.edits import SplitFunction
 from pipetune.core.errors import CannotExpress
 from pipetune.core.functions import FunctionSplit
 from pipetune.source.chain import break_before, link_of
-from pipetune.source.draft import CallSite, Draft, Splice, called_name, spliced
-from pipetune.source.map_functions import map_function_argument, parameters_of, plain_parameters
+from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing, spliced
+from pipetune.source.map_functions import given_function, parameters_of, plain_parameters
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
     NOT_RUN_ONCE,
@@ -267,7 +267,7 @@ def split_function(draft: Draft, edit: SplitFunction, *, keep_original: bool = F
         head, tail = _part_names(tree, target.whole.name.value)
         kept = keep_original or _has_other_uses(draft, tree, file, target.whole)
         splices = [_part_definitions(tree, target, target.function, edit.cut, names=(head, tail), kept=kept)]
-    splices.append(Splice(tree.start(target.name), tree.end(target.name), tail.encode()))
+    splices.append(replacing(tree, target.name, tail))
     above, ends = _head_call(tree, call, target.name, head)
     splices.append(above)
     shift = sum(len(one.new) - (one.end - one.start) for one in splices if one.start < above.start)
@@ -290,8 +290,7 @@ def _lambda_parts(tree: SyntaxTree, target: SplitTarget, function: cst.Lambda, c
     head = _called_only(call, parameters_of(function)) if len(given) == 1 else None
     tail = _called_only(rest, names)
     start, end = tree.whole_span(function.body)
-    replaced = Splice(tree.start(call), tree.end(call), passed[0].name.encode())
-    body = spliced(tree.code, [replaced], start=start, end=end).decode()
+    body = spliced(tree.code, [replacing(tree, call, passed[0].name)], start=start, end=end).decode()
     return (
         head or f"lambda {', '.join(parameters_of(function))}: {gives}",
         tail or f"lambda {', '.join(names)}: {body}",
@@ -325,9 +324,8 @@ def _head_call(tree: SyntaxTree, call: cst.Call, name: cst.BaseExpression, head:
 
 def _target(tree: SyntaxTree, call: cst.Call) -> SplitTarget:
     """Returns the function of a map: a lambda, or one of the same file: named, of `self`, or returned by a factory."""
-    argument = map_function_argument(tree, call)
     target: SplitTarget | None
-    match argument.value if argument is not None else None:
+    match given_function(tree, call):
         case cst.Lambda() as code:
             return SplitTarget(code, code)
         case cst.Name() as name:
@@ -417,7 +415,7 @@ def _part_definitions(
     made_end, end = last_line_end(tree, block[-1]), last_line_end(tree, whole.body.body[-1])
     parameters = ", ".join([*filter(None, [target.receiver]), *(one.name for one in passed)]).encode()
     values = ", ".join(one.expression for one in passed).encode()
-    reads = [Splice(tree.start(read), tree.end(read), one.name.encode()) for one in passed for read in one.reads]
+    reads = [replacing(tree, read, one.name) for one in passed for read in one.reads]
     rest = spliced(code, reads, start=cut_at, end=made_end)
     above = code[first:cut_at] + newline if cut.statement else b""
     head = _signature_source(tree, function) + above + inner + b"return " + values

@@ -12,11 +12,11 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.source.call_arguments import add_argument, needed_tensorflow_text
 from pipetune.source.chain import upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
-from pipetune.source.draft import Draft, Splice, spliced
+from pipetune.source.draft import Draft, Splice, replacing, spliced
 from pipetune.source.map_functions import (
     Callee,
     callee_of,
-    map_function_argument,
+    given_function,
     parameters_of,
     plain_parameters,
     replace_by_definition,
@@ -113,10 +113,10 @@ def _combine_lambdas(draft: Draft, maps: Sequence[str], tuple_inputs: Sequence[b
     lambdas = []
     for name in maps:
         tree, call = draft.find(name)
-        argument = map_function_argument(tree, call)
-        if argument is None or not isinstance(argument.value, cst.Lambda):
+        function = given_function(tree, call)
+        if not isinstance(function, cst.Lambda):
             return None
-        lambdas.append((tree, argument.value))
+        lambdas.append((tree, function))
     tree, top = lambdas[0]
     heading = tree.code[tree.start(top) : tree.whole_span(top.body)[0]].decode()
     parameters = set(parameters_of(top))
@@ -161,7 +161,7 @@ def _substitute_parameters(
         places = [one for one in reads if one.value == name]
         if not is_name and len(places) != 1:
             return None
-        changes += [Splice(tree.start(one), tree.end(one), text.encode()) for one in places]
+        changes += [replacing(tree, one, text) for one in places]
     start, end = tree.whole_span(function.body)
     return spliced(tree.code, changes, start=start, end=end).decode()
 
@@ -189,10 +189,10 @@ def use_parse_example(draft: Draft, node: str, *, tuple_elements: bool, function
         CannotExpress: the parsing call is not found, or cannot be changed for this map alone.
     """
     tree, call = draft.find(node)
-    file, argument = draft.sites[node].file, map_function_argument(tree, call)
-    if argument is None:
+    file, given = draft.sites[node].file, given_function(tree, call)
+    if given is None:
         raise CannotExpress("The map call does not name its function explicitly.")
-    path = _path_to_parser(draft, file, argument.value, function_name)
+    path = _path_to_parser(draft, file, given, function_name)
     first_shared = len(path)
     for position, function in enumerate(path):
         here = position == 0 and not unshared and not _is_inline(tree, call, function)
@@ -202,10 +202,7 @@ def use_parse_example(draft: Draft, node: str, *, tuple_elements: bool, function
     if first_shared == len(path):
         last = path[-1]
         other = draft.tree(last.file)
-        splices = [
-            Splice(other.start(one.attr), other.end(one.attr), _BATCH.encode()) for one in _parser_references(last)
-        ]
-        return draft.splice(last.file, splices)
+        return draft.splice(last.file, [replacing(other, one.attr, _BATCH) for one in _parser_references(last)])
     return _add_parser_parameter(draft, node, path, first_shared, tuple_elements=tuple_elements, called=function_name)
 
 
@@ -273,7 +270,7 @@ def _add_parser_parameter(
         if position:
             changes[function.reference_file] += _argument_splices(draft, function, f"{name}={name}")
     tree = draft.tree(last.file)
-    changes[last.file] += [Splice(tree.start(one), tree.end(one), name.encode()) for one in parsers]
+    changes[last.file] += [replacing(tree, one, name) for one in parsers]
     if first:
         changes[functions[0].reference_file] += _argument_splices(draft, functions[0], f"{name}={whole}")
     for file, splices in changes.items():

@@ -12,7 +12,7 @@ from pipetune.core.pipeline import ElementSpec, Pipeline
 from pipetune.source.call_arguments import METHODS, method_arguments, module_text, tensorflow_name
 from pipetune.source.chain import insert_link, upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
-from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.map_functions import add_functions, outermost
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import (
@@ -179,9 +179,7 @@ def gather_timeseries_windows(draft: Draft, edit: ReplaceSource, current: Pipeli
     for name, known in modules.items():
         body = body.replace(f"{name}.", f"{known or name}.")
     text = _HEAD + "".join(imports) + ("\n" if imports else "") + body
-    start, end = tree.start(call.func), tree.end(call.func)
-    splice = Splice(start, end, _NAME.encode())
-    draft = add_functions(draft, site.file, {_NAME: text}, [splice], before=call)
+    draft = add_functions(draft, site.file, {_NAME: text}, [replacing(tree, call.func, _NAME)], before=call)
     inside = {node.id for node in current if node.location == current[edit.node].location}
     end_of_call = draft.sites[edit.after].end
     draft = draft.with_position_of(edit.after, edit.gather).with_note(
@@ -236,7 +234,7 @@ def gather_rows(draft: Draft, edit: ReplaceSource, *, spec: ElementSpec, window:
     above = "".join((indentation + line if line else "") + newline for line in lines)
     first = Splice(start, start, above.encode())
     starts = windows.start_range_arguments(array) if windows is not None else f"len({array})"
-    numbers = Splice(tree.start(call), tree.end(call), f"{receiver}.range({starts})".encode())
+    numbers = replacing(tree, call, f"{receiver}.range({starts})")
     draft = draft.splice(file, [first, numbers])
     end = tree.start(call) + len(first.new) + len(numbers.new)
     draft = draft.with_site(edit.node, CallSite(file, end)).with_position_of(edit.after, edit.gather)

@@ -47,8 +47,7 @@ def restrict_to_choice(before: Draft, after: Draft, node: str, *, function_name:
             around the map.
     """
     tree, call = before.find(node)
-    argument = map_function_argument(tree, call)
-    choice = argument.value if argument is not None else None
+    choice = given_function(tree, call)
     if not isinstance(choice, cst.IfExp):
         return after
     file = before.sites[node].file
@@ -99,11 +98,11 @@ def named_callee(name: str) -> Callee:
     return Callee(name, lambda given: f"{name}({given})", frozenset())
 
 
-def map_function_argument(tree: SyntaxTree, call: cst.Call) -> cst.Arg | None:
-    """Returns the argument that passes a map its function, or None if it is not visible in the call."""
+def given_function(tree: SyntaxTree, call: cst.Call) -> cst.BaseExpression | None:
+    """Returns the expression that passes a map its function, or None if it is not visible in the call."""
     arguments = method_arguments(tree, call)
-    named = (one for one in arguments if one.keyword is not None and one.keyword.value == "map_func")
-    first = arguments[0] if arguments and arguments[0].keyword is None and not arguments[0].star else None
+    named = (one.value for one in arguments if one.keyword is not None and one.keyword.value == "map_func")
+    first = arguments[0].value if arguments and arguments[0].keyword is None and not arguments[0].star else None
     return next(named, first)
 
 
@@ -122,32 +121,25 @@ def callee_of(draft: Draft, node: str, *, function_name: str = "", unpacked: boo
         CannotExpress: the call does not show its function, or the function means something else within another one.
     """
     tree, call = draft.find(node)
-    argument = map_function_argument(tree, call)
-    if argument is None:
+    value = given_function(tree, call)
+    if value is None:
         raise CannotExpress("The function is not visible in the call of map.")
-    value = argument.value
     _refuse_names_of_class(tree, value)
     over_lines = isinstance(value, cst.Lambda) and "\n" in tree.text(value)
     if not _is_repeatable(tree, value) or (unpacked and over_lines and _can_bind_name(tree, call)):
         draft = _bind_to_name(draft, node, value, function_name)
         tree, call = draft.find(node)
-        argument = map_function_argument(tree, call)
-        assert argument is not None
-        value = argument.value
+        value = given_function(tree, call)
+        assert value is not None
     return draft, _callee(tree, value)
 
 
 def replace_function(draft: Draft, node: str, text: str) -> Draft:
     """Returns the draft in which the call of the map `node` gets the function expression `text`."""
     tree, call = draft.find(node)
-    argument = map_function_argument(tree, call)
-    assert argument is not None
-    return draft.splice(draft.sites[node].file, [replace_expression(tree, argument.value, text)])
-
-
-def replace_expression(tree: SyntaxTree, value: cst.BaseExpression, text: str) -> Splice:
-    """Returns the change that replaces an expression, including parentheses around it, by `text`."""
-    return Splice(*tree.whole_span(value), text.encode())
+    value = given_function(tree, call)
+    assert value is not None
+    return draft.splice(draft.sites[node].file, [Splice(*tree.whole_span(value), text.encode())])
 
 
 def _callee(tree: SyntaxTree, value: cst.BaseExpression) -> Callee:
@@ -268,7 +260,8 @@ def _bind_to_name(draft: Draft, node: str, value: cst.BaseExpression, function_n
     bound = indentation + f"{name} = {tree.text(value)}".encode() + newline
     if isinstance(value, cst.Lambda):
         bound = _definition(tree, value, name, indentation, newline)
-    return draft.splice(draft.sites[node].file, [Splice(start, start, bound), replace_expression(tree, value, name)])
+    named = Splice(*tree.whole_span(value), name.encode())
+    return draft.splice(draft.sites[node].file, [Splice(start, start, bound), named])
 
 
 def replace_by_definition(
@@ -278,17 +271,16 @@ def replace_by_definition(
 
     Args:
         parameters: of the new function, as source text.
-        body: its lines.
         names: for it, best first.
 
     Returns:
         None if there is no place for a definition, or no name is free.
     """
     tree, call = draft.find(node)
-    argument, statement = map_function_argument(tree, call), statement_of(tree, call)
-    if argument is None or statement is None or not _can_bind_name(tree, call):
+    value, statement = given_function(tree, call), statement_of(tree, call)
+    if value is None or statement is None or not _can_bind_name(tree, call):
         return None
-    name = next((one for one in names if is_free(tree, argument.value, one)), None)
+    name = next((one for one in names if is_free(tree, value, one)), None)
     if name is None:
         return None
     start, indentation = line_start(tree.code, tree.start(statement.small)), tree.indentation(statement.small)
@@ -298,8 +290,8 @@ def replace_by_definition(
     previous = tree.code[:start].rstrip(b" \t").removesuffix(newline).rpartition(newline)[2].strip()
     if previous and not previous.endswith(b":"):
         text = newline + text
-    change = [Splice(start, start, text), replace_expression(tree, argument.value, name)]
-    return draft.splice(draft.sites[node].file, change)
+    named = Splice(*tree.whole_span(value), name.encode())
+    return draft.splice(draft.sites[node].file, [Splice(start, start, text), named])
 
 
 def _definition(tree: SyntaxTree, value: cst.Lambda, name: str, indentation: bytes, newline: bytes) -> bytes:
@@ -361,10 +353,9 @@ def functions_behind_map(draft: Draft, node: str) -> tuple[str, MapFunction, lis
     """
     tree, call = draft.find(node)
     file = draft.sites[node].file
-    argument = map_function_argument(tree, call)
-    if argument is None:
+    root = given_function(tree, call)
+    if root is None:
         raise CannotExpress("The function is not visible in the call of map.")
-    root = argument.value
     if isinstance(root, cst.Name) and (imported := imported_function(draft, file, root)) is not None:
         file, function = imported
         more = referenced_functions(draft.tree(file), [function.body])

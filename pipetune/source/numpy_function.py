@@ -9,7 +9,7 @@ import libcst as cst
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
 from pipetune.source.call_arguments import arguments_by_name, module_text, tensorflow_name
-from pipetune.source.draft import Draft, Splice
+from pipetune.source.draft import Draft, Splice, replacing
 from pipetune.source.map_functions import add_functions, functions_behind_map, outermost, refuse_used_elsewhere
 from pipetune.source.statements import removal_splice, statement_of
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
@@ -56,7 +56,7 @@ def write(draft: Draft, node: Node) -> Draft:
         for function in (tree.around(call, cst.FunctionDef), python):
             if isinstance(function, cst.FunctionDef) and any(function is one for one in functions):
                 refuse_used_elsewhere(draft, file, function, root)
-        splices += [Splice(tree.start(call.func), tree.end(call.func), _NAME.encode()), *_without_numpy(tree, python)]
+        splices += [replacing(tree, call.func, _NAME), *_without_numpy(tree, python)]
     return add_functions(draft, file, {_NAME: _helper(tree, calls[0])}, splices, before=calls[0])
 
 

@@ -16,7 +16,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline, Value
 from pipetune.source.call_arguments import method_arguments, parameters, set_argument, write_value
 from pipetune.source.chain import link_of
-from pipetune.source.draft import Draft, Splice
+from pipetune.source.draft import Draft, Splice, replacing
 from pipetune.source.map_functions import functions_behind_map
 from pipetune.source.source_files import line_start, newline_of
 from pipetune.source.statements import variable_nodes
@@ -25,9 +25,6 @@ from pipetune.source.syntax_tree import SyntaxTree
 
 def replace_operator(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> Draft:
     """Returns the draft in which the call of `edit.node` names another method; other arguments stay as they are.
-
-    Args:
-        current: the pipeline before the edit.
 
     Raises:
         CannotExpress: the call is not a method of a dataset or makes other operators too, or it has arguments that the
@@ -41,7 +38,7 @@ def replace_operator(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> 
     assert isinstance(call.func, cst.Attribute)
     file, method = draft.sites[edit.node].file, call.func.attr
     named = _name_arguments(tree, call, parameters(method.value) or (), parameters(edit.op) or ())
-    draft = draft.splice(file, [Splice(tree.start(method), tree.end(method), edit.op.encode()), *named])
+    draft = draft.splice(file, [replacing(tree, method, edit.op), *named])
     for name, text in arguments.items():
         tree, call = draft.find(edit.node)
         draft = draft.splice(file, set_argument(tree, call, op=edit.op, name=name, text=text))

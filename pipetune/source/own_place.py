@@ -27,7 +27,7 @@ from pipetune.source.chain import (
     upstream_calls,
 )
 from pipetune.source.dataset_flow import moved_call, only_appends, refuse_conditional
-from pipetune.source.draft import CallSite, Draft, Splice, called_name
+from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.shared_calls import SharingRules, is_repeated
 from pipetune.source.source_files import line_end, newline_of, read_source
 from pipetune.source.statements import (
@@ -256,7 +256,7 @@ def _into_branch(draft: Draft, edit: Move, passed: Sequence[Node]) -> Draft:
         written += b"." + link_of(tree, link).text
         copies.append(len(written))
     at = tree.end(call)
-    splices += [Splice(tree.start(receiver), tree.end(receiver), name.encode()), Splice(at, at, written)]
+    splices += [replacing(tree, receiver, name), Splice(at, at, written)]
     result = draft.splice(file, splices)
     end = result.sites[edit.node].end
     for node, length in zip(reversed(passed), copies, strict=True):

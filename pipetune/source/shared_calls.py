@@ -293,7 +293,6 @@ class SharingRules(SharedCalls):
         """Returns a note for the reader if the edit changes several datasets; empty if it changes one.
 
         Args:
-            rewrite: the rewrite that the edit belongs to.
             anchor: the captured operator whose call is changed or built upon.
             exclusive: operators whose calls earlier edits have put where only this dataset is made.
 
@@ -488,10 +487,6 @@ def find_joint_rewrites(
     draft: Draft, rewrite: Rewrite, rest: Sequence[Rewrite], current: Pipeline
 ) -> JointRewrites | None:
     """Returns the rewrites in `rest` that do the same as `rewrite` to the other operators of the calls it changes.
-
-    Args:
-        draft: before any of them is written.
-        current: the pipeline before any of them.
 
     Returns:
         None if there are none, or if the calls make further operators that would not change.

@@ -84,7 +84,6 @@ def add_switch_parameter(before: Draft, after: Draft, call_paths: Sequence[CallP
         before: the draft before the edit.
         after: the draft with the edit for all of these datasets.
         call_paths: of the operators whose calls are in such functions; positions in `before`.
-        name: of the new parameter.
 
     Raises:
         CannotExpress: a function on the way cannot get the parameter, or the two versions cannot be merged.
@@ -110,9 +109,7 @@ def turn_on(draft: Draft, call_paths: Sequence[CallPath], *, name: str) -> Draft
     """Returns the draft in which another dataset passes a parameter that `add_switch_parameter` has added before.
 
     Args:
-        draft: with the functions that have the parameter.
         call_paths: of the operators of that dataset.
-        name: of the parameter.
 
     Raises:
         CannotExpress: a function on the way has no such parameter, or a call cannot pass it.

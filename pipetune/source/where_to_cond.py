@@ -11,7 +11,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Node
 from pipetune.source.call_arguments import arguments_by_name, needed_tensorflow_text
 from pipetune.source.chain import MIN_LINE_WIDTH
-from pipetune.source.draft import Draft, Splice, spliced
+from pipetune.source.draft import Draft, Splice, replacing, spliced
 from pipetune.source.map_functions import functions_behind_map, refuse_used_elsewhere
 from pipetune.source.source_files import BYTE_ORDER_MARK, line_end, line_start, newline_of
 from pipetune.source.statements import (
@@ -138,7 +138,7 @@ class _Branches:
     def splices(self) -> Iterator[Splice]:
         """Yields the changes."""
         for call in self._outermost(self._statement.small):
-            yield Splice(self._tree.start(call), self._tree.end(call), self._text(call).encode())
+            yield replacing(self._tree, call, self._text(call))
         for statement in self._removed:
             yield removal_splice(self._tree, statement)
 
@@ -208,7 +208,7 @@ class _Branches:
 
     def _replace(self, span: tuple[int, int], texts: dict[cst.CSTNode, str]) -> str:
         """Returns the text of a span, where `texts` stand in place of some nodes."""
-        changes = [Splice(self._tree.start(node), self._tree.end(node), text.encode()) for node, text in texts.items()]
+        changes = [replacing(self._tree, node, text) for node, text in texts.items()]
         return spliced(self._tree.code, changes, start=span[0], end=span[1]).decode()
 
     def _conditional(self, call: cst.Call) -> str:
