@@ -85,17 +85,6 @@ def forms(text: str) -> tuple[Form, ...]:
 
 HOW_FUNCTIONS_ARE_GIVEN = forms(
     r"""
-#: a named function | vectorized map
-def scale(x):
-    return x / 255.0
-
-ds = tf.data.Dataset.from_tensor_slices(X)
-ds = ds.map(scale)
-ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda batch: tf.vectorized_map(scale, batch))
-
 #: a lambda that reads nothing else, and calls in between | vectorized map
 ds = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
 ds = ds.map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0})
@@ -238,26 +227,6 @@ ds = ds.map(lambda *element: (lambda x, y: (tf.reverse(x, [0]), y))(*scale(*elem
 
 HOW_PIPELINES_ARE_WRITTEN = forms(
     r"""
-#: the last links as an argument | vectorized map; prefetch
-ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0)
-steps = len(X) // 4
-fit(ds.shuffle(12, seed=1).batch(4))
-#+
-ds = tf.data.Dataset.from_tensor_slices(X)
-fit(ds.shuffle(12, seed=1).batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE))
-
-#: a chain in parentheses | vectorized map; prefetch
-ds = (
-    tf.data.Dataset.from_tensor_slices(X)
-    .shuffle(12, seed=1)
-    .map(lambda x: x / 255.0, num_parallel_calls=2)  # scale
-    .batch(4)
-)
-fit(ds)
-#+
-    .map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch), num_parallel_calls=2)  # scale
-    .prefetch(tf.data.AUTOTUNE)
-
 #: a helper for the dataset | vectorized map
 def shuffled(ds, size):
     return ds.shuffle(size, seed=1)
@@ -269,22 +238,6 @@ ds = ds.batch(4)
 fit(ds)
 #+
 ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-
-#: the map under a condition, beside others | vectorized map
-def dataset(training):
-    ds = tf.data.Dataset.from_tensor_slices(X)
-    if training:
-        ds = ds.shuffle(12, seed=1)
-        # augment
-        ds = ds.map(lambda x: x / 255.0)
-    ds = ds.batch(4)
-    return ds
-
-fit(dataset(True))
-#+
-    ds = ds.batch(4)
-    if training:
-        ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
 #: a shuffle under a condition, moved up | moved shuffle map
 def dataset(training):
@@ -335,18 +288,6 @@ fit(Data.train)
     train = tf.data.Dataset.from_tensor_slices(X).batch(4)
     train = train.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
     train = train.prefetch(tf.data.AUTOTUNE)
-
-#: a property | vectorized map; prefetch
-class Input:
-    @property
-    def train(self):
-        ds = tf.data.Dataset.from_tensor_slices(X)
-        return ds.map(lambda x: x / 255.0).batch(4)
-
-fit(Input().train)
-#+
-        ds = ds.batch(4)
-        return ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE)
 
 #: a function that makes the input function | vectorized map
 def make_input_fn(rows, labels, shuffle=True, size=4):

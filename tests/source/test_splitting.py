@@ -220,15 +220,6 @@ def test_function_is_split_behind_a_call(tmp_path, before, after, cut):
     assert new == HEAD + "f = g = len\n\n\n" + HELPERS + after + CUT_TAIL
 
 
-def test_lambda_of_a_call_shared_by_two_datasets_is_split_for_one(tmp_path):
-    made = "def make(n):\n    ds = tf.data.Dataset.range(n)\n    return ds.map(lambda path: flip(load(path)))\n\n\n"
-    text = HEAD + "f = g = len\n\n\n" + HELPERS + made + "train(make(3))\nvalidate(make(2))\n"
-    new, emission = emitted(tmp_path, text, statement=0, call="load")
-    assert emission.not_covered == ()
-    wanted = "    if split_map:\n        return ds.map(load).cache().map(flip)\n    return ds.map(lambda path: flip(load(path)))"
-    assert wanted in new and "train(make(3, split_map=True))\nvalidate(make(2))" in new
-
-
 def test_function_that_another_file_may_import_is_kept(tmp_path):
     (tmp_path / "other.py").write_text("from sample import augment\n")
     new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + TAIL)
