@@ -244,14 +244,14 @@ def _is_dataset_class(tree: SyntaxTree, owner: cst.BaseExpression, names: int) -
     return names > 0 and any(_is_dataset_class(tree, value, names - 1) for value in given)
 
 
-def arguments_by_name(call: cst.Call, names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
-    """Returns the arguments of a call by parameter name; None if it has starred or other arguments.
+def arguments_by_name(arguments: Sequence[cst.Arg], names: tuple[str, ...]) -> dict[str, cst.Arg] | None:
+    """Returns the arguments of a call by parameter name; None if there are starred or other ones.
 
     Args:
         names: parameters in their order, which may be passed by position or by name.
     """
     given: dict[str, cst.Arg] = {}
-    for position, argument in enumerate(call.args):
+    for position, argument in enumerate(arguments):
         if argument.star or (argument.keyword is None and position >= len(names)):
             return None
         name = argument.keyword.value if argument.keyword is not None else names[position]

@@ -214,7 +214,7 @@ def _with_named_argument(draft: Draft, node: str, after: str) -> Draft | None:
     op, here = called_name(call), statement_of(tree, call)
     if here is None or op is None or op in TAKES_FUNCTION or is_unbound(tree, call):
         return None
-    given = arguments_by_name(call, parameters(op) or ()) or {}
+    given = arguments_by_name(call.args, parameters(op) or ()) or {}
     computed = {name: one for name, one in given.items() if not isinstance(one.value, cst.BaseNumber)}
     if len(computed) != 1 or tree.start(anchor) < tree.start(call):
         return None

@@ -102,7 +102,7 @@ def decoded_crops(tree: SyntaxTree, function: cst.FunctionDef) -> list[DecodedCr
         kind = next((name for name in tree.imported_names(call.func) if name in _CROPS), None)
         if kind is None or unconditional_function(tree, call) is not function:
             continue
-        given = arguments_by_name(call, _CROPS[kind])
+        given = arguments_by_name(call.args, _CROPS[kind])
         parameters = [name for name in _CROPS[kind] if name != "seed"]
         if given is None or any(name not in given for name in parameters):
             continue
@@ -136,13 +136,13 @@ def _assigned_decode(
 def _decode_of(tree: SyntaxTree, call: cst.Call) -> Decode | None:
     """Returns what a call decodes, and into how many channels; None if it is no plain decode."""
     if tree.imported_names(call.func) & DECODERS:
-        given = arguments_by_name(call, ("contents", "channels"))
+        given = arguments_by_name(call.args, ("contents", "channels"))
         if given is None or set(given) != {"contents", "channels"}:
             return None
         channels = given["channels"].value
         return Decode(given["contents"], channels.value) if isinstance(channels, cst.Integer) else None
     helper = definition_of(tree, call.func) if isinstance(call.func, cst.Name) else None
-    given = arguments_by_name(call, ("contents",))
+    given = arguments_by_name(call.args, ("contents",))
     if helper is None or given is None or "contents" not in given or given["contents"].keyword is not None:
         return None
     inside = _helper_decode(tree, helper)

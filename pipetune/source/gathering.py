@@ -9,7 +9,7 @@ import libcst as cst
 from pipetune.core.edits import ReplaceSource
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import ElementSpec, Pipeline
-from pipetune.source.call_arguments import METHODS, method_arguments, module_text, tensorflow_name
+from pipetune.source.call_arguments import METHODS, arguments_by_name, method_arguments, module_text, tensorflow_name
 from pipetune.source.chain import insert_link, upstream_calls
 from pipetune.source.dataset_flow import refuse_unsafe
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
@@ -64,10 +64,8 @@ def read_window_arguments(draft: Draft, source: str, window: str) -> WindowArgum
         raise CannotExpress("The arrays and the call of window are in different files.")
     if arrays not in upstream_calls(tree, call):
         refuse_unsafe(draft, tree, call, anchor=arrays)
-    own = method_arguments(tree, call)
-    given = dict(zip(METHODS["window"], (arg for arg in own if arg.keyword is None), strict=False))
-    given |= {arg.keyword.value: arg for arg in own if arg.keyword is not None}
-    if any(arg.star for arg in own) or "size" not in given:
+    given = arguments_by_name(method_arguments(tree, call), (*METHODS["window"], "name"))
+    if given is None or "size" not in given:
         raise CannotExpress("The arguments of the window call cannot be copied: they are starred, or size is missing.")
     size = _value_text(tree, given["size"])
     shift = _value_text(tree, given["shift"]) if "shift" in given else "None"
@@ -168,9 +166,7 @@ def gather_timeseries_windows(draft: Draft, edit: ReplaceSource, current: Pipeli
     site = draft.sites[edit.after]
     if called_name(call) != UTILITY:
         raise CannotExpress(f"{UTILITY} is called under another name.")
-    positional = [argument for argument in call.args if argument.keyword is None]
-    named = {argument.keyword.value: argument for argument in call.args if argument.keyword is not None}
-    if len(positional) > len(_ARGUMENTS) or "format" in named or any(argument.star for argument in call.args):
+    if arguments_by_name(call.args, _ARGUMENTS) is None:
         raise CannotExpress(f"{UTILITY} is called with arguments that {_NAME} does not accept.")
     top = outermost(tree, call)
     modules = {"np": module_text(tree, top, "numpy"), "tf": module_text(tree, top, "tensorflow")}

@@ -62,7 +62,7 @@ def write(draft: Draft, node: Node) -> Draft:
 
 def _called(tree: SyntaxTree, call: cst.Call) -> cst.FunctionDef | cst.Lambda:
     """Returns the Python function that a call of `tf.py_function` names."""
-    given = arguments_by_name(call, ("func", "inp", "Tout", "name"))
+    given = arguments_by_name(call.args, ("func", "inp", "Tout", "name"))
     value = given["func"].value if given is not None and "func" in given else None
     function = definition_of(tree, value) if isinstance(value, cst.Name) else value
     if not isinstance(function, cst.FunctionDef | cst.Lambda):

@@ -19,46 +19,38 @@ from pipetune.source.syntax_tree import SyntaxTree
 
 def imported_function(draft: Draft, file: str, name: cst.Name) -> tuple[str, cst.FunctionDef] | None:
     """Returns the file that defines an imported function, and the function; None unless it is a user's file."""
-    statement = _import_of(draft.tree(file), name)
-    if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
-        return None
-    original = next((one.evaluated_name for one in statement.names if _local_name(one) == name.value), None)
-    module, levels = _package_of(statement)
-    other = _file_of(module, importer=file, levels=levels)
-    if original is None or other is None:
-        return None
-    for made in draft.tree(other).module.body:
-        if isinstance(made, cst.FunctionDef) and made.name.value == original:
-            return other, made
+    package, levels, original = _import_of(draft.tree(file), name) or ("", 0, "")
+    other = _file_of(package, importer=file, levels=levels) if package or levels else None
+    if other is not None:
+        for made in draft.tree(other).module.body:
+            if isinstance(made, cst.FunctionDef) and made.name.value == original:
+                return other, made
     return None
 
 
 def imported_module(draft: Draft, file: str, name: cst.Name) -> str | None:
     """Returns the user's file that a module name refers to: `import reading`, `from . import reading`."""
-    statement = _import_of(draft.tree(file), name)
-    if statement is None or isinstance(statement.names, cst.ImportStar):
+    found = _import_of(draft.tree(file), name)
+    if found is None:
         return None
-    alias = next((one for one in statement.names if _local_name(one) == name.value), None)
-    if alias is None:
-        return None
-    package, levels = _package_of(statement) if isinstance(statement, cst.ImportFrom) else ("", 0)
-    return _file_of(".".join(filter(None, (package, alias.evaluated_name))), importer=file, levels=levels)
+    package, levels, original = found
+    return _file_of(".".join(filter(None, (package, original))), importer=file, levels=levels)
 
 
-def _import_of(tree: SyntaxTree, name: cst.Name) -> cst.Import | cst.ImportFrom | None:
+def _import_of(tree: SyntaxTree, name: cst.Name) -> tuple[str, int, str] | None:
+    """Returns the package that a name is imported from, the number of dots in front of it, and the name there."""
     assignment = tree.only_assignment(name)
     statement = assignment.node if isinstance(assignment, ImportAssignment) else None
-    return statement if isinstance(statement, cst.Import | cst.ImportFrom) else None
-
-
-def _package_of(statement: cst.ImportFrom) -> tuple[str, int]:
-    """Returns the module that names are imported from, and the number of dots in front of it."""
-    module = get_full_name_for_node(statement.module) if statement.module is not None else None
-    return module or "", len(statement.relative)
-
-
-def _local_name(alias: cst.ImportAlias) -> str:
-    return alias.evaluated_alias or alias.evaluated_name
+    if not isinstance(statement, cst.Import | cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
+        return None
+    for alias in statement.names:
+        if (alias.evaluated_alias or alias.evaluated_name) == name.value:
+            package, levels = None, 0
+            if isinstance(statement, cst.ImportFrom):
+                levels = len(statement.relative)
+                package = get_full_name_for_node(statement.module) if statement.module is not None else None
+            return package or "", levels, alias.evaluated_name
+    return None
 
 
 def _file_of(module: str, *, importer: str, levels: int) -> str | None:

@@ -143,7 +143,7 @@ class _Branches:
             yield removal_splice(self._tree, statement)
 
     def _arguments(self, call: cst.Call) -> dict[str, cst.Arg]:
-        tree, given = self._tree, arguments_by_name(call, tuple(_PARAMETERS))
+        tree, given = self._tree, arguments_by_name(call.args, tuple(_PARAMETERS))
         if given is None or set(given) != set(_PARAMETERS) or given["condition"] is not call.args[0]:
             raise CannotExpress("tf.where is not called with a condition and then two arrays.")
         lines = {tree.line(tree.start(call))}
