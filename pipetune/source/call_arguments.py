@@ -59,9 +59,9 @@ TAKES_FUNCTION = frozenset(
 )
 
 
-def parameters(op: str) -> tuple[str, ...] | None:
-    """Returns the parameter names of a call in positional order; None if the call is not known."""
-    return METHODS.get(op, CONSTRUCTORS.get(op))
+def parameters(op: str) -> tuple[str, ...]:
+    """Returns the parameter names of a call in positional order; none if the call is not known."""
+    return METHODS.get(op) or CONSTRUCTORS.get(op, ())
 
 
 _ROOTS = ("tensorflow", "tensorflow.compat.v2")  # the same API
@@ -279,7 +279,7 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
     """
     position = _position(tree, call, op=op, name=name)
     if position is None:
-        if text is not None and name not in (parameters(op) or ()):
+        if text is not None and name not in parameters(op):
             raise CannotExpress(f"pipetune knows no parameter {name} of {op}.")
         if any(argument.star and not _excludes_name(tree, argument, name) for argument in call.args):
             raise CannotExpress(f"The call has starred arguments, which may already set {name}.")
@@ -295,7 +295,7 @@ def set_argument(tree: SyntaxTree, call: cst.Call, *, op: str, name: str, text: 
 
 def _position(tree: SyntaxTree, call: cst.Call, *, op: str, name: str) -> int | None:
     """Index of the argument that is passed for parameter `name`; None if there is none."""
-    names = parameters(op) or ()
+    names = parameters(op)
     own = method_arguments(tree, call)
     first = len(call.args) - len(own)
     starred = False

@@ -23,7 +23,6 @@ from pipetune.source.call_arguments import (
 )
 from pipetune.source.chain import (
     chain_root,
-    drop_site,
     insert_link,
     last_chain_call,
     lines_of_link,
@@ -143,7 +142,7 @@ def remove(draft: Draft, node: str) -> Draft:
         splices = [removal_splice(tree, statement)]
     else:
         splices = remove_link(tree, link)
-    return drop_site(draft.splice(draft.sites[node].file, splices), node)
+    return draft.splice(draft.sites[node].file, splices).without_site(node)
 
 
 def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
@@ -177,7 +176,7 @@ def move(draft: Draft, node: str, after: str, current: Pipeline) -> Draft:
         tree, call = inserted.find(node)
         # If the whole lines cannot be moved, the comments above the link stay where they are.
         taken = remove_link(tree, link_of(tree, call), with_comments=piece is not None)
-        return _finish_move(drop_site(inserted.splice(file, taken), node), node)
+        return _finish_move(inserted.splice(file, taken).without_site(node), node)
     apart = _in_own_statement(draft, node, after)
     name = conditional_move(apart, *apart.find(node), anchor=apart.find(after)[1])
     if name is not None:
@@ -214,7 +213,7 @@ def _with_named_argument(draft: Draft, node: str, after: str) -> Draft | None:
     op, here = called_name(call), statement_of(tree, call)
     if here is None or op is None or op in TAKES_FUNCTION or is_unbound(tree, call):
         return None
-    given = arguments_by_name(call.args, parameters(op) or ()) or {}
+    given = arguments_by_name(call.args, parameters(op)) or {}
     computed = {name: one for name, one in given.items() if not isinstance(one.value, cst.BaseNumber)}
     if len(computed) != 1 or tree.start(anchor) < tree.start(call):
         return None
@@ -366,7 +365,7 @@ def _move_across(draft: Draft, node: str, after: str, crossing: FunctionCrossing
 
 
 def _finish_move(draft: Draft, node: str) -> Draft:
-    return drop_site(draft.with_site(node, draft.sites[_IN_TRANSIT]), _IN_TRANSIT)
+    return draft.with_site(node, draft.sites[_IN_TRANSIT]).without_site(_IN_TRANSIT)
 
 
 def _move_with_condition(draft: Draft, node: str, after: str, *, name: str) -> Draft:

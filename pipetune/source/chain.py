@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -208,11 +208,6 @@ def refuse_bindings(call: cst.Call) -> None:
     """
     if any(any(nodes_within(argument, *EFFECTS)) for argument in call.args):
         raise CannotExpress("An argument of the call assigns a name, awaits or yields; this would be lost.")
-
-
-def drop_site(draft: Draft, node: str) -> Draft:
-    """Returns the draft without a site for `node`."""
-    return replace(draft, sites={name: site for name, site in draft.sites.items() if name != node})
 
 
 def split_after(draft: Draft, site: CallSite, *, name: str) -> Draft:

@@ -19,7 +19,7 @@ from pipetune.core.storage import (
     value_text,
 )
 from pipetune.source.call_arguments import add_argument, autotune_text, module_text, tensorflow_text
-from pipetune.source.chain import drop_site, insert_link
+from pipetune.source.chain import insert_link
 from pipetune.source.draft import CallSite, Draft, Splice, called_name, replacing
 from pipetune.source.source_files import line_end, line_start, newline_of
 from pipetune.source.statements import block_index, statement_of, unused_name
@@ -87,7 +87,7 @@ def _open_block(draft: Draft, *, output: str, name: str, value: Value) -> Draft:
         spliced = draft.splice(file, [Splice(start, start, text + newline.encode())])
         spliced = spliced.with_site(_LAST, CallSite(file, start + len(text)))
         link = f"with_options({variable})".encode()
-        spliced = drop_site(insert_link(spliced, anchor=spliced.sites[output], node=_LINK, text=link), _LINK)
+        spliced = insert_link(spliced, anchor=spliced.sites[output], node=_LINK, text=link).without_site(_LINK)
     return replace(spliced, options=variable)
 
 

@@ -207,6 +207,10 @@ class Draft:
         """Returns the draft with `site` as the call of `node`."""
         return replace(self, sites={**self.sites, node: site})
 
+    def without_site(self, node: str) -> Draft:
+        """Returns the draft without a call of `node`."""
+        return replace(self, sites={name: site for name, site in self.sites.items() if name != node})
+
     def written_apart(self, node: str, site: CallSite, place: tuple[SyntaxTree, cst.Call]) -> Draft:
         """Returns the draft in which the call of `node` was written at `site`, where it affects this dataset only.
 

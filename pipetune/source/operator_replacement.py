@@ -37,7 +37,7 @@ def replace_operator(draft: Draft, edit: ReplaceOperator, current: Pipeline) -> 
         raise CannotExpress("The same call also makes other operators.")
     assert isinstance(call.func, cst.Attribute)
     file, method = draft.sites[edit.node].file, call.func.attr
-    named = _name_arguments(tree, call, parameters(method.value) or (), parameters(edit.op) or ())
+    named = _name_arguments(tree, call, parameters(method.value), parameters(edit.op))
     draft = draft.splice(file, [replacing(tree, method, edit.op), *named])
     for name, text in arguments.items():
         tree, call = draft.find(edit.node)

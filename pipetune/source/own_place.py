@@ -20,7 +20,6 @@ from pipetune.source.call_moves import move, refuse_inside_library, refuse_other
 from pipetune.source.chain import (
     break_before,
     chain_root,
-    drop_site,
     insert_link,
     link_of,
     refuse_bindings,
@@ -68,7 +67,7 @@ def express_before_consumer(draft: Draft, edit: Insert | Move, current: Pipeline
     anchor = CallSite(draft.sites[reader.id].file, tree.end(_receiver_call(tree, call)))
     if anchor in draft.sites.values():
         raise CannotExpress("What it is called on is the shared call itself.")
-    return drop_site(move(draft.with_site(_RECEIVER, anchor), edit.node, _RECEIVER, current), _RECEIVER)
+    return move(draft.with_site(_RECEIVER, anchor), edit.node, _RECEIVER, current).without_site(_RECEIVER)
 
 
 def express_after_helper(draft: Draft, edit: Insert | Move, current: Pipeline, *, sharing: SharingRules) -> Draft:
