@@ -16,6 +16,7 @@ from pipetune.source.draft import Draft, Splice, replacing, spliced
 from pipetune.source.map_functions import (
     Callee,
     callee_of,
+    free_parameter,
     given_function,
     parameters_of,
     plain_parameters,
@@ -51,10 +52,10 @@ def gets_components(pipeline: Pipeline, node: str) -> bool:
 
 def vectorized_text(function: Callee, vectorized: str = "tf.vectorized_map", *, tuple_input: bool) -> str:
     """Returns the expression that calls `function` on a batch."""
-    batch = function.free_name("batch", "batched", "examples")
+    batch = free_parameter([function], "batch", "batched", "examples")
     if not tuple_input:
         return f"lambda {batch}: {vectorized}({function.value}, {batch})"
-    row = function.free_name("row", "example", "components")
+    row = free_parameter([function], "row", "example", "components")
     return f"lambda *{batch}: {vectorized}(lambda {row}: {function.call(f'*{row}')}, {batch})"
 
 
@@ -86,7 +87,7 @@ def fuse(draft: Draft, node: str, first: tuple[str, ...], current: Pipeline) -> 
         function = current[name].function
         draft, callee = callee_of(draft, name, function_name=function.name if function is not None else "")
         callees.append(callee)
-    element = Callee("", str, frozenset().union(*(one.names for one in callees))).free_name("element", "example", "row")
+    element = free_parameter(callees, "element", "example", "row")
     given = [f"*{element}" if unpacked else element for unpacked in several]
     if len(maps) > _MOST_NESTED:
         *steps, last = (callee.call(argument) for callee, argument in zip(callees, given, strict=True))
@@ -281,7 +282,7 @@ def _add_parser_parameter(
     if place != last.file:
         raise CannotExpress("The parsing function has other callers and is defined in another file.")
     draft, callee = callee_of(draft, node, function_name=called)
-    batch = callee.free_name("batch", "batched", "examples")
+    batch = free_parameter([callee], "batch", "batched", "examples")
     given = f"*{batch}" if tuple_elements else batch
     return replace_function(draft, node, f"lambda {given}: {callee.call(f'{given}, {name}={whole}')}")
 

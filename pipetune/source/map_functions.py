@@ -79,18 +79,19 @@ class Callee:
     call: Callable[[str], str]  # source of the arguments -> source of the call
     names: frozenset[str]  # that it reads from outside: no parameter of the function around it may have one of them
 
-    def free_name(self, *candidates: str) -> str:
-        """Returns the first candidate that, as the name of a parameter around the function, shadows nothing it reads.
 
-        Raises:
-            CannotExpress: every candidate shadows something.
-        """
-        found = next((name for name in candidates if name not in self.names), None)
-        if found is None:
-            raise CannotExpress(
-                "All names that pipetune would use for the parameter of a lambda around the function are taken."
-            )
-        return found
+def free_parameter(callees: Sequence[Callee], *candidates: str) -> str:
+    """Returns the first candidate that, as the name of a parameter around functions, shadows nothing they read.
+
+    Raises:
+        CannotExpress: every candidate shadows something.
+    """
+    found = next((name for name in candidates if all(name not in one.names for one in callees)), None)
+    if found is None:
+        raise CannotExpress(
+            "All names that pipetune would use for the parameter of a lambda around the function are taken."
+        )
+    return found
 
 
 def named_callee(name: str) -> Callee:
