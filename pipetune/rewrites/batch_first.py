@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pipetune.core.edits import Consent, Edit, Move, NoProposal, Remove, ReplaceFunction, Rewrite, Safety, SplitFunction
@@ -105,33 +105,11 @@ def propose_batch_first(
                 yield _rewrite(batch, tuple(moved), context, rule=rule, summary=summary)
 
 
-@dataclass(frozen=True)
-class MapsAfterBatch:
-    """The move of maps after a batch: the edits, what they may change in the data, and the notes for the user.
+def move_after_batch(rewrite: Rewrite, batch: Node, maps: tuple[Node, ...], context: RuleContext) -> Rewrite:
+    """Returns a rewrite that first moves `maps`, nearest first, after `batch`, and then does what `rewrite` does.
 
-    Args:
-        edits: the edits.
-        safety: the class.
-        needs: the consent to other draws, where the class asks for consent to something else only.
-        notes: for the user.
-    """
-
-    edits: tuple[Edit, ...]
-    safety: Safety
-    needs: frozenset[Consent]
-    notes: tuple[str, ...]
-
-
-def move_after_batch(
-    batch: Node, maps: tuple[Node, ...], context: RuleContext, *, at_least: Safety = Safety.EXACT
-) -> MapsAfterBatch:
-    """Returns the move of `maps`, nearest first, after `batch`; they keep their order, each called once per batch.
-
-    Args:
-        batch: the batch.
-        maps: the maps.
-        context: of the rule.
-        at_least: the class of what else the rewrite does.
+    The maps keep their order, and each is called once per batch. The rewrite asks for consent to other draws where its
+    class asks for consent to something else only.
     """
     edits: list[Edit] = []
     inexact: set[str] = set()
@@ -148,29 +126,29 @@ def move_after_batch(
     drawing = any(draws_random_numbers(node) for node in maps)
     reorders = short_batch_may_overtake(batch, maps, context)
     own = Safety.REORDERS if reorders else Safety.STATISTICAL if drawing else Safety.EXACT
-    safety = max(at_least, Safety.APPROXIMATE if inexact else own)
-    notes = list(numeric_notes(inexact, zero_signs=any(_on_batches(node).zero_signs for node in maps)))
+    safety = max(rewrite.safety, Safety.APPROXIMATE if inexact else own)
+    notes = list(_numeric_notes(inexact, zero_signs=any(_on_batches(node).zero_signs for node in maps)))
     if any(_on_batches(node).form is FunctionVariant.VECTORIZED for node in maps):
         notes.append("tf.vectorized_map converts the function to one that works on a batch; tracing takes longer.")
     if drawing:
         notes.append("Each row of a batch has random draws of its own, but other ones than before.")
     if any(_on_batches(node).cut is not None for node in maps):
         notes.append("The parsing part is called on whole batches, and the rest becomes a function of its own.")
-    needs = {Consent.STATISTICAL} if drawing and safety > Safety.STATISTICAL else set()
-    return MapsAfterBatch(tuple(edits), safety, frozenset(needs), tuple(notes))
+    return replace(
+        rewrite,
+        safety=safety,
+        edits=(*edits, *rewrite.edits),
+        needs=frozenset({Consent.STATISTICAL} if drawing and safety > Safety.STATISTICAL else ()),
+        notes=(*notes, *rewrite.notes),
+    )
 
 
 _DENORMAL_IS_ZERO = frozenset({"Log", "Pow", "Xlogy"})
 """Ops whose vector code treats a denormal as zero, which is more than rounding: log gives -inf instead of -104."""
 
 
-def numeric_notes(inexact: Iterable[str], *, zero_signs: bool) -> Iterator[str]:
-    """Yields the notes for the user on values that change when they are computed in batches.
-
-    Args:
-        inexact: as in `BatchedCall`.
-        zero_signs: as in `BatchedCall`.
-    """
+def _numeric_notes(inexact: Collection[str], *, zero_signs: bool) -> Iterator[str]:
+    """Yields the notes for the user on values that change in batches; the arguments are those of `BatchedCall`."""
     if inexact:
         yield (
             f"The last bits of the results of {', '.join(sorted(inexact))} depend on the number of rows; numbers near "
@@ -188,19 +166,17 @@ def batch_first_group(batch: Node) -> str:
 
 
 def _rewrite(batch: Node, moved: tuple[Node, ...], context: RuleContext, *, rule: str, summary: str) -> Rewrite:
-    made = move_after_batch(batch, moved, context)
     maps = ", ".join(describe_operator(node) for node in reversed(moved))
-    return Rewrite(
+    rewrite = Rewrite(
         rule=rule,
         node=moved[-1].id,
-        safety=made.safety,
-        edits=made.edits,
+        safety=Safety.EXACT,
+        edits=(),
         summary=summary.format(maps=maps, size=batch.argument("batch_size")),
-        needs=made.needs,
         group=batch_first_group(batch),
-        notes=made.notes,
         predicted_bytes=added_buffer_bytes(batch, moved[-1], context),
     )
+    return move_after_batch(rewrite, batch, moved, context)
 
 
 def added_buffer_bytes(batch: Node, top: Node, context: RuleContext) -> float:

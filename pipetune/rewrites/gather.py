@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
-from pipetune.core.edits import ROW_INDEX_BYTES, Edit, NoProposal, Remove, ReplaceSource, Rewrite
+from pipetune.core.edits import ROW_INDEX_BYTES, NoProposal, Remove, ReplaceSource, Rewrite
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.batch_first import UpstreamMap, batch_first_group, move_after_batch, plain_batches, upstream_maps
 from pipetune.rewrites.legality import (
@@ -98,27 +98,27 @@ def _rewrite(path: _BatchPath, batch: Node, context: RuleContext, *, rule: str, 
     maps = tuple(found.node for found in path.maps)
     # The gathering map after the batch is new: batches may begin to overtake each other there.
     overtaking = overtaking_safety(batch, order_required=is_order_required(context))
-    moved = move_after_batch(batch, maps, context, at_least=overtaking)
     after = f", then call {', '.join(describe_operator(node) for node in reversed(maps))} on the batch" if maps else ""
-    removed: tuple[Edit, ...] = tuple(Remove(node.id) for node in path.window_operators)
     known = path.source.gathering
-    return Rewrite(
+    rewrite = Rewrite(
         rule=rule,
         node=path.source.id,
-        safety=moved.safety,
-        needs=moved.needs,
-        edits=(*moved.edits, *removed, ReplaceSource(path.source.id, batch.id, known.digest, known.windows)),
+        safety=overtaking,
+        edits=(
+            *(Remove(node.id) for node in path.window_operators),
+            ReplaceSource(path.source.id, batch.id, known.digest, known.windows),
+        ),
         summary=summary.format(size=batch.argument("batch_size"), after=after),
         group=batch_first_group(batch),
-        notes=(*moved.notes, *_cardinality_note(path)),
+        notes=(_CARDINALITY_NOTE,) if path.window_operators else (),
         predicted_bytes=_added_buffer_bytes(path, context),
     )
+    return move_after_batch(rewrite, batch, maps, context)
 
 
-def _cardinality_note(path: _BatchPath) -> tuple[str, ...]:
-    if not path.window_operators:
-        return ()
-    return ("TensorFlow then knows the number of windows (`cardinality`), which it does not know after flat_map.",)
+_CARDINALITY_NOTE = (
+    "TensorFlow then knows the number of windows (`cardinality`), which it does not know after flat_map."
+)
 
 
 def _describe_source(source: Node) -> str:
