@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pipetune.core.edits import Move, NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node
@@ -28,52 +27,27 @@ _DEFAULT_OPTIMIZATIONS_OPTION = "experimental_optimization.apply_default_optimiz
 _UNFUSABLE_BATCHES = frozenset({"padded_batch", "ragged_batch"})
 
 
-@dataclass(frozen=True)
-class FusionVerdict:
-    """Whether TensorFlow fuses a batch with a map, and why not."""
-
-    fuses: bool
-    why: str = ""
-    upstream_map: Node | None = None
-    blocker: Node | None = None  # the only operator in the way, if moving it suffices
-    option: str = ""  # the option that switches the fusion off
-
-
-def fusion_verdict(batch: Node, context: RuleContext) -> FusionVerdict:
-    """Returns whether TensorFlow fuses `batch` with a map.
+def is_fused(batch: Node, context: RuleContext) -> bool:
+    """Whether TensorFlow fuses `batch` with a map.
 
     The runtime fuses any map directly upstream of a serial `batch`, whatever its function and its other consumers
     (seen in the runtime's model, TensorFlow 2.21). A function with state then runs one call at a time, unless the map
     sets the number of calls.
     """
-    above = context.pipeline[batch.inputs[0]] if len(batch.inputs) == 1 else None
-    if above is None:
-        return FusionVerdict(False, "nothing is upstream of it")
+    above = context.pipeline[batch.inputs[0]]
     if above.op != "map":
-        found = _map_above(above, context)
-        if found is None:
-            return FusionVerdict(False, f"{describe_operator(above)} is upstream of it, not a map")
-        return FusionVerdict(
-            False, f"{describe_operator(above)} is between the map and the batch", upstream_map=found, blocker=above
-        )
+        return False
     if context.observed_kernels.get(batch.id) == "MapAndBatch":
-        return FusionVerdict(True, upstream_map=above)
-    if batch.argument("num_parallel_calls") is not None:
-        return FusionVerdict(False, "a parallel batch is never fused", upstream_map=above)
-    if above.argument("use_unbounded_threadpool") is True:
-        return FusionVerdict(False, "the map runs in an unbounded thread pool", upstream_map=above)
+        return True
+    prevented = batch.argument("num_parallel_calls") is not None or above.argument("use_unbounded_threadpool") is True
+    return not prevented and not _option_against_fusion(context)
+
+
+def _option_against_fusion(context: RuleContext) -> str:
+    """Returns the option by which the script switches the fusion off; "" if it does not."""
     options = context.pipeline.options
-    for option in (_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION):
-        if options.get(option) is False and options.get(_OPTION) is not True:
-            return FusionVerdict(False, f"the script switches it off ({option})", upstream_map=above, option=option)
-    return FusionVerdict(True, upstream_map=above)
-
-
-def _map_above(node: Node, context: RuleContext) -> Node | None:
-    if node.op not in PASS_THROUGH_OPERATORS or len(node.inputs) != 1 or len(context.pipeline.consumers(node.id)) != 1:
-        return None
-    above = context.pipeline[node.inputs[0]]
-    return above if above.op == "map" else None
+    switched_off = (name for name in (_OPTION, _DEFAULT_OPTIMIZATIONS_OPTION) if options.get(name) is False)
+    return "" if options.get(_OPTION) is True else next(switched_off, "")
 
 
 def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
@@ -86,19 +60,28 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 
 def _propose_at(batch: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
-    found = fusion_verdict(batch, context)
-    if found.fuses and found.upstream_map is not None:
-        yield NoProposal(NAME, batch.id, _already_fused_text(found.upstream_map))
+    above = context.pipeline[batch.inputs[0]]
+    if is_fused(batch, context):
+        yield NoProposal(NAME, batch.id, _already_fused_text(above))
         return
-    if found.blocker is not None:
-        yield from _move_blocker(batch, found.blocker, context)
-    elif found.upstream_map is not None and batch.argument("num_parallel_calls") is not None:
+    if above.op != "map" and _follows_a_map(above, context):
+        yield from _move_blocker(batch, above, context)
+    elif above.op != "map":
+        yield NoProposal(NAME, batch.id, f"Not fused: {describe_operator(above)} is upstream of it, not a map.")
+    elif batch.argument("num_parallel_calls") is not None:
         yield _make_serial(batch)
-    elif found.option:
-        yield _enable_fusion(batch, found.option)
+    elif above.argument("use_unbounded_threadpool") is True:
+        yield NoProposal(NAME, batch.id, "Not fused: the map runs in an unbounded thread pool.")
     else:
-        yield NoProposal(NAME, batch.id, f"Not fused: {found.why}.")
+        yield _enable_fusion(batch, _option_against_fusion(context))
     yield from _parallel_batch(batch, context)
+
+
+def _follows_a_map(node: Node, context: RuleContext) -> bool:
+    """Whether an operator that passes elements on directly follows a map, and has one consumer."""
+    if node.op not in PASS_THROUGH_OPERATORS or len(node.inputs) != 1:
+        return False
+    return len(context.pipeline.consumers(node.id)) == 1 and context.pipeline[node.inputs[0]].op == "map"
 
 
 def _already_fused_text(above: Node) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipetune.rewrites.legality import tensorflow_parallelizes
-from pipetune.rewrites.map_and_batch_fusion import fusion_verdict
+from pipetune.rewrites.map_and_batch_fusion import is_fused
 from pipetune.rewrites.parallel_reads import effective_cycle_length
 from tests.rules import context
 
@@ -88,10 +88,10 @@ FUSION: list[tuple[str, dict[str, Any], Callable[[], Any]]] = [
 
 
 @pytest.mark.parametrize(("words", "options", "dataset"), FUSION)
-def test_fusion_verdict_matches_the_runtime(words: str, options: dict[str, Any], dataset: Callable[[], Any]) -> None:
+def test_fusion_matches_the_runtime(words: str, options: dict[str, Any], dataset: Callable[[], Any]) -> None:
     described = context(words, options=options)
     (batch,) = [node for node in described.pipeline if node.op == "batch"]
-    assert ("MapAndBatch" in _kernels(dataset())) == fusion_verdict(batch, described).fuses
+    assert ("MapAndBatch" in _kernels(dataset())) == is_fused(batch, described)
 
 
 @pytest.mark.parametrize(
