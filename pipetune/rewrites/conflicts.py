@@ -63,20 +63,24 @@ def find_conflict(context: RuleContext, rewrites: Iterable[Rewrite]) -> str:
         return f"{twice} would be inserted twice"
     safety = max((rewrite.safety for rewrite in chosen), default=Safety.EXACT)
     python_repeats = any(Consent.PYTHON_CACHE in rewrite.needs for rewrite in chosen)
-    clash = _set_twice(chosen) or _moved_away(chosen) or _replaced_twice(chosen) or _source_replaced(chosen, edited)
-    if clash:
-        return clash
+    # A comparison detects no conflict over shuffles, because it gives both pipelines the same orders, and none over
+    # training, because nothing trains while it is made.
     return (
-        _row_index_conflict(edited)
+        _set_twice(chosen)
+        or _moved_away(chosen)
+        or _replaced_twice(chosen)
+        or _source_replaced(chosen, edited)
+        or _row_index_conflict(edited)
         or _cache_conflict(context, edited, safety, python_repeats=python_repeats)
         or _interleave_conflict(context, edited)
-        or remainder_conflict(context, edited)
-        or shuffle_conflict(context, edited)
+        or _remainder_conflict(context, edited)
+        or _fusion_conflict(context, edited)
+        or _restart_conflict(context, edited)
         or _training_conflict(context, edited)
     )
 
 
-def remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
+def _remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
     """Returns why a `drop_remainder` batch would begin or cease to stack elements of several sizes; "" if it would not.
 
     A serial batch takes one element after the other and never stacks the incomplete last batch, which it drops. A
@@ -92,14 +96,6 @@ def remainder_conflict(context: RuleContext, edited: Pipeline) -> str:
                 f"{batch.title} drops a remainder with elements of different sizes, which parallel batches would reject"
             )
     return ""
-
-
-def shuffle_conflict(context: RuleContext, edited: Pipeline) -> str:
-    """Returns why different elements would result because shuffles would have different orders; "" if none would.
-
-    A comparison cannot detect this, because it gives both pipelines the same orders.
-    """
-    return _fusion_conflict(context, edited) or _restart_conflict(context, edited)
 
 
 def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
@@ -121,8 +117,7 @@ def _fusion_conflict(context: RuleContext, edited: Pipeline) -> str:
 def _training_conflict(context: RuleContext, edited: Pipeline) -> str:
     """Returns why an operator must not begin to run ahead of training; "" if it may.
 
-    A comparison cannot detect this, because nothing trains while it is made. TensorFlow's own passes let some operators
-    run ahead whatever is upstream of them.
+    TensorFlow's own passes let some operators run ahead whatever is upstream of them.
     """
     for node in edited:
         if node.id in context.pipeline:
@@ -224,14 +219,11 @@ def _source_replaced(chosen: tuple[Rewrite, ...], edited: Pipeline) -> str:
 
 def _row_index_conflict(edited: Pipeline) -> str:
     """Returns a reason if an operator that needs rows would receive row indices."""
-    needs = next(
-        (node for node in edited if node.id in edited.row_index_operators and not _accepts_row_indices(node)), None
-    )
-    return f"{needs.title} would receive row indices instead of rows" if needs is not None else ""
-
-
-def _accepts_row_indices(node: Node) -> bool:
-    return not node.inputs or node.op in ROW_INDEX_OPERATORS or node.op == "batch"
+    for node in edited:
+        accepts = not node.inputs or node.op in ROW_INDEX_OPERATORS or node.op == "batch"
+        if node.id in edited.row_index_operators and not accepts:
+            return f"{node.title} would receive row indices instead of rows"
+    return ""
 
 
 def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety, *, python_repeats: bool) -> str:
@@ -263,11 +255,11 @@ def _cache_conflict(context: RuleContext, edited: Pipeline, safety: Safety, *, p
 def _interleave_conflict(context: RuleContext, edited: Pipeline) -> str:
     for node in edited:
         calls = node.argument("num_parallel_calls")
-        untouched = node.id in context.pipeline and node.arguments == context.pipeline[node.id].arguments
-        if untouched:
+        if node.op != "interleave" or not isinstance(calls, int):
+            continue
+        if node.id in context.pipeline and node.arguments == context.pipeline[node.id].arguments:
             continue  # the script's own settings are not checked
-        if node.op == "interleave" and isinstance(calls, int):
-            length = effective_cycle_length(node, context)
-            if calls > length:
-                return f"{calls} parallel calls exceed the cycle length of {length}"
+        length = effective_cycle_length(node, context)
+        if calls > length:
+            return f"{calls} parallel calls exceed the cycle length of {length}"
     return ""
