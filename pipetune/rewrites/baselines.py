@@ -21,12 +21,8 @@ def off_plan(pipeline: Pipeline) -> Plan:
         SetOption("experimental_optimization.apply_default_optimizations", False),
         SetOption("experimental_optimization.inject_prefetch", False),
     )
-    return Plan("off", (_baseline("off", pipeline, edits, "Switch off TensorFlow's own graph optimizations."),))
-
-
-def defaults_plan(pipeline: Pipeline) -> Plan:
-    """Returns the original pipeline as TensorFlow runs it: an empty plan."""
-    return Plan("defaults")
+    summary = "Switch off TensorFlow's own graph optimizations."
+    return baseline_plan("off", pipeline, edits, summary, safety=Safety.EXACT)
 
 
 def autotune_plan(
@@ -86,23 +82,23 @@ def accepts_parallel_calls(node: Node) -> bool:
     return node.op in ("map", "interleave") and node.argument("synchronous") is not True
 
 
-def baseline_plan(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Plan:
+def baseline_plan(
+    name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str, *, safety: Safety = Safety.STATISTICAL
+) -> Plan:
     """Returns a plan with these edits; without edits it is the original pipeline.
+
+    Baselines are measured, never recommended. Their class is the worst that parallel calls of a random map can have.
 
     Args:
         name: of the plan.
         pipeline: the original pipeline.
         edits: the edits of its only rewrite.
         summary: what the plan does, one sentence.
+        safety: the class of a plan without parallel calls.
     """
-    return Plan(name, (_baseline(name, pipeline, edits, summary),) if edits else ())
+    rewrite = Rewrite(f"baseline-{name}", pipeline.output.id, safety, edits, summary)
+    return Plan(name, (rewrite,) if edits else ())
 
 
 def _set(node: Node, name: str, value: int) -> list[Edit]:
     return [] if node.argument(name) == value else [SetArgument(node.id, name, value)]
-
-
-def _baseline(name: str, pipeline: Pipeline, edits: tuple[Edit, ...], summary: str) -> Rewrite:
-    # Baselines are measured, never recommended. The class is the worst that parallel calls of a random map can have.
-    safety = Safety.EXACT if name == "off" else Safety.STATISTICAL
-    return Rewrite(rule=f"baseline-{name}", node=pipeline.output.id, safety=safety, edits=edits, summary=summary)

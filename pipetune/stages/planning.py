@@ -50,7 +50,7 @@ def baselines_of(study: Study) -> dict[str, Plan]:
     pipeline, machine = study.subject.source.pipeline, study.machine
     return {
         "off": baselines.off_plan(pipeline),
-        "defaults": baselines.defaults_plan(pipeline),
+        "defaults": Plan("defaults"),
         "autotune": baselines.autotune_plan(
             pipeline, machine.cores_affinity, cores=study.cores, detected_cores=machine.cores_detected
         ),
