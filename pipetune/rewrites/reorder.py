@@ -176,41 +176,40 @@ def propose_filter_early(context: RuleContext) -> Iterator[Rewrite | NoProposal]
 def _move_filter(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Moves the filter up as long as each map may be passed and does not change what the predicate reads."""
     best: tuple[UpstreamMove, PredicatePushdown] | None = None
-    stopped: tuple[Node, str] | None = None
+    stopped: Obstacle | None = None
     for step in upstream_moves(context, node):
-        if not isinstance(step, UpstreamMove):
-            stopped = step.node, step.why
+        if isinstance(step, Obstacle):
+            stopped = step
             break
         if step.passed.op != "map":
             continue
-        why, answer = _probed_predicate(node, passed=len(step.maps))
-        if answer is None:
-            stopped = step.passed, why
+        answer = _probed_predicate(node, passed=len(step.maps))
+        if answer.why_not:
+            stopped = Obstacle(step.passed, answer.why_not)
             break
         best = step, answer
     if best is not None:
         yield _rewrite(node, *best)
     elif stopped is not None:
-        where, why = stopped
-        yield NoProposal(FILTER_EARLY, node.id, f"The filter stays after {describe_operator(where)}: {why}.")
+        why = f"The filter stays after {describe_operator(stopped.node)}: {stopped.why}."
+        yield NoProposal(FILTER_EARLY, node.id, why)
 
 
-def _probed_predicate(node: Node, *, passed: int) -> tuple[str, PredicatePushdown | None]:
-    """Returns the probed predicate upstream of `passed` maps; None, and the reason, if it must not be called there."""
+def _probed_predicate(node: Node, *, passed: int) -> PredicatePushdown:
+    """Returns the probed predicate upstream of `passed` maps, or why it must not be called there."""
     if node.function is None:
-        return "nothing is known about its predicate", None
+        return PredicatePushdown("nothing is known about its predicate")
     if runs_python(node):
-        return "its predicate runs Python, which may depend on the order of elements", None
+        return PredicatePushdown("its predicate runs Python, which may depend on the order of elements")
     if draws_random_numbers(node):
-        return "its predicate draws random numbers", None
+        return PredicatePushdown("its predicate draws random numbers")
     state = describe_state(node)
     if state:
-        return f"its predicate {state}", None
+        return PredicatePushdown(f"its predicate {state}")
     answers = node.function.on_inputs or ()
     if len(answers) < passed:
-        return "it is unknown whether the map leaves unchanged what the predicate reads", None
-    answer = answers[passed - 1]
-    return answer.why_not, None if answer.why_not else answer
+        return PredicatePushdown("it is unknown whether the map leaves unchanged what the predicate reads")
+    return answers[passed - 1]
 
 
 def _rewrite(node: Node, step: UpstreamMove, answer: PredicatePushdown) -> Rewrite:
@@ -316,9 +315,7 @@ def _nothing_saved(run: tuple[Node, ...], passed: list[Node], context: RuleConte
     counts = [(node.op, node.argument("num_shards" if node.op == "shard" else "count")) for node in run]
     if any(not isinstance(count, int) for _, count in counts):
         return "it is unknown how many elements are dropped"
-    if any(count != 0 for op, count in counts if op == "skip") or any(
-        count != 1 for op, count in counts if op == "shard"
-    ):
+    if any((op == "skip" and count != 0) or (op == "shard" and count != 1) for op, count in counts):
         return ""
     let_through = [count for op, count in counts if op == "take" and isinstance(count, int) and count >= 0]
     if not let_through:
