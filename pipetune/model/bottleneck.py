@@ -356,48 +356,36 @@ def what_if(
     if reason:
         return (Scenario("as it is", why=reason),)
 
-    def rated(name: str, factor: float = 1, storage: float = 1, model: float = 1, replicas: int = 1) -> Scenario:
+    def rated(
+        name: str,
+        of: Pipeline = pipeline,
+        *,
+        factor: float = 1,
+        storage: float = 1,
+        model: float = 1,
+        replicas: int = 1,
+    ) -> Scenario:
         bandwidth = None if storage_bytes_per_second is None else storage_bytes_per_second * storage
-        found = predict(pipeline, profile, cores * factor, storage_bytes_per_second=bandwidth)
-        return _scenario(name, found, step_seconds, model=model, replicas=replicas)
+        found = predict(of, profile, cores * factor, storage_bytes_per_second=bandwidth)
+        training, binds = None, "input"
+        if step_seconds:
+            shared, alone = found.rate / replicas, model / step_seconds
+            training, binds = min(shared, alone), "input" if shared < alone else "model"
+        finite = found.rate if found.rate < float("inf") else None
+        return Scenario(name, finite, training, binds, found.bottleneck, found.bound.value)
 
-    table = [rated("as it is")]
+    now = rated("as it is")
+    table = [now]
     table += [rated(f"{factor} times the cores", factor=factor) for factor in CORE_FACTORS]
     if step_seconds is not None:
         table += [rated(f"a training step {factor} times as fast", model=factor) for factor in MODEL_SPEEDUPS]
     if storage_bytes_per_second is not None:
         table.append(rated(f"storage {STORAGE_SPEEDUP} times as fast", storage=STORAGE_SPEEDUP))
-    table.append(
-        _with_memory(table[0], larger_memory_pipelines, profile, cores, step_seconds, storage_bytes_per_second)
-    )
+    trusted = (one for one in larger_memory_pipelines if not no_prediction_reason(one, profile))
+    larger = [replace(now, name=_MORE_MEMORY), *(rated(_MORE_MEMORY, one) for one in trusted)]
+    table.append(max(larger, key=lambda one: float("inf") if one.input_rate is None else one.input_rate))
     table += [rated(f"{count} replicas on this host", replicas=count) for count in REPLICAS]
     return tuple(table)
 
 
-def _with_memory(
-    now: Scenario,
-    pipelines: Iterable[Pipeline],
-    profile: Profile,
-    cores: float,
-    step_seconds: float | None,
-    storage: float | None,
-) -> Scenario:
-    """The scenario with the fastest of `pipelines`; the current rates if none is faster."""
-    name = "twice the memory"
-    trusted = [pipeline for pipeline in pipelines if not no_prediction_reason(pipeline, profile)]
-    found = [predict(pipeline, profile, cores, storage_bytes_per_second=storage) for pipeline in trusted]
-    best = max(found, key=lambda one: one.rate, default=None)
-    if best is None or now.input_rate is None or best.rate <= now.input_rate:
-        return replace(now, name=name)
-    return _scenario(name, best, step_seconds)
-
-
-def _scenario(
-    name: str, found: ThroughputPrediction, step_seconds: float | None, *, model: float = 1, replicas: int = 1
-) -> Scenario:
-    training, binds = None, "input"
-    if step_seconds:
-        shared, alone = found.rate / replicas, model / step_seconds
-        training, binds = min(shared, alone), "input" if shared < alone else "model"
-    finite = found.rate if found.rate < float("inf") else None
-    return Scenario(name, finite, training, binds, found.bottleneck, found.bound.value)
+_MORE_MEMORY = "twice the memory"
