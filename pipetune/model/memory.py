@@ -27,11 +27,6 @@ DEFAULT_CYCLE_LENGTH = 16
 """Most readers of an interleave whose cycle length is AUTOTUNE."""
 
 
-def element_bytes(pipeline: Pipeline, node_id: str, profile: Profile) -> float:
-    """Returns the bytes of one output element of `node_id`; 0 if unknown."""
-    return element_counts.element_bytes(pipeline, profile, node_id) or 0.0
-
-
 def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: float = 1.0) -> float:
     """Returns the most bytes that operator `node` buffers, in addition to the element it works on.
 
@@ -44,7 +39,7 @@ def buffered_bytes(pipeline: Pipeline, node: Node, profile: Profile, *, cores: f
         profile: measurements of the original pipeline.
         cores: cores available to the process, which AUTOTUNE may use.
     """
-    out = element_bytes(pipeline, node.id, profile)
+    out = element_counts.element_bytes(pipeline, profile, node.id) or 0.0
     match node.op:
         case "prefetch":
             size = integer_or(node.argument("buffer_size"), AUTOTUNE)
@@ -143,8 +138,6 @@ def growth(readings: Sequence[tuple[int, float]], *, epoch_elements: int | None 
         readings: (elements taken so far, resident bytes), in the order taken, with increasing elements.
         epoch_elements: elements of the output in an epoch; None if unknown.
     """
-    if len(readings) < FEWEST_READINGS:
-        return None
     steps = [
         (after[1] - before[1]) / (after[0] - before[0])
         for before, after in itertools.pairwise(readings)
