@@ -216,9 +216,8 @@ def _probe_cut(source: live.LivePipeline, node: Node, batch: Node, whole: Splitt
     position, statement = _place_after_parsing(whole)
     check_lengths(whole.graph)
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
-    head, tail, first = map_two_parts(above.batch(size, drop_remainder=drops), whole, position)
-    if tail.element_spec != original.batch(size, drop_remainder=drops).element_spec:
+    head, tail, first = map_two_parts(batched(above, batch), whole, position)
+    if tail.element_spec != batched(original, batch).element_spec:
         raise CannotSplit("its shapes would not be known any more")
     parts = [functions.read_facts(made._map_func) for made in (head, tail)]
     if any(not part.stateless or part.can_raise for part in parts):
@@ -314,6 +313,11 @@ def downstream_batch(pipeline: Pipeline, node: Node) -> Node | None:
     return next((below for below in pipeline.downstream(node.id) if below.op == "batch"), None)
 
 
+def batched(dataset: Any, batch: Node) -> Any:
+    """Returns a dataset batched as by the operator `batch`."""
+    return dataset.batch(batch.argument("batch_size"), drop_remainder=bool(batch.argument("drop_remainder")))
+
+
 def reaches_unjoined(pipeline: Pipeline, node: Node, batch: Node) -> bool:
     """Whether the output of `node` reaches `batch` without another input being joined to it."""
     between = takewhile(lambda below: below.id != batch.id, pipeline.downstream(node.id))
@@ -363,8 +367,7 @@ def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: F
     An error raised while the function is traced on batches becomes the reason.
     """
     above, original = source.datasets[node.inputs[0]], source.datasets[node.id]
-    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
-    batches = above.batch(size, drop_remainder=drops)
+    batches = batched(above, batch)
     function = map_functions.build_variant(
         tensorflow_private.python_function(original._map_func), variant, batches.element_spec, allow_loops=False
     )
@@ -372,25 +375,25 @@ def probe_variant(source: live.LivePipeline, node: Node, batch: Node, variant: F
         mapped = batches.map(function)
     except Exception as error:  # the user's function is called on inputs it was not written for
         return BatchedCall(why_not=f"its function cannot be called on batches ({type(error).__name__})")
-    if mapped.element_spec != original.batch(size, drop_remainder=drops).element_spec:
+    if mapped.element_spec != batched(original, batch).element_spec:
         return BatchedCall(why_not="its function returns different shapes or dtypes on batches")
     facts = functions.read_facts(mapped._map_func)
     drawing = node.function is not None and node.function.random
     if not facts.only_draws or facts.random != drawing or facts.can_raise:
         return BatchedCall(why_not="its function has state or checks values when it is traced on batches")
-    single, batched = original._map_func.function, mapped._map_func.function
+    single, on_batches = original._map_func.function, mapped._map_func.function
     try:
         if variant is FunctionVariant.VECTORIZED:
             again = above.map(tensorflow_private.python_function(original._map_func))._map_func.function
             if output_terms(again, draws=count()) != output_terms(single, draws=count()):
                 raise CannotProve("computes something different each time it is traced")
-            lifted = check_converters(single, batched)
+            lifted = check_converters(single, on_batches)
             if drawing and lifted.inexact:  # no safety class promises that both stay what they were
                 ops = ", ".join(lifted.inexact)
                 raise CannotProve(f"draws random numbers, and the last bits of {ops} may differ on a batch")
         else:
             check_lengths(single.graph)
-            lifted = lifting.prove_rows(single, batched)
+            lifted = lifting.prove_rows(single, on_batches)
     except CannotProve as reason:
         return BatchedCall(why_not=f"its function {reason}")
     return BatchedCall(form=variant, digest=facts.digest, inexact=lifted.inexact, zero_signs=lifted.zero_signs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,16 +26,10 @@ _BYTES = 64e6  # of the sample, by judgement: bounds the memory it takes
 _JPEG = b"\xff\xd8\xff"
 
 
-@dataclass(frozen=True)
-class JpegSample:
-    """Encoded images from the start, the middle and the end of a function's input."""
-
-    contents: tuple[bytes, ...]
-    description: str  # for reports: "48 elements: start, middle and end"
-
-
-def sample_jpegs(upstream: Any, traced: Any, decode: Any) -> JpegSample:
+def _sample_jpegs(upstream: Any, traced: Any, decode: Any) -> tuple[tuple[bytes, ...], str]:
     """Returns the bytes that the op `decode` of a function receives for a sample of the dataset `upstream`.
+
+    They are from its start, middle and end; also returns how many, for reports: "48 elements: start, middle and end".
 
     Raises:
         CannotEdit: one is not a JPEG, or too few could be read in time.
@@ -53,10 +46,10 @@ def sample_jpegs(upstream: Any, traced: Any, decode: Any) -> JpegSample:
         raise CannotEdit(f"{others} of the {len(contents)} elements examined are not JPEGs")
     if len(contents) < _MIN_SAMPLED and not found.complete:
         raise CannotEdit(f"only {len(contents)} elements could be read in time")
-    return JpegSample(contents, f"{len(contents)} elements: {found.covered_part}")
+    return contents, f"{len(contents)} elements: {found.covered_part}"
 
 
-def subgraph(graph: Any, target: Any, *, stop_at: Any = None) -> Any:
+def _subgraph(graph: Any, target: Any, *, stop_at: Any = None) -> Any:
     """Returns the GraphDef of the ops that compute the tensor `target` when the tensor `stop_at` is given."""
     needed, waiting = set[str](), [target.op]
     while waiting:
@@ -74,7 +67,7 @@ def subgraph(graph: Any, target: Any, *, stop_at: Any = None) -> Any:
 def _function_before_decode(traced: Any, contents: Any) -> Any:
     """Returns the part of the function before the decode; it returns the encoded bytes, a scalar string."""
     graph = traced.function.graph
-    concrete = rebuild_function(graph, subgraph(graph, contents), [contents])
+    concrete = rebuild_function(graph, _subgraph(graph, contents), [contents])
     return tensorflow_private.with_function(traced, concrete, output_spec=tf.TensorSpec([], tf.string))
 
 
@@ -86,10 +79,10 @@ def probe_crop(source: live.LivePipeline, node: Node) -> CropDecoding:
         return CropDecoding(answer.why_not)
     traced = source.datasets[node.id]._map_func
     try:
-        seen = sample_jpegs(source.datasets[node.inputs[0]], traced, find_crop(traced.function.graph).decode)
+        _, seen = _sample_jpegs(source.datasets[node.inputs[0]], traced, find_crop(traced.function.graph).decode)
     except CannotEdit as reason:
         return CropDecoding(str(reason))
-    return CropDecoding(digest=answer.digest, seen=seen.description)
+    return CropDecoding(digest=answer.digest, seen=seen)
 
 
 _MAX_MEAN_DIFFERENCE = 0.1
@@ -108,9 +101,9 @@ def probe_scale(source: live.LivePipeline, node: Node) -> ScaledDecoding:
     traced = original._map_func
     try:
         resize = find_resize(traced.function.graph)
-        seen = sample_jpegs(above, traced, resize.decode)
-        ratio = _largest_ratio(resize.size, seen.contents)
-        most, mean = _pixel_difference(traced.function.graph, resize, ratio, seen.contents)
+        contents, seen = _sample_jpegs(above, traced, resize.decode)
+        ratio = _largest_ratio(resize.size, contents)
+        most, mean = _pixel_difference(traced.function.graph, resize, ratio, contents)
         with tensorflow_private.reusing_traced_functions():
             mapped = above.map(decode_at_scale(traced, ratio))
     except CannotEdit as reason:
@@ -121,7 +114,7 @@ def probe_scale(source: live.LivePipeline, node: Node) -> ScaledDecoding:
         return ScaledDecoding(why_not="its shapes would not be known any more")
     if mean > _MAX_MEAN_DIFFERENCE:
         return ScaledDecoding(why_not=f"what it resizes to would be {mean:.0%} of the greatest value apart on average")
-    return ScaledDecoding(ratio=ratio, seen=seen.description, most_apart=most, mean_apart=mean)
+    return ScaledDecoding(ratio=ratio, seen=seen, most_apart=most, mean_apart=mean)
 
 
 def decode_at_scale(traced: Any, ratio: int) -> Any:
@@ -174,7 +167,7 @@ def _pixel_difference(graph: Any, resize: Resize, ratio: int, contents: Sequence
 def _resize_function(graph: Any, resize: Resize, ratio: int) -> Any:
     """Returns the concrete function from the bytes of an image (scalar string), decoded at 1/`ratio`, to its resize."""
     contents, resized = resize.decode.inputs[0], resize.op.outputs[0]
-    graph_def = _with_ratio(subgraph(graph, resized, stop_at=contents), resize.decode, ratio)
+    graph_def = _with_ratio(_subgraph(graph, resized, stop_at=contents), resize.decode, ratio)
 
     def body(data: Any) -> list[Any]:
         names = {contents.name: data}

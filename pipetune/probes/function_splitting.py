@@ -22,7 +22,7 @@ from pipetune.pipelines.function_splitting import (
     statement_indices,
 )
 from pipetune.pipelines.gathering import flat_map_windows, gather_from
-from pipetune.probes.batches import downstream_batch, reaches_unjoined
+from pipetune.probes.batches import batched, downstream_batch, reaches_unjoined
 from pipetune.rewrites.legality import describe_state
 
 _SAMPLED = 48  # elements whose size is measured
@@ -31,11 +31,7 @@ _BYTES = 64e6  # of the sample, by judgement: bounds the memory it takes
 
 
 def annotate_splits(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` annotated with how functions are split before their first draw or call of Python.
-
-    Args:
-        pipeline: that of `source`.
-    """
+    """Returns `pipeline` annotated with how functions are split before their first draw or call of Python."""
     facts = {
         node.id: replace(node.function, before_draws=_probe(source, node))
         for node in pipeline
@@ -170,9 +166,8 @@ def probe_gathering(source: live.LivePipeline, pipeline: Pipeline, node: Node, b
     flat_map = next((below for below in pipeline.downstream(node.id) if below.op == "flat_map"), None)
     windows = flat_map_windows(source, pipeline, flat_map) if flat_map is not None else None
     as_now = source.datasets[flat_map.id] if flat_map is not None and windows is not None else dataset
-    size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
     numbers = tf.data.Dataset.range(int(dataset.cardinality()))
-    gathered = numbers.batch(size, drop_remainder=drops).map(gather_from(dataset, windows))
-    if gathered.element_spec != as_now.batch(size, drop_remainder=drops).element_spec:
+    gathered = batched(numbers, batch).map(gather_from(dataset, windows))
+    if gathered.element_spec != batched(as_now, batch).element_spec:
         return RowGathering(why_not="gathered rows would have a different structure, shape or dtype")
     return RowGathering(digest=functions.read_facts(gathered._map_func).digest, windows=windows)

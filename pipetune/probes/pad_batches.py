@@ -13,18 +13,14 @@ from pipetune.pipelines.errors import unknown_on_error
 from pipetune.pipelines.functions import VALUE_CHECKS
 from pipetune.pipelines.pad_batches import require_padding
 from pipetune.pipelines.terms import CannotProve
-from pipetune.probes.batches import downstream_batch
+from pipetune.probes.batches import batched, downstream_batch
 
 _PADS = frozenset({"Pad", "PadV2"})
 _OTHER_CHECKS = VALUE_CHECKS - {"EnsureShape"}  # a padded batch checks shapes
 
 
 def annotate_padding(source: live.LivePipeline, pipeline: Pipeline) -> Pipeline:
-    """Returns `pipeline` with its functions that pad annotated with whether they do nothing else.
-
-    Args:
-        pipeline: that of `source`, with or without other annotations.
-    """
+    """Returns `pipeline` with its functions that pad annotated with whether they do nothing else."""
     facts = {}
     for node in pipeline:
         batch = downstream_batch(pipeline, node)
@@ -54,7 +50,7 @@ def probe_padding(source: live.LivePipeline, node: Node, batch: Node) -> Padding
     if shapes is None:
         return Padding("its elements are no tensors, dicts or tuples")
     size, drops = batch.argument("batch_size"), bool(batch.argument("drop_remainder"))
-    batched = given.padded_batch(size, padded_shapes=fixed, drop_remainder=drops)
-    if batched.element_spec != padded.batch(size, drop_remainder=drops).element_spec:
+    made = given.padded_batch(size, padded_shapes=fixed, drop_remainder=drops)
+    if made.element_spec != batched(padded, batch).element_spec:
         return Padding("a padded batch would have other shapes")
     return Padding(shapes=shapes)
