@@ -98,10 +98,8 @@ def _part_of_another_call(node: Node) -> bool:
 
 def _notes(context: RuleContext, shuffle: Node) -> tuple[str, ...]:
     return (
-        (
-            "The shuffle is then after the cache: the same seed gives the same order, and the order still differs "
-            "in every epoch."
-        ),
+        "The shuffle is then after the cache: the same seed gives the same order, and the order still differs in every "
+        "epoch.",
         "In the first epoch, the buffer of the shuffle fills with "
         f"{shuffle_buffer_elements(context, shuffle):,} finished elements before training receives the first; "
         "these are the same elements that the cache holds, and take no additional memory.",
@@ -295,19 +293,6 @@ def available_cache_bytes(context: RuleContext) -> float:
     return context.memory_limit_bytes - (peak or 0.0) * 2**20
 
 
-def break_even_epoch(once_seconds: float, *, each_seconds: float, saved_seconds: float) -> int | None:
-    """Returns the first epoch at whose end less time was spent in total than without storing; None if never.
-
-    Args:
-        once_seconds: one-time cost in addition to `each_seconds`.
-        each_seconds: time per epoch with stored elements.
-        saved_seconds: time per epoch without them.
-    """
-    if saved_seconds <= each_seconds:
-        return None
-    return math.floor(once_seconds / (saved_seconds - each_seconds)) + 1
-
-
 STORAGE_GUARANTEES = (
     "Dataset.save writes one shard, so that Dataset.load keeps the order. Nothing checks that a saved dataset "
     "still matches the code: save it again whenever the data or a function changes. Dataset.snapshot writes "
@@ -388,9 +373,10 @@ def storage_rate(context: RuleContext) -> float | None:
 
 
 def epochs_to_break_even(context: RuleContext, place: CachePosition, *, before_training: bool) -> int | None:
-    """Returns the epochs until storing has paid off; None if it never does, or a figure was not measured.
+    """Returns the first epoch at whose end less time was spent in total than without storing.
 
-    The write rate of the disk is not measured: it is assumed to equal the read rate.
+    None if there is none, or a figure was not measured. The write rate of the disk is not measured: it is assumed to
+    equal the read rate.
 
     Args:
         context: provides the measured read rate.
@@ -402,8 +388,10 @@ def epochs_to_break_even(context: RuleContext, place: CachePosition, *, before_t
     if rate is None or saved is None:
         return None
     reading = place.size_bytes / rate
+    if saved <= reading:
+        return None
     once = saved + reading if before_training else saved
-    return break_even_epoch(once, each_seconds=reading, saved_seconds=saved)
+    return math.floor(once / (saved - reading)) + 1
 
 
 def _describe_break_even(context: RuleContext, place: CachePosition, saved: float, *, before_training: bool) -> str:
@@ -427,8 +415,5 @@ def _format_epoch_time(place: CachePosition) -> str:
     outputs = place.outputs_per_epoch or 0.0
     text = f"{format_seconds((place.cpu_seconds_per_output or 0.0) * outputs)} of CPU time"
     waiting = place.blocked_seconds_per_output * outputs
-    return (
-        f"{text} and {format_seconds(waiting)} of waiting"
-        if waiting > 0.01 * (place.saved_seconds_per_epoch or 0.0)
-        else text
-    )
+    noticeable = waiting > 0.01 * (place.saved_seconds_per_epoch or 0.0)
+    return f"{text} and {format_seconds(waiting)} of waiting" if noticeable else text

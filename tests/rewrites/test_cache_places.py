@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from pipetune.core.edits import apply_edits
 from pipetune.core.pipeline import Node
+from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.model.memory import added_bytes
 from pipetune.rewrites.cache import RULE
 from pipetune.rewrites.cache_places import (
     MAX_SIZE_RATIO,
     CachePosition,
-    break_even_epoch,
+    epochs_to_break_even,
     pareto_frontier,
     select_for_trial,
 )
 from pipetune.rewrites.epoch_constancy import Constancy
+from tests.rewrites.tables import with_profile
 from tests.rules import context, proposals
 
 _NUMBERS = st.one_of(st.integers(0, 6), st.floats(0, 1e6))
@@ -101,9 +103,10 @@ def test_predicted_bytes_equal_those_checked_against_the_limit(above: str) -> No
         assert added_bytes(described.pipeline, edited, described.profile) == pytest.approx(rewrite.predicted_bytes)
 
 
-@given(st.floats(0, 100), st.floats(0, 10), st.floats(0.01, 10))
-def test_break_even_is_the_first_epoch_that_is_ahead(once: float, each: float, saved: float) -> None:
-    found = break_even_epoch(once, each_seconds=each, saved_seconds=saved)
+@given(st.floats(0, 10), st.floats(0.01, 10), st.booleans())
+def test_break_even_is_the_first_epoch_that_is_ahead(each: float, saved: float, before: bool) -> None:
+    place = replace(_place(0, each, saved), outputs_per_epoch=1.0)  # in files that are read at one byte per second
+    found, once = epochs_to_break_even(_FILES, place, before_training=before), saved + each * before
     if found is None:
         assert saved <= each
         return
@@ -111,8 +114,12 @@ def test_break_even_is_the_first_epoch_that_is_ahead(once: float, each: float, s
     assert ahead[0] <= 1e-6 * max(1.0, once, found * saved) and ahead[1] >= -1e-6 * max(1.0, once, found * saved)
 
 
-def test_memory_cache_breaks_even_after_two_epochs() -> None:
-    assert break_even_epoch(3.0, each_seconds=0.0, saved_seconds=3.0) == 2
+_ONE_BYTE_PER_SECOND = Sweep(SweepReader.FILES, (), ceiling=1.0)
+_FILES = with_profile(context("range 9"), files=FileUse(sweeps=(_ONE_BYTE_PER_SECOND,)))
+
+
+def test_cache_breaks_even_after_two_epochs() -> None:
     place = replace(_place(0, 10, 0.3), outputs_per_epoch=10.0)
     assert place.saved_seconds_per_epoch == pytest.approx(3.0) and not place.never_pays
+    assert epochs_to_break_even(_FILES, replace(place, size_bytes=0.0), before_training=False) == 2
     assert replace(place, epochs=1.0).never_pays and not replace(place, epochs=1.5).never_pays
