@@ -45,16 +45,11 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     if general or reading is None:
         yield NoProposal(NAME, output.id, general)
         return
-    frozen: list[_FrozenValues] = []
-    for node in context.pipeline:
-        found = _freeze_at(node, reading, context)
-        if found.why:
-            yield NoProposal(NAME, node.id, f"{node.title} is left to AUTOTUNE: {found.why}.")
-        if found.edits:
-            frozen.append(found)
-    ending = _injected_prefetch(reading, context)
-    if ending.edits:
-        frozen.append(ending)
+    found = {node.id: _freeze_at(node, reading, context) for node in context.pipeline}
+    for name, one in found.items():
+        if one.why:
+            yield NoProposal(NAME, name, f"{context.pipeline[name].title} is left to AUTOTUNE: {one.why}.")
+    frozen = [one for one in (*found.values(), _injected_prefetch(reading, context)) if one.edits]
     if not frozen:
         return
     safety = max(one.safety for one in frozen)

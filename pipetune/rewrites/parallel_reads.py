@@ -61,19 +61,17 @@ def propose_parallel_interleave(context: RuleContext) -> Iterator[Rewrite | NoPr
 
 
 def _propose_at(node: Node, context: RuleContext) -> Iterator[Rewrite | NoProposal]:
+    inputs, why = element_count(context, node.inputs[0]), ""
     if node.function is None:
-        yield NoProposal(PARALLEL_INTERLEAVE, node.id, "Not run in parallel: nothing is known about its function.")
-        return
-    state = describe_state(node)
-    if state:
-        yield NoProposal(PARALLEL_INTERLEAVE, node.id, f"Not run in parallel: its function {state}.")
-        return
-    if not node.inner and is_unknown(context.pipeline[node.inputs[0]]):
-        yield NoProposal(PARALLEL_INTERLEAVE, node.id, "Not run in parallel: nothing is known about what it reads.")
-        return
-    inputs = element_count(context, node.inputs[0])
-    if inputs == 1:
-        yield NoProposal(PARALLEL_INTERLEAVE, node.id, "There is only one inner dataset: nothing to read in parallel.")
+        why = "Not run in parallel: nothing is known about its function."
+    elif state := describe_state(node):
+        why = f"Not run in parallel: its function {state}."
+    elif not node.inner and is_unknown(context.pipeline[node.inputs[0]]):
+        why = "Not run in parallel: nothing is known about what it reads."
+    elif inputs == 1:
+        why = "There is only one inner dataset: nothing to read in parallel."
+    if why:
+        yield NoProposal(PARALLEL_INTERLEAVE, node.id, why)
         return
     length = effective_cycle_length(node, context)
     for calls in _candidate_calls(length, context.cores):
@@ -231,27 +229,20 @@ def _knee(node: Node, context: RuleContext) -> int | None:
 
 def _explain_no_gain(node: Node, context: RuleContext, positional_operator: Node | None) -> Iterator[NoProposal]:
     if positional_operator is not None:
-        yield NoProposal(
-            READ_SHARDS,
-            node.id,
-            f"One file at a time: with more, {describe_operator(positional_operator)} would select different elements.",
-        )
+        picker = describe_operator(positional_operator)
+        why = f"One file at a time: with more, {picker} would select different elements."
+        yield NoProposal(READ_SHARDS, node.id, why)
     elif _knee(node, context) == 1:
-        yield NoProposal(
-            READ_SHARDS,
-            node.id,
-            f"{describe_operator(node)} was measured with several files at a time, which was no faster than one.",
-        )
+        why = f"{describe_operator(node)} was measured with several files at a time, which was no faster than one."
+        yield NoProposal(READ_SHARDS, node.id, why)
 
 
 def _shard_rewrite(node: Node, context: RuleContext, edits: tuple[Edit, ...], *, length: int, block: int) -> Rewrite:
     in_order, random = keeps_order(node, context), draws_random_numbers(node)
-    safety = Safety.STATISTICAL if random else Safety.EXACT
+    safety = Safety.EXACT if in_order and not random else Safety.STATISTICAL
     notes = []
     if random:
         notes.append("Random draws of the readers occur in the order in which the readers happen to run.")
-    if not in_order:
-        safety = Safety.STATISTICAL
     if length > 1:
         safety = Safety.REORDERS
         notes.append(

@@ -315,21 +315,21 @@ def propose_merge_repeats(context: RuleContext) -> Iterator[Rewrite | NoProposal
 
 
 def _merge(run: tuple[Node, ...], context: RuleContext) -> Rewrite | NoProposal:
-    counts = [_count(node) for node in run]
-    if any(count is None for count in counts):
-        why = f"{describe_operator(run[0])} and the next are not merged: it is unknown how often they repeat."
-        return NoProposal(MERGE_REPEATS, run[-1].id, why)
-    known = [count for count in counts if count is not None]
-    if 0 in known:
-        return NoProposal(MERGE_REPEATS, run[-1].id, "repeat(0) yields no elements: there is nothing to merge.")
+    known = [count for count in map(_count, run) if count is not None]
     reshuffle = upstream_reshuffle(run[0], context)
-    if reshuffle is not None:
-        operator = describe_operator(reshuffle)
+    kept_apart = f"{describe_operator(run[0])} and the next are not merged"
+    why = ""
+    if len(known) < len(run):
+        why = f"{kept_apart}: it is unknown how often they repeat."
+    elif 0 in known:
+        why = "repeat(0) yields no elements: there is nothing to merge."
+    elif reshuffle is not None:
         why = (
-            f"the orders of {operator} upstream depend on how often its iteration is restarted, and would differ "
-            "in later epochs"
+            f"{kept_apart}: the orders of {describe_operator(reshuffle)} upstream depend on how often its iteration is "
+            "restarted, and would differ in later epochs."
         )
-        return NoProposal(MERGE_REPEATS, run[-1].id, f"{describe_operator(run[0])} and the next are not merged: {why}.")
+    if why:
+        return NoProposal(MERGE_REPEATS, run[-1].id, why)
     together = INFINITE if INFINITE in known else math.prod(known)
     kept = run[known.index(together)] if together in known else run[0]
     edits: list[Edit] = [Remove(node.id) for node in run if node is not kept]

@@ -132,21 +132,19 @@ def _one_thread_per_kernel(context: RuleContext) -> Iterator[Rewrite | NoProposa
     filling = [node for node in spread if _fills_the_cores(node, context)]
     if not spread:
         return
+    why = ""
     if not filling:
         why = (
             f"The kernels of {describe_operator(spread[0])} use several threads at once. Its calls do not run "
             "in parallel, so one thread per kernel would leave cores idle."
         )
-        yield NoProposal(THREADS, spread[0].id, why)
-        return
-    if context.cores < _MIN_CORES:
-        why = (
-            f"On {_format_cores(context)}, running a kernel in one thread instead of several would save almost nothing."
-        )
-        yield NoProposal(THREADS, filling[0].id, why)
-        return
-    if context.pipeline.options.get(KERNEL_THREADS) is not None:
-        yield NoProposal(THREADS, filling[0].id, f"The script sets options.{KERNEL_THREADS} itself.")
+    elif context.cores < _MIN_CORES:
+        many = _format_cores(context)
+        why = f"On {many}, running a kernel in one thread instead of several would save almost nothing."
+    elif context.pipeline.options.get(KERNEL_THREADS) is not None:
+        why = f"The script sets options.{KERNEL_THREADS} itself."
+    if why:
+        yield NoProposal(THREADS, (filling or spread)[0].id, why)
         return
     alone = SetOption(KERNEL_THREADS, 1)
     names = ", ".join(describe_operator(node) for node in filling)
