@@ -56,8 +56,7 @@ def _resize(node: Node, context: RuleContext) -> Iterator[Rewrite]:
                 node.id,
                 (SetArgument(node.id, "buffer_size", size),),
                 summary=f"Let the last prefetch hold {_elements(size)}.",
-                size=size,
-                size_source=node.inputs[0],
+                held=buffer_bytes(context, node.inputs[0], size),
             )
 
 
@@ -73,15 +72,7 @@ def _sizes(context: RuleContext) -> tuple[int, ...]:
 def _append(context: RuleContext) -> Iterator[Rewrite]:
     output = context.pipeline.output
     for size in _sizes(context):
-        edit = Insert(output.id, "prefetch", f"prefetch@{output.id}", {"buffer_size": size})
-        yield _rewrite(
-            context,
-            output.id,
-            (edit,),
-            summary=f"Prefetch {_elements(size)} while training works on the current one.",
-            size=size,
-            size_source=output.id,
-        )
+        yield _insertion(context, output, size, f"Prefetch {_elements(size)} while training works on the current one.")
     inside = [node for node in context.pipeline if node.op == "prefetch" and _on_main_path(node, context)]
     if inside:
         yield from _move_last(inside[-1], context)
@@ -107,31 +98,21 @@ def _move_last(node: Node, context: RuleContext) -> Iterator[Rewrite]:
             output.id,
             tuple(edits),
             summary=f"Move the prefetch to the end, where it holds {_elements(size)} ready for training.",
-            size=size,
-            size_source=output.id,
+            held=buffer_bytes(context, output.id, size),
         )
 
 
 def _between_stages(context: RuleContext) -> Iterator[Rewrite]:
     diagnosis = context.diagnosis
-    if diagnosis is None or not diagnosis.sequential_segments:
-        return
-    slowest = diagnosis.sequential_segments[0]
-    if diagnosis.bottleneck not in slowest:
+    slowest = next(iter(diagnosis.sequential_segments), ()) if diagnosis is not None else ()
+    if diagnosis is None or diagnosis.bottleneck not in slowest:
         return
     anchor = _balanced_split(slowest, context)
     if anchor is None:
         return
     for size in _STAGE_SIZES:
-        edit = Insert(anchor.id, "prefetch", f"prefetch@{anchor.id}", {"buffer_size": size})
-        yield _rewrite(
-            context,
-            anchor.id,
-            (edit,),
-            summary=f"Run everything up to {anchor.title} in parallel with the rest, {_elements(size)} ahead.",
-            size=size,
-            size_source=anchor.id,
-        )
+        summary = f"Run everything up to {anchor.title} in parallel with the rest, {_elements(size)} ahead."
+        yield _insertion(context, anchor, size, summary)
 
 
 def _balanced_split(segment: tuple[str, ...], context: RuleContext) -> Node | None:
@@ -159,9 +140,13 @@ def _cost(node: Node, context: RuleContext) -> float | None:
     return 0.0 if seconds is None and operator_facts(node.op).same_elements else seconds
 
 
-def _rewrite(
-    context: RuleContext, node_id: str, edits: tuple[Edit, ...], *, summary: str, size: int, size_source: str
-) -> Rewrite:
+def _insertion(context: RuleContext, node: Node, size: int, summary: str) -> Rewrite:
+    """Returns the rewrite that inserts a prefetch of `size` elements after `node`."""
+    edit = Insert(node.id, "prefetch", f"prefetch@{node.id}", {"buffer_size": size})
+    return _rewrite(context, node.id, (edit,), summary=summary, held=buffer_bytes(context, node.id, size))
+
+
+def _rewrite(context: RuleContext, node_id: str, edits: tuple[Edit, ...], *, summary: str, held: float) -> Rewrite:
     python = any(runs_python(node) for node in (*context.pipeline.upstream(node_id), context.pipeline[node_id]))
     note = "Python code of the pipeline runs ahead of training: it must not read state that training changes."
     return Rewrite(
@@ -172,7 +157,7 @@ def _rewrite(
         summary=summary,
         group=f"{PREFETCH}@{node_id}",
         notes=(note,) if python else (),
-        predicted_bytes=buffer_bytes(context, size_source, size),
+        predicted_bytes=held,
     )
 
 
