@@ -8,7 +8,7 @@ from pipetune.core.edits import Consent, NoProposal, Rewrite, Safety, SetArgumen
 from pipetune.core.functions import PYTHON_CALLS
 from pipetune.core.operators import FLATTENING
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node
-from pipetune.core.profile import Finding, OperatorProfile, finding_at
+from pipetune.core.profile import Finding, finding_at
 from pipetune.rewrites.cache_places import MIN_EPOCHS, available_cache_bytes
 from pipetune.rewrites.legality import (
     describe_operator,
@@ -186,30 +186,16 @@ def _is_bound_by_python(node: Node, context: RuleContext) -> bool:
 def _describe_throughput(node: Node, context: RuleContext) -> str:
     """Returns the maximum throughput of the Python code, compared with a training step, in words."""
     held = f"{describe_operator(node)} runs Python, whose calls take turns wherever they hold the GIL."
-    return " ".join([held, *_figures(node, context)])
-
-
-def _figures(node: Node, context: RuleContext) -> list[str]:
     measured = context.measured(node.id)
     if measured is None or not measured.wall_seconds:
-        return []
+        return held
     seconds = measured.wall_seconds
-    sentences = [
-        f"One after another, they give at most {1 / seconds:,.0f} elements/s ({format_seconds(seconds)} each"
-        f"{_waiting(measured)})."
-    ]
+    waiting = (measured.waiting_seconds or 0.0) / seconds
+    text = f"{held} One after another, they give at most {1 / seconds:,.0f} elements/s ({format_seconds(seconds)} each"
+    text += f", {waiting:.0%} of that waiting)." if waiting >= 0.05 else ")."
     step = context.profile.consumer.bound_seconds if context.profile is not None else None
     if measured.visits is not None and step:
-        share = measured.visits * seconds / step
-        many = f"{share:.0%} of" if share < 2 else f"{share:,.1f} times"
-        sentences.append(
-            f"Per training step, that is {format_seconds(measured.visits * seconds)}, {many} what the model needs."
-        )
-    return sentences
-
-
-def _waiting(measured: OperatorProfile) -> str:
-    if not measured.waiting_seconds or not measured.wall_seconds:
-        return ""
-    share = measured.waiting_seconds / measured.wall_seconds
-    return f", {share:.0%} of that waiting" if share >= 0.05 else ""
+        needed = measured.visits * seconds
+        many = f"{needed / step:.0%} of" if needed / step < 2 else f"{needed / step:,.1f} times"
+        text += f" Per training step, that is {format_seconds(needed)}, {many} what the model needs."
+    return text
