@@ -101,6 +101,11 @@ def best_position(context: RuleContext) -> CachePosition | None:
     return next(iter(select_for_trial(in_order or places, most=1)), None)
 
 
+_MIN_SAVED_SHARE = 0.2
+"""Minimum saving of CPU time, as a share of all that the input needs, for which it is advised to change the loop. By
+judgement: a change by hand has to be worth it."""
+
+
 def suggest_building_once(context: RuleContext) -> Iterator[Finding]:
     """Yields what a cache would save if the loop that reads the dataset did not build it in each iteration."""
     rebuilt = context.rebuilt_operators
@@ -179,11 +184,6 @@ def _elements_of_a_pass(context: RuleContext, name: str) -> int | None:
             return count if count is not None and count >= 0 else None
         node = context.pipeline[node.inputs[0]]
     return None
-
-
-_MIN_SAVED_SHARE = 0.2
-"""Minimum saving of CPU time, as a share of all that the input needs, for which it is advised to change the loop. By
-judgement: a change by hand has to be worth it."""
 
 
 def cache_whole_passes(context: RuleContext, *, elements: int, element_bytes: Callable[[Node], float]) -> list[Rewrite]:
