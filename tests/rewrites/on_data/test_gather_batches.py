@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 from benchmarks.accuracy import grammar
 from pipetune.core.edits import Move, NoProposal, ReplaceSource, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import RowWindows
+from pipetune.core.pipeline import Pipeline
 from pipetune.equality.compare import compare
 from pipetune.measure.variant_costs import measure_batch_costs
 from pipetune.pipelines import gathering, live
@@ -24,7 +25,15 @@ from pipetune.pipelines.replay import replay
 from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import Rule, RuleContext
-from tests.rewrites.on_data.patching import Sample, check_patch, script, why_not_patched
+from tests.rewrites.on_data.patching import (
+    Sample,
+    check_equal,
+    check_patch,
+    compared,
+    proposed,
+    script,
+    why_not_patched,
+)
 
 ROWS = 101
 IMAGES = np.arange(ROWS * 6, dtype=np.uint8).reshape(ROWS, 3, 2)
@@ -46,14 +55,14 @@ BELOW = {
 }
 
 
-def _told(dataset: Any) -> tuple[live.LivePipeline, Any]:
+def _told(dataset: Any) -> Pipeline:
     source = live.read(dataset)
-    return source, function_splitting.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
+    return function_splitting.annotate_gathers(source, source.pipeline)
 
 
-def _rewrite(told: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> Rewrite:
-    (found,) = (one for one in rule.propose(RuleContext(told)) if isinstance(one, Rewrite))
-    return found
+def _gathered(dataset: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> tuple[live.LivePipeline, Rewrite]:
+    source, (rewrite,) = proposed(rule.propose, dataset, batches.annotate_batches, function_splitting.annotate_gathers)
+    return source, rewrite
 
 
 @pytest.mark.sample(4)
@@ -62,22 +71,19 @@ def _rewrite(told: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> Rewrite:
     [*(("two arrays", below) for below in BELOW), *((one, "dropping the rest") for one in list(STRUCTURES)[1:])],
 )
 def test_gathered_batches_are_equal(structure: str, below: str) -> None:
-    source, told = _told(BELOW[below](tf.data.Dataset.from_tensor_slices(STRUCTURES[structure])))
-    rewrite = _rewrite(told)
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    made = replay(source, edited)
+    source, rewrite = _gathered(BELOW[below](tf.data.Dataset.from_tensor_slices(STRUCTURES[structure])))
+    made = replay(source, apply_edits(source.pipeline, rewrite.edits))
     assert made.element_spec == source.dataset.element_spec and made.cardinality() == source.dataset.cardinality()
     assert rewrite.safety is Safety.EXACT
-    proof = compare(source, edited, Safety.EXACT, elements=64)
-    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+    proof = check_equal(source, rewrite, elements=64)
     assert any("start, middle and end" in note or "all" in note for note in proof.notes)
 
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_shuffle_order_is_kept_for_a_seed(seed: int | None) -> None:
     tf.random.set_seed(5)
-    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(30, seed=seed).batch(7))
-    made = replay(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(30, seed=seed).batch(7))
+    made = replay(source, apply_edits(source.pipeline, rewrite.edits))
     one, other = (
         [batch.tolist() for _ in range(3) for batch in dataset.as_numpy_iterator()]
         for dataset in (source.dataset, made)
@@ -88,28 +94,24 @@ def test_shuffle_order_is_kept_for_a_seed(seed: int | None) -> None:
 def test_maps_move_downstream_of_the_batch() -> None:
     dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(20)
     dataset = dataset.map(lambda image, label: (tf.cast(image, tf.float32) / 255.0, label)).batch(8)
-    source, told = _told(dataset)
-    rewrite = _rewrite(told)
+    source, rewrite = _gathered(dataset)
     edited = apply_edits(source.pipeline, rewrite.edits)
     assert [node.op for node in edited] == ["range", "shuffle", "batch", "map", "map"]
     assert edited.nodes[3].gathers_rows and rewrite.safety is Safety.EXACT
-    proof = compare(source, edited, Safety.EXACT, elements=64)
-    assert proof.proven and proof.equal
+    check_equal(source, rewrite, elements=64)
 
 
 def test_rows_in_another_order_are_rejected() -> None:
     """The indices are shuffled at another place than the rows were."""
-    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(20).take(40).batch(8))
-    edited = apply_edits(source.pipeline, (*_rewrite(told).edits, Move("n1", "n2")))
-    assert not compare(source, edited, Safety.EXACT, elements=64).equal
+    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(20).take(40).batch(8))
+    assert not compared(source, (*rewrite.edits, Move("n1", "n2")), Safety.EXACT, elements=64).equal
 
 
 def test_other_rows_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).batch(8))
-    edited = apply_edits(source.pipeline, _rewrite(told).edits)
+    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(LABELS).batch(8))
     arrays_of = gathering.source_arrays
     monkeypatch.setattr(gathering, "source_arrays", lambda dataset: tf.roll(arrays_of(dataset), 1, 0))
-    assert not compare(source, edited, Safety.EXACT, elements=64).equal
+    assert not compared(source, rewrite.edits, Safety.EXACT, elements=64).equal
 
 
 SERIES: dict[str, Any] = {
@@ -125,15 +127,14 @@ SERIES: dict[str, Any] = {
 @pytest.mark.parametrize("name", SERIES)
 def test_gathered_windows_are_equal(name: str) -> None:
     dataset = SERIES[name](tf.data.Dataset.from_tensor_slices(IMAGES))
-    source, told = _told(dataset.shuffle(20).batch(8, drop_remainder=True).prefetch(1))
-    rewrite = _rewrite(told, gather.GATHER_WINDOWS_RULE)
-    assert rewrite.safety is Safety.EXACT and told["n0"].gathering is not None
-    edited = apply_edits(source.pipeline, rewrite.edits)
-    made = replay(source, edited)
+    source, rewrite = _gathered(
+        dataset.shuffle(20).batch(8, drop_remainder=True).prefetch(1), gather.GATHER_WINDOWS_RULE
+    )
+    assert rewrite.safety is Safety.EXACT and source.pipeline["n0"].gathering is not None
+    made = replay(source, apply_edits(source.pipeline, rewrite.edits))
     assert made.element_spec == source.dataset.element_spec
-    proof = compare(source, edited, Safety.EXACT, elements=64)
-    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
-    assert measure_batch_costs(source, told, seconds=60)["n0"] > 0
+    check_equal(source, rewrite, elements=64)
+    assert measure_batch_costs(source, source.pipeline, seconds=60)["n0"] > 0
 
 
 @pytest.mark.exhaustive
@@ -142,8 +143,8 @@ def test_windows_longer_than_the_usual_sample_are_equal(size: int) -> None:
     series = np.arange(1_000_000, dtype=np.float32)
     windows = tf.data.Dataset.from_tensor_slices(series).window(size, shift=1, drop_remainder=True)
     windows = windows.flat_map(lambda window: window.batch(size))
-    source = live.read(windows.map(lambda window: (window[:-1], window[-1])).shuffle(100_000).batch(32).prefetch(1))
-    rewrite = _rewrite(_told(source.dataset)[1], gather.GATHER_WINDOWS_RULE)
+    windows = windows.map(lambda window: (window[:-1], window[-1])).shuffle(100_000).batch(32).prefetch(1)
+    source, rewrite = _gathered(windows, gather.GATHER_WINDOWS_RULE)
     proof = compare(source, apply_edits(source.pipeline, rewrite.edits), rewrite.safety)
     assert proof.proven and {"generated inputs", "last batches"} <= {check.name for check in proof.checks}
 
@@ -172,7 +173,7 @@ NO_WINDOWS: dict[str, Any] = {
 @pytest.mark.parametrize("name", NO_WINDOWS)
 def test_flat_map_that_does_more_than_batching_is_refused(name: str) -> None:
     dataset = tf.data.Dataset.from_tensor_slices((LABELS, LABELS * 2)).window(3, drop_remainder=True)
-    _, told = _told(dataset.flat_map(NO_WINDOWS[name]).batch(4))
+    told = _told(dataset.flat_map(NO_WINDOWS[name]).batch(4))
     assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
     (silence,) = gather.GATHER_WINDOWS_RULE.propose(RuleContext(told))
     assert isinstance(silence, NoProposal) and "does not just batch each window whole" in silence.why
@@ -180,18 +181,17 @@ def test_flat_map_that_does_more_than_batching_is_refused(name: str) -> None:
 
 def test_windows_of_incomplete_length_are_not_gathered() -> None:
     dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1).flat_map(lambda w: w.batch(5))
-    _, told = _told(dataset.padded_batch(4).unbatch().batch(4))
+    told = _told(dataset.padded_batch(4).unbatch().batch(4))
     assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
 
 
 def test_wrong_windows_are_rejected() -> None:
     dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1, drop_remainder=True)
-    source, told = _told(dataset.flat_map(lambda w: w.batch(5)).batch(8))
-    *removed, edit = _rewrite(told, gather.GATHER_WINDOWS_RULE).edits
+    source, rewrite = _gathered(dataset.flat_map(lambda w: w.batch(5)).batch(8), gather.GATHER_WINDOWS_RULE)
+    *removed, edit = rewrite.edits
     assert isinstance(edit, ReplaceSource)
     for wrong in (RowWindows(5, 2, 1, False), RowWindows(4, 1, 1, False), RowWindows(5, 1, 2, False)):
-        edited = apply_edits(source.pipeline, (*removed, replace(edit, windows=wrong)))
-        assert not compare(source, edited, Safety.EXACT, elements=64).equal
+        assert not compared(source, (*removed, replace(edit, windows=wrong)), Safety.EXACT, elements=64).equal
 
 
 @pytest.mark.parametrize(
@@ -203,21 +203,18 @@ def test_wrong_windows_are_rejected() -> None:
     ],
 )
 def test_sparse_and_ragged_rows_are_refused(arrays: Any, why: str) -> None:
-    _, told = _told(tf.data.Dataset.from_tensor_slices(arrays).batch(4))
-    gathered = told["n0"].gathering
+    gathered = _told(tf.data.Dataset.from_tensor_slices(arrays).batch(4))["n0"].gathering
     assert gathered is not None and why in gathered.why_not and not gathered.digest
 
 
 def test_only_arrays_upstream_of_a_batch_are_probed() -> None:
-    _, told = _told(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(9))
-    assert [node.gathering for node in told] == [None, None]
-    _, told = _told(tf.data.Dataset.range(9).batch(2))
-    assert [node.gathering for node in told] == [None, None]
+    for dataset in (tf.data.Dataset.from_tensor_slices(LABELS).shuffle(9), tf.data.Dataset.range(9).batch(2)):
+        assert [node.gathering for node in _told(dataset)] == [None, None]
 
 
 def test_arrays_are_captured_not_embedded_as_constants() -> None:
-    source, told = _told(tf.data.Dataset.from_tensor_slices(np.zeros((4096, 64))).batch(8))
-    made = live.read(replay(source, apply_edits(source.pipeline, _rewrite(told).edits)))
+    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(np.zeros((4096, 64))).batch(8))
+    made = live.read(replay(source, apply_edits(source.pipeline, rewrite.edits)))
     function = made.dataset._map_func.function
     assert function.captured_inputs[0].shape == (4096, 64)
     assert len(function.graph.as_graph_def().SerializeToString()) < 20_000
@@ -317,8 +314,8 @@ def test_patched_source_matches_expected_text_and_plan(name: str, tmp_path: Path
     before, after = SOURCES[name]
     expected = Sample(tmp_path, after, name="expected").file.read_text()
     sample = script(tmp_path, before, above=ARRAYS)
-    source, told = _told(sample.run().ds)
-    rewrite = _rewrite(told, gather.GATHER_WINDOWS_RULE if "windows" in name else gather.GATHER_BATCHES_RULE)
+    rule = gather.GATHER_WINDOWS_RULE if "windows" in name else gather.GATHER_BATCHES_RULE
+    source, rewrite = _gathered(sample.run().ds, rule)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert check_patch(sample, source, rewrite, elements=21) == ARRAYS + expected.lstrip("\n")
@@ -376,6 +373,5 @@ REFUSED: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_source_that_cannot_be_patched_is_reported(name: str, tmp_path: Path) -> None:
     text, why = REFUSED[name]
-    source, told = _told(script(tmp_path, text, above=ARRAYS).run().ds)
     rule = gather.GATHER_WINDOWS_RULE if "windows" in name else gather.GATHER_BATCHES_RULE
-    assert why in why_not_patched(source, _rewrite(told, rule))
+    assert why in why_not_patched(*_gathered(script(tmp_path, text, above=ARRAYS).run().ds, rule))

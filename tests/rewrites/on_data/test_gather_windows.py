@@ -17,9 +17,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.edits import Plan, Rewrite, Safety, apply_edits
 from pipetune.core.errors import CannotExpress
-from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.collect.parts import collect
-from pipetune.equality.compare import compare
 from pipetune.measure.variant_costs import measure_batch_costs
 from pipetune.pipelines import gathering, live
 from pipetune.pipelines.replay import replay
@@ -27,7 +25,15 @@ from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import emit
-from tests.rewrites.on_data.patching import check_patch, rerun, script, why_not_patched
+from tests.rewrites.on_data.patching import (
+    check_equal,
+    check_patch,
+    compared,
+    proposed,
+    rerun,
+    script,
+    why_not_patched,
+)
 
 ROWS = 301
 DATA = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
@@ -55,23 +61,18 @@ UTILITY: dict[str, Any] = {
 }
 
 
-def _told(dataset: Any) -> tuple[live.LivePipeline, Pipeline]:
-    source = live.read(dataset)
-    return source, function_splitting.annotate_gathers(source, batches.annotate_batches(source, source.pipeline))
-
-
-def _rewrite(told: Pipeline) -> Rewrite:
-    (found,) = (one for one in gather.GATHER_WINDOWS_RULE.propose(RuleContext(told)) if isinstance(one, Rewrite))
-    return found
+def _found(dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
+    annotations = (batches.annotate_batches, function_splitting.annotate_gathers)
+    return proposed(gather.GATHER_WINDOWS_RULE.propose, dataset, *annotations)
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", UTILITY)
 def test_gathered_batches_are_equal(name: str) -> None:
     np.random.seed(5)
-    source, told = _told(UTILITY[name]())
-    rewrite = _rewrite(told)
-    assert rewrite.safety is Safety.EXACT and not list(gather.GATHER_BATCHES_RULE.propose(RuleContext(told)))
+    source, (rewrite,) = _found(UTILITY[name]())
+    assert rewrite.safety is Safety.EXACT
+    assert not list(gather.GATHER_BATCHES_RULE.propose(RuleContext(source.pipeline)))
     edited = apply_edits(source.pipeline, rewrite.edits)
     assert {"zip", "from_tensors"}.isdisjoint(node.op for node in edited)
     made = replay(source, edited)
@@ -80,13 +81,12 @@ def test_gathered_batches_are_equal(name: str) -> None:
     assert [node.function and node.function.digest for node in again] == [
         node.function and node.function.digest for node in edited
     ]
-    proof = compare(source, edited, Safety.EXACT, elements=40)
-    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+    check_equal(source, rewrite)
 
 
 def test_shuffle_order_is_kept_for_a_seed() -> None:
-    source, told = _told(_windows(batch_size=8, shuffle=True, seed=4))
-    made = replay(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    source, (rewrite,) = _found(_windows(batch_size=8, shuffle=True, seed=4))
+    made = replay(source, apply_edits(source.pipeline, rewrite.edits))
     one, other = (
         [targets.tolist() for _ in range(2) for _, targets in dataset.as_numpy_iterator()]
         for dataset in (source.dataset, made)
@@ -95,9 +95,9 @@ def test_shuffle_order_is_kept_for_a_seed() -> None:
 
 
 def test_gathering_cost_is_measured() -> None:
-    source, told = _told(_windows(batch_size=32))
-    (node,) = (node for node in told if node.gathering is not None)
-    assert node.op == "prefetch" and measure_batch_costs(source, told, seconds=60).keys() == {node.id}
+    source, _ = _found(_windows(batch_size=32))
+    (node,) = (node for node in source.pipeline if node.gathering is not None)
+    assert node.op == "prefetch" and measure_batch_costs(source, source.pipeline, seconds=60).keys() == {node.id}
 
 
 def test_long_series_is_compared_in_part() -> None:
@@ -155,15 +155,15 @@ OTHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_pipelines_are_not_recognised(name: str) -> None:
-    _, told = _told(OTHERS[name]())
+    source, _ = _found(OTHERS[name]())
     if name != "several arrays":  # each of the arrays is recognised
-        assert not any(node.gathering is not None and node.gathering.singly for node in told)
-        assert not list(gather.GATHER_WINDOWS_RULE.propose(RuleContext(told)))
+        assert not any(node.gathering is not None and node.gathering.singly for node in source.pipeline)
+        assert not list(gather.GATHER_WINDOWS_RULE.propose(RuleContext(source.pipeline)))
 
 
 def test_handwritten_equivalent_is_recognised() -> None:
-    _, told = _told(_by_hand(beside=lambda number, first: first[number]))
-    assert _rewrite(told).safety is Safety.EXACT
+    _, (rewrite,) = _found(_by_hand(beside=lambda number, first: first[number]))
+    assert rewrite.safety is Safety.EXACT
 
 
 WRONG: dict[str, Any] = {
@@ -177,21 +177,18 @@ WRONG: dict[str, Any] = {
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_windows_are_rejected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, told = _told(_windows(batch_size=8))
-    edited = apply_edits(source.pipeline, _rewrite(told).edits)
+    source, (rewrite,) = _found(_windows(batch_size=8))
     right = gathering.window_gatherer
     monkeypatch.setattr(gathering, "window_gatherer", lambda found: right(WRONG[name](found)))
-    assert not compare(source, edited, Safety.EXACT, elements=40).equal
+    assert not compared(source, rewrite.edits, Safety.EXACT).equal
 
 
 def test_gathered_windows_cannot_be_distributed() -> None:
-    source, told = _told(_windows(batch_size=8))
-    with pytest.raises(CannotExpress, match="gathered by their numbers have no known distributed form"):
-        collect(source, apply_edits(source.pipeline, _rewrite(told).edits))
     series_by_window = Dataset.from_tensor_slices(DATA).window(5, 1, drop_remainder=True).flat_map(lambda w: w.batch(5))
-    source, told = _told(series_by_window.batch(8))
-    with pytest.raises(CannotExpress, match="gathered by their numbers have no known distributed form"):
-        collect(source, apply_edits(source.pipeline, _rewrite(told).edits))
+    for dataset in (_windows(batch_size=8), series_by_window.batch(8)):
+        source, (rewrite,) = _found(dataset)
+        with pytest.raises(CannotExpress, match="gathered by their numbers have no known distributed form"):
+            collect(source, apply_edits(source.pipeline, rewrite.edits))
 
 
 HEAD = """import keras
@@ -224,8 +221,7 @@ SOURCES: dict[str, str] = {
 @pytest.mark.parametrize("name", SOURCES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
     sample = script(tmp_path, SOURCES[name], above=HEAD)
-    source, told = _told(sample.run().ds)
-    rewrite = _rewrite(told)
+    source, (rewrite,) = _found(sample.run().ds)
     notes = emit(source.pipeline, Plan("tuned", (rewrite,))).notes
     assert "does not validate its arguments" in notes[0]
     assert any("Without a seed" in note for note in notes) is (name == "no targets, its own seed")
@@ -243,9 +239,9 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
 def test_patch_imports_missing_modules(tmp_path: Path) -> None:
     text = "ds = keras.utils.timeseries_dataset_from_array(list(range(40)), None, 5, batch_size=4)\n"
     sample = script(tmp_path, text, above="import keras\n")
-    source, told = _told(sample.run().ds)
+    source, (rewrite,) = _found(sample.run().ds)
     expected = '"""\n    import numpy as np\n    import tensorflow as tf\n\n    series = '
-    check_patch(sample, source, _rewrite(told), expected=expected)
+    check_patch(sample, source, rewrite, expected=expected)
 
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -275,5 +271,5 @@ REFUSED: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_source_that_cannot_be_patched_is_reported(name: str, tmp_path: Path) -> None:
     text, why = REFUSED[name]
-    source, told = _told(script(tmp_path, text, above=HEAD).run().ds)
-    assert why in why_not_patched(source, _rewrite(told))
+    source, (rewrite,) = _found(script(tmp_path, text, above=HEAD).run().ds)
+    assert why in why_not_patched(source, rewrite)
