@@ -58,8 +58,6 @@ def _decodes_images(node: Node) -> bool:
 def _obstacle(node: Node, context: RuleContext) -> str:
     """Returns why the function of a map has to decode whole images; "" if it does not."""
     assert node.function is not None
-    if node.function.form is not FunctionVariant.AS_TRACED:
-        return "its function has already been replaced by another variant"
     if node.function.cropping is None:
         other = next((why for kind, why in _OTHER_DECODERS.items() if kind in node.function.operations), "")
         return other or "it is unknown what its function does with the images"
@@ -153,7 +151,5 @@ def _may_decode_smaller(node: Node, context: RuleContext) -> bool:
     function = node.function
     if node.op != "map" or function is None or function.shrinking is None or function.shrinking.why_not:
         return False
-    if function.form is not FunctionVariant.AS_TRACED or describe_external_dependency(node):
-        return False
     # ignore_errors drops damaged images, and decoding at another scale may not detect the damage.
-    return not errors_are_ignored(node, context)
+    return not describe_external_dependency(node) and not errors_are_ignored(node, context)

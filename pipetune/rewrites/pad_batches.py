@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipetune.core.edits import NoProposal, Remove, ReplaceOperator, Rewrite, Safety
-from pipetune.core.functions import FunctionVariant, Padding
+from pipetune.core.functions import Padding
 from pipetune.core.pipeline import Node
 from pipetune.rewrites.batch_first import added_buffer_bytes, batch_first_group, plain_batches, upstream_maps
 from pipetune.rewrites.legality import describe_external_dependency, describe_operator, errors_are_ignored, is_stateless
@@ -31,8 +31,6 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 def _obstacle(node: Node, batch: Node, context: RuleContext) -> str:
     """Returns why the batch cannot pad in place of the map; "" if it can."""
-    if node.function is None or node.function.form is not FunctionVariant.AS_TRACED:
-        return "its function has already been replaced by another variant"
     if not is_stateless(node):
         return f"its function {describe_external_dependency(node) or 'draws random numbers'}"
     if batch.argument("num_parallel_calls") is not None:

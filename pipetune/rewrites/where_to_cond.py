@@ -36,8 +36,6 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 def _obstacle(node: Node) -> str:
     """Returns why the function of a map has to compute both sides; "" if it does not."""
     assert node.function is not None and node.function.branching is not None
-    if node.function.form is not FunctionVariant.AS_TRACED:
-        return "its function has already been replaced by another variant"
     outside = describe_external_dependency(node)
     return node.function.branching.why_not or (f"its function {outside}" if outside else "")
 
