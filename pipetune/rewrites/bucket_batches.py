@@ -25,7 +25,8 @@ _ALLOWED_DOWNSTREAM = frozenset({"map", "prefetch", "repeat", "shuffle", "with_o
 def suggest_length_buckets(context: RuleContext) -> Iterator[Finding]:
     """Yields the measured saving of `bucket_by_sequence_length` over each `padded_batch`, with the call to write."""
     for node in context.pipeline:
-        padding = _padding(node, context)
+        measured = context.measured(node.id)
+        padding = measured.padding if measured is not None and node.op == "padded_batch" else None
         if padding is None or padding.share < MIN_PADDING_SHARE or not _may_be_bucketed(node, padding, context):
             continue
         buckets = len(padding.boundaries) + 1
@@ -42,11 +43,6 @@ def suggest_length_buckets(context: RuleContext) -> Iterator[Finding]:
                 "bucket may be smaller. pipetune does not make this change, because the batches differ."
             ),
         )
-
-
-def _padding(node: Node, context: RuleContext) -> PaddingShares | None:
-    measured = context.measured(node.id)
-    return measured.padding if measured is not None and node.op == "padded_batch" else None
 
 
 def _may_be_bucketed(node: Node, padding: PaddingShares, context: RuleContext) -> bool:

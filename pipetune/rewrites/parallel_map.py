@@ -25,11 +25,6 @@ from pipetune.rewrites.rule import Rule, RuleContext
 NAME = "parallel-map"
 
 
-def candidate_calls(cores: int) -> tuple[int, ...]:
-    """Returns the parallel calls to try: AUTOTUNE, two, and one call per available core."""
-    return tuple(dict.fromkeys((AUTOTUNE, 2, max(2, cores))))
-
-
 def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Yields, for every map, the numbers of parallel calls to try, or why there is none."""
     for node in context.pipeline:
@@ -43,7 +38,7 @@ def propose(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
             why = f"{_describe_throughput(node, context)} {_PYTHON_ALTERNATIVES}"
             yield NoProposal(NAME, node.id, f"No other number of calls: {why}")
             continue
-        for number in candidate_calls(context.cores):
+        for number in dict.fromkeys((AUTOTUNE, 2, max(2, context.cores))):
             if number == node.argument("num_parallel_calls"):
                 continue
             if number == AUTOTUNE and tensorflow_parallelizes(node, context):

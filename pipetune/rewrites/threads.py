@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.core.edits import Insert, NoProposal, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import NoProposal, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.profile import Cause
 from pipetune.rewrites.legality import describe_operator, tensorflow_parallelizes
@@ -81,13 +81,8 @@ def _overestimates_cores(context: RuleContext) -> bool:
 
 
 def _leaves_to_autotune(rewrite: Rewrite) -> bool:
-    for edit in rewrite.edits:
-        match edit:
-            case SetArgument(name="num_parallel_calls" | "num_parallel_reads", value=value) if value == AUTOTUNE:
-                return True
-            case Insert(arguments=arguments) if arguments.get("num_parallel_calls") == AUTOTUNE:
-                return True
-    return False
+    calls = [edit for edit in rewrite.edits if isinstance(edit, SetArgument) and edit.value == AUTOTUNE]
+    return any(edit.name in ("num_parallel_calls", "num_parallel_reads") for edit in calls)
 
 
 def _format_cores(context: RuleContext) -> str:
@@ -128,7 +123,9 @@ def propose_threads(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
 
 def _one_thread_per_kernel(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
     """Proposes one thread per kernel if kernels were measured to use several and parallel calls leave them no core."""
-    spread = [node for node in context.pipeline if _spreads(node, context)]
+    spread = [
+        node for node in context.pipeline if (one := context.measured(node.id)) is not None and one.several_threads
+    ]
     filling = [node for node in spread if _fills_the_cores(node, context)]
     if not spread:
         return
@@ -171,11 +168,6 @@ def _private_pool(context: RuleContext) -> Iterator[Rewrite | NoProposal]:
         f"training step, and {lost:.0%} of a step is currently lost because input and model do not overlap."
     )
     yield _rewrite(context, (pool,), summary, only_training=True)
-
-
-def _spreads(node: Node, context: RuleContext) -> bool:
-    measured = context.measured(node.id)
-    return measured is not None and measured.several_threads
 
 
 def _runs_side_by_side(node: Node, context: RuleContext) -> bool:
