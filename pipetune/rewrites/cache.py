@@ -402,7 +402,7 @@ def _rewrite(context: RuleContext, place: CachePosition, *, to_file: bool) -> Re
     node, moved = place.node, place.moved
     movable = [context.pipeline[one.node].op for one in reversed(moved.moves)] if moved is not None else []
     behind = moved.applied(context) if moved is not None else context
-    filename = f"pipetune-cache-{context.cache_fingerprint}" if to_file else ""
+    filename = f"pipetune-cache-{context.fingerprint or context.pipeline.fingerprint}" if to_file else ""
     where = "in a file" if to_file else "in memory"
     paid = describe_file_saving(context, place) if to_file else describe_memory_saving(place)
     notes = [*([paid] if paid else []), *_sharing_notes(context, node)]

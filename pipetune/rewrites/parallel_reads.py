@@ -38,7 +38,7 @@ def effective_cycle_length(node: Node, context: RuleContext) -> int:
     written = node.argument("cycle_length")
     if isinstance(written, int) and written > 0:
         return written
-    cores = context.default_cycle_length
+    cores = max(1, context.serial_cycle_length or context.cores)
     calls = node.argument("num_parallel_calls")
     if calls is None:
         return cores

@@ -55,16 +55,6 @@ class RuleContext:
         """What was measured of the files that the pipeline reads; None if nothing was."""
         return self.profile.files if self.profile is not None else None
 
-    @property
-    def default_cycle_length(self) -> int:
-        """TensorFlow's default `cycle_length` of a serial interleave: the number of cores it may use."""
-        return max(1, self.serial_cycle_length or self.cores)
-
-    @property
-    def cache_fingerprint(self) -> str:
-        """The fingerprint of the original pipeline, for the names of cache files."""
-        return self.fingerprint or self.pipeline.fingerprint
-
 
 @dataclass(frozen=True)
 class Rule:
