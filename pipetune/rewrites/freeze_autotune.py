@@ -95,7 +95,7 @@ def _freeze_at(node: Node, reading: AutotuneValues, context: RuleContext) -> _Fr
     made_parallel = node.op == "map" and node.argument("num_parallel_calls") is None and bool(value and value.tunable)
     if not tuned and not made_parallel:
         return _FrozenValues()
-    if node.op == "TFRecordDataset" or operator_facts(node.op).parallel_argument != "num_parallel_calls":
+    if operator_facts(node.op).parallel_argument != "num_parallel_calls":
         return _FrozenValues(
             why="its value is also the number of files that are mixed, so fixing it would change the order"
         )
