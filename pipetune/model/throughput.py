@@ -216,11 +216,10 @@ _ERROR_TOLERANCE = 1.01  # errors within this factor count as equal: the lowest 
 
 @dataclass(frozen=True)
 class Knee:
-    """Where a curve bends. Rates are those of the fitted curve, in the unit given."""
+    """Where a curve bends."""
 
     parallelism: int | None  # None: the curve still rises at its last level
-    rate: float  # at the knee, or at the last level
-    ceiling: float  # the highest rate at any level
+    ceiling: float  # the highest rate of the fitted curve at any level, in the unit given
     falling: bool  # the rate falls after the knee
 
 
@@ -239,10 +238,10 @@ def find_knee(parallelism: Sequence[int], rates: Sequence[float]) -> Knee:
     fitted, ceiling = best.fitted, float(best.fitted.max())
     falling = bool(fitted[-1] < (1 - SIGNIFICANT_RISE) * ceiling)
     if ceiling < (1 + SIGNIFICANT_RISE) * fitted[0]:
-        return Knee(parallelism[0], float(fitted[0]), ceiling, falling)
+        return Knee(parallelism[0], ceiling, falling)
     if best.position == parallelism[-1] or best.slope_after > MAX_SLOPE_RATIO * best.slope_before:
-        return Knee(None, float(fitted[-1]), ceiling, falling=False)
-    return Knee(best.position, float(fitted[0] + best.slope_before * (best.position - levels[0])), ceiling, falling)
+        return Knee(None, ceiling, falling=False)
+    return Knee(best.position, ceiling, falling)
 
 
 class _Fit:
