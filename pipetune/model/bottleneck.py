@@ -101,7 +101,7 @@ def _overlap(pipeline: Pipeline, profile: Profile, lost: float, cores: float) ->
         return Explanation(
             Cause.PROCESSORS,
             None,
-            f"Input and model share the {_core_count(cores)}: together they need {1000.0 * needed:.3g} ms of CPU time "
+            f"Input and model share the {core_count(cores)}: together they need {1000.0 * needed:.3g} ms of CPU time "
             "per step.",
         )
     return None
@@ -257,7 +257,8 @@ def _sentence(verdict: Verdict, share: Interval | None, saved: float | None, why
         return "The time that training waits for its input could not be measured" + (
             f": {why.rstrip('.')}." if why else "."
         )
-    waits = f"Training waits for input {_percent(share.median)} of each step ({_between(share)})"
+    between = f"{_percent(max(0.0, share.low))} to {_percent(share.high)}"
+    waits = f"Training waits for input {_percent(share.median)} of each step ({between})"
     match verdict:
         case Verdict.NOT_INPUT_BOUND:
             return f"{waits}: the input does not hold training back."
@@ -271,10 +272,6 @@ def _sentence(verdict: Verdict, share: Interval | None, saved: float | None, why
 
 def _at_most(saved: float | None) -> str:
     return "" if saved is None else f"; a better input can save at most {_percent(saved)} of a step"
-
-
-def _between(share: Interval) -> str:
-    return f"{_percent(max(0.0, share.low))} to {_percent(share.high)}"
 
 
 def _percent(share: float) -> str:
@@ -296,7 +293,7 @@ def _bottleneck_sentence(pipeline: Pipeline, prediction: ThroughputPrediction, c
         case Bound.PARALLEL:
             return f"{named} bounds the input: all its parallel calls are busy."
         case Bound.CORES:
-            return f"{named} needs the most CPU time, and the input keeps all of the {_core_count(cores)} busy."
+            return f"{named} needs the most CPU time, and the input keeps all of the {core_count(cores)} busy."
         case Bound.STORAGE:
             return f"{named} bounds the input: it reads at the full speed of the storage."
 
@@ -308,7 +305,8 @@ def _named(node: Node) -> str:
     return f"{node.title} ({PurePath(node.location.file).name}:{node.location.line})"
 
 
-def _core_count(cores: float) -> str:
+def core_count(cores: float) -> str:
+    """Returns a number of cores in words: "1 core", "2.5 cores"."""
     return f"{cores:g} core{'' if cores == 1 else 's'}"
 
 

@@ -15,6 +15,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import ServiceNeed
 from pipetune.core.session import DatasetResult
 from pipetune.core.sizing import QuantityRange, TrainingJob
+from pipetune.model.bottleneck import core_count
 from pipetune.model.sizing import compute_sizing
 
 
@@ -60,7 +61,7 @@ def recommendation(need: ServiceNeed) -> Iterator[str]:
     else:
         both = (
             f"training consumes at most {_format_number(need.step_rate)} examples/s, and the input alone delivers "
-            f"{_range(need.local_rate, _format_number)}/s on {_machine(need.worker_cores)}"
+            f"{_range(need.local_rate, _format_number)}/s on {core_count(need.worker_cores)}"
         )
         shared = ", the same cores that training uses" if need.shares_processors else ""
         match need.recommended:
@@ -72,7 +73,7 @@ def recommendation(need: ServiceNeed) -> Iterator[str]:
                 yield f"It is undecided whether a tf.data service helps: {both}{shared}."
     if need.workers is not None and need.recommended is not False:
         yield (
-            f"{_workers(need.workers)} of {_machine(need.worker_cores)} would deliver what training consumes, "
+            f"{_workers(need.workers)} of {core_count(need.worker_cores)} would deliver what training consumes, "
             "according to the "
             f"{need.workers.basis.value} rate of one worker; the cost of sending elements is extra, on both sides."
         )
@@ -100,10 +101,6 @@ def _without_caches(result: DatasetResult) -> DatasetResult:
 
 def _caches(pipeline: Pipeline) -> list[Remove]:
     return [Remove(node.id) for node in pipeline if node.op == "cache"]
-
-
-def _machine(cores: float) -> str:
-    return f"{cores:g} core" if cores == 1 else f"{cores:g} cores"
 
 
 def _workers(workers: QuantityRange) -> str:
