@@ -133,8 +133,6 @@ FUSION_FIRES: list[Row] = [
      [f"EXACT {_ONE}", "STATISTICAL n4 on what the functions of the maps above give -n3"]),
     (f"range 9 | map 2 deterministic=False | {_NEXT} 2 deterministic=False", [f"EXACT {_ONE}"]),
     (f"range 9 | map 2 | {_NEXT} 2", _UNORDERED, [f"EXACT {_ONE}"]),
-    (f"range 9 | map | {_NEXT} | batch 2 | map | map fused=n4",
-     [f"EXACT {_ONE}", "EXACT n5 on what the functions of the maps above give -n4"]),
 ]  # fmt: skip
 
 PAD_SILENT: list[Row] = [

@@ -74,7 +74,6 @@ BRANCH_FIRES: list[Row] = [
     (f"range 9 | {_SELECTS} random AUTOTUNE | batch 2", [f"STATISTICAL n1 {_BRANCHED}"]),
     (f"range 9 | {_SELECTS} seeded | shuffle 9", {"randomness_fixed": True}, [f"STATISTICAL n1 {_BRANCHED}"]),
     (f"range 9 | {_SELECTS} | batch 2 | {_SELECTS}", [f"EXACT n1 {_BRANCHED}", f"EXACT n3 {_BRANCHED}"]),
-    (f"a = range 9 | {_SELECTS}; b = range 9; zip a b | batch 2", [f"EXACT n1 {_BRANCHED}"]),
 ]
 
 ARRAYS_SILENT: list[Row] = [

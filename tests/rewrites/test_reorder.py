@@ -104,7 +104,6 @@ SPLIT_FIRES: list[Row] = [
     ("range 9 | map [random or seeded or python_random] | skip 3", ["STATISTICAL n2>n0"]),
     ("range 9 | map random | map | skip 3", ["STATISTICAL n3>n0"]),
     ("range 9 | prefetch 2 | map | skip 3", ["EXACT n3>n1"]),  # nothing is gained by passing the prefetch
-    ("range 9 | map random | map | batch 2 | map | skip 3", ["EXACT n5>n3"]),
     ("range 9 | map | [take 90 | skip 3 or skip 3 | take 90 or shard 2 index=0 | skip 3]", ["EXACT n2>n0 n3>n2"]),
     ("range 9 | map | skip 3 | shard 2 index=0", ["EXACT n2>n0"]),
     ("range 9 | map | skip 3 | map | skip 2", ["EXACT n2>n0", "EXACT n4>n2"]),
@@ -112,7 +111,6 @@ SPLIT_FIRES: list[Row] = [
     ("range 9 | map[ or  4] | take 20", ["EXACT n2>n0"]),
     ("range 9 | map | prefetch AUTOTUNE | take 100", ["EXACT n3>n0"]),
     ("range 9 | shuffle 9 | map 4 | take 20", ["EXACT n3>n1"]),
-    ("a = range 9 | map | skip 3; b = range 9; zip a b", ["EXACT n2>n0"]),
 ]  # fmt: skip
 
 SHARD_SILENT: list[Row] = [

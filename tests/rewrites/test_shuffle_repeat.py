@@ -32,7 +32,6 @@ ORDER_FIRES: list[Row] = [
     ("range 9 | shuffle 9 | repeat", ["REORDERS n2>n0"]),
     ("range 9 | shuffle 9 | map | repeat", ["EXACT n3>n1", "REORDERS n3>n0"]),
     ("range 9 | shuffle 9 | [map random or batch 2] | repeat", ["REORDERS n3>n1", "REORDERS n3>n0"]),
-    ("range 9 | shuffle 9 | batch 2 | repeat 3", ["REORDERS n3>n1", "REORDERS n3>n0"]),
     ("range 8 elements=8 | shuffle 9 | batch 2 drop_remainder=True | repeat", ["REORDERS n3>n1", "REORDERS n3>n0"]),
     ("range 9 | repeat | shuffle 9[ or  | shard 1 index=0]", ["REORDERS n1>n2"]),
     ("range 9 | shuffle 9 | map | repeat | take 20", ["EXACT n3>n1"]),
@@ -86,8 +85,6 @@ MERGE_FIRES: list[Row] = [
     ("range 9 | repeat [3 | repeat -1 or 1 | repeat 3]", ["EXACT -n1"]),
     ("range 9 | repeat 2 | repeat 3 | repeat 4", ["EXACT -n2 -n3 n1.count=24"]),
     ("range 9 | repeat 2 | repeat -1 | repeat 4", ["EXACT -n1 -n3"]),
-    ("range 9 | repeat 2 | repeat 2 | batch 2 | repeat 3 | repeat 5",
-     ["EXACT -n2 n1.count=4", "EXACT -n5 n4.count=15"]),
 ]  # fmt: skip
 
 test_shuffle_and_repeat_stay = silent_test("shuffle-repeat-order", ORDER_SILENT)
