@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.usefixtures(
 from pipetune import tensorflow_private
 from pipetune.core.edits import ReplaceFunction, Rewrite, Safety, apply_edits
 from pipetune.core.functions import CropDecoding, FunctionVariant
+from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
 from pipetune.pipelines import live, replay
@@ -44,10 +45,13 @@ def _asked(function: Function, images: list[bytes] = IMAGES) -> tuple[live.LiveP
     return source, decode_and_crop.probe_crop(source, node)
 
 
+def _edited(source: live.LivePipeline, asked: CropDecoding) -> Pipeline:
+    node = next(one.id for one in reversed(source.pipeline.nodes) if one.op == "map")
+    return apply_edits(source.pipeline, [ReplaceFunction(node, FunctionVariant.DECODE_AND_CROP, asked.digest)])
+
+
 def _proven(source: live.LivePipeline, asked: CropDecoding, safety: Safety) -> Comparison:
-    node = next(one.id for one in source.pipeline if one.op == "map")
-    edited = apply_edits(source.pipeline, [ReplaceFunction(node, FunctionVariant.DECODE_AND_CROP, asked.digest)])
-    return compare(source, edited, safety, elements=len(IMAGES))
+    return compare(source, _edited(source, asked), safety, elements=len(IMAGES))
 
 
 def _slice_of_indices(data: Any) -> Any:
@@ -246,13 +250,7 @@ def _different(above: Any, traced: Any, *, margin: int) -> int:
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize(
-    ("kind", "columns"),
-    [
-        *((kind, 2) for kind in KINDS),
-        ("4:2:0", 1),
-    ],
-)
+@pytest.mark.parametrize(("kind", "columns"), [*((kind, 2) for kind in KINDS), ("4:2:0", 1)])
 def test_windows_anywhere_in_the_image_are_equal(kind: str, columns: int) -> None:
     above, traced = _windows(kind, columns=columns)
     assert _different(above, traced, margin=MARGIN_PIXELS) == 0
@@ -293,9 +291,7 @@ def test_stored_jpeg_shape_matches_decoded_shape(kind: str) -> None:
 def test_random_seeds_are_kept() -> None:
     tf.random.set_seed(11)
     source, found = _asked(_random_crop)
-    node = next(one.id for one in source.pipeline if one.op == "map")
-    edits = [ReplaceFunction(node, FunctionVariant.DECODE_AND_CROP, found.digest)]
-    tuned = replay.replay(source, apply_edits(source.pipeline, edits))
+    tuned = replay.replay(source, _edited(source, found))
     pairs = zip(source.dataset.as_numpy_iterator(), tuned.as_numpy_iterator(), strict=True)
     assert all(np.array_equal(one, other) for one, other in pairs)
 
@@ -306,9 +302,8 @@ def test_window_outside_of_the_image_still_raises() -> None:
     assert _proven(source, found, Safety.EXACT).equal
     with pytest.raises(tf.errors.InvalidArgumentError):
         list(source.dataset)
-    edits = [ReplaceFunction("n1", FunctionVariant.DECODE_AND_CROP, found.digest)]
     with pytest.raises(tf.errors.InvalidArgumentError):
-        list(replay.replay(source, apply_edits(source.pipeline, edits)))
+        list(replay.replay(source, _edited(source, found)))
 
 
 @pytest.mark.parametrize("place", [0, 300, 599])
@@ -325,8 +320,7 @@ def test_other_image_formats_are_decoded_whole() -> None:
     crop = lambda data: tf.image.crop_to_bounding_box(_decode(data), 3, 5, 20, 21)  # noqa: E731
     source, found = _asked(crop, images)
     assert found.why_not == ""
-    edits = [ReplaceFunction("n1", FunctionVariant.DECODE_AND_CROP, found.digest)]
-    edited = replay.replay(source, apply_edits(source.pipeline, edits))
+    edited = replay.replay(source, _edited(source, found))
     assert all(bool(tf.reduce_all(one == other)) for one, other in zip(source.dataset, edited, strict=True))
 
 
@@ -382,10 +376,8 @@ def test_sparse_elements_and_static_tables_are_supported() -> None:
     source = live.read(tf.data.Dataset.from_tensor_slices(IMAGES).map(pack).map(cut))
     found = decode_and_crop.probe_crop(source, source.pipeline.output)
     assert found.why_not == ""
-    edits = [ReplaceFunction(source.pipeline.output.id, FunctionVariant.DECODE_AND_CROP, found.digest)]
-    edited = apply_edits(source.pipeline, edits)
-    assert replay.replay(source, edited).element_spec == source.dataset.element_spec
-    proof = compare(source, edited, Safety.STATISTICAL, elements=21)
+    assert replay.replay(source, _edited(source, found)).element_spec == source.dataset.element_spec
+    proof = _proven(source, found, Safety.STATISTICAL)
     assert proof.proven and not any("be matched" in note for note in proof.notes)
 
 

@@ -10,14 +10,12 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.one_core]
 
 from pipetune import tensorflow_private
-from pipetune.core.edits import Rewrite, apply_edits
+from pipetune.core.edits import apply_edits
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
-from pipetune.pipelines import live
 from pipetune.pipelines.replay import replay
-from pipetune.rewrites.rule import RuleContext
 from pipetune.rewrites.threads import THREADS_RULE
 from pipetune.worker.verification import first_difference
-from tests.rewrites.on_data.patching import check_patch, script
+from tests.rewrites.on_data.patching import check_patch, proposed, script
 
 SCRIPT = """
 import tensorflow as tf
@@ -31,16 +29,11 @@ ds = ds.batch(4)
 """
 
 
-def proposed(source: live.LivePipeline) -> list[Rewrite]:
-    spread = OperatorProfile("n1", Stage.TRANSFORM, several_threads=True)
-    context = RuleContext(source.pipeline, Profile((spread,), ConsumerProfile("none")), cores=4)
-    return [one for one in THREADS_RULE.propose(context) if isinstance(one, Rewrite)]
-
-
 def test_thread_options_are_set_on_the_dataset_and_in_the_patch(tmp_path: Path) -> None:
     sample = script(tmp_path, SCRIPT)
-    source = live.read(sample.run().ds)
-    alone, with_pool = proposed(source)
+    spread = OperatorProfile("n1", Stage.TRANSFORM, several_threads=True)
+    profile = Profile((spread,), ConsumerProfile("none"))
+    source, (alone, with_pool) = proposed(THREADS_RULE.propose, sample.run().ds, profile=profile, cores=4)
     for rewrite, pool in ((alone, None), (with_pool, 4)):
         dataset = replay(source, apply_edits(source.pipeline, rewrite.edits))
         threading = dataset.options().threading
