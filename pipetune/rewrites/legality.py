@@ -8,6 +8,7 @@ from pipetune.core.edits import Safety
 from pipetune.core.operators import (
     CAUTIOUS,
     DIVIDED_DOWNSTREAM,
+    READERS,
     OperatorFacts,
     is_dataset_kernel,
     operator_facts,
@@ -108,7 +109,7 @@ def is_order_required(context: RuleContext) -> bool:
 
 def requests_parallelism(node: Node) -> bool:
     """Whether the script requests parallel calls or reads at `node`."""
-    if node.op == "TFRecordDataset":
+    if node.op in READERS:
         return node.argument("num_parallel_reads") is not None
     name = operator_facts(node.op).parallel_argument
     return bool(name) and node.argument(name) is not None

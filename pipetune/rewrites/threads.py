@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.core.edits import NoProposal, Rewrite, Safety, SetArgument, SetOption
+from pipetune.core.edits import NoProposal, ReplaceOperator, Rewrite, Safety, SetArgument, SetOption
 from pipetune.core.pipeline import AUTOTUNE, Node, Value
 from pipetune.core.profile import Cause
 from pipetune.rewrites.legality import describe_operator, tensorflow_parallelizes
@@ -81,8 +81,13 @@ def _overestimates_cores(context: RuleContext) -> bool:
 
 
 def _leaves_to_autotune(rewrite: Rewrite) -> bool:
-    calls = [edit for edit in rewrite.edits if isinstance(edit, SetArgument) and edit.value == AUTOTUNE]
-    return any(edit.name in ("num_parallel_calls", "num_parallel_reads") for edit in calls)
+    given: list[tuple[str, Value]] = []
+    for edit in rewrite.edits:
+        if isinstance(edit, SetArgument):
+            given.append((edit.name, edit.value))
+        elif isinstance(edit, ReplaceOperator):
+            given += edit.arguments.items()
+    return not {("num_parallel_calls", AUTOTUNE), ("num_parallel_reads", AUTOTUNE)}.isdisjoint(given)
 
 
 def _format_cores(context: RuleContext) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import glob
 import keyword
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +29,13 @@ from pipetune.source.statements import (
     variable_nodes,
 )
 from pipetune.source.syntax_tree import SyntaxTree, nodes_within
-from pipetune.source.user_functions import class_of_method, definition_of, method_of_attribute, text_of
+from pipetune.source.user_functions import (
+    class_of_method,
+    definition_of,
+    method_of_attribute,
+    neighboring_files,
+    text_of,
+)
 
 
 @dataclass(frozen=True)
@@ -454,7 +458,7 @@ def _signature_source(tree: SyntaxTree, function: cst.FunctionDef) -> bytes:
 
 
 def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.FunctionDef) -> bool:
-    """Whether anything but the map may call the function, in its file or in another file of the folder."""
+    """Whether anything but the map may call the function, in its file or in another one that may import it."""
     name = function.name.value
     uses = [
         one for one in variable_nodes(tree.module) if one is not function.name and definition_of(tree, one) is function
@@ -463,6 +467,4 @@ def _has_other_uses(draft: Draft, tree: SyntaxTree, file: str, function: cst.Fun
         uses += [one.attr for one in tree.nodes(cst.Attribute) if one.attr.value == name]
     if len(uses) > 1 or re.search(rf"""["']{name}["']""", tree.code.decode()):
         return True
-    folder = os.path.dirname(os.path.abspath(file))
-    siblings = (path for path in glob.glob(os.path.join(glob.escape(folder), "*.py")) if path != os.path.abspath(file))
-    return any(re.search(rf"\b{name}\b", text_of(draft, path)) for path in siblings)
+    return any(re.search(rf"\b{name}\b", text_of(draft, path)) for path in neighboring_files(file))

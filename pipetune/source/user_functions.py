@@ -407,7 +407,7 @@ def _files_mentioning(draft: Draft, file: str, name: str) -> list[str]:
     module = os.path.basename(os.path.dirname(os.path.abspath(file))) if stem == "__init__" else stem
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (name, module)]
     found = []
-    for path in _neighboring_files(file):
+    for path in neighboring_files(file):
         text = text_of(draft, path)
         if all(word.search(text) for word in words) and "import" in text:
             found.append(path)
@@ -419,10 +419,10 @@ def has_other_definition(draft: Draft, file: str, function: cst.FunctionDef) -> 
     name = function.name.value
     same = [one for one in draft.tree(file).nodes(cst.FunctionDef) if one.name.value == name]
     word = re.compile(rf"\bdef {re.escape(name)}\b")
-    return len(same) > 1 or any(word.search(text_of(draft, path)) for path in _neighboring_files(file))
+    return len(same) > 1 or any(word.search(text_of(draft, path)) for path in neighboring_files(file))
 
 
-def _neighboring_files(file: str) -> Iterator[str]:
+def neighboring_files(file: str) -> Iterator[str]:
     """Yields the other Python files of the folder, of its subfolders, and of the packages it belongs to."""
     own, folder = os.path.abspath(file), os.path.dirname(os.path.abspath(file))
     while os.path.isfile(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:

@@ -232,6 +232,8 @@ FIRES: list[Row] = [
     (f"{_CYCLE} 2 deterministic=False cycle_length=2 | batch 2", _cache("n2", safety=_REORDERS)),
     (f"{_CYCLE} 2 cycle_length=2 | batch 2", _UNORDERED, _cache("n2", safety=_REORDERS)),
     ("range 9 | parallel_interleave elements=9 bytes=1k | map random", _UNORDERED, _cache("n1", safety=_REORDERS)),
+    ("TextLineDataset num_parallel_reads=2 elements=9 bytes=1k | map random", _UNORDERED,
+     _cache("n0", safety=_REORDERS)),
     ("range 9 | flat_map elements=9 bytes=1k | map random", _UNORDERED, _cache("n1")),  # one after another
     ("range 10 | map 4 deterministic=False elements=10 bytes=1k | map random", _cache("n1", safety=_REORDERS)),
     ("range 10 | map elements=10 bytes=1k | map random", _UNORDERED, _cache("n1", safety=_REORDERS)),

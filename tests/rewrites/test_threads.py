@@ -131,6 +131,12 @@ def test_rewrites_with_autotuned_calls_are_limited_to_available_cores() -> None:
         )
 
 
+def test_readers_in_parallel_are_limited_to_available_cores() -> None:
+    described = context("list_files elements=9 | flat_map | batch 2", detected_cores=64)
+    found = [one for one in propose_all(described)[0] if one.rule == "read-shards"]
+    assert found and all(limit in one.edits for one in found for limit in core_limits(described))
+
+
 def test_parallel_maps_with_other_numbers_stay_interchangeable() -> None:
     rewrites, _ = propose_all(context("range 9 | map random", cores=4, detected_cores=64))
     maps = [one for one in rewrites if one.rule == "parallel-map"]

@@ -220,8 +220,10 @@ def test_function_is_split_behind_a_call(tmp_path, before, after, cut):
     assert new == HEAD + "f = g = len\n\n\n" + HELPERS + after + CUT_TAIL
 
 
-def test_function_that_another_file_may_import_is_kept(tmp_path):
-    (tmp_path / "other.py").write_text("from sample import augment\n")
+@pytest.mark.parametrize("other", ["other.py", "tools/show.py"])
+def test_function_that_another_file_may_import_is_kept(tmp_path, other):
+    (tmp_path / other).parent.mkdir(exist_ok=True)
+    (tmp_path / other).write_text("from sample import augment\n")
     new, emission = emitted(tmp_path, HEAD + GOLDEN[0][1] + TAIL)
     assert emission.not_covered == ()
     assert new == HEAD + GOLDEN[0][1] + "\n\n" + GOLDEN[0][2] + CUT_TAIL
