@@ -6,28 +6,22 @@ It is shown as text, as annotations of GitHub Actions at the lines of a pull req
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipetune.cli import command
 from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
 from pipetune.core import comparison
 from pipetune.core.codec import Json, encode
-from pipetune.core.session_file import load
-
-if TYPE_CHECKING:
-    pass
-import os
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-
 from pipetune.core.comparison import SESSION, WARNINGS, GateCheck, GateResult
 from pipetune.core.pipeline import location_of
 from pipetune.core.profile import Finding
 from pipetune.core.session import Session
+from pipetune.core.session_file import load
+from pipetune.report.markdown_text import block
 from pipetune.report.places import WITHHELD, places_of, shell
 from pipetune.report.words import clean, ratio
 
@@ -84,14 +78,7 @@ class Gate:
         return f"{known}: {shell('pipetune', 'apply', self.folder)}"
 
 
-def text_lines(gate: Gate) -> Iterator[str]:
-    """Yields a line for each check."""
-    for check in gate.checks:
-        yield text_line(check)
-
-
-def text_line(check: GateCheck) -> str:
-    """Returns a check as a line of text."""
+def _text_line(check: GateCheck) -> str:
     return f"{check.result.value:<12}  {check.name}: {clean(check.text)}"
 
 
@@ -103,7 +90,7 @@ def annotation_lines(gate: Gate) -> Iterator[str]:
     culprit, places = gate.culprit, places_of(gate.session)
     for check in gate.checks:
         if check.result is GateResult.PASSED or check.name == WARNINGS:
-            yield text_line(check)
+            yield _text_line(check)
             continue
         message, place = [f"{check.name}: {check.text}"], {}
         if culprit is not None and check.name != SESSION:
@@ -162,20 +149,24 @@ def job_summary(gate: Gate) -> list[str]:
 
     Foreign text is in fenced blocks only, where Markdown obeys none of it.
     """
-    lines = [f"### pipetune: {'passed' if gate.passed else 'failed'}", "", *_block("text", list(_facts(gate)))]
+    lines = [
+        f"### pipetune: {'passed' if gate.passed else 'failed'}",
+        "",
+        *block("\n".join(_facts(gate)), "text"),
+    ]
     patch = gate.session.patch
     diff = clean(patch.diff, lines=True).splitlines() if patch else []
     if diff:
-        room = MOST_LINES - len(lines) - len(_block("diff", [])) - 1
+        room = MOST_LINES - len(lines) - 3  # the blank line, and both ends of the block
         if len(diff) > room:
             diff = [*diff[: room - 1], f"... {len(diff) - room + 1} more lines"]
-        lines += ["", *_block("diff", diff)]
+        lines += ["", *block("\n".join(diff), "diff")]
     return lines
 
 
 def _facts(gate: Gate) -> Iterator[str]:
     places, culprit = places_of(gate.session), gate.culprit
-    yield from text_lines(gate)
+    yield from map(_text_line, gate.checks)
     if culprit is not None and any(check.result is not GateResult.PASSED for check in gate.checks):
         yield _fact("where", places.line(culprit.file or WITHHELD, culprit.line), culprit.sentence)
     for finding in gate.findings[:_MOST_WARNINGS]:
@@ -190,12 +181,6 @@ def _facts(gate: Gate) -> Iterator[str]:
 
 def _fact(name: str, *texts: str) -> str:
     return f"{name:<12}  {clean('  '.join(filter(None, texts)))}"
-
-
-def _block(language: str, lines: list[str]) -> list[str]:
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", *lines, fence]
 
 
 _DESCRIPTION = """\
@@ -261,21 +246,17 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 
 def _lines(gate: Gate, format: str) -> Iterable[str]:
-    pass
-
     match format:
         case "github":
             return annotation_lines(gate)
         case "markdown":
             return job_summary(gate)
         case _:
-            return text_lines(gate)
+            return map(_text_line, gate.checks)
 
 
 def _gate(arguments: argparse.Namespace) -> Gate:
     """Returns the checks of the session that were requested; raises as above."""
-    pass
-
     session = load(arguments.session)
     findings = session.findings
     rows = [comparison.check_completed(session, later=_later_run(Path(arguments.session)))]

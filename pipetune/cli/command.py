@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from typing import TYPE_CHECKING, Any
 
+from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
+from pipetune.core.settings import consents_of
 
 if TYPE_CHECKING:
     from pipetune.supervisor.target import Target
-import math
-import re
-
-from pipetune.core.edits import Consent
-from pipetune.core.settings import consents_of
 
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)(B|b|bit|bits)(?:/s|ps)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)

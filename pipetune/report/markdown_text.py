@@ -25,9 +25,10 @@ def code(text: str, *, cell: bool = False) -> str:
 
 
 def block(text: str, language: str = "") -> list[str]:
+    """The lines of a fenced block, its fence longer than any run of backticks inside."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", text.rstrip("\n"), fence]
+    return [f"{fence}{language}", *text.rstrip("\n").split("\n"), fence]
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
