@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pipetune.core.edits import inserted_caches
 from pipetune.core.plan_file import PLAN_FILE
@@ -50,11 +50,11 @@ class Headline:
     """
 
     kind: str
-    speedup: Figure  # of training
     big: str
     sentence: str
     details: tuple[str, ...] = ()
     note: str = ""
+    speedup: Figure = field(default_factory=Figure)  # of training
 
 
 def headline(session: Session, places: Places) -> Headline:
@@ -62,8 +62,7 @@ def headline(session: Session, places: Places) -> Headline:
     result = session.main_dataset
     detail = places.foreign(session.status_detail, lines=True)
     if session.status == "no-dataset" or (result is None and session.status == "done"):
-        missing = Figure(why="no dataset was consumed")
-        return Headline("no-dataset", missing, "No dataset", "The script consumed no tf.data dataset.", (detail,))
+        return Headline("no-dataset", "No dataset", "The script consumed no tf.data dataset.", (detail,))
     found = _measured(session, result, places)
     below = "what was measured is below" if result else "nothing was measured"
     match session.status:
@@ -122,7 +121,7 @@ def busy_sentence(session: Session) -> str:
 def _unfinished(kind: str, big: str, sentence: str, found: Headline, detail: str) -> Headline:
     if found.speedup.known:  # confirmed before the end came
         return replace(found, details=(sentence, detail, *found.details))
-    return Headline(kind, Figure(why="the run ended before confirmation"), big, sentence, (detail,))
+    return Headline(kind, big, sentence, (detail,))
 
 
 def _measured(session: Session, result: DatasetResult | None, places: Places) -> Headline:
@@ -136,11 +135,11 @@ def _measured(session: Session, result: DatasetResult | None, places: Places) ->
         if training and training.speedup:
             return _confirmed(session)
         why = words.clean(training.why) if training and training.why else "no training step could be measured"
-        gain = interval(result.input_speedup, words.ratio, why="the input alone was not measured")
+        gain = interval(result.input_speedup, words.ratio)
         text = f"The input alone delivers {gain.text} the examples." if gain.known else "A plan was found."
         big = gain.short if gain.known else "Plan found"
         text = f"{text} Training was not measured: {words.sentence(why)}"
-        return Headline("input-only", Figure(why=why), big, text, note="faster input" if gain.known else "")
+        return Headline("input-only", big, text, note="faster input" if gain.known else "")
     found = _without_plan(session, result.diagnosis if result else None)
     return _asking(result, found, places, but=found.sentence) if asks_for_approval(session) else found
 
@@ -170,15 +169,14 @@ def _candidate(candidate: Candidate, places: Places) -> Headline:
         details.append(" ".join(["The source cannot express the change.", *reasons[:1]]))
     if candidate.likely:
         text = f"{subject} probably runs {gain.short} as fast with {rules}, which is not proven: {span}. {chance}"
-        missing = Figure(f"likely {gain.short}", why="it is not proven")
-        return Headline("likely", missing, f"Likely {gain.short}", text, tuple(details), note="not proven")
+        return Headline("likely", f"Likely {gain.short}", text, tuple(details), note="not proven")
     if candidate.probability >= LIKELY_FROM:  # what is missing are windows
         pairs = candidate.gain.pairs
         source = f"the cost model and {words.count(pairs, 'pair')} of windows" if pairs else "the cost model alone"
         text = f"{subject} may run {gain.short} as fast with {rules}, by {source}: {span}."
     else:
         text = f"{subject} may run faster with {rules}, or may not: {span}. {chance}"
-    return Headline("undecided", Figure("undecided", why="nothing is proven"), "Undecided", text, tuple(details))
+    return Headline("undecided", "Undecided", text, tuple(details))
 
 
 def _confirmed(session: Session) -> Headline:
@@ -187,10 +185,11 @@ def _confirmed(session: Session) -> Headline:
     speedup = interval(training.speedup, words.ratio)
     if training.speedup.low > 1:
         text = "From the second epoch on: the first one fills the cache." if _fills_cache(session) else ""
-        return Headline("faster", speedup, speedup.short, text, note="faster training")
+        return Headline("faster", speedup.short, text, note="faster training", speedup=speedup)
     if training.speedup.high < 1:
-        return Headline("slower", speedup, speedup.short, "Training runs slower with the plan.")
-    return Headline("unproven", speedup, speedup.short, "Training is not proven faster: the interval includes 1.00x.")
+        return Headline("slower", speedup.short, "Training runs slower with the plan.", speedup=speedup)
+    text = "Training is not proven faster: the interval includes 1.00x."
+    return Headline("unproven", speedup.short, text, speedup=speedup)
 
 
 def _fills_cache(session: Session) -> bool:
@@ -206,49 +205,35 @@ def _withheld(session: Session, patch: PatchResult) -> Headline:
     """A patch was written, and is not handed out: nothing is said to be faster."""
     why = words.sentence(words.clean(patch.verification))
     details = [f"Rewrites that the source cannot express are in {PLAN_FILE}."] if session.plan is not None else []
-    missing = Figure(why="the patched script is not proven faster than the current one")
-    text = f"The patched script was run, and is withheld. {why}"
-    return Headline("withheld", missing, "No patch", text, tuple(details))
+    return Headline("withheld", "No patch", f"The patched script was run, and is withheld. {why}", tuple(details))
 
 
 def _without_plan(session: Session, diagnosis: Diagnosis | None) -> Headline:
-    most = _most_words(diagnosis)
     if diagnosis is None:
-        why = "the run ended before the verdict"
-        return Headline("undetermined", Figure(why=why), "No verdict", "The run ended before the verdict.")
+        return Headline("undetermined", "No verdict", "The run ended before the verdict.")
+    share = diagnosis.most_saved_share
+    most = "" if share is None else f" A better input can save at most {words.percent(share)} of a step."
     if diagnosis.verdict is Verdict.NOT_INPUT_BOUND:
-        missing = Figure(why="the input is not what holds training back")
         text = f"The input is not what holds training back: the model is the limit.{most}"
-        return Headline("not-input-bound", missing, "Input is fine", text)
+        return Headline("not-input-bound", "Input is fine", text)
     tried, undecided, untried = len(decisive_trials(session)), undecided_trials(session), untried_rewrites(session)
     if has_accepted_trial(session):
-        missing = Figure(why="the plan was not confirmed by fresh measurements")
         found = f" {words.sentence(words.clean(session.training.why))}" if session.training else ""
         text = f"A plan was faster in its trials, but fresh measurements did not confirm it.{found.rstrip()}{most}"
-        return Headline("undetermined", missing, "Not confirmed", text)
+        return Headline("undetermined", "Not confirmed", text)
     if undecided or untried:
-        missing = Figure(why="nothing was decided in the time given")
         left = words.joined(
             [f"{undecided} of {words.count(tried, 'trial')} undecided"] * bool(undecided)
             + [f"{words.count(untried, 'rewrite')} untried"] * bool(untried)
         )
-        return Headline("undetermined", missing, "Undecided", f"The time ended with {left}.{most}")
+        return Headline("undetermined", "Undecided", f"The time ended with {left}.{most}")
     if not tried and outcome_of(session) is not SessionOutcome.NONE:
-        missing = Figure(why="no trial was run")
         text = _VERDICT_SENTENCE[diagnosis.verdict] + most
         big = diagnosis.verdict.value.capitalize()
-        return Headline("profiled", missing, big, text, ("No trial was run, so nothing is recommended.",))
+        return Headline("profiled", big, text, ("No trial was run, so nothing is recommended.",))
     if not found_rewrites(session):
-        missing = Figure(why="no rewrite can be applied")
         text = f"No rewrite of pipetune can be applied to this pipeline.{most}"
-        return Headline("nothing", missing, "Nothing to try", text)
-    missing = Figure(why="no rewrite was proven faster")
+        return Headline("nothing", "Nothing to try", text)
     none = f"{words.count(tried, 'trial')}, and none is proven faster than the current pipeline."
     text = (none if tried else "No rewrite was expected to make training faster.") + most
-    return Headline("nothing", missing, "Nothing faster", text)
-
-
-def _most_words(diagnosis: Diagnosis | None) -> str:
-    if diagnosis is None or diagnosis.most_saved_share is None:
-        return ""
-    return f" A better input can save at most {words.percent(diagnosis.most_saved_share)} of a step."
+    return Headline("nothing", "Nothing faster", text)
