@@ -17,7 +17,7 @@ from pipetune.core.session import (
     outcome_of,
 )
 from pipetune.report import words
-from pipetune.report.blocks import Block, Claim, Commands, Forest, Listing, Section, Sentence, ratio_axis
+from pipetune.report.blocks import Block, Claim, Commands, Forest, Listing, Sentence, ratio_axis
 from pipetune.report.headline import Headline
 from pipetune.report.patch import checks, diff, shown_patch, why_no_patch
 from pipetune.report.places import Places, analyze_words, results_folder, script_words, shell
@@ -127,12 +127,8 @@ def _more(session: Session) -> str:
 _SETTLED = frozenset({SessionOutcome.NOT_INPUT_BOUND, SessionOutcome.FAILED})  # why there is no patch is said already
 
 
-def answer(session: Session, places: Places, headline: Headline, times: StepTimes) -> Section:
+def answer(session: Session, places: Places, headline: Headline, times: StepTimes) -> Iterator[Block]:
     """The blocks that stand above everything else."""
-    return Section("answer", "Answer", tuple(_blocks(session, places, headline, times)))
-
-
-def _blocks(session: Session, places: Places, headline: Headline, times: StepTimes) -> Iterator[Block]:
     yield Claim(
         headline.kind,
         headline.big,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.machine import CpuLoad, Machine
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Section, Sentence, Table, missing_or
+from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Sentence, Table, missing_or
 from pipetune.report.places import Places, script_words, shell
 from pipetune.report.words import Fact, figure
 
@@ -168,12 +168,8 @@ def machine_words(machine: Machine | None) -> str:
     return f"{cores} {'core' if cores == '1' else 'cores'}, {memory}, {words.clean(machine.device)}"
 
 
-def machine(session: Session) -> Section:
+def machine(session: Session) -> Iterator[Block]:
     """What was measured on, how long it took, and what pipetune kept from happening."""
-    return Section("machine", "Machine, time and command", tuple(_machine(session)), folded=True)
-
-
-def _machine(session: Session) -> Iterator[Block]:
     if session.machine is None:
         yield Sentence("The machine was not recorded.", quiet=True)
     else:
@@ -258,12 +254,12 @@ def suppressed(session: Session) -> tuple[Fact, ...]:
     )
 
 
-def datasets(session: Session, places: Places) -> Section | None:
+def datasets(session: Session, places: Places) -> Iterator[Block]:
     """Every dataset the script consumed, and what it cost before training was measured."""
     if not session.datasets:
-        return None
+        return
     total = sum((one.cost.epoch_wall_seconds or 0.0) for one in session.datasets if one.cost is not None)
-    table = Table(
+    yield Table(
         "Every dataset that was consumed",
         (
             Column("Dataset"),
@@ -274,7 +270,6 @@ def datasets(session: Session, places: Places) -> Section | None:
         ),
         tuple(_dataset(one, places, total) for one in session.datasets),
     )
-    return Section("datasets", "Datasets of the script", (table,), folded=True)
 
 
 def _dataset(result: DatasetResult, places: Places, total: float) -> Row:

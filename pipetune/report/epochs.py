@@ -7,21 +7,13 @@ from collections.abc import Iterator
 from pipetune.core.results import Drift, RunDynamics
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
-from pipetune.report.blocks import Block, Facts, Part, Section, Sentence, Series
+from pipetune.report.blocks import Block, Facts, Part, Sentence, Series
 from pipetune.report.words import Fact, interval
 
 _LONG_FILL = 0.5  # seconds
 _LONG_PAUSE, _PAUSE_SHARE = 0.1, 0.01  # seconds, and share of an epoch
 _FASTER_LATER = 1.1  # ratio
 _FEWEST_BLOCKS = 8  # of a run, from which on its course is drawn
-
-
-def epochs(result: DatasetResult) -> Section | None:
-    """None where the input was not run through its epochs."""
-    course = result.course
-    if course is None:
-        return None
-    return Section("epochs", "First batch and epochs", tuple(_blocks(course)), folded=True)
 
 
 def epochs_sentence(course: RunDynamics | None) -> str:
@@ -43,7 +35,11 @@ def epochs_sentence(course: RunDynamics | None) -> str:
     return words.sentence("; ".join(parts)) if parts else ""
 
 
-def _blocks(course: RunDynamics) -> Iterator[Block]:
+def epochs(result: DatasetResult) -> Iterator[Block]:
+    """How the input ran through its epochs; nothing where it was not."""
+    course = result.course
+    if course is None:
+        return
     yield Facts(tuple(_facts(course)))
     highest = max(course.curve, default=0.0)
     if len(course.curve) >= _FEWEST_BLOCKS and highest > 0:

@@ -8,7 +8,7 @@ from pipetune.core.operators import operator_facts
 from pipetune.core.results import Comparison
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
-from pipetune.report.blocks import Block, Checks, Section, Sentence
+from pipetune.report.blocks import Block, Checks, Sentence
 from pipetune.report.edit_text import SAFETY_WORDS
 
 _CHECK_WORDS = {
@@ -20,13 +20,6 @@ _CHECK_WORDS = {
     "options": "options and determinism",
 }
 _STATES = {True: "yes", False: "no", None: "unknown"}
-
-
-def equality(result: DatasetResult) -> Section | None:
-    """None where there is no plan to compare."""
-    if result.plan is None and result.candidate is None and result.comparison is None:
-        return None
-    return Section("equality", "Same data: what was compared", tuple(_blocks(result)), folded=True)
 
 
 def comparison_of(result: DatasetResult) -> Comparison | None:
@@ -55,7 +48,10 @@ def equality_sentence(result: DatasetResult) -> str:
     return f"The data differs: {words.clean(comparison.why)}."
 
 
-def _blocks(result: DatasetResult) -> Iterator[Block]:
+def equality(result: DatasetResult) -> Iterator[Block]:
+    """Every check, and what became of order and draws; nothing where there is no plan to compare."""
+    if result.plan is None and result.candidate is None and result.comparison is None:
+        return
     yield Sentence(equality_sentence(result))
     comparison = comparison_of(result)
     if comparison is not None and comparison.checks:

@@ -8,19 +8,11 @@ from dataclasses import replace
 from pipetune.core.session import DatasetResult
 from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
 from pipetune.report import words
-from pipetune.report.blocks import Bar, Bars, Block, Facts, Part, Section, Sentence
+from pipetune.report.blocks import Bar, Bars, Block, Facts, Part, Sentence
 from pipetune.report.places import Places
-from pipetune.report.words import Fact, Figure, figure, interval
+from pipetune.report.words import Fact, Figure, interval
 
 _AT_THE_LIMIT = 0.8  # of what storage delivers: who reads that much waits for it
-
-
-def files(result: DatasetResult, places: Places) -> Section | None:
-    """Which files are read, how fast, and what storage delivers; None where they were not examined."""
-    use = result.profile.files if result.profile else None
-    if use is None:
-        return None
-    return Section("files", "Files and readers", tuple(_blocks(use, places)), folded=True)
 
 
 def storage_sentence(result: DatasetResult) -> str:
@@ -30,7 +22,11 @@ def storage_sentence(result: DatasetResult) -> str:
     return words.sentence(limit) if limit and "is not the limit" not in limit else ""
 
 
-def _blocks(use: FileUse, places: Places) -> Iterator[Block]:
+def files(result: DatasetResult, places: Places) -> Iterator[Block]:
+    """Which files are read, how fast, and what storage delivers; nothing where they were not examined."""
+    use = result.profile.files if result.profile else None
+    if use is None:
+        return
     yield Sentence(" ".join(words.sentence(part) for part in (_which(use, places), _limit(use)) if part))
     if not (use.files or use.remote_files or use.opened):
         return
@@ -86,12 +82,10 @@ def _warm(use: FileUse) -> str:
 
 
 def _facts(use: FileUse) -> Iterator[Fact]:
-    not_counted = "the system does not count it"
-    sizes = figure(use.bytes_per_element, words.byte_size, why=not_counted)
     if use.bytes_per_element is not None:
         stored = use.storage_bytes_per_element
         note = "" if stored is None else f"{words.byte_size(stored)} of it from storage"
-        yield Fact("Read per element of the output", sizes.text, note)
+        yield Fact("Read per element of the output", words.byte_size(use.bytes_per_element), note)
     for label, value, note in (
         ("Needed", use.needed, "so that the model never waits"),
         ("Reached", use.reached, "current input alone"),

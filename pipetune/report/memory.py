@@ -9,20 +9,15 @@ from pipetune.core.profile import BufferContents, MemoryGrowth
 from pipetune.core.session import DatasetResult
 from pipetune.model.memory import by_operator
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Section, Sentence, Table, missing_or
+from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, missing_or
 from pipetune.report.places import Places
 from pipetune.report.words import Fact, figure
 
 _MOST_BUFFERS = 4  # named
 
 
-def memory(result: DatasetResult, machine: Machine | None, places: Places) -> Section | None:
-    """None where nothing of it is known."""
-    blocks = tuple(_blocks(result, machine, places))
-    return Section("memory", "Memory", blocks, folded=True) if blocks else None
-
-
-def _blocks(result: DatasetResult, machine: Machine | None, places: Places) -> Iterator[Block]:
+def memory(result: DatasetResult, machine: Machine | None, places: Places) -> Iterator[Block]:
+    """Peaks and buffers; nothing where no peak is known."""
     profile, rates = result.profile, result.rates
     cores = max(1.0, machine.cores_granted) if machine else 1.0
     most = by_operator(result.pipeline, profile, cores=cores) if profile else {}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipetune.core.profile import VALIDATION_INPUT, Finding
 from pipetune.core.session import DatasetResult, Session, SessionOutcome, outcome_of
 from pipetune.report import words
 from pipetune.report.answer import answer
-from pipetune.report.blocks import Notice, Page, Section
+from pipetune.report.blocks import Block, Notice, Page, Section
 from pipetune.report.distribution import distribution
 from pipetune.report.environment import datasets, machine, machine_words
 from pipetune.report.epochs import epochs
@@ -30,10 +29,17 @@ def page(session: Session) -> Page:
     places = places_of(session)
     found = headline(session, places)
     times = step_times(session)
-    parts = [answer(session, places, found, times), why(session, places), steps(session), tried(session, places)]
-    if outcome_of(session) is SessionOutcome.NOT_INPUT_BOUND:  # the rest matters to few
-        parts = [part if part is None or part.id == "answer" else replace(part, folded=True) for part in parts]
-    rest = (function(session, places) for function in (warnings, advice, distribution, details))
+    fine = outcome_of(session) is SessionOutcome.NOT_INPUT_BOUND  # the rest matters to few
+    sections = (
+        Section("answer", "Answer", tuple(answer(session, places, found, times))),
+        _section("why", "Why: time per operator", why(session, places), folded=fine),
+        _section("steps", "Steps as measured", steps(session), folded=fine),
+        _section("tried", "What was tried", tried(session, places), folded=fine),
+        _section("warnings", "Warnings about the script", _notices(_warnings(session), places), folded=False),
+        _section("advice", "Advice", _notices(session.advice, places), folded=False),
+        distribution(session, places),
+        details(session, places),
+    )
     return Page(
         title=_title(session),
         version=words.clean(session.version),
@@ -41,8 +47,14 @@ def page(session: Session) -> Page:
         machine=machine_words(session.machine),
         busy=busy_sentence(session),
         headline=" ".join(filter(None, (found.big, found.note))),
-        sections=tuple(part for part in (*parts, *rest) if part is not None),
+        sections=tuple(filter(None, sections)),
     )
+
+
+def _section(id: str, title: str, blocks: Iterable[Block], *, folded: bool = True) -> Section | None:
+    """A section of these blocks; None where there are none."""
+    shown = tuple(blocks)
+    return Section(id, title, shown, folded) if shown else None
 
 
 def _title(session: Session) -> str:
@@ -55,59 +67,50 @@ def _title(session: Session) -> str:
     return words.clean(run[1] if run[0] == "-m" and len(run) > 1 else run[0])
 
 
-def warnings(session: Session, places: Places) -> Section | None:
+def _warnings(session: Session) -> list[Finding]:
     """What is wrong in the script today, except what the patch changes for validation: the headline says that."""
     patched = session.validation is not None and session.validation.input_speedup is not None
-    findings = [one for one in session.findings if not (patched and one.code == VALIDATION_INPUT)]
-    return _notices("warnings", "Warnings about the script", findings, places)
+    return [one for one in session.findings if not (patched and one.code == VALIDATION_INPUT)]
 
 
-def advice(session: Session, places: Places) -> Section | None:
-    """What could be better in what consumes the data: no bug, and nothing that an edit of the pipeline changes."""
-    return _notices("advice", "Advice", session.advice, places)
+def _notices(findings: Sequence[Finding], places: Places) -> Iterator[Notice]:
+    for one in findings:
+        place = places.place(one.file, one.line)
+        yield Notice(words.clean(one.code), place, places.sentence(one.message), places.sentence(one.hint))
 
 
-def _notices(id: str, title: str, findings: Sequence[Finding], places: Places) -> Section | None:
-    notices = tuple(
-        Notice(
-            words.clean(one.code),
-            places.place(one.file, one.line),
-            places.sentence(one.message),
-            places.sentence(one.hint),
-        )
-        for one in findings
-    )
-    return Section(id, title, notices) if notices else None
-
-
-def details(session: Session, places: Places) -> Section | None:
-    """Everything else, folded; None where nothing is known beyond the outcome."""
+def details(session: Session, places: Places) -> Section:
+    """Everything else, folded."""
     main = session.main_dataset
     parts: list[Section | None] = []
     if main is not None:
         parts += [
-            throughput(main),
-            epochs(main),
-            files(main, places),
-            tensorflow_work(main, places),
-            predictions(main, places),
-            memory(main, session.machine, places),
-            equality(main),
+            _section("throughput", "Input throughput", throughput(main)),
+            _section("epochs", "First batch and epochs", epochs(main)),
+            _section("files", "Files and readers", files(main, places)),
+            _section("tensorflow", "What TensorFlow does by itself", tensorflow_work(main, places)),
+            _section("predictions", "Predicted and measured", predictions(main, places)),
+            _section("memory", "Memory", memory(main, session.machine, places)),
+            _section("equality", "Same data: what was compared", equality(main)),
         ]
     for number, other in enumerate(session.profiled_datasets[1:], start=2):
         parts.append(_other(session, other, number, places))
-    parts += [datasets(session, places), machine(session)]
-    return Section("details", "Details", (), parts=tuple(part for part in parts if part is not None))
+    parts.append(_section("datasets", "Datasets of the script", datasets(session, places)))
+    parts.append(_section("machine", "Machine, time and command", machine(session)))
+    return Section("details", "Details", (), parts=tuple(filter(None, parts)))
 
 
 def _other(session: Session, result: DatasetResult, number: int, places: Places) -> Section:
     """A dataset beside the main one, as one folded part."""
     table = changes_table(session, result, places)
-    found = (throughput(result), equality(result))
+    parts = (
+        _section(f"throughput-{number}", "Input throughput", throughput(result)),
+        _section(f"equality-{number}", "Same data: what was compared", equality(result)),
+    )
     return Section(
         f"dataset-{number}",
         f"Dataset {words.clean(result.pipeline.name) or words.clean(result.role)}",
         (*operators(result, places), *([table] if table is not None else [])),
         folded=True,
-        parts=tuple(replace(part, id=f"{part.id}-{number}") for part in found if part is not None),
+        parts=tuple(filter(None, parts)),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipetune.core.results import PredictedRate, Rate, Scenario, mean_error
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Section, Sentence, Table, missing_or
+from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, missing_or
 from pipetune.report.places import Places
 from pipetune.report.words import Fact, Figure, figure, interval
 
@@ -22,13 +22,8 @@ _BINDS = {
 _SAME = 0.02  # relative difference of rates below which a condition changes nothing
 
 
-def predictions(result: DatasetResult, places: Places) -> Section | None:
-    """None where nothing was predicted."""
-    blocks = tuple(_blocks(result, places))
-    return Section("predictions", "Predicted and measured", blocks, folded=True) if blocks else None
-
-
-def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
+def predictions(result: DatasetResult, places: Places) -> Iterator[Block]:
+    """Predicted and measured rates, and what would limit training; nothing where nothing was predicted."""
     rates = _as_shown(result)
     if rates:
         yield from _sentence(rates)
@@ -141,21 +136,17 @@ VARIANTS = (
 )
 
 
-def throughput(result: DatasetResult) -> Section | None:
-    """One row per variant that was measured; None if there is none."""
-    rows = [_throughput_row(result.rates[name], label, note) for name, label, note in VARIANTS if _known(result, name)]
-    if not rows:
-        return None
-    return Section("throughput", "Input throughput", tuple(_throughput_blocks(result, rows)), folded=True)
-
-
 def _known(result: DatasetResult, name: str) -> bool:
     if name == "tuned" and result.plan is None:
         return False  # its rate would stand for something that is not recommended
     return name in result.rates and result.rates[name].examples_per_second is not None
 
 
-def _throughput_blocks(result: DatasetResult, rows: list[Row]) -> Iterator[Block]:
+def throughput(result: DatasetResult) -> Iterator[Block]:
+    """One row per variant that was measured; nothing if there is none."""
+    rows = [_throughput_row(result.rates[name], label, note) for name, label, note in VARIANTS if _known(result, name)]
+    if not rows:
+        return
     yield Table(
         "Each variant of the input alone, consumed as fast as it delivers",
         (

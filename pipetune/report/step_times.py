@@ -15,7 +15,7 @@ from pipetune.core.profile import ConsumerProfile
 from pipetune.core.results import Interval, StepSeries
 from pipetune.core.session import DatasetResult, Session, TrainingResult
 from pipetune.report import words
-from pipetune.report.blocks import Bar, Bars, Block, Part, Section, Sentence, Series
+from pipetune.report.blocks import Bar, Bars, Block, Part, Sentence, Series
 from pipetune.report.words import Figure, interval
 
 _NOTABLE = 0.01  # share of the step from which on a part of the wait is shown on its own
@@ -170,14 +170,11 @@ _WAITS = (
 _CLIPPED_ABOVE = 4.0  # medians of the longest series: columns beyond are cut, so that the others can be seen
 
 
-def steps(session: Session) -> Section | None:
-    """The recorded steps of the main dataset; None where none were recorded."""
+def steps(session: Session) -> Iterator[Block]:
+    """The recorded steps of the main dataset."""
     result = session.main_dataset
-    blocks = tuple(_blocks(result)) if result is not None else ()
-    return Section("steps", "Steps as measured", blocks) if blocks else None
-
-
-def _blocks(result: DatasetResult) -> Iterator[Block]:
+    if result is None:
+        return
     names = ("defaults", "tuned") if result.plan is not None else ("defaults",)  # none of a plan that is not proven
     found = {name: result.step_series[name] for name in names if name in result.step_series}
     known = {name: series for name, series in found.items() if series.step_seconds}

@@ -8,20 +8,15 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Row, Section, Sentence, Table
+from pipetune.report.blocks import Block, Cell, Column, Row, Sentence, Table
 from pipetune.report.places import Places
 
 _VARIANTS = {"defaults": "current", "autotune": "AUTOTUNE everywhere"}
 _PARAMETERS = {PARALLELISM: "parallel calls", BUFFER_SIZE: "buffered elements"}
 
 
-def tensorflow_work(result: DatasetResult, places: Places) -> Section | None:
-    """None where it was not looked at."""
-    blocks = tuple(_blocks(result, places))
-    return Section("tensorflow", "What TensorFlow does by itself", blocks, folded=True) if blocks else None
-
-
-def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
+def tensorflow_work(result: DatasetResult, places: Places) -> Iterator[Block]:
+    """Graph passes and AUTOTUNE's values; nothing where they were not looked at."""
     found = result.optimisations
     if found is not None:
         if not found.passes and not found.note:

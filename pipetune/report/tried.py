@@ -21,7 +21,6 @@ from pipetune.report.blocks import (
     Forest,
     RatioAxis,
     Row,
-    Section,
     Sentence,
     Table,
     ratio_axis,
@@ -79,16 +78,15 @@ _FEWEST = 5  # pairs without which quartiles say nothing
 _NAMED = 3
 
 
-def tried(session: Session, places: Places) -> Section | None:
-    """All changes of the main dataset; None where no rule was asked."""
+def tried(session: Session, places: Places) -> Iterator[Block]:
+    """All changes of the main dataset."""
     result = session.main_dataset
     if result is None:
-        return None
-    table = changes_table(session, result, places)
-    notes = dict.fromkeys(places.sentence(note) for note in session.notes if note)
-    blocks: list[Block] = [table] if table is not None else []
-    blocks += [Sentence(note, quiet=True) for note in notes]
-    return Section("tried", "What was tried", tuple(blocks)) if blocks else None
+        return
+    if table := changes_table(session, result, places):
+        yield table
+    for note in dict.fromkeys(places.sentence(note) for note in session.notes if note):
+        yield Sentence(note, quiet=True)
 
 
 def changes_table(session: Session, result: DatasetResult, places: Places) -> Table | None:

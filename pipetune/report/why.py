@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.results import Interval
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Row, Section, Sentence, Table
+from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Row, Sentence, Table
 from pipetune.report.edit_text import argument_list, argument_words
 from pipetune.report.epochs import epochs_sentence
 from pipetune.report.files import storage_sentence
@@ -18,20 +18,14 @@ from pipetune.report.places import Places
 from pipetune.report.words import Fact
 
 
-def why(session: Session, places: Places) -> Section | None:
-    """The operators of the main dataset; None where there is no dataset."""
+def why(session: Session, places: Places) -> Iterable[Block]:
+    """The operators of the main dataset."""
     result = session.main_dataset
-    if result is None or not result.pipeline.nodes:
-        return None
-    return Section("why", "Why: time per operator", operators(result, places))
+    return operators(result, places) if result is not None and result.pipeline.nodes else ()
 
 
-def operators(result: DatasetResult, places: Places) -> tuple[Block, ...]:
+def operators(result: DatasetResult, places: Places) -> Iterator[Block]:
     """The operators of a dataset."""
-    return tuple(_blocks(result, places))
-
-
-def _blocks(result: DatasetResult, places: Places) -> Iterator[Block]:
     diagnosis = result.diagnosis
     if diagnosis is not None and diagnosis.bottleneck_sentence:
         yield Sentence(places.sentence(diagnosis.bottleneck_sentence))
