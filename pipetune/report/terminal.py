@@ -53,15 +53,8 @@ def print_summary(session: Session, *, stream: TextIO | None = None, width: int 
     _print(_summary(session), sys.stdout if stream is None else stream, width)
 
 
-def summary_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
-    """The answer without colour or trailing blanks; only a command may be longer than `width`."""
-    stream = io.StringIO()
-    print_summary(session, stream=stream, width=width)
-    return stripped(stream.getvalue())
-
-
 def report_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
-    """The whole report in the same way."""
+    """The whole report without colour or trailing blanks; only a command may be longer than `width`."""
     stream = io.StringIO()
     _print(_everything(page(session)), stream, width)
     return stripped(stream.getvalue())

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from pipetune.core.session import Session
 from pipetune.report.blocks import Block, Claim, Page, Row, Section, Table
+from pipetune.report.console import PLAIN_WIDTH, stripped
 from pipetune.report.page import page
-from pipetune.report.terminal import report_text
+from pipetune.report.terminal import print_summary, report_text
 
 B = TypeVar("B")
 
@@ -62,6 +63,13 @@ def texts(row: Row) -> list[str]:
 
 def table(session: Session, id: str) -> Table:
     return blocks(session, Table, id)[0]
+
+
+def summary_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
+    """The answer without colour or trailing blanks."""
+    stream = io.StringIO()
+    print_summary(session, stream=stream, width=width)
+    return stripped(stream.getvalue())
 
 
 def told(session: Session) -> str:

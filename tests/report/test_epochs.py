@@ -7,9 +7,8 @@ from dataclasses import replace
 from pipetune.core.results import DatasetCost, Drift, Interval, RunDynamics
 from pipetune.report.blocks import Facts, Series
 from pipetune.report.epochs import epochs_sentence
-from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, table, texts
+from tests.report.reading import blocks, ids, summary_text, table, texts
 
 QUIET = RunDynamics(0.2, None, 0.028, 0.001, 3, 600, 4, Interval(1.01, 0.98, 1.04, 4), None, (0.028,) * 20)
 LOUD = RunDynamics(

@@ -12,9 +12,8 @@ from pipetune.core.session import Session
 from pipetune.core.storage import FileUse, PageCacheResidency, Sweep, SweepLevel, SweepReader
 from pipetune.report.blocks import Bars, Facts, Sentence
 from pipetune.report.html import html
-from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, with_main
+from tests.report.reading import blocks, ids, summary_text, with_main
 
 MB = 1_000_000.0
 

@@ -20,9 +20,8 @@ from pipetune.core.summary import summary
 from pipetune.report.markdown_text import block, code, escape
 from pipetune.report.render import FORMATS, render, render_text
 from pipetune.report.tabular import COLUMNS, to_frame
-from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import with_main
+from tests.report.reading import summary_text, with_main
 
 
 @pytest.mark.parametrize("name", samples.ALL)

@@ -20,9 +20,8 @@ from pipetune.core.distribution import (
 from pipetune.core.pipeline import SERVICE, Node, Pipeline
 from pipetune.core.summary import summary
 from pipetune.report.handover import between, handover, skew, step_note
-from pipetune.report.terminal import summary_text
 from tests.core.sessions import session
-from tests.report.reading import with_main
+from tests.report.reading import summary_text, with_main
 
 MIRRORED = InputDistribution("MirroredStrategy", 2, DATASET, batch=64, shares=(32, 32), prefetched=2)
 

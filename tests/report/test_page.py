@@ -23,9 +23,8 @@ from pipetune.core.settings import Command
 from pipetune.report.blocks import Checks, Commands, Diff, Facts, Sentence
 from pipetune.report.page import page
 from pipetune.report.patch import why_no_patch
-from pipetune.report.terminal import summary_text
 from tests.report import sessions as samples
-from tests.report.reading import blocks, claim, ids, section, table, texts, told, with_main
+from tests.report.reading import blocks, claim, ids, section, summary_text, table, texts, told, with_main
 
 
 def with_speedup(speedup: Interval | None, **more: object) -> Session:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from pipetune.report.terminal import print_summary, report_text, summary_text
+from pipetune.report.terminal import print_summary, report_text
 from tests.report import sessions as samples
-from tests.report.reading import Terminal, claim, with_main
+from tests.report.reading import Terminal, claim, summary_text, with_main
 
 
 @pytest.mark.parametrize("name", samples.ALL)

@@ -14,11 +14,11 @@ from pipetune.core import plan_file
 from pipetune.core.edits import Plan
 from pipetune.core.results import Outcome
 from pipetune.core.session import PatchResult
-from pipetune.report.terminal import summary_text
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.request import AnalysisResult
 from pipetune.supervisor.verification import fit_in_memory_together
 from tests.core.sessions import ALONE, BOTH, PARALLEL, SPLIT, WINDOW, session
+from tests.report.reading import summary_text
 from tests.supervisor.test_analysis import SOON, Recorder, request, run
 
 pytestmark = pytest.mark.slow
