@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pipetune.report.words import Fact, Figure
+from pipetune.report.words import NOT_MEASURED, Fact, Figure
 
 
 @dataclass(frozen=True)
@@ -280,8 +280,6 @@ class Page:
     sections: tuple[Section, ...]
 
 
-def missing_or(figure: Figure) -> Cell:
-    """Returns a cell with a figure: its value, then its interval, or why it is missing."""
-    if not figure.known:
-        return Cell(why=figure.why or "not measured")
-    return Cell(figure.short, note=figure.span, sort=figure.value)
+def number_cell(value: float | None, form: Callable[[float], str], *, why: str = NOT_MEASURED) -> Cell:
+    """Returns a cell with a number in words, or why it is missing."""
+    return Cell(why=why) if value is None else Cell(form(value), sort=value)

@@ -6,7 +6,7 @@ Who reads what is a picture, the data of an epoch as a band with a row for each 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, OriginalSharding, WorkerShare
@@ -48,21 +48,16 @@ def distribution(session: Session, places: Places) -> Section | None:
     division = result.as_written if result is not None else None
     if division is None:
         return None
-    blocks: list[Block] = [Sentence(division_sentence(division))]
+    sentence = division_sentence(division)
+    blocks: Iterable[Block] = (Sentence(sentence),)
     if division.coverage is not None:
-        blocks = list(coverage_blocks([("current", division.coverage, division_sentence(division))]))
+        blocks = coverage_blocks([("current", division.coverage, sentence)])
     return Section("distributed", "Who reads what", tuple(blocks))
 
 
-def form_sentence(form: DistributedResult, places: Places) -> str:
-    """Whether every element comes once, in a sentence; that the module was not written, where it was not."""
-    if not form.file and form.notes:
-        return f"Not written. {places.sentence(form.notes[0])}"
-    return _checked_sentence(form)
-
-
 def _form(form: DistributedResult, places: Places) -> Iterator[Block]:
-    yield Sentence(f"{form_sentence(form, places)} {places.file(form.file)}".strip())
+    unwritten = f"Not written. {places.sentence(form.notes[0])}" if not form.file and form.notes else ""
+    yield Sentence(f"{unwritten or _checked_sentence(form)} {places.file(form.file)}".strip())
     yield from (Sentence(places.sentence(line)) for line in form.advice)
     if form.companions:
         beside = words.joined([Path(name).name for name in form.companions])
@@ -145,7 +140,7 @@ def division_sentence(found: OriginalSharding | None) -> str:
 
 
 def coverage_blocks(found: Sequence[tuple[str, Coverage, str]]) -> Iterator[Block]:
-    """Pictures of coverages, no picture twice, and a table of all of them.
+    """Pictures of coverages, no picture twice, and a table of all of them: of one at least.
 
     Args:
         found: a title for the table, the coverage, and the sentence above its picture.
@@ -158,8 +153,7 @@ def coverage_blocks(found: Sequence[tuple[str, Coverage, str]]) -> Iterator[Bloc
             seen.append(drawn)
             yield Sentence(sentence)
             yield picture
-    if found:
-        yield coverage_table(found)
+    yield coverage_table(found)
 
 
 def bands(found: Coverage) -> Bands:

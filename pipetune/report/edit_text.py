@@ -14,7 +14,6 @@ from pipetune.core.edits import (
     ReplaceFunction,
     ReplaceOperator,
     ReplaceSource,
-    Safety,
     SetArgument,
     SetOption,
     SplitFunction,
@@ -57,14 +56,6 @@ def argument_list(arguments: Mapping[str, Value]) -> str:
         for name in _SHOWN_ARGUMENTS
         if arguments.get(name) is not None and arguments[name] is not _DEFAULTS.get(name)
     )
-
-
-SAFETY_WORDS = {
-    Safety.EXACT: "exact",
-    Safety.STATISTICAL: "statistical",
-    Safety.REORDERS: "reorders",
-    Safety.APPROXIMATE: "approximate",
-}
 
 
 def operator_name(node_id: str, *pipelines: Pipeline | None) -> str:

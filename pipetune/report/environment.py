@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pipetune.core.machine import CpuLoad, Machine
+from pipetune.core.machine import CpuLoad, DetectedResources, DeviceTransfer, Machine
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Sentence, Table, missing_or
+from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Sentence, Table, number_cell
 from pipetune.report.places import Places, script_words, shell
-from pipetune.report.words import Fact, figure
+from pipetune.report.words import Fact
 
 _NOT_ASKED = "not asked"
 
@@ -28,19 +28,20 @@ class Side:
 
 def sides(machine: Machine) -> tuple[Side, ...]:
     """Cores, memory and threads, as granted and as TensorFlow takes them."""
-    believed = machine.believed
+    believed = machine.believed or DetectedResources()
     granted = words.plain(machine.cores_granted)
-    quota = "no quota" if machine.quota_cores is None else f"quota {words.plain(machine.quota_cores)}"
     share = machine.memory_limit_bytes // 2
-    buffers = believed.autotune_buffer_bytes if believed else None
-    intra = believed.intra_op_threads if believed else None
-    pool = believed.pool_threads if believed else None
-    inter = believed.inter_op_threads if believed else None
+    buffers = believed.autotune_buffer_bytes
+    pools = (
+        ("calls of one operator", believed.pool_threads, 0),
+        ("inter-op threads", believed.inter_op_threads, believed.inter_op_configured),
+        ("intra-op threads", believed.intra_op_threads, believed.intra_op_configured),
+    )
     return (
         Side(
             "cores",
-            f"{granted} of {machine.cores_host} ({quota})",
-            f"{machine.cores_detected} (cpu_budget)" if believed else f"{machine.cores_detected} (affinity)",
+            f"{granted} of {machine.cores_host} ({_quota(machine)})",
+            f"{machine.cores_detected} ({'cpu_budget' if machine.believed else 'affinity'})",
             _exceeds(machine.cores_detected, machine),
         ),
         Side(
@@ -55,27 +56,14 @@ def sides(machine: Machine) -> tuple[Side, ...]:
             _NOT_ASKED if buffers is None else f"{words.byte_size(buffers)} (ram_budget)",
             buffers is not None and buffers > machine.memory_limit_bytes,
         ),
-        Side("calls of one operator", granted, _threads(pool, 0), _exceeds(pool, machine)),
-        Side(
-            "inter-op threads",
-            granted,
-            _threads(inter, believed.inter_op_configured if believed else 0),
-            _exceeds(inter, machine),
-        ),
-        Side(
-            "intra-op threads",
-            granted,
-            _threads(intra, believed.intra_op_configured if believed else 0),
-            _exceeds(intra, machine),
-        ),
+        *(Side(label, granted, _threads(pool, ours), _exceeds(pool, machine)) for label, pool, ours in pools),
     )
 
 
 def settings(machine: Machine) -> Iterator[Fact]:
     """What to set where they differ, the strongest first: the line to write, and what it does."""
     number = max(1, round(machine.cores_granted))
-    believed = machine.believed
-    pools = [believed.intra_op_threads, believed.inter_op_threads] if believed else []
+    believed = machine.believed or DetectedResources()
     if _exceeds(machine.cores_detected, machine):
         chosen = ",".join(map(str, machine.affinity[:number])) or ("0" if number == 1 else f"0-{number - 1}")
         yield Fact(
@@ -87,13 +75,12 @@ def settings(machine: Machine) -> Iterator[Fact]:
             f"options.threading.private_threadpool_size = {number}",
             "functions of the pipeline run in so many threads, and no operator gets more calls",
         )
-    if any(_exceeds(pool, machine) for pool in pools):
+    if _exceeds(believed.intra_op_threads, machine) or _exceeds(believed.inter_op_threads, machine):
         yield Fact(
             f"TF_NUM_INTRAOP_THREADS={number} TF_NUM_INTEROP_THREADS={number} python train.py",
             "the model's own threads: no more than can run",
         )
-    buffers = believed.autotune_buffer_bytes if believed else None
-    if _memory_differs(machine) and (buffers or 0) > machine.memory_limit_bytes // 2:
+    if _memory_differs(machine) and (believed.autotune_buffer_bytes or 0) > machine.memory_limit_bytes // 2:
         yield Fact(
             f"options.autotune.ram_budget = {machine.memory_limit_bytes // 2}",
             "AUTOTUNE's buffers stay within half of the memory granted",
@@ -127,6 +114,10 @@ def load_fact(load: CpuLoad | None) -> Fact | None:
 def _exceeds(threads: float | None, machine: Machine) -> bool:
     """Whether TensorFlow counts on more than is granted; a fraction of a core still needs a whole thread."""
     return threads is not None and threads > max(1, math.ceil(machine.cores_granted))
+
+
+def _quota(machine: Machine) -> str:
+    return "no quota" if machine.quota_cores is None else f"quota {words.plain(machine.quota_cores)}"
 
 
 def _memory_differs(machine: Machine) -> bool:
@@ -173,33 +164,25 @@ def machine(session: Session) -> Iterator[Block]:
     if session.machine is None:
         yield Sentence("The machine was not recorded.", quiet=True)
     else:
-        yield Facts((*machine_facts(session.machine, session.load), *_accelerator(session)))
+        main = session.main_dataset
+        transfer = main.profile.transfer if main and main.profile else None
+        yield Facts((*_machine_facts(session.machine, session.load), _accelerator(session.machine, transfer)))
     yield from (Facts(facts) for facts in (phases(session), suppressed(session)) if facts)
     if script := script_words(session):
         yield Commands((Fact(shell("pipetune", "analyze", *script), "what was run"),))
 
 
-def machine_facts(machine: Machine, load: CpuLoad | None = None) -> Iterator[Fact]:
+def _machine_facts(machine: Machine, load: CpuLoad | None) -> Iterator[Fact]:
     """What the process was granted beside what the host has and TensorFlow believes; who else used it."""
-    quota = "no quota" if machine.quota_cores is None else f"quota {words.plain(machine.quota_cores)}"
-    yield Fact(
-        "cores",
-        words.plain(machine.cores_granted),
-        f"host {machine.cores_host}, affinity {machine.cores_affinity}, {quota}",
-    )
-    yield Fact(
-        "memory",
-        words.byte_size(machine.memory_limit_bytes),
-        f"host {words.byte_size(machine.memory_host_bytes)}, "
-        f"{words.byte_size(machine.memory_available_bytes)} available at the start",
-    )
+    cores = f"host {machine.cores_host}, affinity {machine.cores_affinity}, {_quota(machine)}"
+    yield Fact("cores", words.plain(machine.cores_granted), cores)
+    available = f"{words.byte_size(machine.memory_available_bytes)} available at the start"
+    memory = f"host {words.byte_size(machine.memory_host_bytes)}, {available}"
+    yield Fact("memory", words.byte_size(machine.memory_limit_bytes), memory)
     yield Fact("device", words.clean(machine.device), words.clean(", ".join(machine.devices)))
     yield Fact("processor", words.clean(machine.processor) or "unknown", words.clean(machine.system))
-    yield Fact(
-        "software",
-        f"TensorFlow {words.clean(machine.tensorflow)}",
-        f"Keras {words.clean(machine.keras)}, Python {words.clean(machine.python)}",
-    )
+    beside = f"Keras {words.clean(machine.keras)}, Python {words.clean(machine.python)}"
+    yield Fact("software", f"TensorFlow {words.clean(machine.tensorflow)}", beside)
     for side in sides(machine) if machine.believed is not None else ():
         if side.differs:
             yield Fact(f"TensorFlow assumes, {side.label}", side.believed, f"granted {side.granted}")
@@ -209,27 +192,20 @@ def machine_facts(machine: Machine, load: CpuLoad | None = None) -> Iterator[Fac
         yield measured
 
 
-def _accelerator(session: Session) -> tuple[Fact, ...]:
+def _accelerator(machine: Machine, transfer: DeviceTransfer | None) -> Fact:
     """The copy of an element to the accelerator, or that nothing was measured on one."""
-    machine, dataset = session.machine, session.main_dataset
-    if machine is None:
-        return ()
     if machine.device != "gpu":
         sees_one = any(":GPU:" in name for name in machine.devices)
         why = "the CPU was the target" if sees_one else "TensorFlow sees none here"
-        return (Fact("Accelerator", "not measured on a GPU", f"{why}; with one, a step takes another time"),)
-    transfer = dataset.profile.transfer if dataset and dataset.profile else None
+        return Fact("Accelerator", "not measured on a GPU", f"{why}; with one, a step takes another time")
     if transfer is None:
-        return (Fact("Copy to the device", "not measured"),)
-    return (
-        Fact(
-            "Copy to the device",
-            f"{words.seconds(transfer.seconds)} per element",
-            f"{words.byte_size(transfer.element_bytes)} at {transfer.gigabytes_per_second:.3g} GB/s to "
-            f"{words.clean(transfer.device)}, {words.count(transfer.copies, 'copy')}"
-            + ("" if transfer.equal else "; what came back differed"),
-        ),
+        return Fact("Copy to the device", "not measured")
+    note = (
+        f"{words.byte_size(transfer.element_bytes)} at {transfer.gigabytes_per_second:.3g} GB/s to "
+        f"{words.clean(transfer.device)}, {words.count(transfer.copies, 'copy')}"
+        + ("" if transfer.equal else "; what came back differed")
     )
+    return Fact("Copy to the device", f"{words.seconds(transfer.seconds)} per element", note)
 
 
 def phases(session: Session) -> tuple[Fact, ...]:
@@ -290,6 +266,6 @@ def _dataset(result: DatasetResult, places: Places, total: float) -> Row:
             Cell(words.clean(result.consumer) or "unknown", place=consumed),
             Cell(" > ".join(words.clean(node.title) for node in result.pipeline)),
             Cell(spent or taken, note=taken if spent else "") if spent or taken else Cell(why="nothing was consumed"),
-            replace(missing_or(figure(epoch, words.seconds, why="it was not measured alone")), note=share),
+            replace(number_cell(epoch, words.seconds, why="it was not measured alone"), note=share),
         )
     )

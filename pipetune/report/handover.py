@@ -76,7 +76,8 @@ def _divided(found: InputDistribution) -> str:
     elif len(set(found.shares)) == 1:
         parts.append(f"each global batch of {found.batch:,} is divided into {found.shares[0]:,} for each replica")
     else:
-        parts.append(f"each global batch of {found.batch:,} is divided into {_listed(found.shares)}")
+        sizes = [f"{size:,}" for size in found.shares]
+        parts.append(f"each global batch of {found.batch:,} is divided into {words.joined(sizes)}")
     if found.prefetched:
         parts.append(f"{found.prefetched} element{'s are' if found.prefetched != 1 else ' is'} prefetched behind it")
     return ", and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])}, and {parts[-1]}"
@@ -86,10 +87,6 @@ def _whole(found: InputDistribution) -> str:
     size = found.batch
     batch = f"its batches of {size:,}, {size * found.replicas:,} in a training step" if size else "its elements"
     return f"each replica gets {batch}; nothing is divided, sharded or prefetched for it."
-
-
-def _listed(sizes: tuple[int, ...]) -> str:
-    return f"{', '.join(f'{size:,}' for size in sizes[:-1])} and {sizes[-1]:,}"
 
 
 def skew(found: InputSkew | None) -> str:

@@ -9,9 +9,9 @@ from pipetune.core.profile import BufferContents, MemoryGrowth
 from pipetune.core.session import DatasetResult
 from pipetune.model.memory import by_operator
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, missing_or
+from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, number_cell
 from pipetune.report.places import Places
-from pipetune.report.words import Fact, figure
+from pipetune.report.words import Fact
 
 _MOST_BUFFERS = 4  # named
 
@@ -49,9 +49,9 @@ def memory(result: DatasetResult, machine: Machine | None, places: Places) -> It
                     (
                         Cell(words.clean(node.title)),
                         Cell(place=places.place_of(node.location)),
-                        missing_or(figure(operator.buffered_elements, words.significant, why="not counted")),
-                        missing_or(figure(operator.buffered_bytes, words.byte_size, why="the runtime counts none")),
-                        missing_or(figure(predicted_bytes, words.byte_size)),
+                        number_cell(operator.buffered_elements, words.significant, why="not counted"),
+                        number_cell(operator.buffered_bytes, words.byte_size, why="the runtime counts none"),
+                        number_cell(predicted_bytes, words.byte_size),
                     )
                 )
             )

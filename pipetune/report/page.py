@@ -12,10 +12,10 @@ from pipetune.report.blocks import Block, Notice, Page, Section
 from pipetune.report.distribution import distribution
 from pipetune.report.environment import datasets, machine, machine_words
 from pipetune.report.epochs import epochs
-from pipetune.report.equality import equality
 from pipetune.report.files import files
 from pipetune.report.headline import busy_sentence, headline
 from pipetune.report.memory import memory
+from pipetune.report.patch import equality
 from pipetune.report.places import WITHHELD, Places, places_of, script_words
 from pipetune.report.predictions import predictions, throughput
 from pipetune.report.step_times import step_times, steps

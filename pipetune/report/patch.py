@@ -1,4 +1,4 @@
-"""The patch: its hunks with what each gained, why there is none, and what became of the data."""
+"""The patch: its hunks with what each gained, why there is none, and whether it yields the same data."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterator
 
 from pipetune.core.edits import Safety
+from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import location_of
+from pipetune.core.results import Comparison
 from pipetune.core.session import (
+    DatasetResult,
     PatchResult,
     Session,
     SessionOutcome,
@@ -17,8 +20,7 @@ from pipetune.core.session import (
     outcome_of,
 )
 from pipetune.report import words
-from pipetune.report.blocks import Checks, Diff, Hunk
-from pipetune.report.equality import compared_extent, comparison_of
+from pipetune.report.blocks import Block, Checks, Diff, Hunk, Sentence
 from pipetune.report.places import Places
 from pipetune.report.words import interval
 
@@ -157,3 +159,62 @@ def why_no_patch(session: Session) -> str:
             return "the time was over before it was decided whether a rewrite is faster"
         case SessionOutcome.FAILED:
             return "the run did not finish"
+
+
+_CHECK_WORDS = {
+    "values": "values: both pipelines on the same records with the same draws",
+    "randomness": "randomness: as many distinct draws per batch and across epochs",
+    "epochs": "epochs: three whole epochs; what differs between them still differs",
+    "spec": "element spec and static shapes",
+    "cardinality": "cardinality, batch sizes, last batch",
+    "options": "options and determinism",
+}
+_STATES = {True: "yes", False: "no", None: "unknown"}
+
+
+def comparison_of(result: DatasetResult) -> Comparison | None:
+    """The comparison of the plan to show: of the proven one, else of the candidate; None if there is none."""
+    if result.comparison is None and result.candidate is not None:
+        return result.candidate.comparison
+    return result.comparison
+
+
+def compared_extent(result: DatasetResult, comparison: Comparison) -> str:
+    """How much was compared: "384 batches over 3 epochs"."""
+    regrouping = [facts for node in result.pipeline if (facts := operator_facts(node.op)).batches]
+    noun = "batch" if regrouping and regrouping[-1].makes_batches else "element"
+    return f"{words.count(comparison.elements, noun)} over {words.count(comparison.epochs, 'epoch')}"
+
+
+def _equality_sentence(result: DatasetResult, comparison: Comparison | None) -> str:
+    if comparison is None:
+        return "The data was not compared."
+    if all(check.equal is None for check in comparison.checks):
+        return "No check could be done."
+    if comparison.equal:
+        extent = compared_extent(result, comparison)
+        return f"The tuned pipeline yields the same data ({comparison.safety.name.lower()}): compared {extent}."
+    return f"The data differs: {words.clean(comparison.why)}."
+
+
+def equality(result: DatasetResult) -> Iterator[Block]:
+    """Every check, and what became of order and draws; nothing where there is no plan to compare."""
+    if result.plan is None and result.candidate is None and result.comparison is None:
+        return
+    comparison = comparison_of(result)
+    yield Sentence(_equality_sentence(result, comparison))
+    if comparison is not None and comparison.checks:
+        named = ((one, _CHECK_WORDS.get(one.name, words.clean(one.name))) for one in comparison.checks)
+        yield Checks("Checks", tuple((_STATES[one.equal], name, words.clean(one.detail)) for one, name in named))
+    for note in comparison.notes if comparison is not None else ():
+        yield Sentence(words.sentence(words.clean(note)), quiet=True)
+    order = result.order
+    if order is None:
+        return
+    before, after = (
+        "the same in every run" if same else "different from run to run"
+        for same in (order.reproducible_before, order.reproducible_after)
+    )
+    epochs = "Epochs stay apart." if order.epochs_kept else "Epochs no longer stay apart."
+    why = f" {words.sentence(words.clean(order.why))}" if order.why else ""
+    yield Sentence(f"Order and random draws: {before} before, {after} after. {epochs}{why}")

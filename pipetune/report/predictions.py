@@ -8,9 +8,9 @@ from dataclasses import replace
 from pipetune.core.results import PredictedRate, Rate, Scenario, mean_error
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, missing_or
+from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, number_cell
 from pipetune.report.places import Places
-from pipetune.report.words import Fact, Figure, figure, interval
+from pipetune.report.words import Fact, interval
 
 _BINDS = {
     "cores": "every core is busy, most of all with",
@@ -50,7 +50,7 @@ def predictions(result: DatasetResult, places: Places) -> Iterator[Block]:
 
 def _as_shown(result: DatasetResult) -> list[PredictedRate]:
     """Every plan once, with the rate that the table of throughput shows where it has one."""
-    variants = {label: name for name, label, _ in VARIANTS}
+    variants = {label: name for name, label in words.VARIANTS.items()}
     found = []
     for rate in result.predictions:
         if result.plan is not None and rate.plan == result.plan.key:
@@ -84,9 +84,9 @@ def _row(rate: PredictedRate) -> Row:
     return Row(
         (
             Cell(words.clean(rate.name)),
-            missing_or(figure(rate.predicted, words.rate, why=why)),
-            missing_or(figure(rate.measured, words.rate, why="it was not run alone")),
-            missing_or(figure(rate.error, _signed, why="it needs both figures")),
+            number_cell(rate.predicted, words.rate, why=why),
+            number_cell(rate.measured, words.rate, why="it was not run alone"),
+            number_cell(rate.error, _signed, why="it needs both figures"),
         )
     )
 
@@ -106,12 +106,11 @@ def _differs(one: Scenario, known: list[Scenario]) -> bool:
 
 def _scenario(one: Scenario, result: DatasetResult, places: Places, per_element: float) -> Row:
     rate = None if one.input_rate is None else one.input_rate * per_element
-    step: Figure = figure(1 / one.training_rate if one.training_rate else None, words.seconds, why="not measured")
     return Row(
         (
             Cell(words.clean(one.name)),
-            missing_or(figure(rate, words.rate, why="nothing limits it")),
-            missing_or(step),
+            number_cell(rate, words.rate, why="nothing limits it"),
+            number_cell(1 / one.training_rate if one.training_rate else None, words.seconds),
             Cell("the model" if one.binds == "model" else _limit(one, result, places)),
         )
     )
@@ -128,12 +127,12 @@ def _limit(one: Scenario, result: DatasetResult, places: Places) -> str:
     return f"{_BINDS.get(one.bound, 'the input:')} {words.clean(node.title)}{f' ({where})' if where else ''}"
 
 
-VARIANTS = (
-    ("off", "optimizations off", "TensorFlow's own graph optimizations switched off"),
-    ("defaults", "current", "the script as it is"),
-    ("autotune", "AUTOTUNE everywhere", "AUTOTUNE for every parallelism, and a final prefetch"),
-    ("tuned", "tuned", "with the plan"),
-)
+_NOTES = {
+    "off": "TensorFlow's own graph optimizations switched off",
+    "defaults": "the script as it is",
+    "autotune": "AUTOTUNE for every parallelism, and a final prefetch",
+    "tuned": "with the plan",
+}
 
 
 def _known(result: DatasetResult, name: str) -> bool:
@@ -144,7 +143,7 @@ def _known(result: DatasetResult, name: str) -> bool:
 
 def throughput(result: DatasetResult) -> Iterator[Block]:
     """One row per variant that was measured; nothing if there is none."""
-    rows = [_throughput_row(result.rates[name], label, note) for name, label, note in VARIANTS if _known(result, name)]
+    rows = [_throughput_row(name, result.rates[name]) for name in words.VARIANTS if _known(result, name)]
     if not rows:
         return
     yield Table(
@@ -173,14 +172,14 @@ def throughput(result: DatasetResult) -> Iterator[Block]:
         yield Sentence("The tuned input was not run alone.", quiet=True)
 
 
-def _throughput_row(rate: Rate, label: str, note: str) -> Row:
+def _throughput_row(name: str, rate: Rate) -> Row:
     return Row(
         (
-            Cell(label, note=note),
-            missing_or(figure(rate.examples_per_second, words.rate)),
-            missing_or(figure(rate.batches_per_second, words.rate)),
-            missing_or(figure(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6))),
-            missing_or(figure(rate.first_batch_seconds, words.seconds)),
-            missing_or(figure(rate.peak_rss_mib, words.mebibytes)),
+            Cell(words.VARIANTS[name], note=_NOTES[name]),
+            number_cell(rate.examples_per_second, words.rate),
+            number_cell(rate.batches_per_second, words.rate),
+            number_cell(rate.cpu_us_per_example, lambda value: words.seconds(value / 1e6)),
+            number_cell(rate.first_batch_seconds, words.seconds),
+            number_cell(rate.peak_rss_mib, words.mebibytes),
         )
     )

@@ -17,8 +17,6 @@ from pipetune.core.session import DatasetResult
 from pipetune.core.sizing import (
     PER_HOST_LIMITS,
     InputRequirements,
-    JobSize,
-    MissingFigure,
     Origin,
     QuantityRange,
     ReplicaLimit,
@@ -66,7 +64,9 @@ def _parts(sizing: Sizing, result: DatasetResult, places: Places) -> Iterator[Re
     yield indented(taken)
     if sizing.missing:
         yield from _heading("Left out")
-        yield from (indented(unit_text(_left_out(one))) for one in sizing.missing)
+        for one in sizing.missing:
+            ask = f" ({one.ask})" if one.ask else ""
+            yield indented(unit_text(f"{one.figure[0].upper()}{one.figure[1:]}: {words.clean(one.why)}{ask}."))
 
 
 def _heading(title: str) -> Iterator[RenderableType]:
@@ -102,11 +102,6 @@ def _taken(sizing: Sizing) -> Iterator[tuple[str, str, str]]:
         yield "a core", words.clean(sizing.processor), Origin.MEASURED.value
     if sizing.epoch_examples is not None:
         yield "examples in an epoch", f"{sizing.epoch_examples:,}", Origin.MEASURED.value
-
-
-def _left_out(one: MissingFigure) -> str:
-    ask = f" ({one.ask})" if one.ask else ""
-    return f"{one.figure[0].upper()}{one.figure[1:]}: {words.clean(one.why)}{ask}."
 
 
 # -- ranges and rates: the unit once, bytes as storage and networks are sold
@@ -257,9 +252,7 @@ def _host_rows(sizing: Sizing) -> Iterator[_Need]:
     yield _row("CPU time per example", sizing, lambda feed: feed.cpu_seconds, words.seconds)
     yield _row("cores busy with the input", sizing, lambda feed: feed.cores, words.significant)
     if sizing.loop_cores is not None:
-        loop = sizing.loop_cores
-        cells = (span(loop, words.significant),) * len(sizing.feeds)
-        yield "cores for the training loops", cells, loop.basis.value
+        yield _row("cores for the training loops", sizing, lambda _: sizing.loop_cores, words.significant)
     yield _row(f"delivers on {words.plain(job.host_cores)} cores", sizing, lambda feed: feed.host_rate, words.rate)
     yield _row("so many replicas are fed", sizing, lambda feed: feed.replicas_fed, words.significant)
     if any(feed.most_rate is not None for feed in sizing.feeds):
@@ -272,10 +265,6 @@ def _host_rows(sizing: Sizing) -> Iterator[_Need]:
 def _job_rows(sizing: Sizing) -> Iterator[_Need]:
     """What all hosts need together: storage, workers, networks, files."""
     job, columns = sizing.job, len(sizing.feeds)
-
-    def same(label: str, quantity: QuantityRange | None, form: Callable[[float], str]) -> _Need:
-        return label, (span(quantity, form),) * columns, quantity.basis.value if quantity else ""
-
     yield _row("read from storage, all hosts", sizing, lambda feed: feed.storage_bytes_per_second, speed)
     if job.hosts > 1:
 
@@ -285,9 +274,9 @@ def _job_rows(sizing: Sizing) -> Iterator[_Need]:
 
         yield _row("the same over a host's network", sizing, into_one, bits)
     yield _row("tf.data service workers", sizing, lambda feed: feed.service_workers, lambda value: f"{value:,.0f}")
-    yield same("from them over a host's network", sizing.service_bytes_per_second, bits)
+    yield _row("from them over a host's network", sizing, lambda _: sizing.service_bytes_per_second, bits)
     if sizing.service_bytes_compressed is not None:
-        yield same("the same compressed", sizing.service_bytes_compressed, bits)
+        yield _row("the same compressed", sizing, lambda _: sizing.service_bytes_compressed, bits)
     files = sizing.files
     if files.files == 0:
         return
@@ -316,19 +305,12 @@ def _scaling(sizing: Sizing, result: DatasetResult, places: Places) -> Iterator[
     table = _grid("right", "right", "right", "right", "left")
     table.add_row(*(Text(name, style="bold") for name in ("replicas", "hosts", "needed", "delivered", "held back by")))
     for size in sizing.rungs:
-        table.add_row(*_size_cells(size), style="bold" if size.replicas == sizing.job.replicas else "")
+        delivered = _UNKNOWN if size.delivered is None else words.rate(size.delivered)
+        held_by = _HELD_BY[size.held_by] if size.held_by is not None else ""
+        cells = (f"{size.replicas:,}", f"{size.hosts:,}", words.rate(size.needed), delivered, held_by)
+        table.add_row(*cells, style="bold" if size.replicas == sizing.job.replicas else "")
     yield Text()
     yield indented(table)
-
-
-def _size_cells(size: JobSize) -> tuple[str, ...]:
-    return (
-        f"{size.replicas:,}",
-        f"{size.hosts:,}",
-        words.rate(size.needed),
-        _UNKNOWN if size.delivered is None else words.rate(size.delivered),
-        _HELD_BY[size.held_by] if size.held_by is not None else "",
-    )
 
 
 def _named(node_id: str | None, result: DatasetResult, places: Places) -> str:

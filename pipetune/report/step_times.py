@@ -16,7 +16,7 @@ from pipetune.core.results import Interval, StepSeries
 from pipetune.core.session import DatasetResult, Session, TrainingResult
 from pipetune.report import words
 from pipetune.report.blocks import Bar, Bars, Block, Part, Sentence, Series
-from pipetune.report.words import Figure, interval
+from pipetune.report.words import interval
 
 _NOTABLE = 0.01  # share of the step from which on a part of the wait is shown on its own
 
@@ -50,10 +50,6 @@ class StepTimes:
         return self.current * (1 - min(1.0, max(0.0, self.wait.median)))
 
     @property
-    def wait_text(self) -> Figure:
-        return interval(self.wait, words.percent, why=self.why)
-
-    @property
     def tuned_wait(self) -> float | None:
         """The share of the tuned step spent waiting."""
         if self.tuned is None or self.model is None:
@@ -67,7 +63,7 @@ class StepTimes:
             return ""
         before, after = words.percent(max(0.0, self.wait.median)), self.tuned_wait
         if after is None:
-            return f"Training waits for data {self.wait_text.text} of each step."
+            return f"Training waits for data {interval(self.wait, words.percent).text} of each step."
         return f"Training waits for data {words.percent(after)} of each step, before {before}."
 
 
@@ -162,7 +158,6 @@ def _parts(times: StepTimes, step: float, *, current: bool) -> list[tuple[str, f
     return [(kind, seconds) for kind, seconds in parts if seconds > 0 or kind in ("model", "wait")]
 
 
-_LABELS = {"defaults": "current", "tuned": "tuned"}
 _WAITS = (
     "A wait here is the time until the batch is there. The wait of a step above is longer where input and model share "
     "processors: it also counts what the model is slowed down by."
@@ -184,7 +179,7 @@ def steps(session: Session) -> Iterator[Block]:
     typical = max(statistics.median(series.step_seconds) for series in known.values())
     highest = min(longest, _CLIPPED_ABOVE * typical)
     for name, series in known.items():
-        yield _series(_LABELS[name], series, highest)
+        yield _series(words.VARIANTS[name], series, highest)
         if series.why:
             yield Sentence(words.sentence(words.clean(series.why)), quiet=True)
     if any(series.wait_seconds is not None for series in known.values()):

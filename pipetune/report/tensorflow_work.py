@@ -11,7 +11,6 @@ from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Row, Sentence, Table
 from pipetune.report.places import Places
 
-_VARIANTS = {"defaults": "current", "autotune": "AUTOTUNE everywhere"}
 _PARAMETERS = {PARALLELISM: "parallel calls", BUFFER_SIZE: "buffered elements"}
 
 
@@ -26,7 +25,7 @@ def tensorflow_work(result: DatasetResult, places: Places) -> Iterator[Block]:
             yield Sentence(f"{words.clean(one.name)}: {changes}" if changes else words.clean(one.name))
         if found.note:
             yield Sentence(words.clean(found.note), quiet=True)
-    readings = [(name, result.autotuned[name]) for name in _VARIANTS if name in result.autotuned]
+    readings = [(name, result.autotuned[name]) for name in ("defaults", "autotune") if name in result.autotuned]
     rows = [
         _row(name, value, result.pipeline, places)
         for name, reading in readings
@@ -47,7 +46,7 @@ def _row(name: str, value: TunedValue, pipeline: Pipeline, places: Places) -> Ro
     most = "no limit" if value.high > 2**53 else words.plain(value.high)  # the runtime's largest number
     return Row(
         (
-            Cell(_VARIANTS[name]),
+            Cell(words.VARIANTS[name]),
             Cell(words.clean(node.title) if node else "added by TensorFlow", note=words.clean(value.kernel)),
             Cell(place=places.place_of(node.location)) if node else Cell(),
             Cell(words.plain(value.value), note=_PARAMETERS[value.parameter], sort=value.value),
@@ -57,7 +56,7 @@ def _row(name: str, value: TunedValue, pipeline: Pipeline, places: Places) -> Ro
 
 
 def _settled(name: str, reading: AutotuneValues) -> str:
-    who = words.sentence(_VARIANTS[name]).rstrip(".")
+    who = words.sentence(words.VARIANTS[name]).rstrip(".")
     if reading.note:
         return f"{who}: {words.clean(reading.note)}"
     if not any(value.tunable for value in reading.values):

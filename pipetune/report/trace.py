@@ -18,7 +18,6 @@ from pipetune.report import words
 from pipetune.report.places import Places, places_of
 from pipetune.report.why import step_seconds
 
-_PROCESSES = {"defaults": "current", "tuned": "tuned"}
 _TRAINING = 1  # thread
 
 Event = dict[str, object]
@@ -46,7 +45,7 @@ def trace(session: Session) -> str:
     events: list[Event] = []
     for number, (name, one) in enumerate(series.items(), start=1):
         operators_of = result if name == "defaults" else None
-        events += _process(number, _PROCESSES.get(name, name), one, operators_of, places_of(session))
+        events += _process(number, words.VARIANTS.get(name, name), one, operators_of, places_of(session))
     data = {
         "traceEvents": events,
         "displayTimeUnit": "ms",

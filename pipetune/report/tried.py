@@ -19,14 +19,12 @@ from pipetune.report.blocks import (
     Column,
     Filter,
     Forest,
-    RatioAxis,
     Row,
     Sentence,
     Table,
     ratio_axis,
 )
-from pipetune.report.blocks import missing_or as shown
-from pipetune.report.edit_text import SAFETY_WORDS, operator_name, plan_text
+from pipetune.report.edit_text import operator_name, plan_text
 from pipetune.report.places import Places
 from pipetune.report.words import Figure, interval
 
@@ -116,14 +114,11 @@ class _Changes:
         self._places = places
         self._pipelines: tuple[Pipeline | None, ...] = (result.tuned, result.pipeline)
         self._trials = [trial for trial in trials if trial.kind not in (_BASELINE, *_LAST)]
-        self._axis = self._common_axis()
+        offers = (offer.gain for offer in result.offered)
+        gains = [*result.gains.values(), *(trial.gain for trial in self._trials), *offers]
+        self._axis = ratio_axis(interval(gain, words.ratio) for gain in gains if gain is not None)
         self._told: set[str] = set()  # keys of rewrites
         self._places_told: set[tuple[str, str]] = set()  # rule and operator
-
-    def _common_axis(self) -> RatioAxis:
-        gains = [*self._result.gains.values(), *(trial.gain for trial in self._trials)]
-        gains += [offer.gain for offer in self._result.offered]
-        return ratio_axis(interval(gain, words.ratio) for gain in gains if gain is not None)
 
     def rows(self) -> Iterator[Row]:
         yield from self._planned()
@@ -200,7 +195,7 @@ class _Changes:
         if len(plan.rewrites) == 1:
             self._told.add(plan.rewrites[0].key)
             self._places_told.add((plan.rewrites[0].rule, plan.rewrites[0].node))
-        safety = SAFETY_WORDS[plan.safety] if plan.rewrites else ""
+        safety = plan.safety.name.lower() if plan.rewrites else ""
         return self._cells(Cell(rules, note=edits), nodes, state, gain, safety, why, pairs)
 
     def _at(self, rule: str, node: str, state: str, gain: Figure, why: str) -> Row:
@@ -222,9 +217,10 @@ class _Changes:
         if len({place.text for place in places}) > 1:
             where = replace(where, note=f"and {len({place.text for place in places}) - 1} more")
         colour = _COLOURS.get(state, "plain")
+        shown = Cell(gain.short, note=gain.span, sort=gain.value) if gain.known else Cell(why=gain.why)
         drawn = Cell(forest=Forest(gain, self._axis, pairs, colour)) if gain.known or pairs else Cell()
         return Row(
-            (change, where, Cell(state, chip=colour), shown(gain), drawn, Cell(safety or ""), Cell(why)),
+            (change, where, Cell(state, chip=colour), shown, drawn, Cell(safety), Cell(why)),
             state=state,
         )
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
-from pipetune.core.results import Interval
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
 from pipetune.report.blocks import Block, Cell, Column, Facts, Listing, Part, Row, Sentence, Table
@@ -57,26 +56,18 @@ def operator_table(result: DatasetResult, places: Places) -> Table:
     rows = []
     for node in result.pipeline:
         operator = profile.operator(node.id)
-        time = times.get(node.id)
         limiting = node.id == bottleneck
-        name = Cell(
-            words.clean(node.title) + (f"({_function(node, places)})" if _function(node, places) else ""),
-            note=", ".join(_marks(node, operator, limiting=limiting)),
-            strong=limiting,
+        function = words.clean(node.function.name) if node.function and not places.confidential else ""
+        name = words.clean(node.title) + (f"({function})" if function else "")
+        place = places.place_of(node.location)
+        cells = (
+            Cell(name, note=", ".join(_marks(node, operator, limiting=limiting)), strong=limiting),
+            Cell(place=place) if place else Cell(why="the call is unknown"),
+            *_time_cells(times.get(node.id), longest),
+            Cell(_parallelism(node, result.tuned)),
+            _size(node, operator),
         )
-        rows.append(
-            Row(
-                (
-                    name,
-                    Cell(place=place) if (place := places.place_of(node.location)) else Cell(why="the call is unknown"),
-                    _bar(time, longest),
-                    _milliseconds(time),
-                    Cell(_parallelism(node, result.tuned)),
-                    _size(node, operator),
-                ),
-                details=tuple(_details(node, operator, result.calls.get(node.id, ""))),
-            )
-        )
+        rows.append(Row(cells, details=tuple(_details(node, operator, result.calls.get(node.id, "")))))
     return Table(
         "CPU time (solid) and waiting (hatched) of each operator per training step, at parallelism 1",
         (
@@ -91,10 +82,6 @@ def operator_table(result: DatasetResult, places: Places) -> Table:
     )
 
 
-def _function(node: Node, places: Places) -> str:
-    return words.clean(node.function.name) if node.function and not places.confidential else ""
-
-
 def _marks(node: Node, operator: OperatorProfile | None, *, limiting: bool) -> Iterator[str]:
     if limiting:
         yield "bottleneck"
@@ -104,24 +91,16 @@ def _marks(node: Node, operator: OperatorProfile | None, *, limiting: bool) -> I
         yield "Python"
 
 
-def _bar(time: tuple[float, float] | None, longest: float) -> Cell:
+def _time_cells(time: tuple[float, float] | None, longest: float) -> tuple[Cell, Cell]:
+    """CPU time and waiting as a bar, and their milliseconds."""
     if time is None:
-        return Cell(why=_UNSEEN)
+        return Cell(why=_UNSEEN), Cell(why=_UNSEEN)
     cpu, waiting = time
     parts = (Part("cpu", cpu / longest), Part("waiting", waiting / longest))
-    return Cell(bar=tuple(part for part in parts if part.share > 0))
-
-
-def _milliseconds(time: tuple[float, float] | None) -> Cell:
-    if time is None:
-        return Cell(why=_UNSEEN)
     total = 1000 * sum(time)
-    return Cell(_short_milliseconds(total), sort=total)
-
-
-def _short_milliseconds(value: float) -> str:
-    """At most three digits; what cannot matter is not spelled out."""
-    return "<0.01" if 0 < value < 0.01 else words.significant(value) if value >= 0.1 else f"{value:.2f}"
+    # At most three digits; what cannot matter is not spelled out.
+    text = "<0.01" if 0 < total < 0.01 else words.significant(total) if total >= 0.1 else f"{total:.2f}"
+    return Cell(bar=tuple(part for part in parts if part.share > 0)), Cell(text, sort=total)
 
 
 def _parallelism(node: Node, tuned: Pipeline | None) -> str:
@@ -156,7 +135,11 @@ def _details(node: Node, operator: OperatorProfile | None, call: str) -> Iterato
         ("waiting per element", seen.waiting_seconds, seen.waiting_interval),
     ):
         if seconds is not None:
-            facts.append(Fact(label, words.seconds(seconds), _span(span) or f"from the {seen.cost_source.value}"))
+            note = f"from the {seen.cost_source.value}"
+            if span is not None:
+                rounds = words.count(span.pairs, "round")
+                note = f"{words.seconds(span.low)} to {words.seconds(span.high)}, {rounds}"
+            facts.append(Fact(label, words.seconds(seconds), note))
     if seen.visits is not None:
         facts.append(Fact("elements per step", words.significant(seen.visits)))
     if seen.parallelism is not None:
@@ -177,20 +160,12 @@ def _details(node: Node, operator: OperatorProfile | None, call: str) -> Iterato
         yield Facts(tuple(facts))
 
 
-def _span(span: Interval | None) -> str:
-    if span is None:
-        return ""
-    return f"{words.seconds(span.low)} to {words.seconds(span.high)}, {words.count(span.pairs, 'round')}"
-
-
-def _threads(result: DatasetResult) -> tuple[str, ...]:
+def _threads(result: DatasetResult) -> Iterator[str]:
     """Operators between two asynchronous borders run in one thread, so their times add up."""
-    segments = result.diagnosis.sequential_segments if result.diagnosis else ()
-    names = [
-        [words.clean(result.pipeline[node].title) for node in segment if node in result.pipeline]
-        for segment in segments
-    ]
-    return tuple(f"{words.joined(group)} run one after another in one thread." for group in names if len(group) > 1)
+    for segment in result.diagnosis.sequential_segments if result.diagnosis else ():
+        names = [words.clean(result.pipeline[node].title) for node in segment if node in result.pipeline]
+        if len(names) > 1:
+            yield f"{words.joined(names)} run one after another in one thread."
 
 
 _UNSEEN = "the runtime shows no such operator"

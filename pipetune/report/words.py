@@ -76,10 +76,6 @@ def seconds(value: float) -> str:
     return f"{significant(value * 1e6)} us"
 
 
-def milliseconds(value: float) -> str:
-    return seconds(value / 1e3)
-
-
 def byte_size(value: float) -> str:
     """Bytes in binary units."""
     size = float(value)
@@ -132,6 +128,14 @@ def sentence(text: str) -> str:
     return f"{text}."
 
 
+VARIANTS = {
+    "off": "optimizations off",
+    "defaults": "current",
+    "autotune": "AUTOTUNE everywhere",
+    "tuned": "tuned",
+}
+"""What a report calls the variants of a pipeline that a session names so."""
+
 NOT_MEASURED = "not measured"
 
 
@@ -168,11 +172,6 @@ class Fact:
     label: str
     text: str
     note: str = ""
-
-
-def figure(value: float | None, form: Callable[[float], str], *, why: str = "") -> Figure:
-    """A number in words, or its absence with the reason."""
-    return Figure(why=why) if value is None else Figure(text=form(value), value=value)
 
 
 def interval(value: Interval | None, form: Callable[[float], str], *, why: str = "") -> Figure:
