@@ -6,17 +6,17 @@ import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipetune.cli import command
-from pipetune.cli.answer import Answer, Failure
+from pipetune.cli.answer import Answer, Failure, session_file_of
 from pipetune.cli.command import Subparsers, add_command, add_target, option_strings, target_of
 from pipetune.core.cluster import RANK_VARIABLE, SIZE_VARIABLE, ClusterTask, mpi_rank, task_from_environment
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.session import Session
-from pipetune.core.session_file import SESSION_FILE, load
+from pipetune.core.session_file import load
 from pipetune.core.settings import Settings
 from pipetune.core.summary import summary
 from pipetune.core.version import VERSION
@@ -198,10 +198,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str]]:
     """Returns what the command line asks for, and what to warn of before it runs."""
-    from pipetune.supervisor.monitoring import Timeouts
-    from pipetune.supervisor.request import AnalysisRequest
-    from pipetune.supervisor.results_folder import Results
-
     if arguments.workers == 1 and not arguments.parameter_servers:
         raise PipetuneError(
             "--workers 1 starts a single process, as without the option.",
@@ -235,18 +231,7 @@ def _requested(arguments: argparse.Namespace) -> tuple[AnalysisRequest, list[str
             "import Horovod: each process is analyzed as if it trained alone. If they are Horovod ranks, "
             f"set {RANK_VARIABLE} and {SIZE_VARIABLE}."
         )
-    results = Results(
-        folder,
-        confidential=arguments.confidential,
-        workers=settings.workers,
-        parameter_servers=settings.parameter_servers,
-    )
-    limits = Timeouts.for_analysis(longest_seconds=settings.budget_seconds, script_seconds=arguments.time_limit)
-    verbose = arguments.verbose and not arguments.quiet
-    request = AnalysisRequest(
-        target=target, settings=settings, results=results, limits=limits, verbose=verbose, place=place
-    )
-    return request, warnings
+    return _request(arguments, target, settings, folder, place=place), warnings
 
 
 def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
@@ -256,9 +241,7 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
         PipetuneError: the session has nothing to go on with, its script is not there any more, or other options than
             those that may differ were given.
     """
-    from pipetune.supervisor.monitoring import Timeouts
-    from pipetune.supervisor.request import AnalysisRequest
-    from pipetune.supervisor.results_folder import Results, results_folder_of
+    from pipetune.supervisor.results_folder import results_folder_of
     from pipetune.supervisor.target import Target, script_target
 
     if arguments.script or arguments.module:
@@ -292,16 +275,31 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
     elif not target.module:
         raise PipetuneError("The session is not of a script: only `pipetune analyze` can go on.")
     settings = replace(command.options, budget_seconds=arguments.budget or command.options.budget_seconds)
+    resumed = str(session_file_of(arguments.resume).resolve())
+    return _request(
+        arguments, target, settings, results_folder_of(path), resumed=resumed, resumptions=command.resumed + 1
+    )
+
+
+def _request(
+    arguments: argparse.Namespace, target: Target, settings: Settings, folder: Path, **more: Any
+) -> AnalysisRequest:
+    from pipetune.supervisor.monitoring import Timeouts
+    from pipetune.supervisor.request import AnalysisRequest
+    from pipetune.supervisor.results_folder import Results
+
     return AnalysisRequest(
         target=target,
         settings=settings,
         results=Results(
-            results_folder_of(path), workers=settings.workers, parameter_servers=settings.parameter_servers
+            folder,
+            confidential=settings.confidential,
+            workers=settings.workers,
+            parameter_servers=settings.parameter_servers,
         ),
         limits=Timeouts.for_analysis(longest_seconds=settings.budget_seconds, script_seconds=arguments.time_limit),
         verbose=arguments.verbose and not arguments.quiet,
-        resumed=str((path / SESSION_FILE if path.is_dir() else path).resolve()),
-        resumptions=command.resumed + 1,
+        **more,
     )
 
 
@@ -324,7 +322,6 @@ def settings_of(arguments: argparse.Namespace, place: ClusterTask | None = None)
         arguments: the parsed command line.
         place: of this machine in an existing cluster, where no workers are started; None if there is none.
     """
-
     servers: int = arguments.parameter_servers or 0
     workers: int = arguments.workers or (_WORKERS_WITH_SERVERS if servers else 1)
     return Settings(

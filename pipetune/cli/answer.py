@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 
 from pipetune.core.codec import Json
 from pipetune.core.session_file import SESSION_FILE
@@ -82,6 +82,11 @@ class Answer:
 def lines(*texts: str) -> Callable[[], object]:
     """Returns a function that prints these lines."""
     return lambda: [print(text) for text in texts]
+
+
+def wrapped(text: str, *, first: str, rest: str) -> str:
+    """Returns text in lines of 80 columns, with what the first one and the others begin with."""
+    return fill(text, width=80, initial_indent=first, subsequent_indent=rest, break_long_words=False)
 
 
 def session_file_of(session: str) -> Path:

@@ -34,7 +34,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: a session cannot be read.
     """
-
     before, after = load(arguments.before), load(arguments.after)
     figures = comparison.figures(before, after)
     rewrites, warnings = comparison.rewrites(before, after), comparison.warnings(before, after)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Iterator
 
-from pipetune.cli.answer import Answer, lines
+from pipetune.cli.answer import Answer, lines, wrapped
 from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.codec import encode
 from pipetune.core.errors import PipetuneError
@@ -60,16 +59,16 @@ def _lines(machine: Machine) -> Iterator[str]:
     rows = machine_facts(machine)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
-        yield _wrapped(text, first=f"{name:<{width}}  ", rest=" " * (width + 2))
+        yield wrapped(text, first=f"{name:<{width}}  ", rest=" " * (width + 2))
     for advice in machine_warnings(machine):
         yield ""
-        yield _wrapped(advice, first="! ", rest="  ")
+        yield wrapped(advice, first="! ", rest="  ")
     lines = list(settings(machine))
     if lines:
         yield "\nRecommended settings, independent of each other"
     for line in lines:
         yield f"  {line.label}"
-        yield _wrapped(line.text, first="      ", rest="      ")
+        yield wrapped(line.text, first="      ", rest="      ")
 
 
 def _resource_table(machine: Machine) -> Iterator[str]:
@@ -81,10 +80,6 @@ def _resource_table(machine: Machine) -> Iterator[str]:
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in (0, 1)]
     for label, granted, believed in (titles, *rows):
         yield f"{label:<{widths[0]}}  {granted:<{widths[1]}}  {believed}".rstrip()
-
-
-def _wrapped(text: str, *, first: str, rest: str) -> str:
-    return textwrap.fill(text, width=80, initial_indent=first, subsequent_indent=rest, break_long_words=False)
 
 
 def machine_facts(machine: Machine) -> list[tuple[str, str]]:

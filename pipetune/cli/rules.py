@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipetune.cli.answer import Answer, lines
+from pipetune.cli.answer import Answer, lines, wrapped
 from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.codec import Json
 
@@ -37,11 +36,11 @@ def execute(arguments: argparse.Namespace) -> Answer:
     if arguments.name:
         rule = find_rule(arguments.name)
         texts = (("what", rule.summary), ("legal", rule.legality), ("safety", rule.safety))
-        shown = [_wrapped(text, first=f"  {title:<7} ", rest=" " * 10) for title, text in texts]
+        shown = [wrapped(text, first=f"  {title:<7} ", rest=" " * 10) for title, text in texts]
         return Answer(_data([rule]), lines(rule.name, *shown))
     rules = find_rules()
     width = max(len(rule.name) for rule in rules) + 2
-    shown = [_wrapped(rule.summary, first=f"{rule.name:<{width}}", rest=" " * width) for rule in rules]
+    shown = [wrapped(rule.summary, first=f"{rule.name:<{width}}", rest=" " * width) for rule in rules]
     return Answer(_data(rules), lines(*shown))
 
 
@@ -52,7 +51,3 @@ def _data(rules: Sequence[Rule]) -> dict[str, Json]:
             for rule in rules
         ]
     }
-
-
-def _wrapped(text: str, *, first: str, rest: str) -> str:
-    return textwrap.fill(text, width=80, initial_indent=first, subsequent_indent=rest)

@@ -125,7 +125,6 @@ def _dataset(session: Session, name: str | None) -> DatasetResult:
     Raises:
         PipetuneError: there is no such dataset, or its costs were not measured.
     """
-
     measured = [one for one in session.datasets if one.profile is not None]
     if name is None:
         if not measured:
@@ -152,7 +151,6 @@ def _job(arguments: argparse.Namespace, result: DatasetResult, machine: Machine)
     Raises:
         PipetuneError: the step time is unknown, or was measured with another batch size than --batch.
     """
-
     assert result.profile is not None
     step = arguments.step_time or result.profile.consumer.bound_seconds
     if not step:

@@ -96,6 +96,11 @@ class Column:
     number: bool = False  # aligned to the right
 
 
+def numbers(*titles: str) -> tuple[Column, ...]:
+    """Returns columns of numbers."""
+    return tuple(Column(title, number=True) for title in titles)
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table; `details` are shown on demand, `state` is what a reader filters by."""

@@ -12,9 +12,8 @@ from pathlib import Path
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, OriginalSharding, WorkerShare
 from pipetune.core.session import DistributedResult, Session
 from pipetune.report import words
-from pipetune.report.blocks import Band, Bands, Block, Cell, Column, Listing, Row, Section, Sentence, Table
+from pipetune.report.blocks import Band, Bands, Block, Cell, Column, Listing, Row, Section, Sentence, Table, numbers
 from pipetune.report.places import Places
-from pipetune.report.words import Fact
 
 _DISTINGUISHED_BY = {
     ElementIdentity.INDEX: "Elements were distinguished by a number given to each as it was read.",
@@ -65,7 +64,8 @@ def _form(form: DistributedResult, places: Places) -> Iterator[Block]:
     for note in form.notes if form.file else form.notes[1:]:
         yield Sentence(places.sentence(note), quiet=True)
     if form.checks:
-        yield Table("One epoch over all workers", _COLUMNS, tuple(_check(check) for check in form.checks))
+        counted = numbers("Elements", "Missing", "Duplicated", "Equal batches", "Dropped", "Filled", "Each once")
+        yield Table("One epoch over all workers", (Column("Workers"), *counted), tuple(map(_check, form.checks)))
     if form.as_written is not None and form.as_written.coverage is None:
         yield Sentence(f"The script as it is: {division_sentence(form.as_written)}")
 
@@ -81,15 +81,6 @@ def _parts(form: DistributedResult, places: Places) -> Iterator[Section]:
     if form.module:
         module = Listing(places.foreign(form.module, lines=True), words.clean(Path(form.file).name) or "module")
         yield Section("module", "The module", (module,), folded=True)
-
-
-_COLUMNS = (
-    Column("Workers"),
-    *(
-        Column(title, number=True)
-        for title in ("Elements", "Missing", "Duplicated", "Equal batches", "Dropped", "Filled", "Each once")
-    ),
-)
 
 
 def _check(check: ModuleCheck) -> Row:
@@ -178,15 +169,13 @@ def bands(found: Coverage) -> Bands:
 
 def coverage_table(found: Sequence[tuple[str, Coverage, str]]) -> Table:
     """The numbers of these coverages, a row each; what was not counted shows as a dash."""
-    numbers = [(title or _workers(coverage), facts(coverage)) for title, coverage, _ in found]
-    columns = tuple(dict.fromkeys(fact.label for _, one in numbers for fact in one))
+    known = [(title or _workers(coverage), counts(coverage)) for title, coverage, _ in found]
+    columns = tuple(dict.fromkeys(label for _, texts in known for label in texts))
     rows = []
-    for title, one in numbers:
-        texts = {fact.label: fact.text for fact in one}
+    for title, texts in known:
         cells = (Cell(texts[column]) if column in texts else Cell(why="it was not counted") for column in columns)
         rows.append(Row((Cell(title), *cells)))
-    titles = (Column("Who"), *(Column(column, number=True) for column in columns))
-    return Table("An epoch, in elements", titles, tuple(rows))
+    return Table("An epoch, in elements", (Column("Who"), *numbers(*columns)), tuple(rows))
 
 
 def coverage_sentence(found: Coverage) -> str:
@@ -209,28 +198,24 @@ def coverage_sentence(found: Coverage) -> str:
     return " ".join(part for part in rest if part)
 
 
-def facts(found: Coverage) -> tuple[Fact, ...]:
-    """What there is to tell besides the picture; nothing that was not counted."""
-    rows = [
-        Fact("Never", f"{found.never:,}"),
-        Fact("Once", f"{found.once:,}"),
-        Fact("Twice", f"{found.twice:,}"),
-        Fact("More often", f"{found.oftener:,}"),
-    ]
+def counts(found: Coverage) -> dict[str, str]:
+    """What there is to tell besides the picture, by its title; nothing that was not counted."""
+    often = {"Never": found.never, "Once": found.once, "Twice": found.twice, "More often": found.oftener}
+    texts = {title: f"{number:,}" for title, number in often.items()}
     if found.foreign:
-        rows.append(Fact("Not of the data", f"{found.foreign:,}"))
+        texts["Not of the data"] = f"{found.foreign:,}"
     if found.first_out is not None:
-        rows.append(Fact("First one out", f"after {words.count(found.first_out, 'step')}"))
+        texts["First one out"] = f"after {words.count(found.first_out, 'step')}"
     if found.short_batches is not None:
-        rows.append(Fact("Short batches", f"{found.short_batches:,}"))
+        texts["Short batches"] = f"{found.short_batches:,}"
     if len(found.workers) > 1:
-        rows.append(Fact("Idle", words.joined([str(index) for index in found.idle_workers]) or "none"))
+        texts["Idle"] = words.joined([str(index) for index in found.idle_workers]) or "none"
     if found.read_over_used is not None:
-        rows.append(Fact("Read over used", words.ratio(found.read_over_used)))
+        texts["Read over used"] = words.ratio(found.read_over_used)
     if found.bytes_read_over_used is not None:
-        rows.append(Fact("Bytes read over used", words.ratio(found.bytes_read_over_used)))
-        rows.append(Fact("Bytes read", words.byte_size(found.read_bytes or 0)))
-    return tuple(rows)
+        texts["Bytes read over used"] = words.ratio(found.bytes_read_over_used)
+        texts["Bytes read"] = words.byte_size(found.read_bytes or 0)
+    return texts
 
 
 def _row(found: Coverage, index: int, places: Sequence[float]) -> Band:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pipetune.core.machine import CpuLoad, DetectedResources, DeviceTransfer, Machine
 from pipetune.core.session import DatasetResult, Session
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Sentence, Table, number_cell
+from pipetune.report.blocks import Block, Cell, Column, Commands, Facts, Row, Sentence, Table, number_cell, numbers
 from pipetune.report.places import Places, script_words, shell
 from pipetune.report.words import Fact
 
@@ -237,13 +237,7 @@ def datasets(session: Session, places: Places) -> Iterator[Block]:
     total = sum((one.cost.epoch_wall_seconds or 0.0) for one in session.datasets if one.cost is not None)
     yield Table(
         "Every dataset that was consumed",
-        (
-            Column("Dataset"),
-            Column("Consumed by"),
-            Column("Operators"),
-            Column("Before training", number=True),
-            Column("One epoch", number=True),
-        ),
+        (Column("Dataset"), Column("Consumed by"), Column("Operators"), *numbers("Before training", "One epoch")),
         tuple(_dataset(one, places, total) for one in session.datasets),
     )
 

@@ -9,7 +9,7 @@ from pipetune.core.profile import BufferContents, MemoryGrowth
 from pipetune.core.session import DatasetResult
 from pipetune.model.memory import by_operator
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, number_cell
+from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, number_cell, numbers
 from pipetune.report.places import Places
 from pipetune.report.words import Fact
 
@@ -44,27 +44,18 @@ def memory(result: DatasetResult, machine: Machine | None, places: Places) -> It
         predicted_bytes = most.get(operator.node, 0.0)
         if (operator.buffered_bytes or predicted_bytes) and operator.node in result.pipeline:
             node = result.pipeline[operator.node]
-            rows.append(
-                Row(
-                    (
-                        Cell(words.clean(node.title)),
-                        Cell(place=places.place_of(node.location)),
-                        number_cell(operator.buffered_elements, words.significant, why="not counted"),
-                        number_cell(operator.buffered_bytes, words.byte_size, why="the runtime counts none"),
-                        number_cell(predicted_bytes, words.byte_size),
-                    )
-                )
+            cells = (
+                Cell(words.clean(node.title)),
+                Cell(place=places.place_of(node.location)),
+                number_cell(operator.buffered_elements, words.significant, why="not counted"),
+                number_cell(operator.buffered_bytes, words.byte_size, why="the runtime counts none"),
+                number_cell(predicted_bytes, words.byte_size),
             )
+            rows.append(Row(cells))
     if rows:
         yield Table(
             "Buffers of the current pipeline at parallelism 1, and the most each may hold",
-            (
-                Column("Operator"),
-                Column("Source"),
-                Column("Elements", number=True),
-                Column("Size", number=True),
-                Column("At most", number=True),
-            ),
+            (Column("Operator"), Column("Source"), *numbers("Elements", "Size", "At most")),
             tuple(rows),
         )
 

@@ -13,7 +13,7 @@ from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, O
 from pipetune.core.session import DistributedResult, Session
 from pipetune.model.coverage import worst_coverage
 from pipetune.report.blocks import Bands, Listing, Sentence
-from pipetune.report.distribution import bands, coverage_sentence, coverage_table, division_sentence, facts
+from pipetune.report.distribution import bands, counts, coverage_sentence, coverage_table, division_sentence
 from pipetune.report.html import html
 from tests.report import sessions as samples
 from tests.report.reading import blocks, ids, table, texts, with_main
@@ -35,10 +35,6 @@ def kinds(found: Coverage) -> list[str]:
     return rows
 
 
-def text_of(found: Coverage) -> dict[str, str]:
-    return {fact.label: fact.text for fact in facts(found)}
-
-
 def test_a_clean_division() -> None:
     found = of([0, 2, 4, 6], [1, 3, 5, 7])
     assert kinds(found) == ["o.o.o.o.", ".o.o.o.o"]
@@ -47,7 +43,7 @@ def test_a_clean_division() -> None:
         "2 workers together get 8 elements, every one once in an epoch. Each gets 4 elements."
     )
     assert [kind for kind, _ in bands(found).legend] == ["once"]
-    assert text_of(found)["Idle"] == "none"
+    assert counts(found)["Idle"] == "none"
 
 
 def test_what_comes_twice_and_what_comes_to_nobody_stands_out() -> None:
@@ -56,7 +52,7 @@ def test_what_comes_twice_and_what_comes_to_nobody_stands_out() -> None:
     nobody = bands(found).rows[-1]
     assert (nobody.label, nobody.sentence) == ("no worker", "2 elements")
     assert coverage_sentence(found).startswith("Of 8 elements 2 come never, 4 come once and 2 come twice.")
-    assert (text_of(found)["Never"], text_of(found)["Once"], text_of(found)["Twice"]) == ("2", "4", "2")
+    assert (counts(found)["Never"], counts(found)["Once"], counts(found)["Twice"]) == ("2", "4", "2")
     assert [kind for kind, _ in bands(found).legend] == ["once", "again", "never"]
 
 
@@ -96,9 +92,9 @@ def test_what_a_worker_is_said_to_get(worker: WorkerShare, sentence: str, reads_
 
 
 def test_facts_that_were_not_counted_are_left_out() -> None:
-    assert set(text_of(of([0], [1]))) == {"Never", "Once", "Twice", "More often", "Idle"}
+    assert set(counts(of([0], [1]))) == {"Never", "Once", "Twice", "More often", "Idle"}
     workers = (WorkerShare(4, 2, 1, 8), WorkerShare(0, 0, 0, 8))
-    told = text_of(of([], workers=workers, foreign=3))
+    told = counts(of([], workers=workers, foreign=3))
     assert told["First one out"] == "after 0 steps" and told["Short batches"] == "1"
     assert told["Idle"] == "1" and told["Read over used"] == "4.00x"
     assert told["Not of the data"] == "3"
@@ -122,13 +118,13 @@ def test_bytes_that_are_read_beside_those_that_are_used() -> None:
 
     wasted = told(4096, 1024)
     assert "They read 8.00 KiB of files for 2.00 KiB that are used." in coverage_sentence(wasted)
-    numbers = text_of(wasted)
+    numbers = counts(wasted)
     assert (numbers["Read over used"], numbers["Bytes read over used"]) == ("2.00x", "4.00x")
     assert numbers["Bytes read"] == "8.00 KiB"
     assert "They read 2.00 KiB of files, all of it used." in coverage_sentence(told(1024, 1024))
     assert "The service reads 1.00 KiB of files, all of it used." in coverage_sentence(told(1024, 1024, servers=2))
     unknown = told(1024, None)
-    assert "read" not in coverage_sentence(unknown) and "Bytes read" not in text_of(unknown)
+    assert "read" not in coverage_sentence(unknown) and "Bytes read" not in counts(unknown)
 
 
 def test_the_table_has_a_row_for_each_number_of_workers_and_a_dash_for_what_was_not_counted() -> None:
@@ -205,7 +201,7 @@ def test_a_service_is_read_by_one() -> None:
         "From a service of 2 workers a training process gets 8 elements, every one once in an epoch."
     )
     assert texts(coverage_table([("", served, "")]).rows[0])[0] == "a service of 2 workers"
-    assert "Idle" not in text_of(served)
+    assert "Idle" not in counts(served)
 
 
 @pytest.mark.parametrize(

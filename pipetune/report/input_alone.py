@@ -1,14 +1,24 @@
-"""What the cost model predicted beside what was measured, and what would limit training under other conditions."""
+"""The input alone: its rates, those the cost model predicted, what would limit it, and what TensorFlow itself does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipetune.core.results import PredictedRate, Rate, Scenario, mean_error
+from pipetune.core.pipeline import Pipeline
+from pipetune.core.results import (
+    BUFFER_SIZE,
+    PARALLELISM,
+    AutotuneValues,
+    PredictedRate,
+    Rate,
+    Scenario,
+    TunedValue,
+    mean_error,
+)
 from pipetune.core.session import DatasetResult
 from pipetune.report import words
-from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, number_cell
+from pipetune.report.blocks import Block, Cell, Column, Facts, Row, Sentence, Table, number_cell, numbers
 from pipetune.report.places import Places
 from pipetune.report.words import Fact, interval
 
@@ -29,7 +39,7 @@ def predictions(result: DatasetResult, places: Places) -> Iterator[Block]:
         yield from _sentence(rates)
         yield Table(
             "The input alone, by plan",
-            (Column("Plan"), *(Column(title, number=True) for title in ("Predicted", "Measured", "Error"))),
+            (Column("Plan"), *numbers("Predicted", "Measured", "Error")),
             tuple(_row(rate) for rate in rates),
         )
     known = [one for one in result.what_if if not one.why]
@@ -38,12 +48,7 @@ def predictions(result: DatasetResult, places: Places) -> Iterator[Block]:
         per_element = result.profile.examples_per_element if result.profile else 1.0
         yield Table(
             "If there were ..., by the cost model",
-            (
-                Column("Condition"),
-                Column("Input delivers", number=True),
-                Column("Step takes", number=True),
-                Column("Limit"),
-            ),
+            (Column("Condition"), *numbers("Input delivers", "Step takes"), Column("Limit")),
             tuple(_scenario(one, result, places, per_element) for one in different),
         )
 
@@ -148,14 +153,7 @@ def throughput(result: DatasetResult) -> Iterator[Block]:
         return
     yield Table(
         "Each variant of the input alone, consumed as fast as it delivers",
-        (
-            Column("Variant"),
-            Column("Examples", number=True),
-            Column("Batches", number=True),
-            Column("CPU per example", number=True),
-            Column("First batch", number=True),
-            Column("Peak memory", number=True),
-        ),
+        (Column("Variant"), *numbers("Examples", "Batches", "CPU per example", "First batch", "Peak memory")),
         tuple(rows),
     )
     facts = [
@@ -183,3 +181,59 @@ def _throughput_row(name: str, rate: Rate) -> Row:
             number_cell(rate.peak_rss_mib, words.mebibytes),
         )
     )
+
+
+_PARAMETERS = {PARALLELISM: "parallel calls", BUFFER_SIZE: "buffered elements"}
+
+
+def tensorflow_work(result: DatasetResult, places: Places) -> Iterator[Block]:
+    """Graph passes and AUTOTUNE's values; nothing where they were not looked at."""
+    found = result.optimisations
+    if found is not None:
+        if not found.passes and not found.note:
+            yield Sentence("None of TensorFlow's graph passes changes this pipeline.")
+        for one in found.passes:
+            changes = "; ".join(words.clean(change) for change in one.changes)
+            yield Sentence(f"{words.clean(one.name)}: {changes}" if changes else words.clean(one.name))
+        if found.note:
+            yield Sentence(words.clean(found.note), quiet=True)
+    readings = [(name, result.autotuned[name]) for name in ("defaults", "autotune") if name in result.autotuned]
+    rows = [
+        _autotuned_row(name, value, result.pipeline, places)
+        for name, reading in readings
+        for value in reading.values
+        if value.parameter in _PARAMETERS and value.tunable
+    ]
+    if rows:
+        yield Table(
+            "Values that AUTOTUNE chose",
+            (Column("Variant"), Column("Operator"), Column("Source"), *numbers("Value"), Column("Range")),
+            tuple(rows),
+        )
+    yield from (Sentence(_settled(name, reading), quiet=True) for name, reading in readings)
+
+
+def _autotuned_row(name: str, value: TunedValue, pipeline: Pipeline, places: Places) -> Row:
+    node = next((node for node in pipeline if node.id == value.node), None)
+    most = "no limit" if value.high > 2**53 else words.plain(value.high)  # the runtime's largest number
+    return Row(
+        (
+            Cell(words.VARIANTS[name]),
+            Cell(words.clean(node.title) if node else "added by TensorFlow", note=words.clean(value.kernel)),
+            Cell(place=places.place_of(node.location)) if node else Cell(),
+            Cell(words.plain(value.value), note=_PARAMETERS[value.parameter], sort=value.value),
+            Cell(f"{words.plain(value.low)} to {most}"),
+        )
+    )
+
+
+def _settled(name: str, reading: AutotuneValues) -> str:
+    who = words.sentence(words.VARIANTS[name]).rstrip(".")
+    if reading.note:
+        return f"{who}: {words.clean(reading.note)}"
+    if not any(value.tunable for value in reading.values):
+        return f"{who}: no value is left to AUTOTUNE."
+    watched = words.seconds(reading.seconds)
+    if reading.converged:
+        return f"{who}: parallelism did not change at the end of {watched} of observation."
+    return f"{who}: AUTOTUNE had not settled after {watched}; the values are those of that moment."
