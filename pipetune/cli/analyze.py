@@ -21,11 +21,17 @@ from pipetune.core.settings import Settings
 from pipetune.core.summary import summary
 from pipetune.core.version import VERSION
 from pipetune.distributed.emit import kinds
+from pipetune.supervisor.results_folder import (
+    CANDIDATE_PATCH,
+    Results,
+    default_results_folder,
+    results_folder_of,
+    write_error,
+)
+from pipetune.supervisor.target import Target, script_target
 
 if TYPE_CHECKING:
     from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
-    from pipetune.supervisor.results_folder import Results
-    from pipetune.supervisor.target import Target
 
 _DESCRIPTION = """\
 Runs the script up to its first training step, measures its bottleneck there,
@@ -241,9 +247,6 @@ def _resumed(arguments: argparse.Namespace) -> AnalysisRequest:
         PipetuneError: the session has nothing to go on with, its script is not there any more, or other options than
             those that may differ were given.
     """
-    from pipetune.supervisor.results_folder import results_folder_of
-    from pipetune.supervisor.target import Target, script_target
-
     if arguments.script or arguments.module:
         raise PipetuneError(
             "--resume takes no script: it is that of the session.",
@@ -286,7 +289,6 @@ def _request(
 ) -> AnalysisRequest:
     from pipetune.supervisor.monitoring import Timeouts
     from pipetune.supervisor.request import AnalysisRequest
-    from pipetune.supervisor.results_folder import Results
 
     return AnalysisRequest(
         target=target,
@@ -304,8 +306,6 @@ def _request(
 
 
 def _results_folder(out: str | None, target: Target) -> Path:
-    from pipetune.supervisor.results_folder import default_results_folder, write_error
-
     if out:
         return Path(out)
     reports = Path("reports")
@@ -369,8 +369,6 @@ def _show(session: Session, *, quiet: bool) -> None:
 
 def _paths(results: Results, session: Session) -> dict[str, Path]:
     """Returns the files of the run; a patch only if it changes something."""
-    from pipetune.supervisor.results_folder import CANDIDATE_PATCH
-
     paths = {"results": results.root, "run": results.folder, "session": results.session, "report": results.report}
     paths |= {"plan": results.folder / PLAN_FILE, "log": results.log}
     if session.patch is not None and session.patch.diff:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipetune.cli.answer import Answer, lines, session_file_of
 from pipetune.cli.command import Subparsers, add_command
@@ -15,9 +14,21 @@ from pipetune.core.codec import Json
 from pipetune.core.errors import PipetuneError
 from pipetune.core.session import NOTHING_TO_CHANGE, PatchResult, Session, outcome_of
 from pipetune.core.session_file import load
-
-if TYPE_CHECKING:
-    from pipetune.source.patch_application import PatchStatus
+from pipetune.report.patch import why_no_patch
+from pipetune.report.places import script_words, shell
+from pipetune.report.words import clean
+from pipetune.source.patch_application import (
+    RECORD,
+    PatchState,
+    PatchStatus,
+    apply_patch,
+    check_applied,
+    check_patch,
+    is_recorded,
+    revert_applied,
+    revert_patch,
+)
+from pipetune.supervisor.results_folder import CANDIDATE_PATCH, FINISHED, ResultsFolder, results_folder_of
 
 _DESCRIPTION = """\
 Applies the patch of a session to the source files: to all of them or to none.
@@ -57,9 +68,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     Raises:
         PipetuneError: there is no session, it holds no patch, or the patch cannot be applied or reverted.
     """
-    from pipetune.source.patch_application import check_patch
-    from pipetune.supervisor.results_folder import CANDIDATE_PATCH, results_folder_of
-
     named = Path(arguments.session) if arguments.session else None
     if arguments.revert:
         return _revert(named)
@@ -99,8 +107,6 @@ def newest_session(reports: Path) -> Path:
     Raises:
         PipetuneError: there is no session.
     """
-    from pipetune.supervisor.results_folder import FINISHED, ResultsFolder
-
     found = sorted(reports.glob("*/session.json"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise PipetuneError(
@@ -113,9 +119,6 @@ def newest_session(reports: Path) -> Path:
 
 def _print_default_session(folder: Path, session: Session) -> None:
     """Prints which session is used by default."""
-    from pipetune.report.places import script_words, shell
-    from pipetune.report.words import clean
-
     script, date = shell(*script_words(session)), session.command.date
     about = ", ".join(filter(None, (script, clean(date) if date else "")))
     print(f"pipetune: {folder}{f' ({about})' if about else ''}", file=sys.stderr)
@@ -150,8 +153,6 @@ def _data(
 
 def _no_patch(session: Session, paths: Mapping[str, Path], arguments: argparse.Namespace) -> Answer:
     """Reports a session without a patch; exit code 0 only if the analysis found that there is nothing to change."""
-    from pipetune.source.patch_application import check_applied
-
     applied = check_applied(paths["results"])
     if arguments.check and applied.files:
         return _checked(applied, paths)
@@ -168,9 +169,6 @@ def _no_patch(session: Session, paths: Mapping[str, Path], arguments: argparse.N
 
 def _notes_without_patch(session: Session, folder: Path, applied: PatchStatus) -> Iterator[str]:
     """Yields why there is no patch, and which others there are."""
-    from pipetune.report.patch import why_no_patch
-    from pipetune.source.patch_application import PatchState
-
     yield f"This session holds no patch: {why_no_patch(session)}."
     candidate = session.candidate
     if candidate is not None and candidate.diff:
@@ -195,15 +193,11 @@ def _patched_runs(folder: Path) -> list[Path]:
 
 
 def _shell_path(path: Path) -> str:
-    from pipetune.report.places import shell
-
     inside = os.path.relpath(path)
     return shell(str(path) if inside.startswith("..") else inside)
 
 
 def _checked(status: PatchStatus, paths: Mapping[str, Path], *, diff: str = "") -> Answer:
-    from pipetune.source.patch_application import PatchState
-
     return Answer(
         _data("check", status, diff=diff),
         lines(*(f"{state.value}: {file}" for file, state in status.files)),
@@ -214,16 +208,6 @@ def _checked(status: PatchStatus, paths: Mapping[str, Path], *, diff: str = "") 
 
 def _revert(named: Path | None) -> Answer:
     """Reverts what the results folder records as applied, or the patch of the session if it records nothing."""
-    from pipetune.source.patch_application import (
-        RECORD,
-        PatchState,
-        PatchStatus,
-        is_recorded,
-        revert_applied,
-        revert_patch,
-    )
-    from pipetune.supervisor.results_folder import results_folder_of
-
     if named is not None:
         folder = results_folder_of(named)
     else:
@@ -246,8 +230,6 @@ def _revert(named: Path | None) -> Answer:
 
 
 def _apply(session: Session, patch: PatchResult, paths: Mapping[str, Path], named: Path | None) -> Answer:
-    from pipetune.source.patch_application import apply_patch, check_patch
-
     warnings = machine_warnings(session)
     for text in warnings:
         print(f"pipetune: {text}", file=sys.stderr)

@@ -24,6 +24,7 @@ from pipetune.core.session_file import load
 from pipetune.report.markdown_text import block
 from pipetune.report.places import WITHHELD, places_of, shell
 from pipetune.report.words import clean, ratio
+from pipetune.supervisor.results_folder import ResultsFolder, results_folder_of
 
 
 @dataclass(frozen=True)
@@ -286,8 +287,6 @@ def _data(gate: Gate) -> dict[str, Json]:
 
 def _later_run(session: Path) -> str:
     """The last unfinished run newer than the one a results folder shows; "" if there is none, or a run was named."""
-    from pipetune.supervisor.results_folder import ResultsFolder, results_folder_of
-
     folder = session if session.is_dir() else session.parent
     if results_folder_of(session) != folder.absolute():
         return ""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
 from pipetune.core.settings import consents_of
-
-if TYPE_CHECKING:
-    from pipetune.supervisor.target import Target
+from pipetune.supervisor.target import Target, module_target, script_target
 
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)(B|b|bit|bits)(?:/s|ps)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -165,8 +163,6 @@ def target_of(arguments: argparse.Namespace) -> Target:
     Raises:
         PipetuneError: no script or module was named, or it is not valid.
     """
-    from pipetune.supervisor.target import module_target, script_target
-
     if arguments.module:
         module, *rest = arguments.module
         return module_target(module, tuple(rest))

@@ -10,6 +10,7 @@ from pipetune.core import comparison
 from pipetune.core.codec import encode
 from pipetune.core.comparison import FigureDifference, ItemChanges, machine_difference
 from pipetune.core.session_file import load
+from pipetune.report.words import clean, significant
 
 _DESCRIPTION = """\
 Compares two sessions. A change is reported as better or worse only if its
@@ -67,8 +68,6 @@ def _print_figures(figures: tuple[FigureDifference, ...]) -> None:
 
 
 def _value(value: float | None, unit: str) -> str:
-    from pipetune.report.words import significant
-
     if value is None:
         return "-"
     match unit:
@@ -94,8 +93,6 @@ def _change(row: FigureDifference) -> str:
 
 
 def _print_removed_and_added(title: str, found: ItemChanges) -> None:
-    from pipetune.report.words import clean
-
     if not found.gone and not found.new:
         return
     print(f"\n{title}")

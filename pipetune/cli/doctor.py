@@ -10,6 +10,8 @@ from pipetune.cli.command import Subparsers, add_command
 from pipetune.core.codec import encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import Machine
+from pipetune.report.environment import settings, sides
+from pipetune.report.words import byte_size, clean
 
 _DESCRIPTION = """\
 Starts TensorFlow in a separate process and shows the resources of this machine,
@@ -52,8 +54,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
 
 def _lines(machine: Machine) -> Iterator[str]:
     """The whole output, 80 columns wide."""
-    from pipetune.report.environment import settings
-
     yield from _resource_table(machine)
     yield ""
     rows = machine_facts(machine)
@@ -63,18 +63,16 @@ def _lines(machine: Machine) -> Iterator[str]:
     for advice in machine_warnings(machine):
         yield ""
         yield wrapped(advice, first="! ", rest="  ")
-    lines = list(settings(machine))
-    if lines:
+    recommended = list(settings(machine))
+    if recommended:
         yield "\nRecommended settings, independent of each other"
-    for line in lines:
+    for line in recommended:
         yield f"  {line.label}"
         yield wrapped(line.text, first="      ", rest="      ")
 
 
 def _resource_table(machine: Machine) -> Iterator[str]:
     """A table of available resources next to those TensorFlow detects; rows that differ are marked."""
-    from pipetune.report.environment import sides
-
     rows = [(one.label, one.granted, one.believed + ("  <- more" if one.differs else "")) for one in sides(machine)]
     titles = ("", "available", "detected by TensorFlow")
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in (0, 1)]
@@ -84,8 +82,6 @@ def _resource_table(machine: Machine) -> Iterator[str]:
 
 def machine_facts(machine: Machine) -> list[tuple[str, str]]:
     """Returns all other facts about the machine, as rows of name and text."""
-    from pipetune.report.words import byte_size, clean
-
     load = "unknown" if machine.load_average is None else f"{machine.load_average:.2f}"
     cores = f"{machine.cores_affinity} of {machine.cores_host}"
     return [

@@ -13,6 +13,7 @@ from pipetune.core.machine import Machine
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.session_file import load
 from pipetune.core.sizing import Origin, Sizing, TrainingJob
+from pipetune.report.places import places_of
 
 _DESCRIPTION = """\
 Sizes a larger job from the costs that a session measured on this machine: cores
@@ -96,7 +97,6 @@ def execute(arguments: argparse.Namespace) -> Answer:
     sizing = compute_sizing(result, session.machine, _job(arguments, result, session.machine))
 
     def show() -> None:
-        from pipetune.report.places import places_of
         from pipetune.report.sizing import print_sizing
 
         print_sizing(sizing, result, places_of(session))
