@@ -75,33 +75,20 @@ _DECODE = FunctionFacts("decode_and_augment", "d2", operations=("DecodeJpeg", "R
 
 
 def photo_pipeline() -> Pipeline:
-    return Pipeline(
-        name="train_ds",
-        nodes=(
-            Node("n0", "list_files", arguments={"shuffle": True}, location=place(21, "list_files"), cardinality=16),
-            Node(
-                "n1",
-                "interleave",
-                inputs=("n0",),
-                arguments={"cycle_length": 2, "block_length": 1},
-                inner=("TFRecordDataset",),
-                location=place(22, "interleave"),
-            ),
-            Node("n2", "map", inputs=("n1",), function=_PARSE, location=place(23, "map")),
-            Node(
-                "n3",
-                "map",
-                inputs=("n2",),
-                function=_DECODE,
-                shared=2,
-                location=place(24, "map"),
-                element_bytes=602_112.0,
-            ),
-            Node("n4", "shuffle", inputs=("n3",), arguments={"buffer_size": 256}, location=place(25, "shuffle")),
-            Node("n5", "batch", inputs=("n4",), arguments={"batch_size": 32}, location=place(26, "batch")),
-            Node("n6", "repeat", inputs=("n5",), arguments={"count": INFINITE}, location=place(27, "repeat")),
-        ),
+    calls: tuple[tuple[str, dict[str, Any]], ...] = (  # one a line, from line 21 on
+        ("list_files", {"arguments": {"shuffle": True}, "cardinality": 16}),
+        ("interleave", {"arguments": {"cycle_length": 2, "block_length": 1}, "inner": ("TFRecordDataset",)}),
+        ("map", {"function": _PARSE}),
+        ("map", {"function": _DECODE, "shared": 2, "element_bytes": 602_112.0}),
+        ("shuffle", {"arguments": {"buffer_size": 256}}),
+        ("batch", {"arguments": {"batch_size": 32}}),
+        ("repeat", {"arguments": {"count": INFINITE}}),
     )
+    nodes = (
+        Node(f"n{number}", op, inputs=(f"n{number - 1}",) if number else (), location=place(21 + number, op), **facts)
+        for number, (op, facts) in enumerate(calls)
+    )
+    return Pipeline(tuple(nodes), name="train_ds")
 
 
 def differenced(operator: OperatorProfile, low: float, high: float, waiting: float, **more: Any) -> OperatorProfile:
@@ -118,17 +105,10 @@ def differenced(operator: OperatorProfile, low: float, high: float, waiting: flo
 
 
 def photo_profile() -> Profile:
-    costs = invented_costs()
-    interleave, decode = costs[1], costs[3]
-    inside = {"TFRecord": 0.86, "": 0.14}
+    files, interleave, parse, decode, *rest = invented_costs()
+    interleave = differenced(interleave, 28e-6, 35e-6, 17e-6, inside={"TFRecord": 0.86, "": 0.14})
     return Profile(
-        operators=(
-            costs[0],
-            differenced(interleave, 28e-6, 35e-6, 17e-6, inside=inside),
-            costs[2],
-            differenced(decode, 722e-6, 741e-6, 29e-6),
-            *costs[4:],
-        ),
+        operators=(files, interleave, parse, differenced(decode, 722e-6, 741e-6, 29e-6), *rest),
         consumer=ConsumerProfile(
             kind="keras-fit",
             real_seconds=0.0981,
@@ -210,16 +190,24 @@ DIFF = """# made by pipetune on 2 cores, 8 GiB, cpu; measured there
 +    return ds.repeat().prefetch(2)
 """
 
+_OF_CACHE = Interval(1.05, 0.99, 1.12, 8)
+_ABOVE = "num_parallel_calls (4) is above cycle_length (2)"
 CONFIRMED = (1.35, 1.39, 1.33, 1.37, 1.36, 1.41, 1.34, 1.38, 1.36, 1.35, 1.37, 1.40, 1.33, 1.36, 1.38, 1.35)
 
 
-def _trial(rewrite: Rewrite, outcome: Outcome, why: str, gain: Interval | None = None, **more: object) -> Trial:
-    return Trial(Plan("candidate", (rewrite,)), outcome, why, gain, **more)  # type: ignore[arg-type]
+def _trial(rewrite: Rewrite, outcome: Outcome, why: str, **more: Any) -> Trial:
+    return Trial(Plan("candidate", (rewrite,)), outcome, why, **more)
+
+
+def _in_training(rewrite: Rewrite, outcome: Outcome, why: str, gain: Interval, seconds: float, *ratios: float) -> Trial:
+    return _trial(rewrite, outcome, why, gain=gain, unit="training", ratios=ratios, seconds=seconds)
 
 
 def photo_trials() -> tuple[Trial, ...]:
     autotuned = replace(PARALLEL, edits=(SetArgument("n3", "num_parallel_calls", AUTOTUNE),))
     four = replace(PARALLEL, edits=(SetArgument("n3", "num_parallel_calls", 4),))
+    longer = SetArgument("n1", "cycle_length", 4)
+    interleaved = replace(PARALLEL, rule="parallel-interleave", node="n1", edits=(longer,))
     fused = Rewrite(
         rule="map-and-batch-fusion",
         node="n5",
@@ -237,58 +225,26 @@ def photo_trials() -> tuple[Trial, ...]:
     )
     return (
         Trial(Plan("defaults"), Outcome.REJECTED, "baseline", kind="baseline", seconds=6.1),
-        _trial(
-            PARALLEL,
-            Outcome.ACCEPTED,
-            "above +3 % at the second look",
-            Interval(1.31, 1.24, 1.38, 16),
-            unit="training",
-            ratios=(1.22, 1.35, 1.3, 1.41, 1.28, 1.33, 1.36, 1.25, 1.3, 1.32, 1.29, 1.38, 1.27, 1.34, 1.31, 1.3),
-            seconds=14.2,
+        _in_training(
+            *(PARALLEL, Outcome.ACCEPTED, "above +3 % at the second look", Interval(1.31, 1.24, 1.38, 16), 14.2),
+            *(1.22, 1.35, 1.3, 1.41, 1.28, 1.33, 1.36, 1.25, 1.3, 1.32, 1.29, 1.38, 1.27, 1.34, 1.31, 1.3),
         ),
-        _trial(
-            autotuned,
-            Outcome.REJECTED,
-            "not proven faster than num_parallel_calls = 2",
-            Interval(1.01, 0.95, 1.07, 8),
-            unit="training",
-            ratios=(0.93, 1.05, 1.11, 0.98, 1.02, 0.99, 1.04, 0.97),
-            seconds=8.0,
+        _in_training(
+            *(autotuned, Outcome.REJECTED, "not proven faster than num_parallel_calls = 2"),
+            *(Interval(1.01, 0.95, 1.07, 8), 8.0, 0.93, 1.05, 1.11, 0.98, 1.02, 0.99, 1.04, 0.97),
         ),
         _trial(four, Outcome.SCREENED, "3 % more CPU per element than 2 calls", kind="screening", seconds=1.4),
-        _trial(
-            PREFETCH,
-            Outcome.ACCEPTED,
-            "above +3 % at the first look",
-            Interval(1.08, 1.05, 1.11, 8),
-            unit="training",
-            ratios=(1.06, 1.1, 1.07, 1.09, 1.08, 1.05, 1.12, 1.07),
-            seconds=7.7,
+        _in_training(
+            *(PREFETCH, Outcome.ACCEPTED, "above +3 % at the first look", Interval(1.08, 1.05, 1.11, 8), 7.7),
+            *(1.06, 1.1, 1.07, 1.09, 1.08, 1.05, 1.12, 1.07),
         ),
-        _trial(
-            fused,
-            Outcome.REJECTED,
-            "slower",
-            Interval(0.91, 0.87, 0.96, 8),
-            unit="training",
-            ratios=(0.9, 0.95, 0.88, 0.93, 0.86, 0.92, 0.91, 0.94),
-            seconds=8.3,
+        _in_training(
+            *(fused, Outcome.REJECTED, "slower", Interval(0.91, 0.87, 0.96, 8), 8.3),
+            *(0.9, 0.95, 0.88, 0.93, 0.86, 0.92, 0.91, 0.94),
         ),
         _trial(big, Outcome.REFUSED, "needs 11.2 GiB, 6.1 GiB are granted"),
-        _trial(
-            CACHE,
-            Outcome.UNDECIDED,
-            "needs --allow reorder; measured for the offer",
-            Interval(1.05, 0.99, 1.12, 8),
-            unit="training",
-            seconds=8.9,
-        ),
-        _trial(
-            replace(PARALLEL, rule="parallel-interleave", node="n1", edits=(SetArgument("n1", "cycle_length", 4),)),
-            Outcome.FAILED,
-            "InvalidArgumentError: num_parallel_calls (4) is above cycle_length (2)",
-            seconds=0.4,
-        ),
+        _in_training(CACHE, Outcome.UNDECIDED, "needs --allow reorder; measured for the offer", _OF_CACHE, 8.9),
+        _trial(interleaved, Outcome.FAILED, f"InvalidArgumentError: {_ABOVE}", seconds=0.4),
         Trial(
             Plan("the patch", (PARALLEL, PREFETCH)),
             Outcome.ACCEPTED,
@@ -306,6 +262,9 @@ def photo_steps(step: float, wait: float) -> StepSeries:
     """Sixty steps, every seventh of them slower, and an epoch that ends after forty: a shuffle buffer is filled."""
     waits = [wait + 0.03 * (number % 7 == 0) + 0.9 * (number in (0, 40)) for number in range(60)]
     return StepSeries(tuple(step - wait + one for one in waits), tuple(waits), epoch_ends=(40,))
+
+
+_TO_VERDICT = {"capture": 9.4, "profile": 6.2, "verdict": 15.6}
 
 
 def photos() -> Session:
@@ -339,14 +298,9 @@ def photos() -> Session:
         input_speedup=Interval(2.03, 1.97, 2.1, 16),
         input_speedup_over_autotune=Interval(1.05, 1.01, 1.09, 16),
         predicted=Rate(examples_per_second=2_272.0, peak_rss_mib=435.0),
-        offered=(OptionalRewrite(CACHE, Interval(1.05, 0.99, 1.12, 8), "--allow reorder", "file order would repeat"),),
+        offered=(OptionalRewrite(CACHE, _OF_CACHE, "--allow reorder", "file order would repeat"),),
         rejected=(
-            Rejection(
-                "map-and-batch-fusion",
-                "n5",
-                "slower than the script as written",
-                Interval(0.91, 0.87, 0.96, 8),
-            ),
+            Rejection("map-and-batch-fusion", "n5", "slower than the script as written", Interval(0.91, 0.87, 0.96, 8)),
             Rejection("cache", "n3", "changes the data: one draw per image for all epochs"),
         ),
         silences=(NoProposal("cache", "n4", "behind a shuffle the order would be the same every epoch"),),
@@ -374,20 +328,14 @@ def photos() -> Session:
         consumer="Keras 3 fit (validation_data)",
         consumed_elements=48,
     )
+    speedup, over_autotune = Interval(1.36, 1.34, 1.38, 16), Interval(1.05, 1.02, 1.08, 16)
     return Session(
         version="0.1.0",
         command=COMMAND,
         machine=MACHINE,
         datasets=(result, validation),
         trials=photo_trials(),
-        training=TrainingResult(
-            98.1,
-            72.3,
-            70.2,
-            75.9,
-            Interval(1.36, 1.34, 1.38, 16),
-            speedup_over_autotune=Interval(1.05, 1.02, 1.08, 16),
-        ),
+        training=TrainingResult(*(98.1, 72.3, 70.2, 75.9, speedup), speedup_over_autotune=over_autotune),
         findings=(
             Finding(
                 "validation-leak",
@@ -405,14 +353,7 @@ def photos() -> Session:
             verification="Run in a separate process: same operators as the plan, 384 elements equal.",
         ),
         side_effects={"saves_suppressed": 3, "variables_restored": 14},
-        seconds={
-            "capture": 9.4,
-            "profile": 6.2,
-            "verdict": 15.6,
-            "trials": 51.7,
-            "verification": 12.5,
-            "total": 93.1,
-        },
+        seconds={**_TO_VERDICT, "trials": 51.7, "verification": 12.5, "total": 93.1},
         notes=("The search ended because every candidate was decided.",),
         status="done",
         complete=True,
@@ -439,19 +380,9 @@ def shared_files(workers: int) -> Coverage:
         size = 20_000 * sum(cells)
         batches = sum(cells) // 60
         shares.append(WorkerShare(sum(cells), batches, 0, sum(cells), cells, read_bytes=size, used_bytes=size))
-    return Coverage(
-        tuple(shares),
-        "elements",
-        ElementIdentity.INDEX,
-        1_920,
-        0,
-        1_920,
-        0,
-        0,
-        cells=(120,) * 16,
-        by_file=True,
-        epochs=2,
-    )
+    counts = (1_920, 0, 1_920, 0, 0)  # elements: all, never, once, twice, more often
+    cells = (120,) * 16
+    return Coverage(tuple(shares), "elements", ElementIdentity.INDEX, *counts, cells=cells, by_file=True, epochs=2)
 
 
 def distributed() -> Session:
@@ -572,7 +503,7 @@ def interrupted() -> Session:
         status_detail="Ctrl-C",
         complete=False,
         trials=session.trials[:3],
-        seconds={"capture": 9.4, "profile": 6.2, "verdict": 15.6, "total": 22.0},
+        seconds={**_TO_VERDICT, "total": 22.0},
     )
 
 
@@ -587,25 +518,11 @@ FileNotFoundError: photos
 
 def failed() -> Session:
     """The script raised before it made a dataset."""
-    return Session(
-        version="0.1.0",
-        command=COMMAND,
-        machine=MACHINE,
-        status="failed",
-        status_detail=TRACEBACK,
-        complete=True,
-    )
+    return Session("0.1.0", COMMAND, MACHINE, status="failed", status_detail=TRACEBACK, complete=True)
 
 
 def no_dataset() -> Session:
-    return Session(
-        version="0.1.0",
-        command=COMMAND,
-        machine=MACHINE,
-        status="no-dataset",
-        status_detail="Two datasets were made, none was iterated.",
-        complete=True,
-    )
+    return replace(failed(), status="no-dataset", status_detail="Two datasets were made, none was iterated.")
 
 
 def input_only() -> Session:
