@@ -32,7 +32,6 @@ from pipetune.report.words import Figure, interval
 _VERDICT_SENTENCE = {
     Verdict.INPUT_BOUND: "The input holds training back.",
     Verdict.BALANCED: "The input costs training a little.",
-    Verdict.NOT_INPUT_BOUND: "The input is not what holds training back.",
     Verdict.UNDETERMINED: "The measurements do not tell whether the input holds training back.",
 }
 

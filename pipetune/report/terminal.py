@@ -175,6 +175,7 @@ def _claim(claim: Claim, answer: Section) -> Iterator[RenderableType]:
 
 
 def _block(block: Block) -> Iterator[RenderableType]:
+    """Any block but a claim and a diff, which are printed where their section is known."""
     match block:
         case Sentence(text=text, quiet=quiet):
             yield indented(unit_text(text, "dim" if quiet else ""))
@@ -216,8 +217,6 @@ def _block(block: Block) -> Iterator[RenderableType]:
             for row in rows:
                 yield indented(unit_text(f"{row.label}: {row.sentence}"))
             yield indented(unit_text(caption, "dim"))
-        case Claim() | Diff():
-            raise TypeError("these are printed where their section is known")
 
 
 def _commands(block: Commands) -> Iterator[RenderableType]:

@@ -143,7 +143,8 @@ NOT_MEASURED = "not measured"
 class Figure:
     """One number as shown. `value` is None where it was not measured, and `why` says the reason."""
 
-    text: str = NOT_MEASURED
+    short: str = NOT_MEASURED  # the number without its interval
+    span: str = ""  # the interval alone: "1.34 to 1.38"
     value: float | None = None
     low: float | None = None
     high: float | None = None
@@ -155,14 +156,8 @@ class Figure:
         return self.value is not None
 
     @property
-    def short(self) -> str:
-        """The number without its interval."""
-        return self.text.split(" (", 1)[0] if self.low is not None else self.text
-
-    @property
-    def span(self) -> str:
-        """The interval alone: "1.34 to 1.38"."""
-        return self.text.split(" (", 1)[1].rstrip(")") if self.low is not None else ""
+    def text(self) -> str:
+        return f"{self.short} ({self.span})" if self.span else self.short
 
 
 @dataclass(frozen=True)
@@ -184,7 +179,8 @@ def interval(value: Interval | None, form: Callable[[float], str], *, why: str =
     if unit == "x":
         high = high.removesuffix(unit)
     return Figure(
-        text=f"{form(value.median)} ({low} to {high})",
+        form(value.median),
+        f"{low} to {high}",
         value=value.median,
         low=value.low,
         high=value.high,

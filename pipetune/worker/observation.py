@@ -160,21 +160,15 @@ class ObservedRun:
         requested = _requested_dataset(self._job)
         if requested is not None and self._script.uses:
             names = ", ".join(dict.fromkeys(use.name for use in self._script.uses))
-            self._writer.send(
-                AnalysisFailed(
-                    f"No dataset named {requested} was consumed.", f"The script consumed: {names}.", NO_DATASET
-                )
-            )
-            return NO_DATASET
-        notes = self._script.describe_other_uses()
-        self._writer.send(
-            AnalysisFailed(
-                "The script did not train on a tf.data dataset" + (f": {notes}." if notes else "."),
+            why, hint = f"No dataset named {requested} was consumed.", f"The script consumed: {names}."
+        else:
+            notes = self._script.describe_other_uses()
+            why = "The script did not train on a tf.data dataset" + (f": {notes}." if notes else ".")
+            hint = (
                 "pipetune tunes tf.data pipelines: pass a tf.data.Dataset to fit, or loop over one. Processes "
-                "that the script starts are not analyzed: analyze the program that runs in them instead.",
-                NO_DATASET,
+                "that the script starts are not analyzed: analyze the program that runs in them instead."
             )
-        )
+        self._writer.send(AnalysisFailed(why, hint, NO_DATASET))
         return NO_DATASET
 
     # -- where training begins

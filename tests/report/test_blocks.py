@@ -12,7 +12,7 @@ from pipetune.report.words import Figure
 
 
 def ratio(low: float, middle: float, high: float) -> Figure:
-    return Figure("x (y)", middle, low, high)
+    return Figure("x", "y", middle, low, high)
 
 
 def test_ratio_axis_holds_every_interval_and_one():
