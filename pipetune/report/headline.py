@@ -25,7 +25,7 @@ from pipetune.core.session import (
     untried_rewrites,
 )
 from pipetune.report import words
-from pipetune.report.handover import step_note
+from pipetune.report.distribution import step_note
 from pipetune.report.places import Places
 from pipetune.report.words import Figure, interval
 

@@ -14,8 +14,7 @@ from pipetune.report.environment import datasets, machine, machine_words
 from pipetune.report.epochs import epochs
 from pipetune.report.files import files
 from pipetune.report.headline import busy_sentence, headline
-from pipetune.report.input_alone import predictions, tensorflow_work, throughput
-from pipetune.report.memory import memory
+from pipetune.report.input_alone import memory, predictions, tensorflow_work, throughput
 from pipetune.report.patch import equality
 from pipetune.report.places import WITHHELD, Places, places_of, script_words
 from pipetune.report.step_times import step_times, steps
