@@ -243,17 +243,12 @@ def execute(arguments: argparse.Namespace) -> Answer:
     paths = {"session": session_file_of(arguments.session)}
     if arguments.baseline:
         paths["baseline"] = session_file_of(arguments.baseline)
-    return Answer(_data(gate), lines(*_lines(gate, arguments.format)), paths, exit_code=0 if gate.passed else 1)
-
-
-def _lines(gate: Gate, format: str) -> Iterable[str]:
-    match format:
-        case "github":
-            return annotation_lines(gate)
-        case "markdown":
-            return job_summary(gate)
-        case _:
-            return map(_text_line, gate.checks)
+    texts: Iterable[str] = map(_text_line, gate.checks)
+    if arguments.format == "github":
+        texts = annotation_lines(gate)
+    elif arguments.format == "markdown":
+        texts = job_summary(gate)
+    return Answer(_data(gate), lines(*texts), paths, exit_code=0 if gate.passed else 1)
 
 
 def _gate(arguments: argparse.Namespace) -> Gate:

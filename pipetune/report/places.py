@@ -66,10 +66,6 @@ class Places:
         """Where operator `node_id` stands; an inserted one ("prefetch@n3") stands at the call it follows."""
         return self.place_of(location_of(node_id, *pipelines))
 
-    def node(self, node_id: str, *pipelines: Pipeline | None) -> str:
-        """Where operator `node_id` stands; an inserted one ("prefetch@n3") stands at the call it follows."""
-        return self.location(location_of(node_id, *pipelines))
-
     def sentence(self, text: str) -> str:
         """A sentence of a session as a sentence to show; files in it relative to the folder, as elsewhere."""
         return sentence(clean(text.replace(f"{self.base}/", "") if self.base else text))

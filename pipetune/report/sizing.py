@@ -319,8 +319,8 @@ def _named(node_id: str | None, result: DatasetResult, places: Places) -> str:
     if node_id is None or node_id not in pipeline:
         return "one thread"
     title = words.clean(pipeline[node_id].title)
-    where = places.node(node_id, result.tuned, result.pipeline)
-    return f"{title} ({where})" if where else title
+    where = places.place_of_node(node_id, result.tuned, result.pipeline)
+    return f"{title} ({where.text})" if where else title
 
 
 def _first(first: ReplicaLimit | None, job: TrainingJob) -> str:

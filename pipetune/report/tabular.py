@@ -58,13 +58,14 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 def to_frame(session: Session) -> pandas.DataFrame:
     """Returns one row per operator of every studied dataset, see `COLUMNS`."""
-    return _frame(_rows(session), COLUMNS, figures=_FIGURES)
+    places = places_of(session)
+    rows = [_row(result, node, places) for result in session.profiled_datasets for node in result.pipeline]
+    return _frame(rows, COLUMNS, figures=_FIGURES)
 
 
 def csv(session: Session) -> str:
     """The operators as CSV (RFC 4180, with line feeds); a text that a spreadsheet would run is quoted."""
-    rows = [[_harmless(value) for value in row] for row in _rows(session)]
-    return _frame(rows, COLUMNS, figures=_FIGURES).to_csv(index=False, lineterminator="\n")
+    return to_frame(session).map(_harmless).to_csv(index=False, lineterminator="\n")
 
 
 def trials_frame(session: Session) -> pandas.DataFrame:
@@ -103,11 +104,6 @@ def _frame(rows: Sequence[Sequence[object]], columns: Sequence[str], *, figures:
     for name in figures:
         frame[name] = pandas.to_numeric(frame[name])
     return frame
-
-
-def _rows(session: Session) -> list[list[object]]:
-    places = places_of(session)
-    return [_row(result, node, places) for result in session.profiled_datasets for node in result.pipeline]
 
 
 def _row(result: DatasetResult, node: Node, places: Places) -> list[object]:

@@ -190,9 +190,14 @@ class ObservedRun:
             self._exit(self.code or 0, sys._getframe())
 
     def _protect(self, consumer: consumption.Consumer, generation: int) -> consumption.Consumer:
-        """Protects the user's files from `generation` of the undo journal on; returns the consumer that may train."""
+        """Protects the user's files from `generation` of the undo journal on; returns the consumer that may train.
+
+        To the end of the process, no models, checkpoints, summaries and bytecode are saved.
+        """
         consumer = self._files.confirm(consumer, generation, on_too_large=self._script.refuse_change)
-        self._switch_off_saving()
+        sys.dont_write_bytecode = True
+        protection.disable_saving(self._count_suppressed)
+        self._stop_signals.install()
         return consumer
 
     def _block_forever(self) -> NoReturn:
@@ -257,12 +262,6 @@ class ObservedRun:
             else f"it was consumed by {use.consumer_call}"
         )
         self._run_work(use, consumption.NoConsumer(f"No training step could be timed: {taken}."))
-
-    def _switch_off_saving(self) -> None:
-        """Switches off, to the end of the process, saving of models, checkpoints and summaries, and of bytecode."""
-        sys.dont_write_bytecode = True
-        protection.disable_saving(self._count_suppressed)
-        self._stop_signals.install()
 
     def _count_suppressed(self, name: str) -> None:
         kind = "summaries_suppressed" if name.startswith("tf.summary") else "saves_suppressed"
