@@ -7,7 +7,6 @@ from posixpath import join
 
 from pipetune.core.session import (
     WORTH_APPROVAL,
-    DatasetResult,
     OptionalRewrite,
     PatchResult,
     Session,
@@ -30,10 +29,8 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     folder = results_folder(session)
     where = (folder,) if folder else ()  # else the default of the other commands applies
     script = script_words(session)
-    result = session.main_dataset
     steps: list[Fact] = []
-    patch = session.patch
-    command = session.command
+    patch, command = session.patch, session.command
     if not (command.script or command.module or command.confidential):
         return tuple(_in_python(session))
     if patch and patch.diff and patch.verified is not False:
@@ -50,7 +47,7 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
         apply = shell("pipetune", "apply", "--unproven", *where)
         unproven = Fact(apply, "apply the patch although it is not proven")
         again.insert(0 if candidate.likely else len(again), unproven)
-    approvals = _asking(session, result) if script else []
+    approvals = list(_asking(session)) if script else []
     steps += [*approvals, *again] if asks_for_approval(session) else [*again, *approvals]
     if session.status == "failed":
         typed = analyze_words(session)
@@ -62,17 +59,14 @@ def next_steps(session: Session) -> tuple[Fact, ...]:
     return tuple(steps)
 
 
-def _asking(session: Session, result: DatasetResult | None) -> list[Fact]:
+def _asking(session: Session) -> Iterator[Fact]:
     """The commands that allow what needs approval, one for each option."""
-    offered = [
-        offer for offer in offers_to_approve(result) if offer.gain is None or offer.gain.median >= WORTH_APPROVAL
-    ]
-    commands = []
+    offers = offers_to_approve(session.main_dataset)
+    offered = [offer for offer in offers if offer.gain is None or offer.gain.median >= WORTH_APPROVAL]
     for consent in dict.fromkeys(offer.consent for offer in offered):
         allowed = shell(*analyze_words(session), *consent.split(), *script_words(session))
         rules = dict.fromkeys(_with_gain(offer) for offer in offered if offer.consent == consent)
-        commands.append(Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}"))
-    return commands
+        yield Fact(allowed, f"measure what needs your approval, too: {words.joined(list(rules))}")
 
 
 def _with_gain(offer: OptionalRewrite) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pipetune.core.session import Session
@@ -36,10 +37,7 @@ def markdown(session: Session) -> str:
     lines += [escape(" · ".join(filter(None, (shown.date, shown.machine, shown.busy, f"pipetune {shown.version}"))))]
     for section in shown.sections:
         lines += _section(section, 2)
-    text = "\n".join(lines)
-    while "\n\n\n" in text:
-        text = text.replace("\n\n\n", "\n\n")
-    return text.rstrip("\n") + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip("\n") + "\n"
 
 
 def _section(section: Section, level: int) -> Iterator[str]:

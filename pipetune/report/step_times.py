@@ -74,7 +74,6 @@ def step_times(session: Session) -> StepTimes:
         return StepTimes(why="no dataset was measured")
     training = session.training or TrainingResult()
     consumer, whose = _awaited(result)
-    consumer = consumer or ConsumerProfile("none")
     current = consumer.real_seconds if training.defaults_step_ms is None else training.defaults_step_ms / 1e3
     wait = result.diagnosis.wait_share if result.diagnosis else consumer.wait_share
     real = consumer.real_seconds
@@ -95,14 +94,14 @@ def step_times(session: Session) -> StepTimes:
     )
 
 
-def _awaited(result: DatasetResult) -> tuple[ConsumerProfile | None, str]:
+def _awaited(result: DatasetResult) -> tuple[ConsumerProfile, str]:
     """The consumer with the input that its steps wait for, and whose that is; '' where it is the first worker's own.
 
     Workers in step wait in every step for the slowest input, of which the first worker's profile knows nothing.
     """
-    consumer = result.profile.consumer if result.profile else None
+    consumer = result.profile.consumer if result.profile else ConsumerProfile("none")
     slowest = result.skew.slowest if result.skew is not None and result.skew.is_certain else None
-    if consumer is None or consumer.input_seconds is None or slowest is None or slowest.worker == 0:
+    if consumer.input_seconds is None or slowest is None or slowest.worker == 0:
         return consumer, ""
     if slowest.seconds <= consumer.input_seconds:
         return consumer, ""
