@@ -18,8 +18,8 @@ _AT_THE_LIMIT = 0.8  # of what storage delivers: who reads that much waits for i
 def storage_sentence(result: DatasetResult) -> str:
     """That storage is the limit, where it is."""
     use = result.profile.files if result.profile else None
-    limit = _limit(use) if use is not None else ""
-    return words.sentence(limit) if limit and "is not the limit" not in limit else ""
+    sentence, is_limit = _limit(use) if use is not None else ("", False)
+    return words.sentence(sentence) if is_limit else ""
 
 
 def files(result: DatasetResult, places: Places) -> Iterator[Block]:
@@ -27,7 +27,7 @@ def files(result: DatasetResult, places: Places) -> Iterator[Block]:
     use = result.profile.files if result.profile else None
     if use is None:
         return
-    yield Sentence(" ".join(words.sentence(part) for part in (_which(use, places), _limit(use)) if part))
+    yield Sentence(" ".join(words.sentence(part) for part in (_which(use, places), _limit(use)[0]) if part))
     if not (use.files or use.remote_files or use.opened):
         return
     yield Sentence(words.sentence(_warm(use)), quiet=True)
@@ -53,18 +53,18 @@ def _which(use: FileUse, places: Places) -> str:
     return f"reads {words.joined(parts)}" if parts else "reads no files"
 
 
-def _limit(use: FileUse) -> str:
-    """Whether storage is the limit, of the input alone or of the training."""
+def _limit(use: FileUse) -> tuple[str, bool]:
+    """Whether storage is the limit, of the input alone or of the training, in a sentence and as a fact."""
     ceiling, reached, needed = use.storage_bytes_per_second, use.reached, use.needed
     if ceiling is None or reached is None:
-        return ""
+        return "", False
     delivers = f"storage delivers {_speed(ceiling)}"
     if reached >= _AT_THE_LIMIT * ceiling:
-        return f"storage is the limit: it delivers {_speed(ceiling)}, and the input alone reads {_speed(reached)}"
+        return f"storage is the limit: it delivers {_speed(ceiling)}, and the input alone reads {_speed(reached)}", True
     if needed is not None and needed > ceiling:
-        return f"{delivers}, less than the {_speed(needed)} the model could take: in the end storage is the limit"
+        return f"{delivers}, less than the {_speed(needed)} the model could take: in the end storage is the limit", True
     wanted = f"the model could take {_speed(needed)}" if needed is not None else f"the input reads {_speed(reached)}"
-    return f"{delivers}, {wanted}: storage is not the limit" if max(needed or 0.0, reached) > 0 else ""
+    return f"{delivers}, {wanted}: storage is not the limit" if max(needed or 0.0, reached) > 0 else "", False
 
 
 def _warm(use: FileUse) -> str:
