@@ -97,16 +97,11 @@ def annotation_lines(gate: Gate) -> Iterator[str]:
         if culprit is not None and check.name != SESSION:
             place = _place(gate, culprit.file, culprit.line)
             message += [culprit.sentence, f"The patch {gate.remedy}" if gate.remedy else ""]
-        yield _command(_level(gate.fails(check)), place, check.name, "\n".join(filter(None, message)))
+        yield _command(gate.fails(check), place, check.name, *message)
     new = any(gate.fails(check) for check in gate.checks if check.name == WARNINGS)
     for finding in gate.findings:
-        message = [places.sentence(finding.message), places.sentence(finding.hint)]
         place = _place(gate, None if places.confidential else finding.file, finding.line)
-        yield _command(_level(new), place, finding.code, "\n".join(filter(None, message)))
-
-
-def _level(fails: bool) -> str:
-    return "error" if fails else "warning"
+        yield _command(new, place, finding.code, places.sentence(finding.message), places.sentence(finding.hint))
 
 
 def _place(gate: Gate, file: str | None, line: int | None) -> dict[str, str]:
@@ -125,10 +120,11 @@ def _file_in_repository(file: str, directory: str) -> str:
     return file
 
 
-def _command(name: str, place: Mapping[str, str], title: str, message: str) -> str:
+def _command(fails: bool, place: Mapping[str, str], title: str, *message: str) -> str:
     properties = {**place, "title": f"pipetune: {title}"}
     listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::{name} {listed}::{_command_data(clean(message, lines=True))}"
+    text = clean("\n".join(filter(None, message)), lines=True)
+    return f"::{'error' if fails else 'warning'} {listed}::{_command_data(text)}"
 
 
 def _command_data(text: str) -> str:

@@ -78,12 +78,9 @@ def exit_process(code: int, writer: MessageWriter | None, journal: UndoJournal |
     last = threading.Timer(_FREEING_SECONDS, _exit_now, (code, writer))
     last.daemon = True
     last.start()
-    with contextlib.suppress(Exception):  # no failure may keep the process from exiting
-        free_all_iterators()
-    with contextlib.suppress(Exception):
-        _kill_children()
-    with contextlib.suppress(Exception):
-        _shut_down_horovod()
+    for step in (free_all_iterators, _kill_children, _shut_down_horovod):
+        with contextlib.suppress(Exception):  # no failure may keep the process from exiting
+            step()
     if journal is not None:
         with contextlib.suppress(OSError):
             journal.close()
