@@ -140,23 +140,19 @@ class _Changes:
         candidate = self._result.candidate
         if candidate is None:
             return
-        gain = interval(candidate.gain, words.ratio)
-        state = "likely" if candidate.likely else "undecided"
         rewrites = candidate.plan.rewrites
+        own = interval(candidate.gain if len(rewrites) == 1 else None, words.ratio, why="not measured on its own")
+        state = "likely" if candidate.likely else "undecided"
         for rewrite in rewrites:
-            missing = Figure(why="not measured on its own")
-            own = gain if len(rewrites) == 1 else missing
             yield self._rewrite(rewrite, state, own, self._places.sentence(rewrite.summary))
 
     def _offered(self) -> Iterator[Row]:
         for offer in self._result.offered:
             gain = interval(offer.gain, words.ratio, why="not measured")
             approve = f"Allow it with {words.clean(offer.consent)}." if offer.consent else ""
-            why = " ".join(
-                filter(None, (self._places.sentence(offer.rewrite.summary), self._places.sentence(offer.why)))
-            )
+            why = (self._places.sentence(offer.rewrite.summary), self._places.sentence(offer.why), approve)
             state = "needs approval" if offer.consent else "not faster"
-            yield self._rewrite(offer.rewrite, state, gain, f"{why} {approve}".strip())
+            yield self._rewrite(offer.rewrite, state, gain, " ".join(filter(None, why)))
 
     def _tried(self) -> Iterator[Row]:
         for trial in self._trials:
@@ -219,10 +215,8 @@ class _Changes:
         colour = _COLOURS.get(state, "plain")
         shown = Cell(gain.short, note=gain.span, sort=gain.value) if gain.known else Cell(why=gain.why)
         drawn = Cell(forest=Forest(gain, self._axis, pairs, colour)) if gain.known or pairs else Cell()
-        return Row(
-            (change, where, Cell(state, chip=colour), shown, drawn, Cell(safety), Cell(why)),
-            state=state,
-        )
+        cells = (change, where, Cell(state, chip=colour), shown, drawn, Cell(safety), Cell(why))
+        return Row(cells, state=state)
 
 
 def far_out(ratios: Sequence[float]) -> tuple[float, ...]:
