@@ -15,7 +15,6 @@ from pipetune.cli.analyze import settings_of
 from pipetune.cli.command import target_of
 from pipetune.cli.main import build_parser, main
 from pipetune.core.edits import Consent
-from pipetune.core.errors import PipetuneError
 
 HEAVY = ("tensorflow", "keras", "numpy", "pandas", "matplotlib", "rich", "jinja2", "libcst", "scipy", "psutil")
 
@@ -264,14 +263,3 @@ def test_closed_pipe_is_not_an_error() -> None:
         f"{sys.executable} -m pipetune rules | true", shell=True, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
-
-
-def test_errors_set_the_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipetune.cli import rules
-
-    def fail(_arguments: argparse.Namespace) -> int:
-        raise PipetuneError("There is no GPU.", hint="Leave --device out.", exit_code=5)
-
-    monkeypatch.setattr(rules, "execute", fail)
-    assert main(["rules"]) == 5
-    assert capsys.readouterr().err == "pipetune: There is no GPU.\n  Leave --device out.\n"

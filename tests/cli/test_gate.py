@@ -44,10 +44,6 @@ def test_check_that_does_not_pass_is_annotated_at_the_culprit(limit: str, strict
     assert line == f"::{level} file=train.py,line=5,title=pipetune%3A input wait::{message}"
 
 
-def test_check_that_passes_is_no_annotation() -> None:
-    assert list(annotation_lines(gate(limit=0.4)))[1] == f"passed        input wait: {WAIT}, at most 40.0 %"
-
-
 def test_every_character_that_ends_a_command_is_escaped() -> None:
     finding = Finding("a:b,c", "100 % wrong\r\n::stop-commands::x", "Do: this, then.", "/a,b/c:d%\r\n.py", 9)
     (line,) = list(annotation_lines(gate(limit=0.4, findings=(finding,))))[2:]

@@ -26,12 +26,6 @@ from tests.report.reading import summary_text, with_main
 MIRRORED = InputDistribution("MirroredStrategy", 2, DATASET, batch=64, shares=(32, 32), prefetched=2)
 
 
-def test_without_a_strategy_nothing_is_said() -> None:
-    assert handover(None) == ""
-    assert "replica" not in summary_text(session())
-    assert summary(session())["datasets"][0]["handover"] is None  # type: ignore[index, call-overload]
-
-
 @pytest.mark.parametrize(
     ("found", "said"),
     [
@@ -126,12 +120,6 @@ LATE = WorkerInput(1, (0.022, 0.020, 0.021), 0.08)
 NEAR = WorkerInput(1, (0.011, 0.013, 0.012), 0.05)
 THIRD = WorkerInput(2, (0.012, 0.010, 0.011))
 LOST = WorkerInput(2, why="the dataset is empty")
-
-
-def test_of_one_worker_nothing_is_said() -> None:
-    assert skew(None) == ""
-    assert "skew" not in summary_text(session())
-    assert summary(session())["datasets"][0]["skew"] is None  # type: ignore[index, call-overload]
 
 
 @pytest.mark.parametrize("inputs", [(), (EVEN,), (EVEN, LOST)])

@@ -13,7 +13,7 @@ from pipetune.core.results import (
 from pipetune.core.session import Session
 from pipetune.report.blocks import Sentence
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, table, texts, with_main
+from tests.report.reading import blocks, table, texts, with_main
 
 READING = AutotuneValues(
     (
@@ -45,7 +45,3 @@ def test_passes_that_changed_something_and_whether_values_settled() -> None:
         "Current: parallelism did not change at the end of 3.00 s of observation.",
         "AUTOTUNE everywhere: The runtime shows no model.",
     ]
-
-
-def test_an_old_session_has_no_such_section() -> None:
-    assert "tensorflow" not in ids(samples.photos())
