@@ -40,11 +40,10 @@ def diff(session: Session, places: Places) -> Diff | None:
     patch = shown_patch(session)
     if patch is None or places.confidential:
         return None
-    text = words.clean(patch.diff, lines=True)
-    return Diff(tuple(_hunks(session, places, patch.diff)), text)
+    return Diff(tuple(_hunks(session, patch.diff)), words.clean(patch.diff, lines=True))
 
 
-def _hunks(session: Session, places: Places, text: str) -> Iterator[Hunk]:
+def _hunks(session: Session, text: str) -> Iterator[Hunk]:
     file, first, length = "", 0, 0
     lines: list[tuple[str, str]] = []
     for line in [*text.splitlines(), "@@ end"]:

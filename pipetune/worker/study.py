@@ -69,7 +69,7 @@ def open_study(
             resumed=resumed_session(job, source.pipeline, here),
             team=team,
             existing_cluster=job.lockstep_role is not None and job.lockstep_role.existing_cluster,
-            failed={key: job.skip_reason or "terminated the worker process" for key in job.skipped_plans},
+            failed=dict.fromkeys(job.skipped_plans, job.skip_reason or "terminated the worker process"),
             patch_is_verified=job.verified_separately,
             examples_per_element=dataset.profile.examples_per_element if dataset and dataset.profile else None,
         )
