@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +14,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.pipelines.functions import called_functions, function_references
-from pipetune.pipelines.op_types import PYTHON_OPS
-
-DATASET_OP = re.compile(r"Dataset(V\d+)?$")
+from pipetune.pipelines.op_types import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws
 
 SEED_INPUTS = {
     "ShuffleDataset": 2,
@@ -29,13 +26,6 @@ SEED_INPUTS = {
     "SamplingDataset": 2,
 }
 """Dataset ops that draw random numbers -> index of their first seed input; the second one follows it."""
-
-GENERATOR_OPS = frozenset(
-    {"RngReadAndSkip", "RngSkip", "StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt",
-     "StatefulStandardNormal", "StatefulStandardNormalV2", "StatefulTruncatedNormal",
-     "StatefulRandomBinomial", "NonDeterministicInts"}
-)  # fmt: skip
-"""Ops that draw from a `tf.random.Generator`, whose seed is in a variable."""
 
 STATELESS_DRAWS = frozenset(
     {"StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncatedNormal", "StatelessRandomUniformInt",
@@ -123,11 +113,7 @@ class FunctionLibrary:
 
 def is_random_op(node: Any) -> bool:
     """Whether a node of a function body draws random numbers that differ from call to call."""
-    if node.op in GENERATOR_OPS:
-        return True
-    if DATASET_OP.search(node.op) or not tensorflow_private.op_has_seed(node.op):
-        return False
-    return tensorflow_private.op_is_stateful(node.op)
+    return node.op in GENERATOR_OPS or (draws(node.op) and not DATASET_OP.search(node.op))
 
 
 def _dtype_attributes(node: Any) -> list[str]:

@@ -19,6 +19,7 @@ from pipetune import tensorflow_private
 from pipetune.core import files
 from pipetune.core.operators import READERS
 from pipetune.pipelines import live
+from pipetune.pipelines.functions import all_nodes
 from pipetune.pipelines.live import LivePipeline
 
 _folder = ""  # holds all private locations while `private_files` is open
@@ -201,10 +202,8 @@ def _constants(wrapper: Any) -> Iterator[str]:
     except AttributeError:
         return
     yield from _names(concrete.captured_inputs)
-    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
-    for node in (node for body in bodies for node in body if node.op == "Const"):
-        tensor = node.attr["value"].tensor
-        if tensor.dtype == tf.string.as_datatype_enum:
+    for node in all_nodes(graph_def):
+        if node.op == "Const" and (tensor := node.attr["value"].tensor).dtype == tf.string.as_datatype_enum:
             for value in tensor.string_val:
                 name = os.fsdecode(value)
                 if 0 < len(name) < _LONGEST_CONSTANT and _is_name(name):

@@ -19,6 +19,7 @@ from pipetune.pipelines.call_sites import is_library, syntax_tree
 from pipetune.pipelines.functions import called_functions
 from pipetune.pipelines.graph_edits import function_body, rebuild_function
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
+from pipetune.pipelines.op_types import draws
 from pipetune.pipelines.terms import CannotProve
 
 
@@ -270,7 +271,7 @@ def first_varying_op(whole: SplittableFunction) -> tuple[int, SplitPosition]:
     def varies(nodes: Iterable[Any]) -> SplitPosition | None:
         found = set()
         for node in nodes:
-            if tensorflow_private.op_has_seed(node.op) and tensorflow_private.op_is_stateful(node.op):
+            if draws(node.op):
                 found.add(SplitPosition.BEFORE_DRAWS)
             if node.op in PYTHON_CALLS:
                 found.add(SplitPosition.BEFORE_PYTHON)

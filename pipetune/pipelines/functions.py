@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +13,9 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines.objects import inherits, live_instances
-from pipetune.pipelines.op_types import PYTHON_OPS
+from pipetune.pipelines.op_types import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws
 from pipetune.pipelines.where_to_cond import array_selections
 
-_GENERATOR_STATE = frozenset(
-    {"StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt", "StatefulStandardNormalV2",
-     "StatefulTruncatedNormal", "StatefulRandomBinomial", "RngSkip", "RngReadAndSkip",
-     "NonDeterministicInts"}
-)  # fmt: skip
 _WRITES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate",
                      "ResourceScatterAdd", "ResourceScatterNdUpdate", "ResourceScatterNdAdd"})  # fmt: skip
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
@@ -34,7 +28,6 @@ _NO_SIDE_EFFECT = frozenset(
      "Case", "_Arg", "_Retval", "AnonymousSeedGenerator", "DummySeedGenerator", "AnonymousHashTable",
      "HashTableV2", "VarHandleOp", "InitializeTableV2"}
 )  # fmt: skip
-_DATASET = re.compile(r"Dataset(V\d+)?$")
 
 
 def read_facts(wrapper: Any) -> FunctionFacts:
@@ -45,20 +38,14 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         graph_def = concrete.graph.as_graph_def()
     except AttributeError:
         return FunctionFacts(name=name, digest="unreadable", python=True, side_effects=("unreadable",))
-    nodes = list(_all_nodes(graph_def))
+    nodes = list(all_nodes(graph_def))
     types = sorted({node.op for node in nodes})
-    drawing = [
-        node
-        for node in nodes
-        if tensorflow_private.op_has_seed(node.op)
-        and tensorflow_private.op_is_stateful(node.op)
-        and not _DATASET.search(node.op)
-    ]
+    drawing = [node for node in nodes if draws(node.op) and not DATASET_OP.search(node.op)]
     shuffles = [node for node in nodes if node.op.startswith(("Shuffle", "Random", "Sampling"))
-                and _DATASET.search(node.op)]  # fmt: skip
+                and DATASET_OP.search(node.op)]  # fmt: skip
     variables = tuple(sorted({variable.name for variable in concrete.graph.variables}))
     # Keras's SeedGenerator keeps its state in a variable of this name and draws with stateless ops.
-    generator = any(kind in _GENERATOR_STATE for kind in types) or any("seed_generator" in name for name in variables)
+    generator = any(kind in GENERATOR_OPS for kind in types) or any("seed_generator" in name for name in variables)
     return FunctionFacts(
         name=name,
         digest=_digest(graph_def),
@@ -90,7 +77,7 @@ def _passed_through(concrete: Any) -> tuple[int, ...]:
 
 def operations(concrete: Any) -> set[str]:
     """Returns the op types of a `ConcreteFunction`, and of all functions in it."""
-    return {node.op for node in _all_nodes(concrete.graph.as_graph_def())}
+    return {node.op for node in all_nodes(concrete.graph.as_graph_def())}
 
 
 def written_captures(concrete: Any) -> set[int]:
@@ -167,10 +154,10 @@ def inner_operators(wrapper: Any) -> tuple[str, ...]:
     except AttributeError:
         return ()
     bodies = {function.signature.name: function.node_def for function in graph_def.library.function}
-    datasets = {node.name: node for node in graph_def.node if _DATASET.search(node.op)}
+    datasets = {node.name: node for node in graph_def.node if DATASET_OP.search(node.op)}
     kinds = {name: node.op for name, node in datasets.items()}
     for name, node in datasets.items():
-        made = [inner.op for inner in bodies.get(node.attr["f"].func.name, ()) if _DATASET.search(inner.op)]
+        made = [inner.op for inner in bodies.get(node.attr["f"].func.name, ()) if DATASET_OP.search(inner.op)]
         if len(made) == 1 and made[0].startswith(_READERS):
             kinds[name] = made[0]
             if datasets.get(node.input[0], node).op == "TensorSliceDataset":
@@ -181,7 +168,8 @@ def inner_operators(wrapper: Any) -> tuple[str, ...]:
 _READERS = ("TFRecord", "TextLine", "FixedLength")
 
 
-def _all_nodes(graph_def: Any) -> Iterator[Any]:
+def all_nodes(graph_def: Any) -> Iterator[Any]:
+    """Yields the nodes of a graph and of all functions in it."""
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
@@ -192,11 +180,11 @@ def _seeded(node: Any) -> bool:
 
 
 def _has_side_effect(kind: str) -> bool:
-    if kind in _NO_SIDE_EFFECT or kind in VALUE_CHECKS or kind in PYTHON_OPS or kind in _GENERATOR_STATE:
+    if kind in _NO_SIDE_EFFECT or kind in VALUE_CHECKS or kind in PYTHON_OPS or kind in GENERATOR_OPS:
         return False
     if kind in _WRITES or kind in _READS or kind in _TABLE_READS or kind in _TABLE_WRITES:
         return False
-    if kind in _FILE_READS or tensorflow_private.op_has_seed(kind) or _DATASET.search(kind):
+    if kind in _FILE_READS or tensorflow_private.op_has_seed(kind) or DATASET_OP.search(kind):
         return False
     return tensorflow_private.op_is_stateful(kind)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +15,8 @@ from pipetune.core.operators import runs_pass
 from pipetune.core.results import AppliedPass, OptimizationPasses
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
+from pipetune.pipelines.functions import all_nodes
+from pipetune.pipelines.op_types import DATASET_OP
 
 PASSES = (
     "noop_elimination",
@@ -41,7 +42,6 @@ _UNREADABLE = (tf.errors.OpError, ValueError, TypeError, AttributeError, Runtime
 _WRAPPERS = frozenset({"OptionsDataset", "MaxIntraOpParallelismDataset", "PrivateThreadPoolDataset"})
 """Wrappers that `OptimizeDatasetV2` puts around every dataset; a running pipeline has them at its root."""
 _Ops = Counter[str]
-_KERNEL = re.compile(r"Dataset(V\d+)?$")
 _REPORTED_ATTRIBUTES = ("deterministic", "sloppy", "parallel_copy", "legacy_autotune", "buffer_size_min")
 _DESCRIPTIONS = {
     "parallel_copy=True": "elements are copied into the batch by several threads",
@@ -103,8 +103,8 @@ def _dataset_ops(dataset: Any) -> _Ops:
     """Counts the dataset ops of the graph and of its functions, each with the attributes that passes set."""
     graph = tf.compat.v1.GraphDef.FromString(tensorflow_private.serialized_graph(dataset))
     found: _Ops = Counter()
-    for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
-        if _KERNEL.search(node.op) and node.op not in _WRAPPERS:
+    for node in all_nodes(graph):
+        if DATASET_OP.search(node.op) and node.op not in _WRAPPERS:
             found[_describe_node(node)] += 1
     return found
 
@@ -116,7 +116,7 @@ def _describe_node(node: Any) -> str:
             kind = node.attr[name].WhichOneof("value")
             value = getattr(node.attr[name], kind)
             parts.append(f"{name}={value.decode() if kind == 's' else value}")
-    return " ".join([_KERNEL.sub("", node.op), *parts])
+    return " ".join([DATASET_OP.sub("", node.op), *parts])
 
 
 def _changes(before: _Ops, after: _Ops) -> tuple[str, ...]:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
+from pipetune import tensorflow_private
 from pipetune.core.functions import PYTHON_CALLS
+
+DATASET_OP = re.compile(r"Dataset(V\d+)?$")
+"""What the type of an op that makes a dataset ends with."""
+
+GENERATOR_OPS = frozenset(
+    {"RngReadAndSkip", "RngSkip", "StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt",
+     "StatefulStandardNormal", "StatefulStandardNormalV2", "StatefulTruncatedNormal",
+     "StatefulRandomBinomial", "NonDeterministicInts"}
+)  # fmt: skip
+"""Ops that draw from a `tf.random.Generator`, whose seed is in a variable."""
 
 IDENTITIES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
 """Ops that return their inputs."""
@@ -34,3 +47,8 @@ ELEMENTWISE_INEXACT = frozenset(
 
 ELEMENTWISE = ELEMENTWISE_EXACT | ELEMENTWISE_INEXACT
 """Elementwise ops: each value of the result depends on the values at the same position of the inputs."""
+
+
+def draws(op_type: str) -> bool:
+    """Whether an op draws random numbers, by seeds in its attributes, that differ from call to call."""
+    return tensorflow_private.op_has_seed(op_type) and tensorflow_private.op_is_stateful(op_type)

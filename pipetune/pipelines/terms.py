@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune import tensorflow_private
+from pipetune.pipelines import op_types
 
 Shape = tuple[int | None, ...] | None
 """A static shape; None for an unknown rank, None inside it for an unknown size."""
@@ -174,10 +175,10 @@ def _terms(graph: Any, given: Sequence[Term], apply: ApplyOp, draws: Iterator[in
     known = {id(tensor): term for tensor, term in zip(graph.inputs, given, strict=True)}
     needed = _needed(graph)
     for op in graph.get_operations():
-        draw = next(draws) if draws is not None and _is_draw(op) else None
+        draw = next(draws) if draws is not None and op_types.draws(op.type) else None
         if id(op) not in needed or all(id(tensor) in known for tensor in op.outputs):
             continue
-        if draws is None and _is_draw(op):
+        if draws is None and op_types.draws(op.type):
             raise CannotProve(f"draws random numbers ({op.type})")
         inputs = [known[id(tensor)] for tensor in op.inputs]
         if op.type == "Const":
@@ -211,18 +212,13 @@ def _either(op: Any, inputs: Sequence[Term], apply: ApplyOp, draws: Iterator[int
         graph = tensorflow_private.called_graph(op, name)
         if graph is None or len(graph.inputs) != len(inputs) - 1:
             raise CannotProve(f"calls other functions ({op.type})")
-        if any(map(_is_draw, needed_ops(graph))):
+        if any(op_types.draws(inner.type) for inner in needed_ops(graph)):
             raise CannotProve("draws random numbers in a branch")
         sides.append(_terms(graph, inputs[1:], apply, draws))
     return [
         Term("If", (inputs[0], one, other), dtype=tensor.dtype, shape=static_shape(tensor))
         for tensor, one, other in zip(op.outputs, *sides, strict=True)
     ]
-
-
-def _is_draw(op: Any) -> bool:
-    """Whether an op draws random numbers, by seeds in its attributes, that differ from call to call."""
-    return tensorflow_private.op_has_seed(op.type) and tensorflow_private.op_is_stateful(op.type)
 
 
 def needed_ops(graph: Any) -> Iterator[Any]:
