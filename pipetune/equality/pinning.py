@@ -15,6 +15,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.pipelines.functions import called_functions, function_references
 from pipetune.pipelines.op_types import DATASET_OP, GENERATOR_OPS, PYTHON_OPS, draws
+from pipetune.pipelines.reachability import reachable
 
 SEED_INPUTS = {
     "ShuffleDataset": 2,
@@ -482,15 +483,11 @@ class _GraphPinner:
 
 def _upstream_of(node: Any, nodes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the nodes that a node reads, directly or through others, by name."""
-    found: dict[str, Any] = {}
-    waiting = [node]
-    while waiting:
-        for reference in waiting.pop().input:
-            name = reference.split(":")[0]
-            if name in nodes and name not in found:
-                found[name] = nodes[name]
-                waiting.append(nodes[name])
-    return found
+
+    def read_directly(one: Any) -> list[Any]:
+        return [nodes[name] for reference in one.input if (name := reference.split(":")[0]) in nodes]
+
+    return {one.name: one for one in reachable(read_directly(node), read_directly)}
 
 
 def _combined_count(one: int, other: int) -> int:

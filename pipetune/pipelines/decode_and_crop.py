@@ -12,6 +12,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
 from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, rebuild_function, replacement_node
+from pipetune.pipelines.reachability import reachable
 
 _DECODER = "DecodeJpeg"
 
@@ -115,16 +116,12 @@ def _find_use(graph: Any, kinds: frozenset[str]) -> _DecodeUse:
 
 def _only_feeds(graph: Any, shape: Any, resize: Any) -> bool:
     """Whether the result of the op `shape` is used only to compute inputs of the op `resize`."""
-    waiting, seen = [shape], set[int]()
-    while waiting:
-        op = waiting.pop()
-        if id(op) in seen or op is resize:
-            continue
-        seen.add(id(op))
-        if not op.outputs or any(made is output for made in op.outputs for output in graph.outputs):
-            return False
-        waiting += [reader for made in op.outputs for reader in made.consumers()]
-    return True
+
+    def readers(op: Any) -> list[Any]:
+        return [reader for made in op.outputs for reader in made.consumers() if reader is not resize]
+
+    returned = set(map(id, graph.outputs))
+    return all(op.outputs and returned.isdisjoint(map(id, op.outputs)) for op in reachable([shape], readers))
 
 
 def _refuse_unusual(decode: Any) -> None:

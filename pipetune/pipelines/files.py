@@ -21,6 +21,7 @@ from pipetune.core.operators import READERS
 from pipetune.pipelines import live
 from pipetune.pipelines.functions import all_nodes
 from pipetune.pipelines.live import LivePipeline
+from pipetune.pipelines.reachability import reachable
 
 _folder = ""  # holds all private locations while `private_files` is open
 
@@ -101,15 +102,10 @@ def snapshot_folder(original: Any) -> str:
 
 def files_written_by(dataset: Any) -> Iterator[str]:
     """Yields the files of all caches and snapshots that `dataset` and its upstream datasets write."""
-    waiting, seen = [dataset], set()
-    while waiting:
-        found = waiting.pop()
-        if id(found) not in seen:
-            seen.add(id(found))
-            waiting += tensorflow_private.inputs(found)
-            name = written_path(found)
-            if name and not (_is_cache(found) and _is_complete(name)):
-                yield name
+    for found in reachable([dataset], tensorflow_private.inputs):
+        name = written_path(found)
+        if name and not (_is_cache(found) and _is_complete(name)):
+            yield name
 
 
 def _is_cache(dataset: Any) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from pipetune import tensorflow_private
 from pipetune.pipelines import call_sites, live
+from pipetune.pipelines.reachability import reachable
 
 _MOST_LINKS = 200  # datasets visited in search of the last ones derived from a dataset, at most
 
@@ -28,36 +30,20 @@ def siblings(source: live.LivePipeline, known: Sequence[live.LivePipeline]) -> l
     last: dict[int, Any] = {}
     for one in recorded:
         if id(one) not in read and call_sites.site_of(one) in sites:
-            last |= {id(end): end for end in _final_datasets(one, readers)}
+            derived = reachable([one], lambda above: readers.get(id(above), []))
+            last |= {id(end): end for end in islice(derived, _MOST_LINKS) if id(end) not in readers}
     return [live.read(one, name=_name(one)) for one in last.values()]
 
 
 def _read_by(pipelines: Sequence[live.LivePipeline]) -> set[int]:
     """Returns the ids of the datasets of these pipelines, with the wrappers between them that are no operators."""
-    waiting = [one for pipeline in pipelines for one in pipeline.datasets.values()]
-    found = set[int]()
-    while waiting:
-        one = waiting.pop()
-        if id(one) not in found:
-            parts = tensorflow_private.with_implementation(one)
-            found.update(map(id, parts))
-            waiting += [above for part in parts for above in tensorflow_private.inputs(part)]
-    return found
 
+    def read_directly(dataset: Any) -> list[Any]:
+        parts = tensorflow_private.with_implementation(dataset)
+        return [*parts, *(above for part in parts for above in tensorflow_private.inputs(part))]
 
-def _final_datasets(dataset: Any, readers: dict[int, list[Any]]) -> list[Any]:
-    """Returns the last datasets derived from a dataset, on all paths; the dataset itself if nothing was."""
-    found, waiting, seen = [], [dataset], set[int]()
-    while waiting and len(seen) < _MOST_LINKS:
-        one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        below = readers.get(id(one), [])
-        waiting += below
-        if not below:
-            found.append(one)
-    return found
+    ends = [one for pipeline in pipelines for one in pipeline.datasets.values()]
+    return set(map(id, reachable(ends, read_directly)))
 
 
 def _name(dataset: Any) -> str:

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.pipelines import op_types
+from pipetune.pipelines.reachability import reachable
 
 Shape = tuple[int | None, ...] | None
 """A static shape; None for an unknown rank, None inside it for an unknown size."""
@@ -77,19 +78,12 @@ class Term:
         return next((value for key, value in self.attributes if key == name), None)
 
     def ancestors(self, *, through: Callable[[Term], bool] = lambda _term: True) -> Iterator[Term]:
-        """Yields this term and every term that it is built from, each once.
+        """Returns this term and every term that it is built from, each once.
 
         Args:
             through: whether the inputs of a term are visited.
         """
-        seen: set[str] = set()
-        waiting = [self]
-        while waiting:
-            term = waiting.pop()
-            if term.key not in seen:
-                seen.add(term.key)
-                waiting += term.inputs if through(term) else ()
-                yield term
+        return reachable([self], lambda term: term.inputs if through(term) else (), key=lambda term: term.key)
 
 
 @dataclass(frozen=True)
@@ -252,14 +246,8 @@ def static_shape(tensor: Any) -> Shape:
 
 def _needed(graph: Any) -> set[int]:
     """Returns the ids of the ops that the outputs depend on."""
-    found: set[int] = set()
-    waiting = [tensor.op for tensor in graph.outputs]
-    while waiting:
-        op = waiting.pop()
-        if id(op) not in found:
-            found.add(id(op))
-            waiting += [tensor.op for tensor in op.inputs]
-    return found
+    ends = [tensor.op for tensor in graph.outputs]
+    return set(map(id, reachable(ends, lambda op: [tensor.op for tensor in op.inputs])))
 
 
 def _call(op: Any, inputs: list[Term]) -> Call:

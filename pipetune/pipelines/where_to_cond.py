@@ -20,6 +20,7 @@ from pipetune.core.functions import ArraySelection, FunctionFacts
 from pipetune.pipelines.call_sites import is_library
 from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, rebuild_function, replacement_node
 from pipetune.pipelines.op_types import ELEMENTWISE, IDENTITIES, REDUCTIONS
+from pipetune.pipelines.reachability import reachable
 
 _LARGE_ARRAY = 16_384
 """Numbers in an array, from which on choosing it by a single condition is told. By judgement: with TensorFlow 2.21, one
@@ -173,13 +174,8 @@ class _Graph:
 
     def _ancestors(self, ops: Iterable[Any]) -> set[str]:
         """Returns the names of ops and of all that they depend on."""
-        found, waiting = set[str](), list(ops)
-        while waiting:
-            op = waiting.pop()
-            if op.name not in found:
-                found.add(op.name)
-                waiting += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-        return found
+        found = reachable(ops, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs])
+        return {op.name for op in found}
 
     # -- legality
 
