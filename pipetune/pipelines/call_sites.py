@@ -83,8 +83,8 @@ CallPath = tuple[FramePosition, ...]
 Span = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column."""
 
-_calls: Counter[tuple[Site, str]] = Counter()
-_paths_by_site: dict[tuple[Site, str], dict[CallPath, None]] = {}  # distinct call stacks by call site and dataset class
+_calls: dict[tuple[Site, str], Counter[CallPath]] = {}
+"""How many datasets each call site has created, by its site, their class and the call stack; () for further stacks."""
 
 _live_datasets: weakref.WeakSet[Any] = weakref.WeakSet()  # every recorded dataset that is still alive
 
@@ -115,7 +115,7 @@ class Recorder:
 
 def location(dataset: Any) -> SourceLocation | None:
     """Returns the source span of the call that created `dataset`; None if it was not recorded."""
-    found: Site | None = getattr(dataset, _SITE, None)
+    found = site_of(dataset)
     return None if found is None else _span(found)
 
 
@@ -147,12 +147,19 @@ def enclosing_calls(dataset: Any) -> tuple[SourceLocation, ...]:
 
 def other_enclosing_calls(dataset: Any) -> tuple[tuple[SourceLocation, ...], ...]:
     """Returns `enclosing_calls` of other datasets from the same call site, where it differs from that of `dataset`."""
-    found: Site | None = getattr(dataset, _SITE, None)
-    if found is None:
-        return ()
     own = path_of(dataset)
-    paths = _paths_by_site.get((found, type(dataset).__name__), {})
-    return tuple(_locations(path) for path in paths if path != own)
+    return tuple(_locations(path) for path in _alike(dataset) if path != own)
+
+
+def datasets_at_call(dataset: Any) -> int:
+    """Returns how many datasets of its class the call site of `dataset` has created, at least 1."""
+    return max(1, _alike(dataset).total())
+
+
+def _alike(dataset: Any) -> Counter[CallPath]:
+    """Returns the call stacks at which the call site of `dataset` has created datasets of its class."""
+    found = site_of(dataset)
+    return Counter() if found is None else _calls.get((found, type(dataset).__name__), Counter())
 
 
 def _locations(path: CallPath) -> tuple[SourceLocation, ...]:
@@ -227,26 +234,15 @@ def span_of(step: FramePosition) -> Span:
     return list(code.co_positions())[offset // 2]
 
 
-def datasets_at_call(dataset: Any) -> int:
-    """Returns how many datasets of its class the call site of `dataset` has created, at least 1."""
-    found: Site | None = getattr(dataset, _SITE, None)
-    return 1 if found is None else max(1, _calls[found, type(dataset).__name__])
-
-
 @contextlib.contextmanager
 def restoring_records() -> Iterator[None]:
     """Context manager: discards what is recorded inside, for a call that pipetune repeats and the script makes once."""
-    before, ways, living = (
-        _calls.copy(),
-        {site: dict(paths) for site, paths in _paths_by_site.items()},
-        list(_live_datasets),
-    )
+    before, living = {record: paths.copy() for record, paths in _calls.items()}, live_datasets()
     try:
         yield
     finally:
         clear()
         _calls.update(before)
-        _paths_by_site.update(ways)
         _live_datasets.update(living)
 
 
@@ -254,14 +250,12 @@ def clear() -> None:
     """Clears everything that was recorded; for a new script in the same process."""
     _calls.clear()
     _live_datasets.clear()
-    _paths_by_site.clear()
 
 
 def forget(file: str) -> None:
     """Discards what was recorded of calls in `file`, which is about to run again: a cell of a notebook."""
     for record in [record for record in _calls if record[0].file == file]:
         del _calls[record]
-        _paths_by_site.pop(record, None)
     for dataset in live_datasets():
         found = site_of(dataset)
         if found is not None and found.file == file:
@@ -369,9 +363,8 @@ def _record(dataset: Any) -> None:
     _live_datasets.add(dataset)
     path = path_from(frame)
     object.__setattr__(dataset, _PATH, path)
-    _calls[found, type(dataset).__name__] += 1
-    paths = _paths_by_site.setdefault((found, type(dataset).__name__), {})
-    paths[path if len(paths) < _MAX_PATHS else ()] = None  # (): beyond the limit, stack not kept
+    paths = _calls.setdefault((found, type(dataset).__name__), Counter())
+    paths[path if len(paths) < _MAX_PATHS else ()] += 1
 
 
 def _inside_pipetune(frame: FrameType | None, user: FrameType) -> bool:
