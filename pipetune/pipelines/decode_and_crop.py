@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipetune import tensorflow_private
 from pipetune.core.functions import FunctionFacts
-from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, rebuild_function, replacement_node
+from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, graph_with, rebuild_function, replacement_node
 from pipetune.pipelines.reachability import reachable
 
 _DECODER = "DecodeJpeg"
@@ -23,44 +23,34 @@ _SCALAR_ARITHMETIC = frozenset({"AddV2", "Mul", "RealDiv", "Sub"})
 
 
 @dataclass(frozen=True)
-class Crop:
-    """A decoded image, and the one op that cuts a window out of it; nothing else reads its pixels."""
+class DecodeUse:
+    """A decoded image, and the first op that does not treat all pixels alike; nothing else reads its pixels."""
 
     decode: Any  # the DecodeJpeg op
-    slice_op: Any  # the Slice or StridedSlice op
+    op: Any
     shapes: tuple[tuple[Any, int], ...]  # Shape ops that read the whole image, each with its number of leading axes
-    leading_axes: int  # axes before height, width and channels at the cut: 0 or 1
+    leading_axes: int  # axes before height, width and channels of what the op reads
 
 
 @dataclass(frozen=True)
 class Resize:
     """A decoded image, and the one op that resizes it to a fixed size; nothing else reads its pixels."""
 
-    decode: Any
+    decode: Any  # the DecodeJpeg op
     op: Any  # one of `_RESIZES`
     size: tuple[int, int]  # height, width
 
 
-@dataclass(frozen=True)
-class _DecodeUse:
-    """A decoded image, and the first op that does not treat all pixels alike; the fields are those of `Crop`."""
-
-    decode: Any
-    op: Any
-    shapes: tuple[tuple[Any, int], ...]
-    lead: int
-
-
-def find_crop(graph: Any) -> Crop:
-    """Returns the one decode in the graph of which only a window is used.
+def find_crop(graph: Any) -> DecodeUse:
+    """Returns the one decode in the graph of which only a window is used, and the `Slice` or `StridedSlice` of it.
 
     Raises:
         CannotEdit: there is none, or decoding only the window might give a different result.
     """
     use = _find_use(graph, _CROPS)
-    if use.lead > 1 or not _is_window(use.op, use.lead):
+    if use.leading_axes > 1 or not _is_window(use.op, use.leading_axes):
         raise CannotEdit(f"its op {use.op.type} cuts out something other than a window")
-    return Crop(use.decode, use.op, use.shapes, use.lead)
+    return use
 
 
 def find_resize(graph: Any) -> Resize:
@@ -78,7 +68,7 @@ def find_resize(graph: Any) -> Resize:
     return Resize(use.decode, use.op, (int(size[0]), int(size[1])))
 
 
-def _find_use(graph: Any, kinds: frozenset[str]) -> _DecodeUse:
+def _find_use(graph: Any, kinds: frozenset[str]) -> DecodeUse:
     """Finds the one decode in the graph, and the op with a type in `kinds` that alone uses its image.
 
     Raises:
@@ -90,7 +80,10 @@ def _find_use(graph: Any, kinds: frozenset[str]) -> _DecodeUse:
     if len(decodes) > 1:
         raise CannotEdit(f"it decodes {len(decodes)} images")
     (decode,) = decodes
-    _refuse_unusual(decode)
+    if decode.get_attr("ratio") != 1:
+        raise CannotEdit("it decodes at a smaller scale (ratio)")
+    if decode.get_attr("try_recover_truncated") or decode.get_attr("acceptable_fraction") != 1:
+        raise CannotEdit("it accepts truncated images")
     tensor, steps, shapes, lead = decode.outputs[0], list[Any](), list[tuple[Any, int]](), 0
     while True:
         readers = list({id(op): op for op in tensor.consumers()}.values())
@@ -110,8 +103,11 @@ def _find_use(graph: Any, kinds: frozenset[str]) -> _DecodeUse:
             lead += 1
         steps.append(op)
         tensor = op.outputs[0]
-    _refuse_control_dependencies(graph, {id(one) for one in (decode, *steps)})
-    return _DecodeUse(decode, op, tuple(shapes), lead)
+    whole = {id(one) for one in (decode, *steps)}
+    for waiting in graph.get_operations():
+        if any(id(other) in whole for other in waiting.control_inputs):
+            raise CannotEdit(f"its op {waiting.type} has a control dependency on the whole image")
+    return DecodeUse(decode, op, tuple(shapes), lead)
 
 
 def _only_feeds(graph: Any, shape: Any, resize: Any) -> bool:
@@ -122,13 +118,6 @@ def _only_feeds(graph: Any, shape: Any, resize: Any) -> bool:
 
     returned = set(map(id, graph.outputs))
     return all(op.outputs and returned.isdisjoint(map(id, op.outputs)) for op in reachable([shape], readers))
-
-
-def _refuse_unusual(decode: Any) -> None:
-    if decode.get_attr("ratio") != 1:
-        raise CannotEdit("it decodes at a smaller scale (ratio)")
-    if decode.get_attr("try_recover_truncated") or decode.get_attr("acceptable_fraction") != 1:
-        raise CannotEdit("it accepts truncated images")
 
 
 def _is_unused_identity(graph: Any, op: Any) -> bool:
@@ -148,12 +137,6 @@ def _is_pixelwise(op: Any, tensor: Any) -> bool:
         return False
     others = [one for one in op.inputs if one is not tensor]
     return len(others) == 1 and others[0].shape.rank == 0 and tf.get_static_value(others[0]) is not None
-
-
-def _refuse_control_dependencies(graph: Any, whole: set[int]) -> None:
-    for op in graph.get_operations():
-        if any(id(other) in whole for other in op.control_inputs):
-            raise CannotEdit(f"its op {op.type} has a control dependency on the whole image")
 
 
 def _is_window(cut: Any, lead: int) -> bool:
@@ -179,7 +162,7 @@ _EVERY_CHANNEL = 1 << 16  # margin on the channel axis: more than any image has
 _KEPT = ("fancy_upscaling", "try_recover_truncated", "acceptable_fraction", "dct_method")
 
 
-def image_shapes(contents: Any, crop: Crop) -> list[Any]:
+def image_shapes(contents: Any, crop: DecodeUse) -> list[Any]:
     """Returns the shape of the whole image, and the result of each `Shape` op that read it.
 
     Args:
@@ -202,20 +185,20 @@ def image_shapes(contents: Any, crop: Crop) -> list[Any]:
     return [whole, *(tf.cast(shape, kind) for shape, kind in zip(requests, kinds, strict=True))]
 
 
-def _decoded(contents: Any, crop: Crop) -> Any:
+def _decoded(contents: Any, crop: DecodeUse) -> Any:
     """Decodes the whole image: the op also reads formats other than JPEG, which cannot be decoded in part."""
     return tf.raw_ops.DecodeJpeg(
         contents=contents, channels=crop.decode.get_attr("channels"), ratio=1, **_attributes(crop)
     )
 
 
-def _attributes(crop: Crop) -> dict[str, Any]:
+def _attributes(crop: DecodeUse) -> dict[str, Any]:
     attributes = {name: crop.decode.get_attr(name) for name in _KEPT}
     return attributes | {"dct_method": attributes["dct_method"].decode()}
 
 
 def decode_window(
-    crop: Crop, contents: Any, shape: Any, first: Any, second: Any, *, margin: int
+    crop: DecodeUse, contents: Any, shape: Any, first: Any, second: Any, *, margin: int
 ) -> tuple[Any, Any, Any]:
     """Decodes the image around the crop window.
 
@@ -233,11 +216,11 @@ def decode_window(
         int32 [`crop.leading_axes` + 3].
     """
     lead = crop.leading_axes
-    if crop.slice_op.type == "Slice":
+    if crop.op.type == "Slice":
         begin, size = tf.cast(first, tf.int32)[lead:], _size_of_slice(second, lead)
         size = tf.where(tf.equal(size, -1), shape - begin, size) if tf.is_tensor(size) else size
     else:
-        begin, size = _slice_bounds(shape, first, second, crop.slice_op)
+        begin, size = _slice_bounds(shape, first, second, crop.op)
     more = np.array([margin, margin, _EVERY_CHANNEL], np.int32)
     low = tf.maximum(begin - more, 0)
     high = tf.minimum(begin + (size + more), shape)
@@ -306,7 +289,7 @@ def edit_graph(traced: Any, *, margin: int = MARGIN_PIXELS) -> Any:
     return made
 
 
-def _edited_graph(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[TracedOps, TracedOps]]:
+def _edited_graph(graph: Any, crop: DecodeUse, margin: int) -> tuple[Any, tuple[TracedOps, TracedOps]]:
     """Returns the GraphDef with decode and crop replaced; all other ops keep their names, inputs and seeds.
 
     New ops take the position of the ops they replace, because random draws are numbered in op order. Ops between
@@ -317,23 +300,21 @@ def _edited_graph(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[Trace
     """
     given = graph.as_graph_def()
     at = {node.name: node for node in given.node}
-    decode, cut = at[crop.decode.name], at[crop.slice_op.name]
+    decode, cut = at[crop.decode.name], at[crop.op.name]
     shapes = TracedOps(
         "shape", lambda contents: image_shapes(contents, crop), [crop.decode.inputs[0]], [decode.input[0]]
     )
     window = TracedOps(
         "window",
         lambda *tensors: decode_window(crop, *tensors, margin=margin),
-        [crop.decode.inputs[0], tf.TensorSpec([3], tf.int32), *crop.slice_op.inputs[1:3]],
+        [crop.decode.inputs[0], tf.TensorSpec([3], tf.int32), *crop.op.inputs[1:3]],
         [decode.input[0], shapes.outputs[0], *cut.input[1:3]],
     )
     image, begin, size = window.outputs
     replaced = dict(zip((op.name for op, _ in crop.shapes), shapes.outputs[1:], strict=True))
-    edited = tf.compat.v1.GraphDef()
-    edited.library.CopyFrom(given.library)
+    edited = graph_with(given, [])
     for piece in (shapes, window):
         edited.library.MergeFrom(piece.library)
-    edited.versions.CopyFrom(given.versions)
     for node in given.node:
         if node.name == decode.name:
             edited.node.extend(shapes.nodes)
@@ -342,7 +323,7 @@ def _edited_graph(graph: Any, crop: Crop, margin: int) -> tuple[Any, tuple[Trace
         elif node.name == cut.name:
             edited.node.extend(window.nodes)
             edited.node.append(replacement_node(decode, "Identity", [image], T=tf.uint8.as_datatype_enum))
-            edited.node.extend(_slice_nodes(node, [node.input[0], begin, size], crop.slice_op.outputs[0].shape))
+            edited.node.extend(_slice_nodes(node, [node.input[0], begin, size], crop.op.outputs[0].shape))
         else:
             edited.node.append(node)
     return edited, (shapes, window)

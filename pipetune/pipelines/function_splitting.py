@@ -17,7 +17,7 @@ from pipetune import tensorflow_private
 from pipetune.core.functions import PYTHON_CALLS, SplitPosition
 from pipetune.pipelines.call_sites import is_library, syntax_tree
 from pipetune.pipelines.functions import called_functions
-from pipetune.pipelines.graph_edits import function_body, rebuild_function
+from pipetune.pipelines.graph_edits import function_body, graph_with, rebuild_function, specs_of
 from pipetune.pipelines.lifting import BatchProperties, prove_rows
 from pipetune.pipelines.op_types import draws
 from pipetune.pipelines.terms import CannotProve
@@ -168,10 +168,7 @@ class SplittableFunction:
             raise CannotSplit("its first part would pass nothing to its second part")
         if any(tensor.dtype in (tf.resource, tf.variant) for tensor in handed):
             raise CannotSplit("its second part would need a resource handle created in its first part")
-        specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in handed)
-        return tensorflow_private.with_function(
-            self.traced, self._head(position), output_spec=specs if len(specs) > 1 else specs[0]
-        )
+        return tensorflow_private.with_function(self.traced, self._head(position), output_spec=_element_spec(handed))
 
     def tail(self, position: int) -> Any:
         """Returns the second part as a traced function from `passed_tensors` to the results of the whole."""
@@ -189,11 +186,12 @@ class SplittableFunction:
             CannotSplit: it is not proven to compute for each row what it computes for an element.
         """
         batched = self._head(position, rows=(rows,))
-        specs = tuple(tf.TensorSpec([rows, *tensor.shape], tensor.dtype) for tensor in self.passed_tensors(position))
-        gives = specs if len(specs) > 1 else specs[0]
-        return tensorflow_private.with_function(self.traced, batched, output_spec=gives), _prove_rows(
-            self._head(position), batched
-        )
+        gives = _element_spec(self.passed_tensors(position), (rows,))
+        try:
+            properties = prove_rows(self._head(position), batched)
+        except CannotProve as reason:
+            raise CannotSplit(f"a part of it {reason}") from reason
+        return tensorflow_private.with_function(self.traced, batched, output_spec=gives), properties
 
     def _head(self, position: int, *, rows: tuple[int | None, ...] = ()) -> Any:
         given = {id(tensor.op) for tensor in self.graph.inputs}
@@ -231,11 +229,9 @@ class SplittableFunction:
         not be on the same device.
         """
         names = {op.name for op in ops if id(op) not in leave}
-        graph_def = self.graph.as_graph_def()
-        kept = [node for node in graph_def.node if node.name in names]
-        del graph_def.node[:]
-        graph_def.node.extend(kept)
-        for node in graph_def.node:
+        whole = self.graph.as_graph_def()
+        part = graph_with(whole, [node for node in whole.node if node.name in names])
+        for node in part.node:
             waited = [name for name in node.input if name.startswith("^") and name[1:] not in names]
             for name in waited:
                 node.input.remove(name)
@@ -243,14 +239,13 @@ class SplittableFunction:
             node.attr["_class"].list.s[:] = places
             if not places:
                 del node.attr["_class"]
-        return graph_def
+        return part
 
 
-def _prove_rows(single: Any, batched: Any) -> BatchProperties:
-    try:
-        return prove_rows(single, batched)
-    except CannotProve as reason:
-        raise CannotSplit(f"a part of it {reason}") from reason
+def _element_spec(tensors: Sequence[Any], leading_axes: tuple[int | None, ...] = ()) -> Any:
+    """Returns the spec of an element of these tensors, with additional leading axes; of one tensor alone, its own."""
+    specs = specs_of(tensors, leading_axes)
+    return tuple(specs) if len(specs) > 1 else specs[0]
 
 
 _IDLE = frozenset({"Identity", "NoOp", "Placeholder"})

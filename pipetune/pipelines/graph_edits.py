@@ -7,7 +7,7 @@ a function is one that it might change, and `edit_graph(traced)`, which returns 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import tensorflow as tf
@@ -47,6 +47,13 @@ def replacement_node(node: Any, op: str, inputs: Sequence[str], **types: int) ->
     made.input.extend([*inputs, *(name for name in node.input if name.startswith("^"))])
     for name, kind in types.items():
         made.attr[name].type = kind
+    return made
+
+
+def graph_with(given: Any, nodes: Iterable[Any]) -> Any:
+    """Returns a GraphDef of these nodes with the functions of the GraphDef `given`."""
+    made = tf.compat.v1.GraphDef(library=given.library, versions=given.versions)
+    made.node.extend(nodes)
     return made
 
 
@@ -113,13 +120,17 @@ def rebuild_function(
     """
     if arguments is None:
         arguments = graph.inputs[: len(graph.inputs) - len(graph.captures)]
-    specs = [
-        tf.TensorSpec([*leading_axes, *tensor.shape] if leading_axes else tensor.shape, tensor.dtype)
-        for tensor in arguments
-    ]
-    return tensorflow_private.data_function(
-        function_body(graph, graph_def, outputs, argument_tensors=arguments, leading_axes=leading_axes), specs
-    )
+    body = function_body(graph, graph_def, outputs, argument_tensors=arguments, leading_axes=leading_axes)
+    return tensorflow_private.data_function(body, specs_of(arguments, leading_axes))
+
+
+def specs_of(tensors: Sequence[Any], leading_axes: tuple[int | None, ...] = ()) -> list[Any]:
+    """Returns the specs of tensors with additional leading axes."""
+    return [tf.TensorSpec(_with_axes(leading_axes, one.shape), one.dtype) for one in tensors]
+
+
+def _with_axes(leading_axes: tuple[int | None, ...], shape: Any) -> Any:
+    return [*leading_axes, *shape] if leading_axes else shape  # which may have no known rank
 
 
 def function_body(
@@ -148,7 +159,7 @@ def function_body(
         feeds |= dict(zip(names, made, strict=True))
         results = [feeds[tensor.name] for tensor in outputs]
         for result, original in zip(results, outputs, strict=True):
-            result.set_shape([*leading_axes, *original.shape] if leading_axes else original.shape)
+            result.set_shape(_with_axes(leading_axes, original.shape))
         return results
 
     return body

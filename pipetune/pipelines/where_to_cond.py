@@ -18,7 +18,7 @@ import tensorflow as tf
 from pipetune import tensorflow_private
 from pipetune.core.functions import ArraySelection, FunctionFacts
 from pipetune.pipelines.call_sites import is_library
-from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, rebuild_function, replacement_node
+from pipetune.pipelines.graph_edits import CannotEdit, TracedOps, graph_with, rebuild_function, replacement_node
 from pipetune.pipelines.op_types import ELEMENTWISE, IDENTITIES, REDUCTIONS
 from pipetune.pipelines.reachability import reachable
 
@@ -400,7 +400,7 @@ def edit_graph(traced: Any) -> Any:
         read = [one for side in sides for moving in side.ops for one in moving.inputs]
         taken = {one.name: one for one in read if one.op.name not in moved}
         taken |= {side.tensor.name: side.tensor for side in sides if not side.ops}
-        branches = [(side.tensor.name, _graph_def(given, [nodes[one.name] for one in side.ops])) for side in sides]
+        branches = [(side.tensor.name, graph_with(given, [nodes[one.name] for one in side.ops])) for side in sides]
         given_tensors = [op.inputs[0], *taken.values()]
         pieces[name] = TracedOps(
             f"branch{place}",
@@ -411,7 +411,7 @@ def edit_graph(traced: Any) -> Any:
         if pieces[name].traced.outputs[0].shape.as_list() != op.outputs[0].shape.as_list():
             raise CannotEdit("its static shapes would be lost")
         gone |= moved
-    edited = _graph_def(given, [])
+    edited = graph_with(given, [])
     for piece in pieces.values():
         edited.library.MergeFrom(piece.library)
     for node in given.node:
@@ -424,13 +424,6 @@ def edit_graph(traced: Any) -> Any:
             edited.node.append(node)
     made = tensorflow_private.with_function(traced, rebuild_function(graph, edited, graph.outputs))
     made.called = tuple(pieces.values())  # kept alive: TensorFlow deletes the functions of branches along with them
-    return made
-
-
-def _graph_def(given: Any, nodes: Sequence[Any]) -> Any:
-    """Returns a GraphDef of some nodes of `given`, with its functions."""
-    made = tf.compat.v1.GraphDef(library=given.library, versions=given.versions)
-    made.node.extend(nodes)
     return made
 
 
