@@ -27,44 +27,14 @@ from pipetune.pipelines.errors import first_line
 from pipetune.pipelines.replay import replay, replay_nodes
 
 
-def declared_checks(
-    original: Any,
-    candidate: Any,
-    safety: Safety,
-    *,
-    edited_options: Mapping[str, Value],
-    cardinality_revealed: bool = False,
-) -> list[EqualityCheck]:
-    """Returns the checks of element spec with static shapes, cardinality, and options.
-
-    Args:
-        original: the original dataset.
-        candidate: the dataset of the edited pipeline.
-        safety: the safety class of the edits.
-        edited_options: options that the edits set; these may differ.
-        cardinality_revealed: whether the rewrite makes a cardinality known that TensorFlow did not know.
-    """
-    return [
-        _spec(original, candidate),
-        _cardinality(original, candidate, safety, revealed=cardinality_revealed),
-        _options(original, candidate, safety, edited_options),
-    ]
-
-
-def batches_check(original: Pipeline, candidate: Pipeline) -> EqualityCheck:
-    """Returns the check of batch sizes and `drop_remainder`, for pipelines whose order may differ."""
-    one, other = (_batches(pipeline) for pipeline in (original, candidate))
-    return EqualityCheck(
-        "batches", one == other, "" if one == other else f"{_describe_batches(one)} became {_describe_batches(other)}"
-    )
-
-
 def _spec(original: Any, candidate: Any) -> EqualityCheck:
+    """Returns the check of the element spec, with static shapes."""
     one, other = original.element_spec, candidate.element_spec
     return EqualityCheck("spec", one == other, "" if one == other else f"{one} became {other}")
 
 
 def _cardinality(original: Any, candidate: Any, safety: Safety, *, revealed: bool) -> EqualityCheck:
+    """Returns the check of the cardinality; `revealed`: the rewrite may make one known that TensorFlow did not know."""
     one, other = int(original.cardinality()), int(candidate.cardinality())
     detail = "" if one == other else f"{_cardinality_text(one)} became {_cardinality_text(other)}"
     if revealed and one == UNKNOWN and other >= 0:  # the number itself is verified by the epochs check
@@ -75,6 +45,7 @@ def _cardinality(original: Any, candidate: Any, safety: Safety, *, revealed: boo
 
 
 def _options(original: Any, candidate: Any, safety: Safety, edited: Mapping[str, Value]) -> EqualityCheck:
+    """Returns the check of the options, of which those that the edits set may differ."""
     before, after = live.explicit_options(original), live.explicit_options(candidate)
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     if safety < Safety.REORDERS and after.get("deterministic") is False is not before.get("deterministic"):
@@ -83,17 +54,18 @@ def _options(original: Any, candidate: Any, safety: Safety, edited: Mapping[str,
     return EqualityCheck("options", all(name in edited for name in changed), "; ".join(differences))
 
 
-def _batches(pipeline: Pipeline) -> list[tuple[str, Value, Value]]:
-    return [
-        (node.op, node.argument("batch_size"), bool(node.argument("drop_remainder")))
-        for node in pipeline.nodes
-        if node.op in ("batch", "padded_batch")
-    ]
-
-
-def _describe_batches(batches: list[tuple[str, Value, Value]]) -> str:
-    words = [f"{op}({size}, drop_remainder={drop})" for op, size, drop in batches]
-    return ", ".join(words) or "no batches"
+def _batches(original: Pipeline, candidate: Pipeline) -> EqualityCheck:
+    """Returns the check of batch sizes and `drop_remainder`, for pipelines whose order may differ."""
+    one, other = (
+        ", ".join(
+            f"{node.op}({node.argument('batch_size')}, drop_remainder={bool(node.argument('drop_remainder'))})"
+            for node in pipeline.nodes
+            if node.op in sample.BATCHING
+        )
+        for pipeline in (original, candidate)
+    )
+    detail = "" if one == other else f"{one or 'no batches'} became {other or 'no batches'}"
+    return EqualityCheck("batches", one == other, detail)
 
 
 def _cardinality_text(cardinality: int) -> str:
@@ -124,14 +96,10 @@ def replica_check(distributed_input: DistributedInput, tuned: Any) -> Iterator[E
     if before.by_own_size and after.by_own_size:
         yield EqualityCheck(_NAME, True, f"every batch is divided over {count} replicas by its own size, as before")
     elif before.by_own_size == after.by_own_size:
-        sizes = f"{_sizes(before.shares)} rows of a batch"
+        now, sizes = _sizes(after.shares), f"{_sizes(before.shares)} rows of a batch"
         equal = before.shares == after.shares
-        detail = (
-            f"the replicas get {sizes} as before"
-            if equal
-            else f"the replicas get {_sizes(after.shares)} rows instead of {sizes}"
-        )
-        yield EqualityCheck(_NAME, equal, detail)
+        detail = f"{sizes} as before" if equal else f"{now} rows instead of {sizes}"
+        yield EqualityCheck(_NAME, equal, f"the replicas get {detail}")
     elif size and size % count == 0 and not _may_be_partial(distributed_input.dataset):
         yield EqualityCheck(_NAME, True, f"each of {count} replicas gets {size // count} rows of every batch as before")
     else:
@@ -243,9 +211,7 @@ def compare_datasets(
         original: the original dataset.
         candidate: the dataset to compare with it.
         safety: the class of differences that are allowed.
-        elements: as in `compare`.
-        time_limit_seconds: as in `compare`.
-        seed: as in `compare`.
+        elements, time_limit_seconds, seed: as in `compare`.
     """
     return _prove(
         sharing.compared_pipelines(live.read(original), candidate),
@@ -264,15 +230,14 @@ def _prove(
     options: Mapping[str, Value],
     limits: ComparisonLimits,
 ) -> Comparison:
-    gathers_rows = any(one is not None for one in sharing.gathered_arrays(*sides).values())
-    checks = declared_checks(
-        *datasets,
-        safety,
-        edited_options=options,
-        cardinality_revealed=gathers_rows,
-    )
+    gathers_windows = any(one is not None for one in sharing.gathered_arrays(*sides).values())
+    checks = [
+        _spec(*datasets),
+        _cardinality(*datasets, safety, revealed=gathers_windows),
+        _options(*datasets, safety, options),
+    ]
     if safety >= Safety.REORDERS:
-        checks.append(batches_check(sides[0].pipeline, sides[1].pipeline))
+        checks.append(_batches(sides[0].pipeline, sides[1].pipeline))
     with files.temporary_folder("compare") as folder:
         runs = PairedRuns(sharing.with_common_assertions(*sides), datasets, safety, limits, folder)
         proof = EqualityProof(runs, limits.seed)
@@ -313,12 +278,9 @@ def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: floa
         CannotPin: something random cannot be fixed.
         tensorflow.errors.OpError: the dataset cannot be serialized.
     """
-    return _pinned_run(dataset, count=count, seed=seed, seconds=time_limit_seconds).digests
-
-
-def _pinned_run(dataset: Any, *, count: int, seed: int, seconds: float) -> elements.DrawnElements:
     with files.temporary_folder("digests") as folder:
         graph = tensorflow_private.serialized_graph(dataset)
         fixed = pin_dataset(graph, dataset.element_spec, PinningOptions(seed), folder=f"{folder}/cache")
         with elements.seeded_python(seed):
-            return elements.draw_elements(fixed.dataset, count=count, deadline=time.monotonic() + seconds)
+            deadline = time.monotonic() + time_limit_seconds
+            return elements.draw_elements(fixed.dataset, count=count, deadline=deadline).digests
