@@ -239,7 +239,7 @@ def _prove(
     if safety >= Safety.REORDERS:
         checks.append(_batches(sides[0].pipeline, sides[1].pipeline))
     with files.temporary_folder("compare") as folder:
-        runs = PairedRuns(sharing.with_common_assertions(*sides), datasets, safety, limits, folder)
+        runs = PairedRuns(sides, datasets, safety, limits, folder)
         proof = EqualityProof(runs, limits.seed)
         try:
             checks += proof.checks()

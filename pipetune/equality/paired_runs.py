@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -385,10 +385,11 @@ class PairedRuns:
         cut = self.copy_count if copies else self.count
         cuts = {} if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings, cut)
         numbers, rows = self._gathered_rows(copies=copies)
+        one, other = ({node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in self.sides)
         try:
             return (
-                _built(self.sides[0], given, cuts),
-                _built(self.sides[1], {**given_other, **numbers}, cuts, rows),
+                _built(self.sides[0], given, cuts, one & other),
+                _built(self.sides[1], {**given_other, **numbers}, cuts, one & other, rows),
             )
         except CannotReplay as error:
             if copies:
@@ -455,16 +456,16 @@ def _built(
     side: ComparedPipeline,
     replacements: Mapping[str, Any],
     cuts: Mapping[str, int],
+    asserted: Set[str],
     rows: Mapping[str, Any] | None = None,
 ) -> Any:
     """Returns the dataset of a side, with recorded elements in place of some operators and `take` after others.
-
-    Cardinality assertions that both sides have are removed in that case, because they would raise on a sample.
 
     Args:
         side: the pipeline to build.
         replacements: operator id -> dataset to use in its place.
         cuts: operator id -> number of elements to take after it.
+        asserted: ids of the cardinality assertions that both sides have; on a sample they would raise, and are removed.
         rows: source id -> dataset of arrays to gather rows from, in place of that source.
 
     Raises:
@@ -476,7 +477,7 @@ def _built(
         if name not in replacements
     ]
     if replacements or cuts:
-        edits += [Remove(name) for name in side.shared_assertions - replacements.keys() - cuts.keys()]
+        edits += [Remove(name) for name in asserted - replacements.keys() - cuts.keys()]
     source = replace(side.live, datasets={**side.live.datasets, **(rows or {})})
     return replay(source, apply_edits(side.pipeline, edits), replacements=replacements)
 

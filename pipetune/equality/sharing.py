@@ -28,7 +28,6 @@ class ComparedPipeline:
 
     live: live.LivePipeline
     pipeline: Pipeline
-    shared_assertions: frozenset[str] = frozenset()  # ids of `assert_cardinality` operators that both sides have
 
 
 def compared_pipelines(original: live.LivePipeline, candidate: Any) -> tuple[ComparedPipeline, ComparedPipeline]:
@@ -44,17 +43,6 @@ def compared_pipelines(original: live.LivePipeline, candidate: Any) -> tuple[Com
         replace(read.pipeline, nodes=nodes), {names[name]: dataset for name, dataset in read.datasets.items()}
     )
     return ComparedPipeline(original, original.pipeline), ComparedPipeline(renamed, renamed.pipeline)
-
-
-def with_common_assertions(
-    original: ComparedPipeline, candidate: ComparedPipeline
-) -> tuple[ComparedPipeline, ComparedPipeline]:
-    """Returns the sides, with `shared_assertions` set to the cardinality assertions that both have."""
-    one, other = (
-        {node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in (original, candidate)
-    )
-    both = frozenset(one & other)
-    return replace(original, shared_assertions=both), replace(candidate, shared_assertions=both)
 
 
 def shared_operators(original: ComparedPipeline, candidate: ComparedPipeline) -> frozenset[str]:

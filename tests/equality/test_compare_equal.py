@@ -17,7 +17,8 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from benchmarks.accuracy import grammar
-from pipetune.core.edits import Insert, Move, Safety, SetArgument, SetOption
+from pipetune.core.edits import Insert, Move, ReplaceFunction, Safety, SetArgument, SetOption
+from pipetune.core.functions import FunctionVariant
 from pipetune.core.results import Comparison
 from pipetune.equality import proof, recordings
 from pipetune.equality.compare import compare_datasets
@@ -235,6 +236,14 @@ def test_asserted_cardinality_is_not_applied_to_a_sample(tmp_path: pathlib.Path)
     assert_proven(edited(dataset, parallel, moved, elements=8))
     wrong = compare_datasets(dataset, asserted(tmp_path, add=2), Safety.EXACT, elements=8)
     assert any(check.equal is False for check in wrong.checks)
+
+
+def test_cardinality_asserted_behind_a_function_on_batches_is_no_obstacle() -> None:
+    """The changed part is compared alone on generated elements, and the assertion is no part of it."""
+    dataset = numbers().map(lambda x: x * 2).batch(4).apply(tf.data.experimental.assert_cardinality(8))
+    found = edited(dataset, Move("n1", "n2"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, ""))
+    assert_proven(found)
+    assert "generated inputs" in {check.name for check in found.checks}
 
 
 def test_cache_after_a_deterministic_map_is_equal() -> None:
