@@ -162,8 +162,7 @@ def replace_by_constant(node: Any, body: Any) -> bool:
     if node.op in _GENERATOR_ADVANCES:
         return True  # only advances the generator; the ops that draw from it are replaced themselves
     if node.op == "RandomShuffle":
-        kept = node.attr["T"].type
-        _turn_into(node, "Identity", [node.input[0]], {"T": kept})
+        _turn_into(node, "Identity", [node.input[0]], {"T": node.attr["T"].type})
         return True
     if node.op in _FLOAT_DRAWS:
         shape, drawn, index = _FLOAT_DRAWS[node.op]
@@ -342,7 +341,7 @@ class _GraphPinner:
             self._redirect(node, nodes, inside=inside)
         if node.op == "RepeatDataset" and not inside:
             self._repeat(node, nodes)
-        if node.attr["deterministic"].s == b"false" if "deterministic" in node.attr else False:
+        if "deterministic" in node.attr and node.attr["deterministic"].s == b"false":
             node.attr["deterministic"].s = b"true"
             self.unordered_operators += 1
         self._functions(node, key, inside=inside)
@@ -457,21 +456,13 @@ class _GraphPinner:
         repeat = self.graph.node.add(name="pipetune_epochs", op="RepeatDataset")
         count = self._constant(self.graph.node, tf.constant(rounds, tf.int64), inside=False)
         repeat.input.extend([output.input[0], count])
-        types, source = next(
-            (name, node)
-            for node in self._upstream_nodes(last)
-            for name in ("output_types", "Toutput_types")  # the second one of tensors and their slices
-            if name in node.attr
-        )
-        repeat.attr["output_types"].CopyFrom(source.attr[types])
-        repeat.attr["output_shapes"].CopyFrom(source.attr["output_shapes"])
+        by_name = {node.name: node for node in self.graph.node}
+        # The second attribute is that of tensors and their slices.
+        while not (types := [name for name in ("output_types", "Toutput_types") if name in last.attr]):
+            last = by_name[last.input[0].split(":")[0]]
+        repeat.attr["output_types"].CopyFrom(last.attr[types[0]])
+        repeat.attr["output_shapes"].CopyFrom(last.attr["output_shapes"])
         output.input[0] = repeat.name
-
-    def _upstream_nodes(self, node: Any) -> Any:
-        by_name = {other.name: other for other in self.graph.node}
-        while True:
-            yield node
-            node = by_name[node.input[0].split(":")[0]]
 
     def _constant(self, nodes: Any, value: Any, *, inside: bool) -> str:
         self._constants += 1
@@ -512,22 +503,22 @@ def _constant_value(nodes: Any, reference: str) -> Any:
     return None
 
 
+_SERIAL = {
+    "ParallelMapDatasetV2": ("MapDataset", slice(-1, None)),
+    "ParallelInterleaveDatasetV4": ("InterleaveDataset", slice(-3, None)),
+    "LegacyParallelInterleaveDatasetV2": ("InterleaveDataset", slice(-2, None)),
+    "ParallelFilterDataset": ("FilterDataset", slice(-1, None)),
+    "ParallelBatchDataset": ("BatchDatasetV2", slice(2, 3)),
+}
+"""Parallel ops -> the serial op, and the inputs that it does not have."""
+
+
 def _make_serial(node: Any) -> bool:
-    """Replaces a parallel map, interleave, filter or batch by the serial op; returns whether it was one."""
-    if node.op == "ParallelMapDatasetV2":
-        node.op, removed = "MapDataset", 1
-    elif node.op == "ParallelInterleaveDatasetV4":
-        node.op, removed = "InterleaveDataset", 3
-    elif node.op == "LegacyParallelInterleaveDatasetV2":
-        node.op, removed = "InterleaveDataset", 2
-    elif node.op == "ParallelFilterDataset":
-        node.op, removed = "FilterDataset", 1
-    elif node.op == "ParallelBatchDataset":
-        node.op, removed = "BatchDatasetV2", 0
-        del node.input[2]
-    else:
+    """Replaces a parallel op by the serial one; returns whether it was one."""
+    if node.op not in _SERIAL:
         return False
-    del node.input[len(node.input) - removed :]
+    node.op, removed = _SERIAL[node.op]
+    del node.input[removed]
     for name in ("deterministic", "use_unbounded_threadpool"):
         if name in node.attr:
             del node.attr[name]
