@@ -79,7 +79,7 @@ def _interval(term: Term, of: list[Interval]) -> Interval:
     if term.value is not None and term.op == "Constant":
         return _of_array(term.value)
     rule = _RULES.get(term.op)
-    found = rule(term, of) if rule is not None else limits
+    found = _cast(dtype, *of) if term.op == "Cast" else rule(*of) if rule is not None else limits
     if dtype.is_integer or dtype.is_bool:  # overflow wraps around: any value is possible
         return found if limits.low <= found.low and found.high <= limits.high and not found.nan else limits
     return _widen_by_rounding(found, dtype)
@@ -130,70 +130,59 @@ def _corners(compute: Callable[[float, float], float], a: Interval, b: Interval)
     return Interval(min(values), max(values), a.nan or b.nan)
 
 
-def _sum(_term: Term, of: list[Interval]) -> Interval:
+def _sum(*of: Interval) -> Interval:
     low, high = sum(one.low for one in of), sum(one.high for one in of)
     mixed = any(one.low == -math.inf for one in of) and any(one.high == math.inf for one in of)
     return UNBOUNDED if mixed or math.isnan(low + high) else Interval(low, high, any(one.nan for one in of))
 
 
-def _difference(term: Term, of: list[Interval]) -> Interval:
-    return _sum(term, [of[0], Interval(-of[1].high, -of[1].low, of[1].nan)])
+def _negated(a: Interval) -> Interval:
+    return Interval(-a.high, -a.low, a.nan)
 
 
-def _quotient(_term: Term, of: list[Interval]) -> Interval:
-    if of[1].low <= 0 <= of[1].high:
-        return UNBOUNDED
-    return _corners(lambda a, b: a / b, *of)
+def _product(a: Interval, b: Interval) -> Interval:
+    return _corners(lambda one, other: one * other, a, b)
 
 
-def _remainder(_term: Term, of: list[Interval]) -> Interval:
-    a, b = of
+def _quotient(a: Interval, b: Interval) -> Interval:
+    return UNBOUNDED if b.low <= 0 <= b.high else _corners(lambda one, other: one / other, a, b)
+
+
+def _remainder(a: Interval, b: Interval) -> Interval:
     return Interval(0, b.high, a.nan or not a.bounded) if b.low > 0 and b.bounded else UNBOUNDED
 
 
-def _absolute(_term: Term, of: list[Interval]) -> Interval:
-    (a,) = of
+def _absolute(a: Interval) -> Interval:
     least = 0.0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high))
     return Interval(least, max(abs(a.low), abs(a.high)), a.nan)
 
 
-def _squared(term: Term, of: list[Interval]) -> Interval:
-    a = _absolute(term, of)
-    return _corners(lambda one, other: one * other, a, a)
+def _rounded(compute: Callable[[float], int]) -> Callable[..., Interval]:
+    def bound(value: float) -> float:
+        return float(compute(value)) if math.isfinite(value) else value
+
+    return lambda a: Interval(bound(a.low), bound(a.high), a.nan)
 
 
-def _monotonic(compute: Callable[[float], float]) -> Callable[[Term, list[Interval]], Interval]:
-    return lambda _term, of: Interval(compute(of[0].low), compute(of[0].high), of[0].nan)
+def _constant_bounds(low: float, high: float) -> Callable[..., Interval]:
+    return lambda a, *_others: Interval(low, high, a.nan)
 
 
-def _constant_bounds(low: float, high: float) -> Callable[[Term, list[Interval]], Interval]:
-    return lambda _term, of: Interval(low, high, of[0].nan)
+def _like_first(a: Interval, *_others: Interval) -> Interval:
+    return a
 
 
-def _like_first(_term: Term, of: list[Interval]) -> Interval:
-    return of[0]
-
-
-def _like_all(_term: Term, of: list[Interval]) -> Interval:
-    return _union(*of)
-
-
-def _weighted_mean(_term: Term, of: list[Interval]) -> Interval:
+def _weighted_mean(a: Interval, *_others: Interval) -> Interval:
     """Weighted means stay between the least and the greatest value; an infinity among the values may give a NaN."""
-    return of[0] if of[0].bounded else UNBOUNDED
+    return a if a.bounded else UNBOUNDED
 
 
-def _cast(term: Term, of: list[Interval]) -> Interval:
-    (a,) = of
-    if not term.dtype.is_integer:
-        return Interval(0, 1) if term.dtype.is_bool else a
+def _cast(dtype: Any, a: Interval) -> Interval:
+    if not dtype.is_integer:
+        return Interval(0, 1) if dtype.is_bool else a
     if a.nan or not a.bounded:
         return UNBOUNDED
     return Interval(math.trunc(a.low), math.trunc(a.high))
-
-
-def _keep_infinite(compute: Callable[[float], int]) -> Callable[[float], float]:
-    return lambda value: float(compute(value)) if math.isfinite(value) else value
 
 
 _KEEP_VALUES = frozenset(
@@ -202,40 +191,34 @@ _KEEP_VALUES = frozenset(
 )  # fmt: skip
 """Ops that return some of the values of their first input."""
 
-_RULES: Mapping[str, Callable[[Term, list[Interval]], Interval]] = {
+_RULES: Mapping[str, Callable[..., Interval]] = {
     **dict.fromkeys(_KEEP_VALUES, _like_first),
     **dict.fromkeys(("AvgPool", "Mean", "ResizeArea", "ResizeBilinear"), _weighted_mean),
-    **dict.fromkeys(("ConcatV2", "Pack", "PadV2"), _like_all),
+    **dict.fromkeys(("ConcatV2", "Fill", "Pack", "PadV2"), _union),
     **dict.fromkeys(("Add", "AddN", "AddV2"), _sum),
     **dict.fromkeys(("Div", "RealDiv"), _quotient),
     "Abs": _absolute,
-    "Cast": _cast,
-    "ClipByValue": lambda _term, of: Interval(of[1].low, of[2].high, of[0].nan),
-    "Ceil": _monotonic(_keep_infinite(math.ceil)),
-    "Fill": _like_all,
-    "Floor": _monotonic(_keep_infinite(math.floor)),
+    "ClipByValue": lambda a, least, greatest: Interval(least.low, greatest.high, a.nan),
+    "Ceil": _rounded(math.ceil),
+    "Floor": _rounded(math.floor),
     "FloorMod": _remainder,
-    "Maximum": lambda _term, of: Interval(
-        max(of[0].low, of[1].low), max(of[0].high, of[1].high), of[0].nan or of[1].nan
-    ),
-    "Minimum": lambda _term, of: Interval(
-        min(of[0].low, of[1].low), min(of[0].high, of[1].high), of[0].nan or of[1].nan
-    ),
-    "Mul": lambda _term, of: _corners(lambda a, b: a * b, *of),
-    "Neg": lambda _term, of: Interval(-of[0].high, -of[0].low, of[0].nan),
-    "OneHot": lambda _term, of: _union(of[2], of[3]),
+    "Maximum": lambda a, b: Interval(max(a.low, b.low), max(a.high, b.high), a.nan or b.nan),
+    "Minimum": lambda a, b: Interval(min(a.low, b.low), min(a.high, b.high), a.nan or b.nan),
+    "Mul": _product,
+    "Neg": _negated,
+    "OneHot": lambda _indices, _depth, on, off: _union(on, off),
     "OnesLike": _constant_bounds(1, 1),
-    "Pad": lambda _term, of: _union(of[0], Interval(0, 0)),
-    "Relu": lambda _term, of: Interval(max(of[0].low, 0), max(of[0].high, 0), of[0].nan),
+    "Pad": lambda a, *_paddings: _union(a, Interval(0, 0)),
+    "Relu": lambda a: Interval(max(a.low, 0), max(a.high, 0), a.nan),
     "Relu6": _constant_bounds(0, 6),
-    "Rint": _monotonic(_keep_infinite(round)),
-    "Round": _monotonic(_keep_infinite(round)),
-    "SelectV2": lambda _term, of: _union(of[1], of[2]),
+    "Rint": _rounded(round),
+    "Round": _rounded(round),
+    "SelectV2": lambda _condition, a, b: _union(a, b),
     "Sigmoid": _constant_bounds(0, 1),
     "Sign": _constant_bounds(-1, 1),
     "Softmax": _constant_bounds(0, 1),
-    "Square": _squared,
-    "Sub": _difference,
+    "Square": lambda a: _product(_absolute(a), _absolute(a)),
+    "Sub": lambda a, b: _sum(a, _negated(b)),
     "Tanh": _constant_bounds(-1, 1),
     "ZerosLike": _constant_bounds(0, 0),
 }
