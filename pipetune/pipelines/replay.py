@@ -117,16 +117,10 @@ def _snapshot(_node: Node, original: Any, above: list[Any]) -> Any:
 
 
 def _to_ragged(_node: Node, original: Any, above: list[Any]) -> Any:
-    before, after = (
-        tf.nest.flatten(tensorflow_private.inputs(original)[0].element_spec),
-        tf.nest.flatten(original.element_spec),
-    )
+    (given,) = tensorflow_private.inputs(original)
+    before, after = (tf.nest.flatten(dataset.element_spec) for dataset in (given, original))
     kinds = [new.row_splits_dtype for old, new in zip(before, after, strict=True) if old != new]
     return type(original)(above[0], kinds[0] if kinds else tf.int64)
-
-
-def _rebatch(_node: Node, original: Any, above: list[Any]) -> Any:
-    return type(original)(above[0], original._batch_sizes, original._drop_remainder)
 
 
 def _parallel_interleave(node: Node, original: Any, above: list[Any]) -> Any:
@@ -136,40 +130,30 @@ def _parallel_interleave(node: Node, original: Any, above: list[Any]) -> Any:
     return type(original)(above[0], *kept, None if in_order is None else not in_order, *ahead)
 
 
-def _zip(_node: Node, original: Any, above: list[Any]) -> Any:
-    return tf.data.Dataset.zip(tf.nest.pack_sequence_as(original._datasets, above))
-
-
-def _choose(_node: Node, original: Any, above: list[Any]) -> Any:
-    return type(original)(above[0], list(above[1:]), original._stop_on_empty_dataset)
-
-
 def _copy_to_device(node: Node, original: Any, above: list[Any]) -> Any:
     host = tensorflow_private.source_device(original) if original is not None else "/cpu:0"
     return above[0].apply(tf.data.experimental.copy_to_device(node.argument("target_device"), host))
 
 
-def _assert_cardinality(node: Node, _original: Any, above: list[Any]) -> Any:
-    return above[0].apply(tf.data.experimental.assert_cardinality(node.argument("expected_cardinality")))
+_Builder = Callable[[Node, Any, list[Any]], Any]
 
-
-_OF_ORIGINAL: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
+_OF_ORIGINAL: Mapping[str, _Builder] = {
     "TFRecordDataset": _reader,
     "TextLineDataset": _reader,
     "FixedLengthRecordDataset": _reader,
     "filter": lambda node, original, above: above[0].filter(map_functions.filter_predicate(node, original)),
     "padded_batch": _padded_batch,
     "unbatch": lambda node, original, above: type(original)(above[0]),
-    "rebatch": _rebatch,
+    "rebatch": lambda node, original, above: type(original)(above[0], original._batch_sizes, original._drop_remainder),
     "to_ragged": _to_ragged,
     "snapshot": _snapshot,
     "parallel_interleave": _parallel_interleave,
-    "zip": _zip,
-    "choose": _choose,
+    "zip": lambda node, original, above: tf.data.Dataset.zip(tf.nest.pack_sequence_as(original._datasets, above)),
+    "choose": lambda node, original, above: type(original)(above[0], above[1:], original._stop_on_empty_dataset),
 }
 """Operators that are built in a special way, with objects that only the script's dataset has."""
 
-_OF_ARGUMENTS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
+_OF_ARGUMENTS: Mapping[str, _Builder] = {
     "range": lambda node, original, above: tf.data.Dataset.range(
         node.argument("start"), node.argument("stop"), node.argument("step")
     ),
@@ -178,13 +162,15 @@ _OF_ARGUMENTS: Mapping[str, Callable[[Node, Any, list[Any]], Any]] = {
     "with_options": lambda node, original, above: above[0].with_options(
         original.options() if original is not None else build_options(node.arguments)
     ),
-    "assert_cardinality": _assert_cardinality,
+    "assert_cardinality": lambda node, original, above: above[0].apply(
+        tf.data.experimental.assert_cardinality(node.argument("expected_cardinality"))
+    ),
     "copy_to_device": _copy_to_device,
 }
 """Operators that are built in a special way, with or without a dataset of the script."""
 
 
-def _builder(node: Node, original: Any) -> Callable[[Node, Any, list[Any]], Any] | None:
+def _builder(node: Node, original: Any) -> _Builder | None:
     """Returns what builds an operator: of the two tables above, or its method; None if nothing can."""
     facts = operator_facts(node.op)
     kept = any(one.role in (Role.FUNCTION, Role.OBJECT) for one in facts.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from pipetune.core.pipeline import Node, Pipeline, SourceLocation
+from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.profile import Finding
 from pipetune.core.results import ResumeMethod, ResumePoint
 from pipetune.pipelines import call_sites
@@ -20,7 +20,13 @@ _TEXT_READERS = frozenset({"TextLineDataset", "CsvDataset"})
 
 def find(source: LivePipeline) -> list[ResumePoint]:
     """Returns the call sites of the training pipeline that let a later run resume; a take/skip split is not one."""
-    return [*_skips(source), *_ids(source.pipeline)]
+    found = list(_skips(source))
+    node = next((node for node in source.pipeline if node.element_spec.has_component(ID_FEATURE)), None)
+    if node is not None:
+        place = node.location
+        file, line = (place.file, place.line) if place else ("", 0)
+        found.append(ResumePoint(ResumeMethod.IDS, ID_FEATURE, file=file, line=line))
+    return found
 
 
 def _skips(source: LivePipeline) -> Iterator[ResumePoint]:
@@ -31,26 +37,12 @@ def _skips(source: LivePipeline) -> Iterator[ResumePoint]:
         text = argument_text(node.location)
         varies = bool(text) and not _is_literal(text)
         outermost = all(below.op in _ALLOWED_AFTER_SKIP for below in pipeline.downstream(node.id))
-        if not (varies or outermost) or _skips_a_header(node, pipeline) or has_complement(node, source):
+        skips_a_header = pipeline[node.inputs[0]].op in _TEXT_READERS
+        if not (varies or outermost) or skips_a_header or has_complement(node, source):
             continue
-        place = node.location
-        what = f"skip({text or node.argument('count')})"
-        yield ResumePoint(
-            ResumeMethod.SKIP, what, file=place.file if place else "", line=place.end_line if place else 0, node=node.id
-        )
-
-
-def _ids(pipeline: Pipeline) -> Iterator[ResumePoint]:
-    found = next((node for node in pipeline if node.element_spec.has_component(ID_FEATURE)), None)
-    if found is not None:
-        place = found.location
-        yield ResumePoint(
-            ResumeMethod.IDS, ID_FEATURE, file=place.file if place else "", line=place.line if place else 0
-        )
-
-
-def _skips_a_header(node: Node, pipeline: Pipeline) -> bool:
-    return pipeline[node.inputs[0]].op in _TEXT_READERS
+        place, what = node.location, f"skip({text or node.argument('count')})"
+        file, line = (place.file, place.end_line) if place else ("", 0)
+        yield ResumePoint(ResumeMethod.SKIP, what, file=file, line=line, node=node.id)
 
 
 def argument_text(location: SourceLocation | None) -> str:
@@ -103,15 +95,11 @@ def findings(found: Iterable[ResumePoint], pipeline: Pipeline) -> list[Finding]:
 def _finding(one: ResumePoint, pipeline: Pipeline) -> Finding:
     message, hint = _MESSAGES[one.way]
     message = message.format(what=one.what)
-    if one.way is ResumeMethod.SKIP and _has_unseeded_shuffle(one.node, pipeline):
+    above = pipeline.upstream(one.node) if one.way is ResumeMethod.SKIP and one.node in pipeline else ()
+    if any(node.op == "shuffle" and node.argument("seed") is None for node in above):
         message += (
             " An unseeded shuffle upstream of it uses a different order in each run: a resumed job sees some "
             "examples twice and others never."
         )
         hint = "Give the shuffle a seed, or skip before shuffling."
     return Finding("resumes", message, hint, one.file or None, one.line or None)
-
-
-def _has_unseeded_shuffle(node: str, pipeline: Pipeline) -> bool:
-    above = pipeline.upstream(node) if node in pipeline else ()
-    return any(one.op == "shuffle" and one.argument("seed") is None for one in above)
