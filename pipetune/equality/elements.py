@@ -218,22 +218,18 @@ def _digest(kind: str, shape: tuple[int, ...], content: bytes) -> str:
     return hashlib.blake2b(f"{kind}{shape}".encode() + content, digest_size=12).hexdigest()
 
 
-_FEW_OUTCOMES = {"within batches": 0.2, "over three epochs": 0.2, "changed from epoch to epoch": 0.5}
+EPOCHS = 3  # whole epochs compared, by judgement: one shows no change between epochs, more take longer
+
+_FEW_OUTCOMES = {
+    "within batches": 0.2,  # distinct rows within each batch, summed over the batches
+    "over three epochs": 0.2,  # distinct rows over all epochs
+    "changed from epoch to epoch": 0.5,  # rows that differ from the row at the same position one epoch earlier
+}
 """Relative difference of counts that is attributed to chance, if draws have few outcomes (a flip, a small crop).
 A draw shared by a batch at least halves the first count; a frozen draw makes the last one zero."""
 
 _MANY_OUTCOMES = 0.02
 """The same tolerance if (almost) every output of the original is distinct."""
-
-
-@dataclass(frozen=True)
-class DistinctCounts:
-    """Counts of the rows that one pipeline yielded."""
-
-    rows: int
-    within_batches: int  # distinct rows within each batch, summed over the batches
-    across_epochs: int  # distinct rows over all epochs
-    changed_between_epochs: int  # rows that differ from the row at the same position one epoch earlier
 
 
 class RowCounter:
@@ -249,24 +245,24 @@ class RowCounter:
         self.rows += rows
         self.within_batches += len(set(rows))
 
-    def counts(self, *, epochs: int) -> DistinctCounts:
-        """Returns the counts of a run over `epochs` whole epochs."""
-        epoch = len(self.rows) // epochs
+    def counts(self) -> dict[str, int]:
+        """Returns the counts of a run over `EPOCHS` whole epochs, by the keys of `_FEW_OUTCOMES`."""
+        epoch = len(self.rows) // EPOCHS
         changed = sum(one != other for one, other in zip(self.rows, self.rows[epoch:], strict=False))
-        return DistinctCounts(len(self.rows), self.within_batches, len(set(self.rows)), changed)
+        return dict(zip(_FEW_OUTCOMES, (self.within_batches, len(set(self.rows)), changed), strict=True))
 
 
 def randomness_check(
-    original: Callable[[int | None], DistinctCounts],
-    candidate: Callable[[int | None], DistinctCounts],
+    original: Callable[[int | None], RowCounter],
+    candidate: Callable[[int | None], RowCounter],
     *,
     random_ops: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> EqualityCheck:
     """Returns the check that the candidate's outputs vary as much as the original's.
 
     Args:
-        original: returns the counts of the original pipeline, with every draw free (None) or with only the random
-            op of this index free and all others constant.
+        original: counts rows of the original pipeline over `EPOCHS` epochs, with every draw free (None) or with only
+            the random op of this index free and all others constant.
         candidate: the same for the candidate.
         random_ops: the random op types of each pipeline, in order.
     """
@@ -275,12 +271,10 @@ def randomness_check(
         numbers += range(len(random_ops[0]))
     for number in numbers:
         one, other = original(number), candidate(number)
-        for what, before, after in (
-            ("within batches", one.within_batches, other.within_batches),
-            ("over three epochs", one.across_epochs, other.across_epochs),
-            ("changed from epoch to epoch", one.changed_between_epochs, other.changed_between_epochs),
-        ):
-            many = before >= (1 - _MANY_OUTCOMES) * one.rows
+        now = other.counts()
+        for what, before in one.counts().items():
+            after = now[what]
+            many = before >= (1 - _MANY_OUTCOMES) * len(one.rows)
             by_chance = _MANY_OUTCOMES if many else _FEW_OUTCOMES[what]
             if abs(before - after) > by_chance * before:
                 which = "" if number is None else f" when only {random_ops[0][number]} is random"

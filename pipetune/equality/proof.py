@@ -16,7 +16,7 @@ from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles, settled_opera
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.results import EqualityCheck
 from pipetune.equality import generated_inputs, sharing
-from pipetune.equality.elements import DistinctCounts, DrawnElements, RowCounter, is_error, randomness_check
+from pipetune.equality.elements import EPOCHS, DrawnElements, RowCounter, is_error, randomness_check
 from pipetune.equality.paired_runs import CannotCompare, PairedRuns, SerializedPipeline
 from pipetune.equality.pinning import CannotPin, PinnedDataset, PinningOptions
 
@@ -103,7 +103,6 @@ def _or_more(run: DrawnElements) -> str:
     return "" if run.complete else " or more"
 
 
-EPOCHS = 3  # whole epochs compared, by judgement: one shows no change between epochs, more take longer
 _NO_LIMIT = 1_000_000  # elements: more than any sample yields
 _MAX_SHORTER_TRIES = 5  # each with half the sample, by judgement: after so many halvings little would be compared
 _TIME_MARGIN = 1.3  # safety factor on the time of three epochs, estimated from one
@@ -442,22 +441,20 @@ class EqualityProof:
             return EqualityCheck("randomness", None, "not compared: the source cannot be replaced by one element")
         try:
             one, other = self._runs.graphs(copies=True)
-            return randomness_check(
-                self._distinct_counter(one), self._distinct_counter(other), random_ops=self._random_ops
-            )
+            return randomness_check(self._row_counter(one), self._row_counter(other), random_ops=self._random_ops)
         except (TimeoutError, CannotCompare) as error:
             return EqualityCheck("randomness", None, f"not compared: {error}")
 
-    def _distinct_counter(self, graph: SerializedPipeline) -> Callable[[int | None], DistinctCounts]:
-        def counts(free: int | None) -> DistinctCounts:
+    def _row_counter(self, graph: SerializedPipeline) -> Callable[[int | None], RowCounter]:
+        def counted(free: int | None) -> RowCounter:
             pins = PinningOptions(self._seed, constant_draws=free is not None, free_op=free, epochs=EPOCHS)
             counter = RowCounter(batched=self._runs.batched)
             run = self._runs.draw(graph, pins, count=_NO_LIMIT, until_share=self._extended_until(1.2), observe=counter)
             if not run.complete:
                 raise TimeoutError("time ran out before three epochs were counted")
-            return counter.counts(epochs=EPOCHS)
+            return counter
 
-        return counts
+        return counted
 
 
 def _list_check(name: str, words: str, one: tuple[int, ...], other: tuple[int, ...]) -> EqualityCheck:
