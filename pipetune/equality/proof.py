@@ -200,19 +200,18 @@ class EqualityProof:
 
     def _pinned_checks(self, pins: PinningOptions, *, until: float) -> list[EqualityCheck]:
         pins = replace(pins, infinite_repeat_count=self._runs.infinite_repeat_count)
-        graphs = self._runs.graphs()
-        one, other = (self._runs.pin(graph, pins) for graph in graphs)
+        one, other = (self._runs.pin(graph, pins) for graph in self._runs.graphs())
         self._random_ops = (one.random_ops, other.random_ops)
         checks = self._structure(one, other)
         if self._runs.safety == Safety.REORDERS and not pins.constant_draws and any(self._random_ops):
             # Another order assigns the draws to other elements; no run is needed to know that.
             return [*checks, EqualityCheck("values", False, "the random draws are assigned to other elements")]
         begin = self._runs.elapsed
-        runs = self._draw(graphs, pins, until=begin + 0.25 * (until - begin))
-        values = self._values(graphs, pins, *runs)
+        first, second, failure = self._compared("values", pins, until=begin + 0.25 * (until - begin))
+        values = failure or self._values(first, second)
         if values.equal is False or any(check.equal is False for check in checks):
             return [*checks, values]
-        seconds = (self._runs.elapsed - begin) / self._runs.drawn_share(*runs)
+        seconds = (self._runs.elapsed - begin) / self._runs.drawn_share(first, second)
         fits = (until - self._runs.elapsed) / max(1e-9, _TIME_MARGIN * EPOCHS * seconds)
         if fits < 1 and self._runs.shrink(fits) > _TIME_MARGIN * fits:
             until = _MAX_OVERTIME  # a shorter sample would not fill a batch
@@ -226,9 +225,9 @@ class EqualityProof:
                 break
             until = max(until, 2 * self._runs.elapsed - before)
         if check.equal and values.late:  # its share was over, and three epochs of a shorter sample fitted
-            graphs = self._runs.graphs()
-            runs = self._draw(graphs, pins, until=max(until, self._runs.elapsed + _VALUES_SHARE))
-            values = self._values(graphs, pins, *runs)
+            until = max(until, self._runs.elapsed + _VALUES_SHARE)
+            first, second, failure = self._compared("values", pins, until=until)
+            values = failure or self._values(first, second)
         checks += [values, check]
         return [*checks, *self._last_batches(pins)] if check.equal and values.equal is not False else checks
 
@@ -237,21 +236,14 @@ class EqualityProof:
         compared: list[int] = []
         for rows, count in self._runs.last_batches().items():
             with self._runs.exact_sample(count):
-                graphs = self._runs.graphs()
                 own = replace(pins, epochs=1, infinite_repeat_count=self._runs.infinite_repeat_count)
-                first, second = self._draw(graphs, own, until=self._runs.elapsed + _LAST_BATCH_SHARE)
-                failure = self._failure("last batches", graphs, own, first, second)
+                until = self._runs.elapsed + _LAST_BATCH_SHARE
+                first, second, failure = self._compared("last batches", own, until=until)
             if failure is not None:
                 return [replace(failure, detail=f"{failure.detail} (in an epoch whose last batch has {rows} rows)")]
             if not (first.complete and second.complete):
-                return [
-                    EqualityCheck(
-                        "last batches",
-                        None,
-                        f"time ran out before the epoch whose last batch has {rows} rows",
-                        late=True,
-                    )
-                ]
+                why = f"time ran out before the epoch whose last batch has {rows} rows"
+                return [EqualityCheck("last batches", None, why, late=True)]
             compared.append(rows)
         if not compared:
             return []
@@ -295,12 +287,11 @@ class EqualityProof:
 
     def _generated_difference(self) -> EqualityCheck | None:
         """Returns the failed or unfinished check on generated elements; None if the runs agree."""
-        graphs = self._runs.graphs()
         pins = replace(self._pins, epochs=1)
-        if self._runs.safety != Safety.EXACT and self._runs.pin(graphs[0], pins).random_ops:
+        if self._runs.safety != Safety.EXACT and self._runs.pin(self._runs.graphs()[0], pins).random_ops:
             pins = replace(pins, constant_draws=True)
-        first, second = self._draw(graphs, pins, until=self._runs.elapsed + _GENERATED_RUN_SHARE)
-        failure = self._failure("generated inputs", graphs, pins, first, second)
+        until = self._runs.elapsed + _GENERATED_RUN_SHARE
+        first, second, failure = self._compared("generated inputs", pins, until=until)
         if failure is None and not (first.complete and second.complete):
             return EqualityCheck("generated inputs", None, "time ran out", late=True)
         return failure
@@ -325,17 +316,9 @@ class EqualityProof:
             self._runs.notes.append(note)
         return checks
 
-    def _values(
-        self,
-        graphs: tuple[SerializedPipeline, SerializedPipeline],
-        pins: PinningOptions,
-        first: DrawnElements,
-        second: DrawnElements,
-    ) -> EqualityCheck:
+    def _values(self, first: DrawnElements, second: DrawnElements) -> EqualityCheck:
+        """Returns the check of two runs that agree."""
         both = min(len(first.hashes), len(second.hashes))
-        failure = self._failure("values", graphs, pins, first, second)
-        if failure is not None:
-            return failure
         whole = first.complete and second.complete
         if both == 0 and not self._is_empty():
             return self._no_element("values", whole=whole)
@@ -369,9 +352,7 @@ class EqualityProof:
                 f"To compare epochs, shuffle buffers were made smaller than the sample in both pipelines: {sizes}."
             )
         pins = replace(pins, epochs=EPOCHS, buffers=limits)
-        graphs = self._runs.graphs()
-        first, second = self._draw(graphs, pins, until=until)
-        failure = self._failure("epochs", graphs, pins, first, second)
+        first, second, failure = self._compared("epochs", pins, until=until)
         if failure is not None:
             return failure
         both = min(len(first.hashes), len(second.hashes))
@@ -384,6 +365,14 @@ class EqualityProof:
         self.elements = max(self.elements, both)
         self.epochs = EPOCHS
         return EqualityCheck("epochs", True, f"{EPOCHS} epochs, {_elements(both)}")
+
+    def _compared(
+        self, name: str, pins: PinningOptions, *, until: float
+    ) -> tuple[DrawnElements, DrawnElements, EqualityCheck | None]:
+        """Returns elements of both pipelines, and the failed check of this name if they differ."""
+        graphs = self._runs.graphs()
+        first, second = self._draw(graphs, pins, until=until)
+        return first, second, self._failure(name, graphs, pins, first, second)
 
     def _failure(
         self,
