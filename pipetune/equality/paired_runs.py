@@ -376,11 +376,12 @@ class PairedRuns:
         return (time.monotonic() - self._start) / self._seconds
 
     def _build(self, passes: Sequence[recordings.PassCounter], *, copies: bool) -> tuple[Any, Any]:
-        sources = [(name, one, self._served_part(name, one, copies=copies)) for name, one in self.recordings.items()]
+        sources = [(name, one, self._selection(name, one, copies=copies)) for name, one in self.recordings.items()]
         if copies:
-            sources += [(name, one, {"copies_of_first": self.copy_count}) for name, one in self._recorded_downstream()]
+            same = recordings.copies_of_first(self.copy_count)
+            sources += [(name, one, same) for name, one in self._recorded_downstream()]
         given, given_other = (
-            {name: recordings.serve(one, counter, **part) for name, one, part in sources} for counter in passes
+            {name: recordings.serve(one, counter, chosen) for name, one, chosen in sources} for counter in passes
         )
         cut = self.copy_count if copies else self.count
         cuts = {} if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings, cut)
@@ -400,17 +401,17 @@ class PairedRuns:
             )
             return self.datasets
 
-    def _served_part(self, name: str, recording: recordings.RecordedElements, *, copies: bool) -> dict[str, int]:
-        """Returns the keyword arguments of `recordings.serve` that select which recorded elements are served."""
+    def _selection(self, name: str, recording: recordings.RecordedElements, *, copies: bool) -> recordings.Selection:
+        """Returns which of the recorded elements are served."""
         few = self._needs_few_elements(name)
         if copies:
-            return {"copies_of_first": self.expanding_elements if few else self.copy_count}
+            return recordings.copies_of_first(self.expanding_elements if few else self.copy_count)
         if few:
-            return {"spread": self.expanding_elements}
+            return recordings.evenly_spaced(self.expanding_elements)
         count = min(len(recording), self.count)
-        if self._exact_count:
-            return {"count": count}
-        return {"count": sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)}
+        if not self._exact_count:
+            count = sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
+        return recordings.first_elements(count)
 
     def _recorded_downstream(self) -> Iterator[tuple[str, recordings.RecordedElements]]:
         """Yields one element of each operator upstream of all draws: rows of copies then differ only by their draws."""
@@ -429,8 +430,9 @@ class PairedRuns:
         numbers, rows = {}, {}
         for name, windows in sharing.gathered_arrays(*self.sides).items():
             if name in self.recordings:
-                part = self._served_part(name, self.recordings[name], copies=copies)
-                positions = recordings.served_positions(self.recordings[name], **part)
+                recording = self.recordings[name]
+                chosen = self._selection(name, recording, copies=copies)
+                positions = [recording.positions[index] for index in chosen(len(recording.positions))]
                 rows[name] = self._rows_of(name, positions)
                 starts = windows.window_starts(len(positions)) if windows is not None else range(len(positions))
                 numbers[name] = tf.data.Dataset.range(starts.start, starts.stop, starts.step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,35 +127,48 @@ class PassCounter:
         return self._iterations[served] - 1
 
 
-def serve(
-    recording: RecordedElements,
-    pass_counter: PassCounter,
-    *,
-    count: int | None = None,
-    spread: int = 0,
-    copies_of_first: int = 0,
-) -> Any:
+Selection = Callable[[int], Sequence[int]]
+"""Which elements of a pass are served: returns their indices from the number of recorded elements."""
+
+
+def first_elements(count: int) -> Selection:
+    """Selects the first `count` elements."""
+    return lambda recorded: range(min(count, recorded))
+
+
+def copies_of_first(count: int) -> Selection:
+    """Selects the first element `count` times."""
+    return lambda recorded: [0] * count if recorded else []
+
+
+def evenly_spaced(count: int) -> Selection:
+    """Selects `count` elements, evenly spaced from start to end."""
+
+    def chosen(recorded: int) -> Sequence[int]:
+        if recorded <= count:
+            return range(recorded)
+        return [round(step * (recorded - 1) / max(1, count - 1)) for step in range(count)]
+
+    return chosen
+
+
+def serve(recording: RecordedElements, pass_counter: PassCounter, selection: Selection) -> Any:
     """Returns a dataset of the recorded elements, with the recorded spec.
 
     Args:
         recording: the recorded elements.
         pass_counter: counts the iterations; reset it before each run.
-        count: serve only the first `count` elements.
-        spread: if not 0, serve only this many elements, evenly spaced from start to end.
-        copies_of_first: if not 0, serve the first element this many times instead.
+        selection: which of the elements to serve.
 
     Raises:
         ValueError: elements have no components.
     """
     if recording.rows is not None:
-        chosen = _select(list(range(len(recording)))[:count], spread=spread, copies_of_first=copies_of_first)
-        numbers = tf.constant(chosen, tf.int64)
+        numbers = tf.constant(list(selection(len(recording))), tf.int64)
         return tf.data.Dataset.from_tensor_slices(
             tf.nest.map_structure(lambda array: tf.gather(array, numbers), recording.rows)
         )
-    flat = tuple(
-        _select(_flatten_items(one[:count]), spread=spread, copies_of_first=copies_of_first) for one in recording.passes
-    )
+    flat = tuple(_flatten_items([one[index] for index in selection(len(one))]) for one in recording.passes)
 
     def generate() -> Iterator[Any]:
         return iter(flat[min(pass_counter.next_pass(id(flat)), len(flat) - 1)])
@@ -176,25 +189,6 @@ def serve(
     if any(map(_is_flat_ragged, parts)):
         served = served.map(tf.autograph.experimental.do_not_convert(encode))
     return tensorflow_private.with_structure(served, structure)
-
-
-def served_positions(
-    recording: RecordedElements, *, count: int | None = None, spread: int = 0, copies_of_first: int = 0
-) -> list[int]:
-    """Returns the indices in the recorded dataset of the elements that `serve` yields for the same arguments.
-
-    Args:
-        recording: the recorded elements.
-        count: as in `serve`.
-        spread: as in `serve`.
-        copies_of_first: as in `serve`.
-    """
-    return _select(list(recording.positions[:count]), spread=spread, copies_of_first=copies_of_first)
-
-
-def _select(items: list[Any], *, spread: int, copies_of_first: int) -> list[Any]:
-    chosen = _evenly_spaced(items, spread) if spread else items
-    return chosen[:1] * copies_of_first if copies_of_first else chosen
 
 
 def _first_pass(dataset: Any, chosen: dict[int, Any], count: int, deadline: float, max_bytes: float) -> bool:
@@ -330,12 +324,6 @@ def _parts(spec: Any) -> list[Any]:
 
 def _flatten_items(items: Sequence[Any]) -> list[tuple[Any, ...]]:
     return [tuple(part for part in tf.nest.flatten(item) if part is not None) for item in items]
-
-
-def _evenly_spaced(items: list[Any], count: int) -> list[Any]:
-    if len(items) <= count:
-        return items
-    return [items[round(step * (len(items) - 1) / max(1, count - 1))] for step in range(count)]
 
 
 def _is_flat_ragged(spec: Any) -> bool:

@@ -594,7 +594,7 @@ def test_elements_of_one_shape_are_served_without_a_generator(stacked: bool) -> 
     """Which costs a comparison half of its time; each starts a dozen."""
     ones = numbers().map(lambda x: (tf.fill([3 if stacked else x], x), tf.strings.as_string(x)))
     recording = recordings.record(ones, count=20, deadline=time.monotonic() + 60, max_bytes=1e6)
-    served = recordings.serve(recordings.stacked(recording), recordings.PassCounter(), count=7)
+    served = recordings.serve(recordings.stacked(recording), recordings.PassCounter(), recordings.first_elements(7))
     assert (type(served).__name__ == "_TensorSliceDataset") == stacked
     assert served.element_spec == ones.element_spec
     found, expected = (list(one.as_numpy_iterator()) for one in (served, ones.take(7)))
