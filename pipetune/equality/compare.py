@@ -205,14 +205,7 @@ def compare_datasets(
     time_limit_seconds: float = 20.0,
     seed: int = 0,
 ) -> Comparison:
-    """Like `compare`, for two live datasets. Operators count as shared if both contain the same dataset object.
-
-    Args:
-        original: the original dataset.
-        candidate: the dataset to compare with it.
-        safety: the class of differences that are allowed.
-        elements, time_limit_seconds, seed: as in `compare`.
-    """
+    """Like `compare`, for two live datasets. Operators count as shared if both contain the same dataset object."""
     return _prove(
         sharing.compared_pipelines(live.read(original), candidate),
         (original, candidate),
@@ -269,7 +262,6 @@ def digests(dataset: Any, *, count: int, seed: int = 0, time_limit_seconds: floa
     parallelism, prefetches and caches.
 
     Args:
-        dataset: the dataset.
         count: number of elements, at most.
         seed: seed of the pinned random draws.
         time_limit_seconds: approximate limit for drawing elements; at least one is drawn.

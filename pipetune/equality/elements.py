@@ -72,7 +72,6 @@ def draw_elements(
     matters which elements are lost.
 
     Args:
-        dataset: the dataset.
         count: number of elements, at most.
         deadline: end of drawing, in `time.monotonic` seconds.
         max_kept_bytes: also keep the elements themselves, and stop once they exceed this many bytes; 0 keeps none.

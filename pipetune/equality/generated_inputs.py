@@ -32,9 +32,7 @@ def generate(
     text and the functions are not stateless, or if every element is rejected.
 
     Args:
-        region: the region in which the pipelines differ.
         count: number of elements, at most; at least 3 are generated.
-        seed: seed of the random values.
         sample: recorded elements of the start; None if there are none.
         extremes: whether to include values at and beyond numeric limits: NaN, infinities, denormals, dtype limits.
     """

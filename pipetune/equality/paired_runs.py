@@ -218,8 +218,6 @@ class PairedRuns:
         Both run at once, one on each of two cores, unless a state that a function changes may be theirs in common.
 
         Args:
-            graphs: the pipelines.
-            pins: how to pin them.
             count: number of elements to draw from each, at most.
             until_share: share of the time limit at which drawing ends.
 
@@ -255,8 +253,6 @@ class PairedRuns:
         """Returns elements of one pipeline; single rows if only the rows of an epoch must be the same (REORDERS).
 
         Args:
-            graph: the pipeline.
-            pins: how to pin it.
             count: number of elements to draw, at most.
             until_share: share of the time limit at which drawing ends.
             observe: called with each element; batches are then not split.
@@ -464,7 +460,6 @@ def _built(
     """Returns the dataset of a side, with recorded elements in place of some operators and `take` after others.
 
     Args:
-        side: the pipeline to build.
         replacements: operator id -> dataset to use in its place.
         cuts: operator id -> number of elements to take after it.
         asserted: ids of the cardinality assertions that both sides have; on a sample they would raise, and are removed.

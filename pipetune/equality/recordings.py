@@ -58,7 +58,6 @@ def record(dataset: Any, *, count: int, deadline: float, max_bytes: float, passe
     An exception of the dataset ends the recording, which stores its type.
 
     Args:
-        dataset: the dataset.
         count: number of elements, at most; up to twice as many if these are all elements.
         deadline: approximate end of drawing, in `time.monotonic` seconds.
         max_bytes: limit for the size of the recording.
@@ -156,7 +155,6 @@ def serve(recording: RecordedElements, pass_counter: PassCounter, selection: Sel
     """Returns a dataset of the recorded elements, with the recorded spec.
 
     Args:
-        recording: the recorded elements.
         pass_counter: counts the iterations; reset it before each run.
         selection: which of the elements to serve.
 

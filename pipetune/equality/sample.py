@@ -33,11 +33,9 @@ def elements_needed(
     drawn in time (`_MAX_ELEMENTS`, `_MAX_ROWS`).
 
     Args:
-        source: the live pipeline.
-        pipeline: its pipeline, or an edited form of it.
+        pipeline: that of `source`, or an edited form of it.
         names: ids of the operators whose elements are recorded or cut; ids that `pipeline` does not have are ignored.
         minimum: lower bound of the result.
-        full_batches: number of full batches.
     """
     names = [name for name in names if name in pipeline]
     required = _required_elements(
@@ -124,7 +122,6 @@ def counts_for_last_batch(
     available. Operators whose output count cannot be predicted (a filter) are assumed to pass every element through.
 
     Args:
-        pipeline: the pipeline.
         start: an operator upstream of the first batch.
         remainders: numbers of rows; those that cannot be reached are left out of the result.
         available: how many elements `start` has.
@@ -177,7 +174,6 @@ def shuffle_limits(
     """Returns a limit for each shuffle buffer size that makes it smaller than the data: a third of it, at least 2.
 
     Args:
-        pipeline: the pipeline.
         source_elements: number of source elements if each one becomes many downstream (file names).
         count: number of elements after that expansion.
         expanding_shuffles: ids of shuffles whose elements become many downstream.

@@ -230,10 +230,7 @@ def cut_points(
     Never downstream of a cache: a cache that is not read to its end keeps nothing, and would not repeat an epoch.
 
     Args:
-        original: the original pipeline.
-        candidate: the pipeline to compare with it.
         recorded: ids of the operators that were recorded.
-        count: number of elements to keep.
     """
     common = [node for node in original.pipeline.nodes if node.id in candidate.pipeline]
     above = {upper.id for name in recorded for upper in original.pipeline.upstream(name)} | set(recorded)

@@ -93,7 +93,6 @@ def compose_maps(
     """Returns the composition of the functions of these maps.
 
     Args:
-        source: the live pipeline.
         node_ids: of the maps, most upstream first.
         forms: the variant of each function, as traced or one of `GRAPH_EDITS`; empty: all as traced.
     """
