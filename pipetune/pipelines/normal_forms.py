@@ -23,6 +23,8 @@ UNKNOWN_ROWS = "rows"
 AxisIndex = tuple[object, ...]
 """How one axis is indexed: ("new",), ("at", index) or ("cut", start, stop, step); None is an open end."""
 
+_WHOLE: AxisIndex = ("cut", None, None, 1)
+
 
 def normalize(call: Call) -> Call | list[Term]:
     """Returns the normal form of an op: its result terms if no op is left, else the call to apply.
@@ -130,8 +132,8 @@ def index_term(term: Term, entries: Sequence[AxisIndex]) -> Term:
 
 
 def _taken_of_unknown_size(term: Term, entries: tuple[AxisIndex, ...]) -> Term:
-    named: list[AxisIndex] = [("cut", None, None, 1) if _is_full_slice(entry, None) else entry for entry in entries]
-    if all(entry == ("cut", None, None, 1) for entry in named):
+    named = [_WHOLE if _is_full_slice(entry, None) else entry for entry in entries]
+    if all(entry == _WHOLE for entry in named):
         return term
     shape: list[int | None] = []
     axes = iter(term.shape or ())
@@ -141,7 +143,7 @@ def _taken_of_unknown_size(term: Term, entries: tuple[AxisIndex, ...]) -> Term:
             continue
         size = next(axes, None)
         if entry[0] == "cut":
-            shape.append(size if entry == ("cut", None, None, 1) else None)
+            shape.append(size if entry == _WHOLE else None)
     known: Shape = None if term.shape is None else tuple(shape)
     return Term("StridedSlice", (term,), (("entries", tuple(named)),), dtype=term.dtype, shape=known)
 
@@ -171,7 +173,7 @@ def _index_entries(call: Call) -> list[AxisIndex]:
     entries: list[AxisIndex] = []
     for place in range(len(begin)):
         if masked("ellipsis", place):
-            entries += [("cut", None, None, 1)] * left
+            entries += [_WHOLE] * left
             left = 0
         elif masked("new_axis", place):
             entries.append(("new",))
@@ -181,11 +183,7 @@ def _index_entries(call: Call) -> list[AxisIndex]:
             start = None if masked("begin", place) else begin[place]
             stop = None if masked("end", place) else end[place]
             entries.append(("cut", start, stop, strides[place]))
-    return entries + [("cut", None, None, 1)] * left
-
-
-def _strided_slice(call: Call) -> list[Term]:
-    return [index_term(call.inputs[0], _index_entries(call))]
+    return entries + [_WHOLE] * left
 
 
 def _slice(call: Call) -> list[Term]:
@@ -249,21 +247,20 @@ def _target_shape(sizes: Sequence[Any], now: Shape) -> tuple[int, ...] | None:
 def _expand_dims(call: Call) -> list[Term]:
     term = call.inputs[0]
     axis = int(call.constant(1).reshape(-1)[0])
-    entries: list[AxisIndex] = [("cut", None, None, 1)] * term.rank
-    entries.insert(axis + term.rank + 1 if axis < 0 else axis, ("new",))
+    entries = [_WHOLE] * term.rank
+    entries.insert(_nonnegative_axis(axis, term.rank + 1), ("new",))
     return [index_term(term, entries)]
 
 
 def _squeeze(call: Call) -> list[Term]:
     term = call.inputs[0]
     dimensions = call.attribute("squeeze_dims")
-    axes = {axis + term.rank if axis < 0 else axis for axis in dimensions} if isinstance(dimensions, tuple) else set()
+    axes = {_nonnegative_axis(axis, term.rank) for axis in dimensions} if isinstance(dimensions, tuple) else set()
     if not axes:
         if term.shape is None or None in term.shape:
             raise CannotProve("squeezes every axis of size 1, and these are not known (Squeeze)")
         axes = {axis for axis, size in enumerate(term.shape) if size == 1}
-    entries: list[AxisIndex] = [("at", 0) if axis in axes else ("cut", None, None, 1) for axis in range(term.rank)]
-    return [index_term(term, entries)]
+    return [index_term(term, [("at", 0) if axis in axes else _WHOLE for axis in range(term.rank)])]
 
 
 # -- axes as attributes, counted from the front
@@ -273,9 +270,13 @@ def _nonnegative_axis(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def _with(call: Call, inputs: Sequence[Term], *, without: Sequence[str] = (), **attributes: object) -> Call:
-    kept = {name: value for name, value in call.attributes if name not in without and name not in _INDEX_TYPES}
+def _with(call: Call, inputs: Sequence[Term], *, without: str = "", **attributes: object) -> Call:
+    kept = {name: value for name, value in call.attributes if name != without and name not in _INDEX_TYPES}
     return replace(call, inputs=tuple(inputs), attributes=tuple(sorted({**kept, **attributes}.items())))
+
+
+def _inputs_without(call: Call, position: int) -> list[Term]:
+    return [*call.inputs[:position], *call.inputs[position + 1 :]]
 
 
 _INDEX_TYPES = frozenset({"Tidx", "Tlen", "Taxis", "Tshift", "Tpaddings", "Tmultiples", "Tperm", "Index", "Tdim",
@@ -289,20 +290,15 @@ def _axes_of_input(position: int, of: int = 0) -> Callable[[Call], Call]:
     def form(call: Call) -> Call:
         rank = call.inputs[of].rank
         axes = sorted({_nonnegative_axis(int(axis), rank) for axis in call.constant(position).reshape(-1)})
-        others = [term for place, term in enumerate(call.inputs) if place != position]
-        return _with(call, others, axes=tuple(axes))
+        return _with(call, _inputs_without(call, position), axes=tuple(axes))
 
     return form
 
 
 def _axis_attribute(rank_of: Callable[[Call], int]) -> Callable[[Call], Call]:
     def form(call: Call) -> Call:
-        return _with(
-            call,
-            call.inputs,
-            axes=(_nonnegative_axis(int(call.attribute("axis") or 0), rank_of(call)),),
-            without=("axis",),
-        )
+        axis = _nonnegative_axis(int(call.attribute("axis") or 0), rank_of(call))
+        return _with(call, call.inputs, axes=(axis,), without="axis")
 
     return form
 
@@ -329,9 +325,8 @@ def _numbers_of_input(position: int, name: str) -> Callable[[Call], Call]:
 
     def form(call: Call) -> Call:
         values = tuple(tuple(value) if isinstance(value, list) else value for value in call.constant(position).tolist())
-        others = [term for place, term in enumerate(call.inputs) if place != position]
         attributes: dict[str, Any] = {name: values}
-        return _with(call, others, **attributes)
+        return _with(call, _inputs_without(call, position), **attributes)
 
     return form
 
@@ -343,8 +338,7 @@ def _sizes_of_input(position: int) -> Callable[[Call], Call]:
         value = call.inputs[position].value
         if value is None:
             raise CannotProve(f"computes a shape at run time ({call.op})")
-        others = [term for place, term in enumerate(call.inputs) if place != position]
-        return _with(call, others, sizes=tuple(value.reshape(-1).tolist()))
+        return _with(call, _inputs_without(call, position), sizes=tuple(value.reshape(-1).tolist()))
 
     return form
 
@@ -379,7 +373,7 @@ _NORMALIZERS: Mapping[str, Callable[[Call], Call | list[Term]]] = {
     "Split": _axes_of_input(0, of=1),
     "SplitV": _axes_of_input(2),
     "Squeeze": _squeeze,
-    "StridedSlice": _strided_slice,
+    "StridedSlice": lambda call: [index_term(call.inputs[0], _index_entries(call))],
     "Tile": _numbers_of_input(1, "multiples"),
     "Transpose": _numbers_of_input(1, "order"),
     "Unpack": _axis_attribute(lambda call: call.inputs[0].rank),
