@@ -31,9 +31,6 @@ _MAX_REPEATS = 1000  # of a small source, by judgement: each repetition restarts
 _MAX_GRAPH_BYTES = 16e6  # limit for rows stored as constants in a graph, which is copied for each run
 
 
-_ENDLESS = PinningOptions(infinite_repeat_count=_MAX_REPEATS)
-
-
 class CannotCompare(Exception):
     """A pipeline cannot be run in a comparable way; the message says why."""
 
@@ -92,9 +89,7 @@ class PairedRuns:
         # What Python draws by `random` and `np.random` is fixed where the same functions are called in the same order.
         one, other = (_python_calls(side.pipeline) for side in sides)
         self._same_python_calls = bool(one) and one == other
-        self._exact_count = (
-            False  # whether exactly `count` elements are served, regardless of the size of the last batch
-        )
+        self._exact_count = False  # whether `count` elements are served, regardless of the size of the last batch
 
     @property
     def batched(self) -> bool:
@@ -139,7 +134,8 @@ class PairedRuns:
             dataset = original.live.datasets[name]
             works = (*original.pipeline.upstream(name), original.pipeline[name])
             if any(node.argument("deterministic") is False for node in works):  # read as it is compared: in order
-                dataset = self.pin(_serialize(dataset, recordings.PassCounter()), _ENDLESS).dataset
+                endless = PinningOptions(infinite_repeat_count=_MAX_REPEATS)
+                dataset = self.pin(_serialize(dataset, recordings.PassCounter()), endless).dataset
             recording = self._record(dataset, name, passes=passes, until_share=until_share)
             self.recordings[name] = recording
             title = original.pipeline[name].title
@@ -384,10 +380,8 @@ class PairedRuns:
         numbers, rows = self._gathered_rows(copies=copies)
         one, other = ({node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in self.sides)
         try:
-            return (
-                _built(self.sides[0], given, cuts, one & other),
-                _built(self.sides[1], {**given_other, **numbers}, cuts, one & other, rows),
-            )
+            original = _built(self.sides[0], given, cuts, one & other)
+            return original, _built(self.sides[1], {**given_other, **numbers}, cuts, one & other, rows)
         except CannotReplay as error:
             if copies:
                 raise CannotCompare(f"an operator cannot be rebuilt on another source: {error.message}") from error

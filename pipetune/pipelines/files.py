@@ -8,7 +8,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,9 +163,9 @@ def _candidates(source: LivePipeline) -> Iterator[str]:
         if node.op in _READERS:
             yield from _reader_names(dataset)
         elif node.op in _FOLDERS:
-            yield from _folder_files(getattr(dataset, "_path", ""))
+            yield from _stored(live.to_json_value(getattr(dataset, "_path", "")), files_within)
         elif node.op == "cache":
-            yield from _cache_files(node.argument("filename"))
+            yield from _stored(node.argument("filename"), _cache_files)
         yield from _names(getattr(dataset, "_tensors", ()))
         for attribute in live.kind_of(dataset).functions:
             yield from _constants(getattr(dataset, attribute))
@@ -206,32 +206,20 @@ def _constants(wrapper: Any) -> Iterator[str]:
                     yield name
 
 
-def _folder_files(folder: Any) -> Iterator[str]:
-    """Yields every file of a folder that `load` or `snapshot` reads."""
-    value = live.to_json_value(folder)
-    if not isinstance(value, str) or not value:
-        return
-    if _scheme(value):
-        yield value
-    else:
-        yield from files_within(value)
+def _stored(name: Any, local_files: Callable[[str], Iterable[str]]) -> Iterable[str]:
+    """Returns the files of what is stored under a name; the name itself if it is not local."""
+    if not isinstance(name, str) or not name:
+        return ()
+    return (name,) if _scheme(name) else local_files(name)
 
 
-def _cache_files(filename: Any) -> Iterator[str]:
+def _cache_files(filename: str) -> Iterator[str]:
     """Yields the files of a file cache: their names all begin with that of the cache."""
-    if not isinstance(filename, str) or not filename:
-        return
-    if _scheme(filename):
-        yield filename
-        return
     folder, stem = os.path.split(filename)
-    try:
-        names = sorted(os.listdir(folder or "."))
-    except OSError:
-        return
-    for name in names:
-        if name.startswith(f"{stem}.") or name.startswith(f"{stem}_"):
-            yield os.path.join(folder, name)
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder or ".")):
+            if name.startswith((f"{stem}.", f"{stem}_")):
+                yield os.path.join(folder, name)
 
 
 def _is_name(text: str) -> bool:

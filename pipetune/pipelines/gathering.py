@@ -69,11 +69,15 @@ def window_gatherer(series: Series) -> Callable[[Any], Any]:
 
     def windows_of(index: Any) -> Any:
         first = tf.gather(starts, index)
-        taken = tf.gather(rows, first[:, tf.newaxis] + tf.range(0, reach, series.stride, dtype=first.dtype))
-        windows = tf.compat.v1.placeholder_with_default(taken, [*index.shape, None, *rows.shape[1:]])
+        windows = _windows(rows, first[:, tf.newaxis] + tf.range(0, reach, series.stride, dtype=first.dtype))
         return windows if targets is None else (windows, tf.gather(targets, first))
 
     return windows_of
+
+
+def _windows(array: Any, rows: Any) -> Any:
+    """Returns the windows [batch, size, ...] of an array at row indices [batch, size], with a static size of None."""
+    return tf.compat.v1.placeholder_with_default(tf.gather(array, rows), [rows.shape[0], None, *array.shape[1:]])
 
 
 def windows_subset(series: Series, indices: list[int]) -> Series:
@@ -103,22 +107,20 @@ def _candidate(dataset: Any) -> Series | None:
     taken = _gather_parts(dataset)
     if taken is None:
         return None
-    array, places = taken
-    starts, sizes = (
-        _repeated_tensor(live.upstream_datasets(live.upstream_datasets(places)[0])[1]),
-        _size_and_stride(places._map_func.function),
-    )
+    array, places, repeated = taken
+    starts, sizes = _repeated_tensor(repeated), _size_and_stride(places._map_func.function)
     plain = starts is not None and starts.shape.rank == 1 and array.shape.rank is not None and array.shape.rank > 0
     return Series(array, starts, *sizes) if plain and sizes is not None else None
 
 
-def _gather_parts(dataset: Any) -> tuple[Any, Any] | None:
-    """Returns the array from which a map gathers rows, and the map over indices and starts that computes which."""
+def _gather_parts(dataset: Any) -> tuple[Any, Any, Any] | None:
+    """Returns the array from which a map gathers rows, the map that computes which, and the starts that it reads."""
     pair = _zipped_inputs(dataset)
-    if pair is None or _zipped_inputs(pair[1]) is None:
+    numbered = _zipped_inputs(pair[1]) if pair is not None else None
+    if pair is None or numbered is None:
         return None
     array = _repeated_tensor(pair[0])
-    return None if array is None else (array, pair[1])
+    return None if array is None else (array, pair[1], numbered[1])
 
 
 def _zipped_inputs(dataset: Any) -> tuple[Any, Any] | None:
@@ -194,10 +196,8 @@ def flat_map_windows(source: live.LivePipeline, pipeline: Pipeline, node: Node) 
     if batch_size != size or not (window.argument("drop_remainder") or drops):
         return None
     lengths = {part.shape[:1].as_list()[0] for part in tf.nest.flatten(windows.element_spec)}
-    same_structure = tf.nest.map_structure(lambda _: 0, windows.element_spec) == tf.nest.map_structure(
-        lambda _: 0, rows.element_spec
-    )
-    return RowWindows(size, shift, stride, lengths == {size}) if same_structure and len(lengths) == 1 else None
+    one, other = (tf.nest.map_structure(lambda _: 0, dataset.element_spec) for dataset in (windows, rows))
+    return RowWindows(size, shift, stride, lengths == {size}) if one == other and len(lengths) == 1 else None
 
 
 def receives_windows(source: live.LivePipeline, node: Node) -> bool:
@@ -260,14 +260,8 @@ def gather_from(dataset: Any, windows: RowWindows | None = None) -> Callable[[An
 
     def windows_at(starts: Any) -> Any:
         rows = starts[:, tf.newaxis] + tf.range(0, windows.size * windows.stride, windows.stride, dtype=tf.int64)
-
-        def take(array: Any) -> Any:
-            taken = tf.gather(array, rows)
-            if windows.length_known:
-                return taken
-            return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *array.shape[1:]])
-
-        return tf.nest.map_structure(take, arrays)
+        take = tf.gather if windows.length_known else _windows
+        return tf.nest.map_structure(lambda array: take(array, rows), arrays)
 
     return windows_at
 
