@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -243,12 +244,28 @@ _BODIES = (
 _Style = Callable[[Writer, Sequence[str], str], Lines]
 
 
+def _text(*lines: str, name: str = "") -> _Style:
+    """A style as its lines, in which `<all>`, `<first>` and `<rest>` stand for calls of the chain, one after another.
+
+    A line with `<each>` is repeated for each call. `<name>` stands for a new name that begins with `name`.
+    """
+
+    def style(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
+        first, *rest = links
+        given = {"all": "".join(links), "first": first, "rest": "".join(rest)}
+        if name:
+            given["name"] = writer.name(name)
+        found = []
+        for line in lines:
+            for given["each"] in links if "<each>" in line else ("",):
+                found.append(re.sub(r"<(\w+)>", lambda match: given[match[1]], line))
+        return found
+
+    return style
+
+
 def _line(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     return [f"ds = ds{''.join(links)}" + writer.rng.choice(["", "  # a comment", " ;"])]
-
-
-def _statements(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [f"ds = ds{link}" for link in links]
 
 
 def _names(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
@@ -269,10 +286,8 @@ def _parentheses(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
 
 
 def _backslashes(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [
-        "ds = ds \\",
-        *(f"    {link}" + (" \\" if place < len(links) - 1 else "") for place, link in enumerate(links)),
-    ]
+    *inner, last = (f"    {link}" for link in links)
+    return ["ds = ds \\", *(f"{link} \\" for link in inner), last]
 
 
 def _dots_behind(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
@@ -280,85 +295,26 @@ def _dots_behind(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
 
 
 def _function(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    name = writer.name("build")
-    if writer.rng.random() < 0.5:
-        return [f"def {name}(ds):", *(f"    ds = ds{link}" for link in links), "    return ds", f"ds = {name}(ds)"]
-    return [f"def {name}(d, *, training=True):", f"    return d{''.join(links)}", f"ds = {name}(ds, training=False)"]
+    return (_BUILD if writer.rng.random() < 0.5 else _BUILD_FOR_TRAINING)(writer, links, dataset)
 
 
-def _used_twice(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    name = writer.name("build")
-    return [
-        f"def {name}(ds):",
-        *(f"    ds = ds{link}" for link in links),
-        "    return ds",
-        f"valid = {name}(ds.take(5))",
-        f"ds = {name}(ds)",
-    ]
-
-
-def _walrus(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    first, *rest = links
-    return [f"if (ds := ds{first}) is not None:", f"    ds = ds{''.join(rest)}"]
+_BUILD = _text("def <name>(ds):", "    ds = ds<each>", "    return ds", "ds = <name>(ds)", name="build")
+_BUILD_FOR_TRAINING = _text(
+    "def <name>(d, *, training=True):", "    return d<all>", "ds = <name>(ds, training=False)", name="build"
+)
 
 
 def _semicolons(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     return ["; ".join([*(f"ds = ds{link}" for link in links), "done = True"])]
 
 
-def _class(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    name = writer.name("Input")
-    return [
-        f"class {name}:",
-        "    def __init__(self, ds):",
-        "        self.ds = ds",
-        "    def build(self):",
-        *(f"        self.ds = self.ds{link}" for link in links),
-        "        return self",
-        f"ds = {name}(ds).build().ds",
-    ]
-
-
-def _property(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    name = writer.name("Input")
-    return [
-        f"class {name}:",
-        "    source = ds",
-        "    @property",
-        "    def batches(self):",
-        f"        return self.source{''.join(links)}",
-        f"ds = {name}().batches",
-    ]
-
-
 def _loop(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    first = links[0]
-    return [
-        "for turn in range(2):",
-        f"    ds = ds{first if 'batch' not in first else '.map(lambda x: x * 3)'}",
-        *(f"ds = ds{link}" for link in links[1:]),
-    ]
-
-
-def _late_binding(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return ["for factor in (2, 3):", "    ds = ds.map(lambda x: x * factor)", *(f"ds = ds{link}" for link in links)]
-
-
-def _counted(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [
-        "rows = [0] * 9",
-        "ds = ds.shuffle(len(rows), seed=2)",
-        "rows.append(0)",
-        *(f"ds = ds{one}" for one in links),
-    ]
+    first = links[0] if "batch" not in links[0] else ".map(lambda x: x * 3)"
+    return ["for turn in range(2):", f"    ds = ds{first}", *(f"ds = ds{link}" for link in links[1:])]
 
 
 def _conditional(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     return [f"ds = ds{link} if {'ds is not None' if place % 2 else 'True'} else ds" for place, link in enumerate(links)]
-
-
-def _branch(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return ["training = True", "if training:", f"    ds = ds{''.join(links)}", "else:", "    ds = ds.batch(1)"]
 
 
 def _unbound(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
@@ -370,10 +326,6 @@ def _unbound(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
             f"ds = {dataset}.{method}(ds{', ' if given else ''}{rest[:-1]})" if rest.endswith(")") else f"ds = ds{link}"
         )
     return lines
-
-
-def _applied(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [f"ds = ds.apply(lambda d: d{link})" for link in links]
 
 
 def _alias(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
@@ -388,49 +340,6 @@ def _alias(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     return lines
 
 
-def _reduced(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [
-        "steps = [lambda x: x + 1, lambda x: x * 2]",
-        "ds = functools.reduce(lambda d, step: d.map(step), steps, ds)",
-        f"ds = ds{''.join(links)}",
-    ]
-
-
-def _stored(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    first, *rest = links
-    return ["parts = {'train': ds}", f"parts['train'] = parts['train']{first}", f"ds = parts['train']{''.join(rest)}"]
-
-
-def _tuples(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [f"ds, count = ds{''.join(links)}, 3"]
-
-
-def _wrapped(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    name = writer.name("finish")
-    first, *rest = links
-    return [f"def {name}(d):", f"    return d{''.join(rest)}", f"ds = {name}(ds{first})"]
-
-
-def _lambda(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    name = writer.name("build")
-    return [f"{name} = lambda d: d{''.join(links)}", f"ds = {name}(ds)"]
-
-
-def _annotated(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [f"ds: 'tf.data.Dataset' = ds{''.join(links)}"]
-
-
-def _tried(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [
-        "try:",
-        f"    ds = ds{links[0]}",
-        "finally:",
-        "    pass",
-        "with open(__file__) as file:",
-        f"    ds = ds{''.join(links[1:])}",
-    ]
-
-
 def _stars(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     return [
         "given = {'batch_size': 4}",
@@ -439,32 +348,40 @@ def _stars(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     ]
 
 
-def _comprehension(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [f"ds = [d{''.join(links)} for d in (ds,)][0]"]
-
-
-def _closure(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    name = writer.name("outer")
-    return [
-        f"def {name}(ds):",
-        "    factor = 5",
-        "    def inner():",
-        "        nonlocal factor",
-        f"        return ds.map(lambda x: x * factor){''.join(links)}",
-        "    return inner()",
-        f"ds = {name}(ds)",
-    ]
-
-
-def _matched(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return ["match 1:", "    case 1:", f"        ds = ds{''.join(links)}", "    case _:", "        pass"]
-
+_STATEMENTS = _text("ds = ds<each>")
 
 _STYLES: tuple[_Style, ...] = (
-    _line, _line, _statements, _statements, _names, _parentheses, _parentheses, _backslashes, _dots_behind, _function,
-    _function, _used_twice, _walrus, _semicolons, _class, _property, _loop, _late_binding, _counted, _conditional,
-    _branch, _unbound, _applied, _alias, _reduced, _stored, _tuples, _wrapped,
-    _lambda, _annotated, _tried, _stars, _comprehension, _closure, _matched,
+    _line, _line, _STATEMENTS, _STATEMENTS, _names, _parentheses, _parentheses, _backslashes, _dots_behind, _function,
+    _function,
+    _text("def <name>(ds):", "    ds = ds<each>", "    return ds", "valid = <name>(ds.take(5))", "ds = <name>(ds)",
+          name="build"),
+    _text("if (ds := ds<first>) is not None:", "    ds = ds<rest>"),
+    _semicolons,
+    _text("class <name>:", "    def __init__(self, ds):", "        self.ds = ds", "    def build(self):",
+          "        self.ds = self.ds<each>", "        return self", "ds = <name>(ds).build().ds", name="Input"),
+    _text("class <name>:", "    source = ds", "    @property", "    def batches(self):",
+          "        return self.source<all>", "ds = <name>().batches", name="Input"),
+    _loop,
+    _text("for factor in (2, 3):", "    ds = ds.map(lambda x: x * factor)", "ds = ds<each>"),
+    _text("rows = [0] * 9", "ds = ds.shuffle(len(rows), seed=2)", "rows.append(0)", "ds = ds<each>"),
+    _conditional,
+    _text("training = True", "if training:", "    ds = ds<all>", "else:", "    ds = ds.batch(1)"),
+    _unbound,
+    _text("ds = ds.apply(lambda d: d<each>)"),
+    _alias,
+    _text("steps = [lambda x: x + 1, lambda x: x * 2]",
+          "ds = functools.reduce(lambda d, step: d.map(step), steps, ds)", "ds = ds<all>"),
+    _text("parts = {'train': ds}", "parts['train'] = parts['train']<first>", "ds = parts['train']<rest>"),
+    _text("ds, count = ds<all>, 3"),
+    _text("def <name>(d):", "    return d<rest>", "ds = <name>(ds<first>)", name="finish"),
+    _text("<name> = lambda d: d<all>", "ds = <name>(ds)", name="build"),
+    _text("ds: 'tf.data.Dataset' = ds<all>"),
+    _text("try:", "    ds = ds<first>", "finally:", "    pass", "with open(__file__) as file:", "    ds = ds<rest>"),
+    _stars,
+    _text("ds = [d<all> for d in (ds,)][0]"),
+    _text("def <name>(ds):", "    factor = 5", "    def inner():", "        nonlocal factor",
+          "        return ds.map(lambda x: x * factor)<all>", "    return inner()", "ds = <name>(ds)", name="outer"),
+    _text("match 1:", "    case 1:", "        ds = ds<all>", "    case _:", "        pass"),
 )  # fmt: skip
 
 
