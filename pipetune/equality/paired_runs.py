@@ -78,7 +78,7 @@ class PairedRuns:
             )
             for minimum, full_batches in ((limits.elements, 2), (2, 1))
         )
-        self.count = sample.count_with_partial_batch(sides[0].pipeline, self.needed, full=self.whole_epochs)
+        self.count = self._with_last_batch(self.needed)
         self.normalize_zeros = False  # whether -0.0 and denormals are treated as 0.0
         self.expanding_elements = _EXPANDING_ELEMENTS
         self.recordings: dict[str, recordings.RecordedElements] = {}
@@ -94,7 +94,8 @@ class PairedRuns:
     @property
     def batched(self) -> bool:
         """Whether an element of the output is a batch of rows."""
-        return sample.is_batched(self.sides[0].pipeline)
+        kinds = [node.op for node in self.sides[0].pipeline if node.op in (*sample.BATCHING, "to_ragged", "unbatch")]
+        return bool(kinds) and kinds[-1] != "unbatch"
 
     @property
     def sample_size(self) -> int:
@@ -279,21 +280,20 @@ class PairedRuns:
         """
         if all(run.complete for run in runs):
             return 1.0
-        rows = math.prod(size for size in sample.batch_sizes(self.sides[0].pipeline) if size > 0)
+        rows = math.prod(sample.batch_sizes(self.sides[0].pipeline))
         drawn = min(len(run.hashes) for run in runs) * rows
         return min(1.0, max(1, drawn) / (self.count * self.infinite_repeat_count))
 
     def shuffle_limits(self, buffers: set[int]) -> dict[int, int]:
-        """Returns a smaller size for each size in `buffers` that would hold the whole sample."""
+        """Returns a smaller size for each size in `buffers` that would hold the whole sample: a third of it, or 2."""
         known: dict[int, int] = {}
-        for side in self.sides:
-            pipeline = side.pipeline
-            expanding = [node.id for node in pipeline if sharing.expands_downstream(pipeline, node.id)]
-            found = sample.shuffle_limits(
-                pipeline, source_elements=self.sample_size, count=self.count, expanding_shuffles=expanding
-            )
-            for size, limit in found.items():
-                known[size] = min(limit, known.get(size, limit))
+        for pipeline, node in ((side.pipeline, node) for side in self.sides for node in side.pipeline):
+            if node.op == "shuffle":
+                rows = math.prod(sample.batch_sizes(pipeline.upstream(node.id)))
+                expands = sharing.expands_downstream(pipeline, node.id)
+                data = self.sample_size if expands else self.count // rows
+                size = sample.positive_argument(node, "buffer_size")
+                known[size] = min(known.get(size, size), max(2, data // 3))
         limits = {size: known.get(size, max(2, self.count // 3)) for size in buffers}
         return {size: limit for size, limit in sorted(limits.items()) if limit < size}
 
@@ -301,9 +301,7 @@ class PairedRuns:
         """Reduces the sample to this fraction, but keeps a full batch and a partial one; returns the fraction."""
         before = self.expanding_elements + self.count
         self.expanding_elements = max(1, round(self.expanding_elements * factor))
-        count = max(self._least, round(self.count * factor))
-        count = sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
-        self.count = min(self.count, count)
+        self.count = min(self.count, self._with_last_batch(max(self._least, round(self.count * factor))))
         return (self.expanding_elements + self.count) / before
 
     @property
@@ -399,9 +397,11 @@ class PairedRuns:
         if few:
             return recordings.evenly_spaced(self.expanding_elements)
         count = min(len(recording), self.count)
-        if not self._exact_count:
-            count = sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
-        return recordings.first_elements(count)
+        return recordings.first_elements(count if self._exact_count else self._with_last_batch(count))
+
+    def _with_last_batch(self, count: int) -> int:
+        """Returns the largest number of elements up to `count` whose last batch is as the comparison needs it."""
+        return sample.count_with_partial_batch(self.sides[0].pipeline, count, full=self.whole_epochs)
 
     def _recorded_downstream(self) -> Iterator[tuple[str, recordings.RecordedElements]]:
         """Yields one element of each operator upstream of all draws: rows of copies then differ only by their draws."""

@@ -97,9 +97,9 @@ def group_size(dataset: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def batch_sizes(pipeline: Pipeline) -> list[int]:
-    """Returns the batch sizes along the pipeline."""
-    return [positive_argument(node, "batch_size") for node in pipeline.nodes if node.op in BATCHING]
+def batch_sizes(nodes: Iterable[Node]) -> list[int]:
+    """Returns the batch sizes along operators."""
+    return [positive_argument(node, "batch_size") for node in nodes if node.op in BATCHING]
 
 
 def count_with_partial_batch(pipeline: Pipeline, count: int, *, full: bool) -> int:
@@ -166,34 +166,6 @@ def _output_count(nodes: Iterable[Node], count: int) -> int:
         elif node.op == "repeat" and given == 2:
             count *= 2
     return count
-
-
-def shuffle_limits(
-    pipeline: Pipeline, *, source_elements: int, count: int, expanding_shuffles: Iterable[str]
-) -> dict[int, int]:
-    """Returns a limit for each shuffle buffer size that makes it smaller than the data: a third of it, at least 2.
-
-    Args:
-        source_elements: number of source elements if each one becomes many downstream (file names).
-        count: number of elements after that expansion.
-        expanding_shuffles: ids of shuffles whose elements become many downstream.
-    """
-    limits: dict[int, int] = {}
-    many = set(expanding_shuffles)
-    for node in pipeline.nodes:
-        if node.op == "shuffle":
-            above = pipeline.upstream(node.id)
-            product = math.prod(positive_argument(other, "batch_size") for other in above if other.op in BATCHING)
-            size = positive_argument(node, "buffer_size")
-            data = source_elements if node.id in many else count // product
-            limits[size] = min(limits.get(size, size), max(2, data // 3))
-    return limits
-
-
-def is_batched(pipeline: Pipeline) -> bool:
-    """Whether an element of the output is a batch of rows."""
-    kinds = [node.op for node in pipeline.nodes if node.op in (*BATCHING, "to_ragged", "unbatch")]
-    return bool(kinds) and kinds[-1] != "unbatch"
 
 
 def positive_argument(node: Node, name: str) -> int:
