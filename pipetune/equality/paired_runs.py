@@ -54,7 +54,10 @@ class SerializedPipeline:
 
 
 class PairedRuns:
-    """The recorded source of two pipelines, their serialized graphs on it, and the time budget."""
+    """The recorded source of two pipelines, their serialized graphs on it, and the time budget.
+
+    What takes long ends at `until_share`, a share of the time limit.
+    """
 
     def __init__(
         self,
@@ -123,9 +126,6 @@ class PairedRuns:
     def record(self, *, until_share: float) -> None:
         """Records the elements that the pipelines share.
 
-        Args:
-            until_share: share of the time limit at which recording ends.
-
         Raises:
             CannotCompare: a source whose elements overtake each other cannot be serialized.
             CannotPin: nor be read in order.
@@ -165,9 +165,6 @@ class PairedRuns:
 
         That happens if only one side caches the element, or drops or shuffles it before it is computed. The sample may
         not contain it, so the inputs of such caches and selections are read directly.
-
-        Args:
-            until_share: share of the time limit at which reading ends.
         """
         source, other = self.sides[0].live, self.sides[1].pipeline
         added = [node for node in other if node.op == "cache" and node.id not in source.pipeline]
@@ -216,7 +213,6 @@ class PairedRuns:
 
         Args:
             count: number of elements to draw from each, at most.
-            until_share: share of the time limit at which drawing ends.
 
         Raises:
             CannotPin: something random cannot be fixed.
@@ -251,7 +247,6 @@ class PairedRuns:
 
         Args:
             count: number of elements to draw, at most.
-            until_share: share of the time limit at which drawing ends.
             observe: called with each element; batches are then not split.
 
         Raises:

@@ -1,7 +1,8 @@
 """Edits of a traced function's graph: ops traced from Python, nodes in the place of others, the function rebuilt.
 
 Each variant of `core.functions.GRAPH_EDITS` has a module beside this one, with two functions: `applies(facts)`, whether
-a function is one that it might change, and `edit_graph(traced)`, which returns the changed copy or raises `CannotEdit`.
+a function is one that it might change, and `edit_graph(traced)`, which returns the changed copy, or raises `CannotEdit`
+where that would not return the same or cannot be made.
 """
 
 from __future__ import annotations
@@ -23,17 +24,8 @@ class CannotEdit(Exception):
 class GraphEditModule(Protocol):
     """A module that makes a variant of traced functions."""
 
-    @staticmethod
-    def applies(function: FunctionFacts) -> bool:
-        """Whether a function has what the variant does without."""
-
-    @staticmethod
-    def edit_graph(traced: Any) -> Any:
-        """Returns the variant of a dataset's traced function.
-
-        Raises:
-            CannotEdit: it would not return the same, or cannot be made.
-        """
+    applies: Callable[[FunctionFacts], bool]
+    edit_graph: Callable[[Any], Any]
 
 
 def graph_edit(form: FunctionVariant) -> GraphEditModule:
