@@ -203,7 +203,6 @@ def compare_datasets(
     *,
     elements: int = 256,
     time_limit_seconds: float = 20.0,
-    seed: int = 0,
 ) -> Comparison:
     """Like `compare`, for two live datasets. Operators count as shared if both contain the same dataset object."""
     return _prove(
@@ -211,7 +210,7 @@ def compare_datasets(
         (original, candidate),
         safety,
         options={},
-        limits=ComparisonLimits(elements, time_limit_seconds, seed),
+        limits=ComparisonLimits(elements, time_limit_seconds),
     )
 
 
@@ -233,7 +232,7 @@ def _prove(
         checks.append(_batches(sides[0].pipeline, sides[1].pipeline))
     with files.temporary_folder("compare") as folder:
         runs = PairedRuns(sides, datasets, safety, limits, folder)
-        proof = EqualityProof(runs, limits.seed)
+        proof = EqualityProof(runs)
         try:
             checks += proof.checks()
         except (CannotCompare, CannotPin, IncomparableElement) as error:

@@ -41,7 +41,7 @@ class ComparisonLimits:
 
     elements: int  # source elements, at least
     seconds: float  # approximate time limit
-    seed: int  # seed of the pinned random draws
+    seed: int = 0  # of the pinned random draws
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ class PairedRuns:
         self.normalize_zeros = False  # whether -0.0 and denormals are treated as 0.0
         self.expanding_elements = _EXPANDING_ELEMENTS
         self.recordings: dict[str, recordings.RecordedElements] = {}
-        self._start, self._seconds, self._seed = time.monotonic(), limits.seconds, limits.seed
+        self.seed = limits.seed
+        self._start, self._seconds = time.monotonic(), limits.seconds
         self._folder = folder
         self._runs = itertools.count(1)
         self._built: dict[tuple[bool, bool, int, int], tuple[SerializedPipeline, SerializedPipeline]] = {}
@@ -258,7 +259,7 @@ class PairedRuns:
         if rows:
             dataset = dataset.unbatch()
         keep = MAX_RECORDED_BYTES if self.safety == Safety.APPROXIMATE and observe is None else 0.0
-        with elements.seeded_python(self._seed) if self._same_python_calls else nullcontext():
+        with elements.seeded_python(self.seed) if self._same_python_calls else nullcontext():
             return elements.draw_elements(
                 dataset,
                 count=count,
@@ -331,7 +332,7 @@ class PairedRuns:
     def for_region(self, region: ChangedRegion) -> PairedRuns:
         """Returns paired runs of only the region in which the pipelines differ; provide elements by `use_elements`."""
         folder = f"{self._folder}/region"
-        limits = ComparisonLimits(1, self._seconds, self._seed)
+        limits = ComparisonLimits(1, self._seconds, self.seed)
         inner = PairedRuns(region.sides, self.datasets, self.safety, limits, folder)
         inner._start = self._start
         return inner

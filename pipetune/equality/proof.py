@@ -117,15 +117,14 @@ _PROOF_CHECKS = ("values", "epochs", "randomness", "last batches", "generated in
 class EqualityProof:
     """Runs the checks of one comparison; `elements` and `epochs` say how much was compared."""
 
-    def __init__(self, runs: PairedRuns, seed: int) -> None:
+    def __init__(self, runs: PairedRuns) -> None:
         self._runs = runs
-        self._seed = seed
         self._calls_on_batches = any(
             node.function is not None and node.function.called_on_batches for node in runs.sides[1].pipeline
         )
         # Functions that are called as one make the same draws in the same order, but in another function.
         merged = any(node.function is not None and node.function.first for node in runs.sides[1].pipeline)
-        self._pins = PinningOptions(seed, counted_draws=merged, fixed_shuffles=self._fixed_shuffles())
+        self._pins = PinningOptions(runs.seed, counted_draws=merged, fixed_shuffles=self._fixed_shuffles())
         self._random_ops: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._reproducible = True
         self.elements = 0
@@ -260,7 +259,7 @@ class EqualityProof:
         elements = generated_inputs.generate(
             region,
             count=max(generated_inputs.MIN_ELEMENTS, runs.needed),
-            seed=self._seed,
+            seed=self._runs.seed,
             sample=self._runs.recordings.get(region.start),
             extremes=self._runs.safety != Safety.APPROXIMATE,
         )
@@ -269,7 +268,7 @@ class EqualityProof:
                 "No inputs can be generated for the changed functions; they are compared on elements of the data."
             )
             return []
-        proof = EqualityProof(runs, self._seed)
+        proof = EqualityProof(runs)
         runs.use_elements(region.start, elements)
         for rows, count in (runs.last_batches() or {0: len(elements)}).items():
             runs.use_elements(region.start, generated_inputs.roll_rows(elements, by=rows))
@@ -436,7 +435,7 @@ class EqualityProof:
 
     def _row_counter(self, graph: SerializedPipeline) -> Callable[[int | None], RowCounter]:
         def counted(free: int | None) -> RowCounter:
-            pins = PinningOptions(self._seed, constant_draws=free is not None, free_op=free, epochs=EPOCHS)
+            pins = PinningOptions(self._runs.seed, constant_draws=free is not None, free_op=free, epochs=EPOCHS)
             counter = RowCounter(batched=self._runs.batched)
             run = self._runs.draw(graph, pins, count=_NO_LIMIT, until_share=self._extended_until(1.2), observe=counter)
             if not run.complete:

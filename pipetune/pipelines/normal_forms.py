@@ -320,13 +320,13 @@ def _gather(call: Call) -> Call:
     return _with(call, call.inputs[:2], axes=(axis,), batch_dims=batch_dims)
 
 
-def _numbers_of_input(position: int, name: str) -> Callable[[Call], Call]:
-    """Moves input `position`, with one or several integers for each axis, to the attribute `name`."""
+def _numbers_of_input(name: str) -> Callable[[Call], Call]:
+    """Moves the second input, with one or several integers for each axis, to the attribute `name`."""
 
     def form(call: Call) -> Call:
-        values = tuple(tuple(value) if isinstance(value, list) else value for value in call.constant(position).tolist())
+        values = tuple(tuple(value) if isinstance(value, list) else value for value in call.constant(1).tolist())
         attributes: dict[str, Any] = {name: values}
-        return _with(call, _inputs_without(call, position), **attributes)
+        return _with(call, _inputs_without(call, 1), **attributes)
 
     return form
 
@@ -361,11 +361,11 @@ _NORMALIZERS: Mapping[str, Callable[[Call], Call | list[Term]]] = {
     "ExpandDims": _expand_dims,
     "Fill": _sizes_of_input(0),
     "GatherV2": _gather,
-    "MirrorPad": _numbers_of_input(1, "paddings"),
+    "MirrorPad": _numbers_of_input("paddings"),
     "OneHot": _axis_attribute(_rank_of_output),
     "Pack": _axis_attribute(_rank_of_output),
-    "Pad": _numbers_of_input(1, "paddings"),
-    "PadV2": _numbers_of_input(1, "paddings"),
+    "Pad": _numbers_of_input("paddings"),
+    "PadV2": _numbers_of_input("paddings"),
     "Reshape": _reshape,
     "ReverseV2": _axes_of_input(1),
     "Roll": _roll,
@@ -374,8 +374,8 @@ _NORMALIZERS: Mapping[str, Callable[[Call], Call | list[Term]]] = {
     "SplitV": _axes_of_input(2),
     "Squeeze": _squeeze,
     "StridedSlice": lambda call: [index_term(call.inputs[0], _index_entries(call))],
-    "Tile": _numbers_of_input(1, "multiples"),
-    "Transpose": _numbers_of_input(1, "order"),
+    "Tile": _numbers_of_input("multiples"),
+    "Transpose": _numbers_of_input("order"),
     "Unpack": _axis_attribute(lambda call: call.inputs[0].rank),
 }
 

@@ -47,7 +47,7 @@ def test_drawn_share_counts_undrawn_elements_as_missing() -> None:
     dataset = numbers().map(image_draw).batch(4)
     source = live.read(dataset)
     sides = ComparedPipeline(source, source.pipeline), ComparedPipeline(source, source.pipeline)
-    runs = PairedRuns(sides, (dataset, dataset), Safety.EXACT, ComparisonLimits(24, 20.0, 0), "")
+    runs = PairedRuns(sides, (dataset, dataset), Safety.EXACT, ComparisonLimits(24, 20.0), "")
     assert runs.count == 23  # a partial batch
     two, all_of_them = DrawnElements((("a",),) * 2), DrawnElements((("a",),) * 6, complete=True)
     assert runs.drawn_share(all_of_them, all_of_them) == 1.0
