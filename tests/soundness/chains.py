@@ -58,9 +58,8 @@ class Chain:
                 return True
         defined = {text.split("(")[0].removeprefix("def "): text for link in self.links for text in link.functions}
         for link in self.links:
-            called = link.text + " ".join(
-                text for name, text in defined.items() if re.search(rf"\b{name}\b", link.text)
-            )
+            used = (text for name, text in defined.items() if re.search(rf"\b{name}\b", link.text))
+            called = link.text + " ".join(used)
             if "num_parallel_calls" in link.text and re.search(r"random\.|shuffle\(|state\.|calls\.", called):
                 return True
         return False
@@ -71,10 +70,8 @@ class Chain:
         lines = ["import numpy as np", "import tensorflow as tf", "", *(_FILES if "folder" in self.source.text else ())]
         for text in dict.fromkeys(functions):
             lines += ["", "", text]
-        return (
-            "\n".join([*lines, "", "", "def make(folder):", *(f"    {line}" for line in self._made()), "    return ds"])
-            + "\n"
-        )
+        lines += ["", "", "def make(folder):", *(f"    {line}" for line in self._made()), "    return ds", ""]
+        return "\n".join(lines)
 
     def _made(self) -> list[str]:
         lines = ["state = tf.Variable(0, dtype=tf.int64)", "calls = []"] if _STATE.search(self._links()) else []
@@ -145,9 +142,7 @@ class _Maker:
         self.style = style
         self._functions = 0
 
-    def function(
-        self, number: str, floats: str, *, before: Sequence[str] = (), state: str = ""
-    ) -> tuple[str, tuple[str, ...]]:
+    def function(self, number: str, floats: str, *, before: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
         """A function of an element: its name or text, and its definition. `i` and `x` are the element's two parts."""
         self._functions += 1
         name = f"f{self._functions}"
@@ -158,9 +153,9 @@ class _Maker:
         body = "".join(f"\n    {text}" for text in texts)
         return name, (f"def {name}({self._taken()}):{body}\n    return {result}",)
 
-    def predicate(self, text: str) -> tuple[str, tuple[str, ...]]:
+    def predicate(self, text: str) -> str:
         """A predicate of an element."""
-        return f"lambda {self._taken()}: {self._in_style(text)}", ()
+        return f"lambda {self._taken()}: {self._in_style(text)}"
 
     def _taken(self) -> str:
         return {"pair": "i, x", "dict": "e", "number": "i"}[self.style]
@@ -248,13 +243,11 @@ def _map(maker: _Maker) -> Link:
 
 
 def _filter(maker: _Maker) -> Link:
-    text, _ = maker.predicate(maker.rng.choice(_PREDICATES))
-    return Link("filter", f".filter({text})")
+    return Link("filter", f".filter({maker.predicate(maker.rng.choice(_PREDICATES))})")
 
 
 def _take_while(maker: _Maker) -> Link:
-    text, _ = maker.predicate("tf.reduce_max(i) < 15")
-    return Link("take_while", f".take_while({text})")
+    return Link("take_while", f".take_while({maker.predicate('tf.reduce_max(i) < 15')})")
 
 
 def _batch(maker: _Maker) -> Link:
@@ -313,9 +306,8 @@ def _window(maker: _Maker) -> Link:
 
 
 def _group(maker: _Maker) -> Link:
-    taken = {"pair": "i, x", "dict": "e", "number": "i"}[maker.style]
-    key = maker._in_style("tf.reduce_sum(i) % 2")
-    return Link("group_by_window", f".group_by_window(lambda {taken}: {key}, lambda k, d: d.batch(3), window_size=3)")
+    key = maker.predicate("tf.reduce_sum(i) % 2")
+    return Link("group_by_window", f".group_by_window({key}, lambda k, d: d.batch(3), window_size=3)")
 
 
 def _zip(maker: _Maker) -> Link:
@@ -405,10 +397,8 @@ def source(rng: random.Random, style: str) -> Link:
         choices = [f"tf.data.Dataset.range({rows})", f"tf.data.Dataset.from_tensor_slices(np.arange({rows}))",
                    f"tf.data.Dataset.random(seed=5).take({rows}).map(lambda n: n % 30)"]  # fmt: skip
         if draw < 0.7:
-            return Link(
-                "range" if "range(" in (text := rng.choice(choices)) and "arange" not in text else "from_tensor_slices",
-                text,
-            )
+            text = rng.choice(choices)
+            return Link("range" if "range(" in text and "arange" not in text else "from_tensor_slices", text)
         return rng.choice(_FILE_SOURCES)
     if draw < 0.6 or style == "dict":
         given = f"({numbers})" if style == "pair" else "{'i': " + numbers.replace("), (", "), 'x': (", 1) + "}"
@@ -416,11 +406,10 @@ def source(rng: random.Random, style: str) -> Link:
     if draw < 0.75:
         generator = f"def numbers():\n    for n in range({rows}):\n        yield n, [n * 1.0, n / 2, -n]"
         signature = "(tf.TensorSpec([], tf.int64), tf.TensorSpec([3], tf.float32))"
-        return Link(
-            "from_generator", f"tf.data.Dataset.from_generator(numbers, output_signature={signature})", (generator,)
-        )
-    made = rng.choice(_FILE_SOURCES)
-    return Link(made.operator, made.text + ".map(lambda i: (i, tf.fill([3], tf.cast(i, tf.float32))))", made.functions)
+        made = f"tf.data.Dataset.from_generator(numbers, output_signature={signature})"
+        return Link("from_generator", made, (generator,))
+    of_files = rng.choice(_FILE_SOURCES)
+    return Link(of_files.operator, of_files.text + ".map(lambda i: (i, tf.fill([3], tf.cast(i, tf.float32))))")
 
 
 _FILE_SOURCES = tuple(

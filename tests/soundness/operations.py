@@ -128,10 +128,6 @@ def _axis(scope: Scope, x: Any, _: str) -> str:
     return str(scope.rng.randrange(-rank, rank))
 
 
-def _new_axis(scope: Scope, x: Any, _: str) -> str:
-    return str(scope.rng.randrange(-x.shape.rank - 1, x.shape.rank + 1))
-
-
 def _axes(scope: Scope, x: Any, name: str) -> str:
     rank = x.shape.rank
     draw = scope.rng.random()
@@ -141,10 +137,6 @@ def _axes(scope: Scope, x: Any, name: str) -> str:
         return f", axis={_axis(scope, x, name)}"
     chosen = scope.rng.sample(range(rank), 2)
     return f", axis={[axis - rank if scope.rng.random() < 0.4 else axis for axis in chosen]}"
-
-
-def _keep(scope: Scope, _x: Any, _: str) -> str:
-    return ", keepdims=True" if scope.rng.random() < 0.35 else ""
 
 
 def _length(x: Any, axis: int) -> int:
@@ -255,15 +247,6 @@ def _new_shape(scope: Scope, x: Any, _: str) -> str:
     return str(rng.choice(choices))
 
 
-def _paddings(scope: Scope, x: Any, _: str) -> str:
-    rank = x.shape.rank
-    return str([[scope.rng.choice([0, 0, 1]), scope.rng.choice([0, 1, 1])] for _ in range(rank)])
-
-
-def _repeats(scope: Scope, x: Any, _: str) -> str:
-    return str([scope.rng.choice([1, 1, 2, 3]) for _ in range(x.shape.rank)])
-
-
 def _indices(scope: Scope, x: Any, _: str) -> str:
     size = _length(x, 0) if x.shape.rank else 1
     found = [scope.rng.randrange(size) for _ in range(scope.rng.randint(1, 3))]
@@ -289,25 +272,15 @@ def _picked(scope: Scope, x: Any, name: str) -> str:
     return f"{found if scope.rng.random() < 0.7 else found[0]}, axis={axis}"
 
 
-def _type(scope: Scope, x: Any, _: str) -> str:
-    return "tf." + scope.rng.choice([name for name in (*NUMBERS, "bool", "bfloat16") if name != x.dtype.name])
-
-
-def _small(scope: Scope, _x: Any, _: str) -> str:
-    return str(scope.rng.randint(1, 3))
-
-
-def _shift(scope: Scope, _x: Any, _: str) -> str:
-    return str(scope.rng.choice([1, 2, 3, -1, -2]))
-
-
 def _boolean(scope: Scope, x: Any, name: str) -> str:
     """A condition with the shape of x, or one that broadcasts with it."""
     rng = scope.rng
     if rng.random() < 0.3:
         try:
             return scope.choose(
-                lambda _, tensor: not isinstance(tensor, tf.RaggedTensor) and _fits_condition(tensor, x)
+                lambda _, tensor: (
+                    not isinstance(tensor, tf.RaggedTensor) and tensor.dtype == tf.bool and tensor.shape == x.shape
+                )
             )
         except NoPlace:
             pass
@@ -318,10 +291,6 @@ def _boolean(scope: Scope, x: Any, name: str) -> str:
     return f"{name} > {_number(scope, x, name)}"
 
 
-def _fits_condition(tensor: Any, x: Any) -> bool:
-    return bool(tensor.dtype == tf.bool and tensor.shape == x.shape)
-
-
 def _one_condition(scope: Scope, x: Any, name: str) -> str:
     """A condition of the whole element."""
     rng = scope.rng
@@ -330,14 +299,6 @@ def _one_condition(scope: Scope, x: Any, name: str) -> str:
     if x.dtype == tf.string:
         return f"tf.reduce_any(tf.equal({name}, 'red'))"
     return f"tf.reduce_{rng.choice(['sum', 'max', 'min'])}({name}) > {_number(scope, x, name)}"
-
-
-def _flag(scope: Scope, _x: Any, _: str) -> str:
-    return scope.rng.choice(["True", "False"])
-
-
-def _seed(scope: Scope, _x: Any, _: str) -> str:
-    return str(scope.rng.randint(1, 9))
 
 
 def _matrix(scope: Scope, x: Any, _: str) -> str:
@@ -363,36 +324,36 @@ def _lookup(scope: Scope, x: Any, _: str) -> str:
     return scope.constant(f"tf.lookup.StaticHashTable({made}, {default})")
 
 
-def _integer(scope: Scope, x: Any, _: str) -> str:
-    return "tf." + scope.rng.choice([name for name in INTEGERS if name != x.dtype.name])
-
-
 _PLACES: dict[str, _Place] = {
     "axes": _axes,
     "axis": _axis,
     "bool": _boolean,
     "c": _number,
     "cond": _one_condition,
-    "flag": _flag,
+    "flag": lambda scope, _x, _: scope.rng.choice(["True", "False"]),
     "idx": _indices,
-    "int": _integer,
+    "int": lambda scope, x, _: "tf." + scope.rng.choice([name for name in INTEGERS if name != x.dtype.name]),
     "k": _constant,
-    "keep": _keep,
+    "keep": lambda scope, _x, _: ", keepdims=True" if scope.rng.random() < 0.35 else "",
     "lookup": _lookup,
     "matrix": _matrix,
-    "naxis": _new_axis,
-    "pads": _paddings,
+    "naxis": lambda scope, x, _: str(scope.rng.randrange(-x.shape.rank - 1, x.shape.rank + 1)),
+    "pads": lambda scope, x, _: str(
+        [[scope.rng.choice([0, 0, 1]), scope.rng.choice([0, 1, 1])] for _ in range(x.shape.rank)]
+    ),
     "perm": _permutation,
     "pick": _picked,
-    "reps": _repeats,
+    "reps": lambda scope, x, _: str([scope.rng.choice([1, 1, 2, 3]) for _ in range(x.shape.rank)]),
     "s": _slices,
     "same": _same_shape,
-    "seed": _seed,
+    "seed": lambda scope, _x, _: str(scope.rng.randint(1, 9)),
     "shape": _new_shape,
-    "shift": _shift,
-    "small": _small,
+    "shift": lambda scope, _x, _: str(scope.rng.choice([1, 2, 3, -1, -2])),
+    "small": lambda scope, _x, _: str(scope.rng.randint(1, 3)),
     "table": _table,
-    "type": _type,
+    "type": lambda scope, x, _: (
+        "tf." + scope.rng.choice([name for name in (*NUMBERS, "bool", "bfloat16") if name != x.dtype.name])
+    ),
     "y": _other,
 }
 

@@ -113,20 +113,11 @@ class Program:
         if self.style == "helper":
             inner = [f"    {line}" for line in body]
             names = ", ".join(self.components)
-            return [
-                f"def helper({names}):",
-                *inner,
-                "",
-                "",
-                f"def f({self._arguments()}):",
-                f"    return helper({self._given()})",
-            ]
+            called = [f"def f({self._arguments()}):", f"    return helper({self._given()})"]
+            return [f"def helper({names}):", *inner, "", "", *called]
         if self.style == "stars" and self.takes == "arguments":
-            lines += [
-                "def f(*element):",
-                f"    {', '.join(self.components)}{',' * (len(self.components) == 1)} = element",
-            ]
-            return [*lines, *(f"    {line}" for line in body)]
+            taken = f"    {', '.join(self.components)}{',' * (len(self.components) == 1)} = element"
+            return [*lines, "def f(*element):", taken, *(f"    {line}" for line in body)]
         lines.append(f"def f({self._arguments()}):")
         if self.takes == "dict" and self.style != "helper":
             lines += [f"    {name} = element['{name}']" for name in self.components]
@@ -135,9 +126,8 @@ class Program:
     def _signature(self) -> str:
         specs = [f"tf.TensorSpec({list(part.shape)}, tf.{part.dtype})" for part in self.components.values()]
         if self.takes == "dict":
-            return (
-                "[{" + ", ".join(f"'{name}': {spec}" for name, spec in zip(self.components, specs, strict=True)) + "}]"
-            )
+            named = ", ".join(f"'{name}': {spec}" for name, spec in zip(self.components, specs, strict=True))
+            return f"[{{{named}}}]"
         return f"[{', '.join(specs)}]"
 
     def _arguments(self) -> str:
@@ -162,11 +152,9 @@ class Program:
             return f"[{', '.join(texts)}]"
         if self.form == "dict":
             return "{" + ", ".join(f"'r{place}': {text}" for place, text in enumerate(texts)) + "}"
-        return (
-            texts[0]
-            if self.form == "single" and len(texts) == 1
-            else "(" + "".join(f"{text}, " for text in texts) + ")"
-        )
+        if self.form == "single" and len(texts) == 1:
+            return texts[0]
+        return "(" + "".join(f"{text}, " for text in texts) + ")"
 
     def _make(self) -> list[str]:
         if self.takes == "dict":
@@ -241,13 +229,11 @@ def compose(
 
 def _composed(rng: random.Random, focus: Operation | None, among: Sequence[Operation]) -> Program | None:
     components = _components(rng, focus, square=among is not OPERATIONS)
-    draws = {
-        name: columns({name: part}, rows=2, manner="random", odd=0, seed=9)[name][1]
+    tensors = {
+        name: tf.constant(columns({name: part}, rows=2, manner="random", odd=0, seed=9)[name][1])
         for name, part in components.items()
     }
-    scope = Scope(
-        rng, {name: tf.constant(one) for name, one in draws.items()}, {n: p.content for n, p in components.items()}
-    )
+    scope = Scope(rng, tensors, {name: part.content for name, part in components.items()})
     scope.namespace.update(scope.tensors)
     depth = rng.choices([1, 2, 3, 4, 5, 6, 7, 8], _DEPTHS)[0]
     place = rng.randrange(depth) if focus is not None else -1
@@ -266,14 +252,12 @@ def _composed(rng: random.Random, focus: Operation | None, among: Sequence[Opera
         steps.append(step)
     if not steps:
         return None
-    gives = _gives(rng, components, steps, scope)
+    gives = _gives(rng, components, steps)
     steps = _needed(steps, gives)
     if focus is not None and not _has(steps, focus):
         return None
     used = {name for step in steps for name in re.findall(r"\bK\d+\b", step.text)}
-    form = (
-        rng.choice(["single", "tuple", "dict"]) if len(gives) == 1 else rng.choice(["tuple", "tuple", "dict", "list"])
-    )
+    form = rng.choice(["single", "tuple", "dict"] if len(gives) == 1 else ["tuple", "tuple", "dict", "list"])
     style = rng.choices(_STYLES, [12, 4, 2, 1, 2, 2, 1])[0]
     takes = "dict" if rng.random() < 0.15 else "arguments"
     constants = {name: text for name, text in scope.constants.items() if name in used}
@@ -313,12 +297,8 @@ def _component(rng: random.Random, kinds: str, ranks: Sequence[int], *, square: 
         return Component("string", shape if len(shape) < 2 and content != "example" else (), content)
     if letter == "b":
         return Component("bool", shape)
-    dtype = (
-        rng.choice(["float32"] * 5 + list(FLOATS))
-        if letter == "f"
-        else rng.choice(["int32", "int64", "uint8", *INTEGERS])
-    )
-    return Component(dtype, shape)
+    dtypes = [*["float32"] * 5, *FLOATS] if letter == "f" else ["int32", "int64", "uint8", *INTEGERS]
+    return Component(rng.choice(dtypes), shape)
 
 
 def _step(scope: Scope, name: str, wanted: Operation | None, among: Sequence[Operation]) -> Step | None:
@@ -355,9 +335,7 @@ def _tried(text: str, scope: Scope) -> Any:
 _HELD = frozenset(tf.as_dtype(name) for name in (*FLOATS, *INTEGERS, "bool", "string", "uint64", "bfloat16"))
 
 
-def _gives(
-    rng: random.Random, components: Mapping[str, Component], steps: Sequence[Step], scope: Scope
-) -> tuple[str, ...]:
+def _gives(rng: random.Random, components: Mapping[str, Component], steps: Sequence[Step]) -> tuple[str, ...]:
     names = [steps[-1].name]
     if len(steps) > 1 and rng.random() < 0.3:
         names.append(rng.choice(steps[:-1]).name)
@@ -427,12 +405,9 @@ def _setting(rng: random.Random, program: Program, manner: str | None) -> Settin
 def smaller(program: Program) -> Iterator[Program]:
     """Smaller programs, the smallest first, for the reduction of a failure."""
     steps = program.steps
-    for step in steps:  # everything up to one step
-        if step is not steps[-1] or len(program.gives) > 1:
-            yield _only(program, (step.name,))
-    for name in program.gives:
-        if len(program.gives) > 1:
-            yield _only(program, (name,))
+    ends = [step.name for step in steps if step is not steps[-1] or len(program.gives) > 1]
+    for name in (*ends, *(program.gives if len(program.gives) > 1 else ())):  # everything up to one step, one result
+        yield _tidied(replace(program, gives=(name,)))
     for place, step in enumerate(steps):  # without one step, whose input replaces it
         for used in step.uses:
             rest = [_renamed(other, step.name, used) for other in steps[:place] + steps[place + 1 :]]
@@ -464,10 +439,6 @@ def smaller(program: Program) -> Iterator[Program]:
 def _renamed(step: Step, name: str, other: str) -> Step:
     uses = tuple(other if used == name else used for used in step.uses)
     return replace(step, text=re.sub(rf"\b{name}\b", other, step.text), uses=uses)
-
-
-def _only(program: Program, gives: tuple[str, ...]) -> Program:
-    return _tidied(replace(program, gives=gives))
 
 
 def _tidied(program: Program) -> Program:
