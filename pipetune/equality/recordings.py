@@ -166,17 +166,20 @@ def serve(recording: RecordedElements, pass_counter: PassCounter, selection: Sel
         return tf.data.Dataset.from_tensor_slices(
             tf.nest.map_structure(lambda array: tf.gather(array, numbers), recording.rows)
         )
-    flat = tuple(_flatten_items([one[index] for index in selection(len(one))]) for one in recording.passes)
+    flat = tuple(
+        [tuple(part for part in tf.nest.flatten(one[index]) if part is not None) for index in selection(len(one))]
+        for one in recording.passes
+    )
 
     def generate() -> Iterator[Any]:
         return iter(flat[min(pass_counter.next_pass(id(flat)), len(flat) - 1)])
 
-    parts = _parts(recording.spec)
-    signature = tuple(_served_spec(part) for part in parts)
+    structure = recording.spec
+    parts = [part for part in tf.nest.flatten(structure) if not isinstance(part, tensorflow_private.NoneTensorSpec)]
+    signature = tuple(tf.TensorSpec(part.shape, part.dtype) if _is_flat_ragged(part) else part for part in parts)
     served = tf.data.Dataset.from_generator(generate, output_signature=signature)
     if not parts:
         raise ValueError("elements without components")
-    structure = recording.spec
 
     def encode(*components: Any) -> tuple[Any, ...]:
         return tuple(
@@ -316,18 +319,6 @@ def _equal_passes(one: Sequence[Any], other: Sequence[Any]) -> bool:
     )
 
 
-def _parts(spec: Any) -> list[Any]:
-    return [part for part in tf.nest.flatten(spec) if not isinstance(part, tensorflow_private.NoneTensorSpec)]
-
-
-def _flatten_items(items: Sequence[Any]) -> list[tuple[Any, ...]]:
-    return [tuple(part for part in tf.nest.flatten(item) if part is not None) for item in items]
-
-
 def _is_flat_ragged(spec: Any) -> bool:
     """Whether this is the spec of a row of a ragged batch: the spec is ragged, but the element is a plain tensor."""
     return isinstance(spec, tf.RaggedTensorSpec) and spec.ragged_rank == 0
-
-
-def _served_spec(spec: Any) -> Any:
-    return tf.TensorSpec(spec.shape, spec.dtype) if _is_flat_ragged(spec) else spec

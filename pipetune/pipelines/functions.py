@@ -45,6 +45,7 @@ def read_facts(wrapper: Any) -> FunctionFacts:
                 and DATASET_OP.search(node.op)]  # fmt: skip
     variables = tuple(sorted({variable.name for variable in concrete.graph.variables}))
     # Keras's SeedGenerator keeps its state in a variable of this name and draws with stateless ops.
+    seeded = all(node.attr["seed"].i or node.attr["seed2"].i for node in drawing)
     generator = any(kind in GENERATOR_OPS for kind in types) or any("seed_generator" in name for name in variables)
     return FunctionFacts(
         name=name,
@@ -52,7 +53,7 @@ def read_facts(wrapper: Any) -> FunctionFacts:
         operations=tuple(types),
         size=len(nodes),
         random=bool(drawing or shuffles or generator),
-        seeded=bool(drawing) and not generator and not shuffles and all(_seeded(node) for node in drawing),
+        seeded=bool(drawing) and not generator and not shuffles and seeded,
         random_python=generator,
         python=any(kind in PYTHON_OPS for kind in types),
         reads_variables=variables if any(kind in _READS for kind in types) or variables else (),
@@ -173,10 +174,6 @@ def all_nodes(graph_def: Any) -> Iterator[Any]:
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
-
-
-def _seeded(node: Any) -> bool:
-    return bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 
 def _has_side_effect(kind: str) -> bool:

@@ -144,7 +144,8 @@ def function_body(
         here = tf.compat.v1.get_default_graph()
         feeds = {tensor.name: value for tensor, value in zip(arguments, values, strict=True)}
         feeds |= {name: here.capture(outer) for name, outer in captured}
-        present = {node.name for node in graph_def.node} | _input_names(graph_def)
+        present = {node.name for node in graph_def.node}
+        present |= {name.lstrip("^").partition(":")[0] for node in graph_def.node for name in node.input}
         read = {name: value for name, value in feeds.items() if name.partition(":")[0] in present}
         names = [tensor.name for tensor in outputs if tensor.name not in feeds]
         made = tf.graph_util.import_graph_def(graph_def, input_map=read, return_elements=names, name="edited")
@@ -155,7 +156,3 @@ def function_body(
         return results
 
     return body
-
-
-def _input_names(graph_def: Any) -> set[str]:
-    return {name.lstrip("^").partition(":")[0] for node in graph_def.node for name in node.input}

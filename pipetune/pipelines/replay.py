@@ -102,10 +102,6 @@ def build_shuffle(node: Node, original: Any, above: list[Any]) -> Any:
         return call_method(node, original, above)
 
 
-def _cache(node: Node, original: Any, above: list[Any]) -> Any:
-    return above[0].cache(files.cache_file(str(node.argument("filename") or ""), original))
-
-
 def _snapshot(_node: Node, original: Any, above: list[Any]) -> Any:
     return type(original)(
         above[0],
@@ -158,7 +154,9 @@ _OF_ARGUMENTS: Mapping[str, _Builder] = {
         node.argument("start"), node.argument("stop"), node.argument("step")
     ),
     "shuffle": build_shuffle,
-    "cache": _cache,
+    "cache": lambda node, original, above: above[0].cache(
+        files.cache_file(str(node.argument("filename") or ""), original)
+    ),
     "with_options": lambda node, original, above: above[0].with_options(
         original.options() if original is not None else build_options(node.arguments)
     ),

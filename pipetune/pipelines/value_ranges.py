@@ -168,10 +168,6 @@ def _constant_bounds(low: float, high: float) -> Callable[..., Interval]:
     return lambda a, *_others: Interval(low, high, a.nan)
 
 
-def _like_first(a: Interval, *_others: Interval) -> Interval:
-    return a
-
-
 def _weighted_mean(a: Interval, *_others: Interval) -> Interval:
     """Weighted means stay between the least and the greatest value; an infinity among the values may give a NaN."""
     return a if a.bounded else UNBOUNDED
@@ -192,7 +188,7 @@ _KEEP_VALUES = frozenset(
 """Ops that return some of the values of their first input."""
 
 _RULES: Mapping[str, Callable[..., Interval]] = {
-    **dict.fromkeys(_KEEP_VALUES, _like_first),
+    **dict.fromkeys(_KEEP_VALUES, lambda a, *_others: a),
     **dict.fromkeys(("AvgPool", "Mean", "ResizeArea", "ResizeBilinear"), _weighted_mean),
     **dict.fromkeys(("ConcatV2", "Fill", "Pack", "PadV2"), _union),
     **dict.fromkeys(("Add", "AddN", "AddV2"), _sum),

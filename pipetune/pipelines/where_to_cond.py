@@ -328,10 +328,6 @@ def _like_broadcast(_op: Any, shapes: Shapes) -> tuple[Size | None, ...] | None:
     return tuple(next(iter(one)) if len(one) == 1 else None if one else 1 for one in sizes)
 
 
-def _like_first(_op: Any, shapes: Shapes) -> tuple[Size | None, ...] | None:
-    return shapes[0]
-
-
 def _transposed(op: Any, shapes: Shapes) -> tuple[Size | None, ...] | None:
     order, shape = tf.get_static_value(op.inputs[1]), shapes[0]
     return tuple(shape[axis] for axis in order) if order is not None and shape is not None else None
@@ -362,7 +358,9 @@ def _strided(op: Any, shapes: Shapes) -> tuple[Size | None, ...] | None:
 
 
 _DERIVED: dict[str, Callable[[Any, Shapes], tuple[Size | None, ...] | None]] = {
-    **dict.fromkeys(IDENTITIES - {"IdentityN"} | {"CheckNumerics", "EnsureShape", "ReverseV2"}, _like_first),
+    **dict.fromkeys(
+        IDENTITIES - {"IdentityN"} | {"CheckNumerics", "EnsureShape", "ReverseV2"}, lambda op, shapes: shapes[0]
+    ),
     "ExpandDims": _expanded,
     "Pack": _packed,
     "StridedSlice": _strided,
@@ -442,14 +440,9 @@ def _select(branches: Sequence[tuple[str, Any]], names: Sequence[str], condition
         if name in known:
             return known[name]
         branch = tf.compat.v1.get_default_graph()
-        read = {reference for node in ops.node for reference in map(_tensor_name, node.input)}
+        read = {name if ":" in name else f"{name}:0" for node in ops.node for name in node.input}
         feeds = {one: branch.capture(tensor) for one, tensor in known.items() if one in read}
         (result,) = tf.graph_util.import_graph_def(ops, input_map=feeds, return_elements=[name], name="side")
         return result
 
     return tf.cond(condition, partial(compute, *branches[0]), partial(compute, *branches[1]))
-
-
-def _tensor_name(reference: str) -> str:
-    """Returns the name of the tensor that an input of a node refers to: `image:0` for `image`."""
-    return reference if ":" in reference else f"{reference}:0"
