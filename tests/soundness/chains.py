@@ -242,14 +242,6 @@ def _map(maker: _Maker) -> Link:
     return Link("map", f".map({name}{arguments})", definition)
 
 
-def _filter(maker: _Maker) -> Link:
-    return Link("filter", f".filter({maker.predicate(maker.rng.choice(_PREDICATES))})")
-
-
-def _take_while(maker: _Maker) -> Link:
-    return Link("take_while", f".take_while({maker.predicate('tf.reduce_max(i) < 15')})")
-
-
 def _batch(maker: _Maker) -> Link:
     rng = maker.rng
     drops = rng.choice(["", "", ", drop_remainder=True"])
@@ -305,15 +297,6 @@ def _window(maker: _Maker) -> Link:
     return Link("window", f".window({size}{arguments}).flat_map({zipped})")
 
 
-def _group(maker: _Maker) -> Link:
-    key = maker.predicate("tf.reduce_sum(i) % 2")
-    return Link("group_by_window", f".group_by_window({key}, lambda k, d: d.batch(3), window_size=3)")
-
-
-def _zip(maker: _Maker) -> Link:
-    return Link("zip", f"tf.data.Dataset.zip(({{ds}}, {{ds}}.skip(1))).map({_PAIRED[maker.style]})")
-
-
 _PAIRED = {
     "pair": "lambda a, b: (a[0], a[1] + b[1])",
     "dict": "lambda a, b: {{'i': a['i'], 'x': b['x']}}",
@@ -355,14 +338,15 @@ def _options(maker: _Maker) -> Link:
 
 _OPERATORS: tuple[tuple[_Operator, float], ...] = (
     (_map, 9.0),
-    (_filter, 2.0),
+    (lambda maker: Link("filter", f".filter({maker.predicate(maker.rng.choice(_PREDICATES))})"), 2.0),
     (_batch, 4.0),
     (_scan, 0.4),
     (_flat_map, 1.5),
     (_window, 1.2),
-    (_group, 0.3),
-    (_zip, 0.4),
-    (_take_while, 0.3),
+    (lambda maker: Link("group_by_window", f".group_by_window({maker.predicate('tf.reduce_sum(i) % 2')}, "
+                        "lambda k, d: d.batch(3), window_size=3)"), 0.3),
+    (lambda maker: Link("zip", f"tf.data.Dataset.zip(({{ds}}, {{ds}}.skip(1))).map({_PAIRED[maker.style]})"), 0.4),
+    (lambda maker: Link("take_while", f".take_while({maker.predicate('tf.reduce_max(i) < 15')})"), 0.3),
     (_options, 0.7),
     (_fixed("shuffle", ".shuffle(5, seed=3)", ".shuffle(50, seed=4)", ".shuffle(6)",
             ".shuffle(8, reshuffle_each_iteration=False)",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.soundness import adapter, chains, functions, pipelines, programs, reduction, scripts, writing
+from tests.soundness import adapter, chains, functions, pipelines, programs, scripts, writing
 from tests.soundness.cases import Case, Tried
 from tests.soundness.drained import Unbuilt
 
@@ -63,13 +64,37 @@ def reduced(case: Mapping[str, Any], rules: Sequence[str], kind: str, *, folder:
         return False
 
     program = family.unpacked(case["material"])
-    smallest = reduction.reduced(program, family.smaller, fails, most=family.most, seconds=family.seconds)
+    small = smallest(program, family.smaller, fails, most=family.most, seconds=family.seconds)
     return {
         "rule": "+".join(rules),
         "kind": kind,
         "safety": last.safety,
         "detail": last.detail,
-        "operations": list(smallest.operations),
-        "text": smallest.pasted() + (f"\n{last.why}" if case["family"] == "script" else ""),
-        "program": smallest.packed(),
+        "operations": list(small.operations),
+        "text": small.pasted() + (f"\n{last.why}" if case["family"] == "script" else ""),
+        "program": small.packed(),
     }
+
+
+def smallest(
+    case: Any, smaller: Callable[[Any], Iterable[Any]], fails: Callable[[Any], bool], *, most: int, seconds: float
+) -> Any:
+    """The smallest case reached by steps after each of which it still fails (delta debugging).
+
+    Args:
+        smaller: simplifications of a case, the best first.
+        fails: whether a case fails in the same way.
+        most: number of cases tried at most.
+        seconds: time after which no more are tried.
+    """
+    end, left = time.monotonic() + seconds, most
+    while True:
+        for candidate in smaller(case):
+            if left <= 0 or time.monotonic() > end:
+                return case
+            left -= 1
+            if fails(candidate):
+                case = candidate
+                break
+        else:
+            return case

@@ -126,14 +126,12 @@ def _data_harm(
         verdict = judge(original, changed[name], proposal.safety if name == "dataset" else EXACT, spare=24)
         if verdict.right or verdict.zeros:
             continue
-        if name == "dataset" and not judge(original, _replayed(proposal, path), proposal.safety, spare=24).right:
-            return "", ""  # the rewrite itself is wrong, which the other families cover
+        if name == "dataset":
+            dataset = adapter.built(datasets(path)["dataset"]).replayed([proposal])
+            if not judge(original, drain(dataset, epochs=_EPOCHS, most=_MOST), proposal.safety, spare=24).right:
+                return "", ""  # the rewrite itself is wrong, which the other families cover
         return f"{name}: {verdict.detail}", verdict.kind
     return "", ""
-
-
-def _replayed(proposal: adapter.Proposal, path: str) -> Run:
-    return drain(adapter.built(datasets(path)["dataset"]).replayed([proposal]), epochs=_EPOCHS, most=_MOST)
 
 
 # -- conditions that every changed text must meet

@@ -29,7 +29,6 @@ from tests.soundness.drained import Kind, drain, either, flush, in_order
 from tests.soundness.handwritten import HANDS
 from tests.soundness.operations import OPERATIONS
 from tests.soundness.processes import ROOT
-from tests.soundness.reduction import reduced
 from tests.soundness.verdict import judge
 
 FAILURES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("failures.json").read_text(encoding="utf-8"))
@@ -224,7 +223,9 @@ def test_reduction_keeps_only_the_failing_part() -> None:
     def smaller(numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         return (numbers[:place] + numbers[place + 1 :] for place in range(len(numbers)))
 
-    assert reduced(tuple(range(20)), smaller, lambda numbers: {3, 11} <= set(numbers), most=300) == (3, 11)
+    assert families.smallest(
+        tuple(range(20)), smaller, lambda numbers: {3, 11} <= set(numbers), most=300, seconds=60.0
+    ) == (3, 11)
 
 
 @pytest.mark.parametrize(

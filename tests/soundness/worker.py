@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from typing import Any, TextIO
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 
@@ -32,12 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="soundness-") as folder:
         os.chdir(folder)
         for line in sys.stdin:
-            _answer(answers, _answered(json.loads(line), folder))
-
-
-def _answer(answers: TextIO, content: dict[str, Any]) -> None:
-    answers.write(json.dumps(content, default=str) + "\n")
-    answers.flush()
+            print(json.dumps(_answered(json.loads(line), folder), default=str), file=answers, flush=True)
 
 
 def _answered(request: dict[str, Any], folder: str) -> dict[str, Any]:
