@@ -7,7 +7,6 @@ a branch, so that the same elements are rejected, and no random draw moves, so t
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -160,7 +159,6 @@ class _Graph:
         self._calls = calls
         self._selections = {op.name for ops in calls.values() for op in ops}
         self.ops = graph.get_operations()
-        self.places = {op.name: place for place, op in enumerate(self.ops)}
         self._returned = {tensor.name for tensor in graph.outputs}
         self._awaited = {other.name for op in self.ops for other in op.control_inputs}
         self._awaited |= {op.name for op in graph.control_outputs}
@@ -281,20 +279,17 @@ class _Graph:
         """Returns the ops that compute nothing but one side of a selection and may move, in the order of the graph."""
         moved: dict[str, Any] = {}
         once = [tensor.op.name for tensor in selection.inputs].count(side.op.name) == 1
-        waiting = [-self.places[side.op.name]] if once else []
-        while waiting:
-            place = heapq.heappop(waiting)  # the last op first: all that reads its results was decided on before
-            op = self.ops[-place]
-            if op.name in moved or not moves(op):
+        read = {side.op.name} if once else set()
+        for op in reversed(self.ops):  # the last op first: all that reads its results was decided on before
+            if op.name not in read or not moves(op):
                 continue
             readers = {reader.name for made in op.outputs for reader in made.consumers()} & self.live
             if op.name == side.op.name:
                 readers.discard(selection.name)
             if readers <= moved.keys() and not any(made.name in self._returned for made in op.outputs):
                 moved[op.name] = op
-                for tensor in op.inputs:
-                    heapq.heappush(waiting, -self.places[tensor.op.name])
-        return tuple(sorted(moved.values(), key=lambda op: self.places[op.name]))
+                read |= {tensor.op.name for tensor in op.inputs}
+        return tuple(reversed(moved.values()))
 
 
 _FUSED_THOUGH_SHARED = frozenset({("Exp", "Sub"), ("Add", "Log"), ("AddV2", "Log")})
