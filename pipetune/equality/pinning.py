@@ -437,8 +437,7 @@ class _GraphPinner:
         if count is None:
             return
         rounds = max(int(count), -1)
-        name = node.input[0].split(":")[0]  # no other node reads it: each consumer has its own copy of its upstream
-        above = next((other for other in nodes if other.name == name), None)
+        above = _node(nodes, node.input[0])  # no other node reads it: each consumer has its own copy of its upstream
         if above is not None and above.name in self.repeats:
             # Two consecutive repeats count as one: the number of epochs of a run limits their product.
             rounds = _combined_count(self.repeats.pop(above.name), rounds)
@@ -452,14 +451,13 @@ class _GraphPinner:
 
     def _append_repeat(self, rounds: int) -> None:
         (output,) = [node for node in self.graph.node if node.op == "_Retval"]
-        last = next(node for node in self.graph.node if node.name == output.input[0].split(":")[0])
+        last = _node(self.graph.node, output.input[0])
         repeat = self.graph.node.add(name="pipetune_epochs", op="RepeatDataset")
         count = self._constant(self.graph.node, tf.constant(rounds, tf.int64), inside=False)
         repeat.input.extend([output.input[0], count])
-        by_name = {node.name: node for node in self.graph.node}
         # The second attribute is that of tensors and their slices.
         while not (types := [name for name in ("output_types", "Toutput_types") if name in last.attr]):
-            last = by_name[last.input[0].split(":")[0]]
+            last = _node(self.graph.node, last.input[0])
         repeat.attr["output_types"].CopyFrom(last.attr[types[0]])
         repeat.attr["output_shapes"].CopyFrom(last.attr["output_shapes"])
         output.input[0] = repeat.name
@@ -493,14 +491,16 @@ def _repeats_epochs(count: int) -> bool:
 
 def _constant_value(nodes: Any, reference: str) -> Any:
     """Returns the value of the constant that a node reads (strings as bytes); None if it is not a constant."""
+    node = _node(nodes, reference)
+    if node is not None and node.op == "Identity":
+        return _constant_value(nodes, node.input[0])
+    return tf.make_ndarray(node.attr["value"].tensor).item() if node is not None and node.op == "Const" else None
+
+
+def _node(nodes: Any, reference: str) -> Any:
+    """Returns the node whose output a node reads; None if it is an argument of the function."""
     name = reference.split(":")[0]
-    for node in nodes:
-        if node.name == name:
-            if node.op == "Const":
-                return tf.make_ndarray(node.attr["value"].tensor).item()
-            if node.op == "Identity":
-                return _constant_value(nodes, node.input[0])
-    return None
+    return next((node for node in nodes if node.name == name), None)
 
 
 _SERIAL = {

@@ -71,18 +71,14 @@ def _elements_consumed(node: Node, count: int, source: live.LivePipeline) -> int
             size = positive_argument(node, "batch_size")
             return count * size - size // 2 if count > 1 else size
         case "window":
-            size, shift, stride = (
-                positive_argument(node, "size"),
-                positive_argument(node, "shift"),
-                positive_argument(node, "stride"),
-            )
+            size, shift, stride = (positive_argument(node, name) for name in ("size", "shift", "stride"))
             return (count - 1) * shift + (size - 1) * stride + 1
         case "group_by_window":
             return count * (group_size(source.datasets.get(node.id)) or 1)
         case "skip":
             return count + positive_argument(node, "count")
         case "take":
-            return min(count, positive_argument(node, "count")) if positive_argument(node, "count") > 0 else count
+            return min(count, positive_argument(node, "count") or count)
         case "shard":
             return count * max(1, positive_argument(node, "num_shards"))
     return count
@@ -155,11 +151,8 @@ def _output_count(nodes: Iterable[Node], count: int) -> int:
         elif node.op == "skip":
             count = max(0, count - given)
         elif node.op == "shard":
-            index = node.argument("index")
-            count = max(
-                0,
-                -(-(count - (index if isinstance(index, int) else 0)) // max(1, positive_argument(node, "num_shards"))),
-            )
+            index, shards = node.argument("index"), max(1, positive_argument(node, "num_shards"))
+            count = max(0, -(-(count - (index if isinstance(index, int) else 0)) // shards))
         elif node.op == "window":
             reach = (positive_argument(node, "size") - 1) * positive_argument(node, "stride")
             count = max(0, -(-(count - reach) // positive_argument(node, "shift")))
