@@ -73,7 +73,7 @@ class PairedRuns:
         self.whole_epochs = safety >= Safety.REORDERS  # then only a whole epoch has the same elements on both sides
         self.notes: list[str] = []
         shared = sharing.frontier(*sides)
-        drawn = {*shared, *sharing.cut_points(*sides, shared, 0)}
+        drawn = {*shared, *sharing.cut_points(*sides, shared)}
         self.needed, self._least = (
             max(
                 sample.elements_needed(sides[0].live, side.pipeline, drawn, minimum=minimum, full_batches=full_batches)
@@ -370,7 +370,7 @@ class PairedRuns:
             {name: recordings.serve(one, counter, chosen) for name, one, chosen in sources} for counter in passes
         )
         cut = self.copy_count if copies else self.count
-        cuts = {} if self.whole_epochs else sharing.cut_points(*self.sides, self.recordings, cut)
+        cuts = {} if self.whole_epochs else dict.fromkeys(sharing.cut_points(*self.sides, self.recordings), cut)
         numbers, rows = self._gathered_rows(copies=copies)
         one, other = ({node.id for node in side.pipeline if node.op == "assert_cardinality"} for side in self.sides)
         try:

@@ -222,10 +222,8 @@ def expanded_without_draws(original: ComparedPipeline, candidate: ComparedPipeli
     ]
 
 
-def cut_points(
-    original: ComparedPipeline, candidate: ComparedPipeline, recorded: Collection[str], count: int
-) -> dict[str, int]:
-    """Returns the ids of the operators after which data is cut, because no recording limits it, each with `count`.
+def cut_points(original: ComparedPipeline, candidate: ComparedPipeline, recorded: Collection[str]) -> list[str]:
+    """Returns the ids of the operators after which data is cut, because no recording limits it.
 
     Never downstream of a cache: a cache that is not read to its end keeps nothing, and would not repeat an epoch.
 
@@ -234,13 +232,13 @@ def cut_points(
     """
     common = [node for node in original.pipeline.nodes if node.id in candidate.pipeline]
     above = {upper.id for name in recorded for upper in original.pipeline.upstream(name)} | set(recorded)
-    return {
-        node.id: count
+    return [
+        node.id
         for node in common
         if node.id not in above
         and (node.op in EXPANDING_OPERATORS or not node.inputs)
         and not any(_cached_upstream(side.pipeline, node.id) for side in (original, candidate))
-    }
+    ]
 
 
 def expands_after_cache(pipeline: Pipeline, node_id: str) -> bool:
