@@ -87,19 +87,16 @@ _MESSAGES = {
 }
 
 
-def findings(found: Iterable[ResumePoint], pipeline: Pipeline) -> list[Finding]:
-    """Returns what the report says about each of them, one finding each."""
-    return [_finding(one, pipeline) for one in found]
-
-
-def _finding(one: ResumePoint, pipeline: Pipeline) -> Finding:
-    message, hint = _MESSAGES[one.way]
-    message = message.format(what=one.what)
-    above = pipeline.upstream(one.node) if one.way is ResumeMethod.SKIP and one.node in pipeline else ()
-    if any(node.op == "shuffle" and node.argument("seed") is None for node in above):
-        message += (
-            " An unseeded shuffle upstream of it uses a different order in each run: a resumed job sees some "
-            "examples twice and others never."
-        )
-        hint = "Give the shuffle a seed, or skip before shuffling."
-    return Finding("resumes", message, hint, one.file or None, one.line or None)
+def findings(found: Iterable[ResumePoint], pipeline: Pipeline) -> Iterator[Finding]:
+    """Yields what the report says about each of them, one finding each."""
+    for one in found:
+        message, hint = _MESSAGES[one.way]
+        message = message.format(what=one.what)
+        above = pipeline.upstream(one.node) if one.way is ResumeMethod.SKIP and one.node in pipeline else ()
+        if any(node.op == "shuffle" and node.argument("seed") is None for node in above):
+            message += (
+                " An unseeded shuffle upstream of it uses a different order in each run: a resumed job sees some "
+                "examples twice and others never."
+            )
+            hint = "Give the shuffle a seed, or skip before shuffling."
+        yield Finding("resumes", message, hint, one.file or None, one.line or None)
