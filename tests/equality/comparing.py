@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.edits import Edit, Safety, apply_edits
+from pipetune.core.edits import Edit, Insert, Safety, SetArgument, apply_edits
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
 from pipetune.pipelines import live
@@ -25,6 +25,16 @@ def edited(
 def node(dataset: Any, op: str) -> str:
     """The id of the last operator of a kind."""
     return [node.id for node in live.read(dataset).pipeline if node.op == op][-1]
+
+
+def parallel(dataset: Any, op: str, calls: int = 2) -> Edit:
+    """Makes the last operator of a kind parallel."""
+    return SetArgument(node(dataset, op), "num_parallel_calls", calls)
+
+
+def cached(dataset: Any, op: str) -> Edit:
+    """Caches what the last operator of a kind yields."""
+    return Insert(node(dataset, op), "cache", "cache@1")
 
 
 def image_draw(x: Any) -> Any:

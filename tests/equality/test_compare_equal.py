@@ -26,7 +26,7 @@ from pipetune.equality.elements import DrawnElements
 from pipetune.equality.paired_runs import ComparisonLimits, PairedRuns
 from pipetune.equality.sharing import ComparedPipeline
 from pipetune.pipelines import live
-from tests.equality.comparing import edited, image_draw, node, write_shards
+from tests.equality.comparing import cached, edited, image_draw, node, parallel, write_shards
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -60,7 +60,7 @@ def test_nondeterministic_pipelines_are_compared_in_order() -> None:
     options = tf.data.Options()
     options.deterministic = False
     dataset = numbers().map(lambda x: x + 1, num_parallel_calls=4).batch(4, drop_remainder=True).with_options(options)
-    comparison = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
+    comparison = edited(dataset, parallel(dataset, "map"))
     assert_proven(comparison)
     swapped = dataset.map(lambda batch: batch[::-1])
     assert not compare_datasets(dataset, swapped, Safety.EXACT).equal
@@ -126,12 +126,12 @@ def test_prefetch_after_every_form_of_data_is_equal(form: str) -> None:
 def test_parallel_map_over_every_form_of_data_is_equal(form: str) -> None:
     """The recorded source feeds the user's traced function."""
     dataset = FORMS[form]().map(lambda *parts: parts)
-    assert_proven(edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2)))
+    assert_proven(edited(dataset, parallel(dataset, "map")))
 
 
 def test_empty_dataset_is_equal() -> None:
     dataset = numbers().take(0).batch(4)
-    found = edited(dataset, SetArgument(node(dataset, "batch"), "num_parallel_calls", 2))
+    found = edited(dataset, parallel(dataset, "batch"))
     assert found.proven
     assert found.elements == 0
 
@@ -140,7 +140,7 @@ def test_empty_dataset_is_equal() -> None:
 def test_elements_after_a_long_skip_are_compared() -> None:
     shuffled = tf.data.Dataset.range(1000).shuffle(1000, seed=1, reshuffle_each_iteration=False)
     dataset = shuffled.skip(800).map(lambda x: x * 2).batch(8)
-    assert_proven(edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2)))
+    assert_proven(edited(dataset, parallel(dataset, "map")))
 
 
 def test_long_skip_is_shortened_on_both_sides() -> None:
@@ -155,8 +155,7 @@ def test_long_skip_is_shortened_on_both_sides() -> None:
 
 def test_sample_without_elements_is_no_proof() -> None:
     dataset = tf.data.Dataset.range(1000).map(lambda x: x + 1).filter(lambda x: x == 700).batch(4)
-    found = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
-    assert not found.proven
+    assert not edited(dataset, parallel(dataset, "map")).proven
 
 
 def test_part_of_a_small_source_without_elements_is_no_proof() -> None:
@@ -201,7 +200,7 @@ def test_empty_plan_is_equal() -> None:
 def test_parallel_random_map_is_statistical() -> None:
     dataset = tf.data.Dataset.range(60).map(image_draw).shuffle(20).batch(8).repeat()
     plan = (
-        SetArgument(node(dataset, "map"), "num_parallel_calls", 3),
+        parallel(dataset, "map", 3),
         Insert(after=node(dataset, "repeat"), op="prefetch", id="prefetch@1", arguments={"buffer_size": -1}),
     )
     assert_proven(edited(dataset, *plan, safety=Safety.STATISTICAL))
@@ -217,8 +216,7 @@ def test_parallel_interleave_of_the_same_cycle_is_equal(inner_random: bool, tmp_
     files = tf.data.Dataset.list_files(write_shards(tmp_path))
     dataset = files.interleave(read, cycle_length=3, block_length=2).shuffle(8).batch(4)
     safety = Safety.STATISTICAL if inner_random else Safety.EXACT
-    found = edited(dataset, SetArgument(node(dataset, "interleave"), "num_parallel_calls", 2), safety=safety)
-    assert_proven(found)
+    assert_proven(edited(dataset, parallel(dataset, "interleave"), safety=safety))
 
 
 def asserted(folder: pathlib.Path, add: int = 1) -> Any:
@@ -232,8 +230,7 @@ def asserted(folder: pathlib.Path, add: int = 1) -> Any:
 def test_asserted_cardinality_is_not_applied_to_a_sample(tmp_path: pathlib.Path) -> None:
     dataset = asserted(tmp_path)
     moved = Insert(after=node(dataset, "batch"), op="prefetch", id="p", arguments={"buffer_size": 2})
-    parallel = SetArgument(node(dataset, "interleave"), "num_parallel_calls", 2)
-    assert_proven(edited(dataset, parallel, moved, elements=8))
+    assert_proven(edited(dataset, parallel(dataset, "interleave"), moved, elements=8))
     wrong = compare_datasets(dataset, asserted(tmp_path, add=2), Safety.EXACT, elements=8)
     assert any(check.equal is False for check in wrong.checks)
 
@@ -248,14 +245,14 @@ def test_cardinality_asserted_behind_a_function_on_batches_is_no_obstacle() -> N
 
 def test_cache_after_a_deterministic_map_is_equal() -> None:
     dataset = tf.data.Dataset.range(60).map(lambda x: x * x).shuffle(20).batch(8).repeat()
-    assert_proven(edited(dataset, Insert(after=node(dataset, "map"), op="cache", id="cache@1")))
+    assert_proven(edited(dataset, cached(dataset, "map")))
 
 
 def test_cache_of_files_in_fixed_order_is_equal(tmp_path: pathlib.Path) -> None:
     files = tf.data.Dataset.list_files(write_shards(tmp_path), shuffle=False)
     dataset = files.interleave(tf.data.TFRecordDataset, cycle_length=2, block_length=1).map(image_draw_of_text)
     dataset = dataset.shuffle(10).batch(4)
-    assert_proven(edited(dataset, Insert(after=node(dataset, "interleave"), op="cache", id="cache@1")))
+    assert_proven(edited(dataset, cached(dataset, "interleave")))
 
 
 def image_draw_of_text(record: Any) -> Any:
@@ -279,7 +276,7 @@ def test_state_of_live_caches_and_shuffles_is_not_compared() -> None:
     for _ in range(2):
         for _ in dataset:
             pass
-    assert_proven(edited(dataset, SetArgument(node(dataset, "batch"), "num_parallel_calls", 2)))
+    assert_proven(edited(dataset, parallel(dataset, "batch")))
 
 
 def test_cache_of_elements_that_overtake_each_other() -> None:
@@ -304,7 +301,7 @@ def test_source_that_cannot_be_repeated_is_read_once() -> None:
     items = iter(range(40))
     dataset = tf.data.Dataset.from_generator(lambda: items, output_signature=tf.TensorSpec([], tf.int64))
     dataset = dataset.map(lambda x: x + 1).batch(3)
-    found = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
+    found = edited(dataset, parallel(dataset, "map"))
     assert found.proven
     assert "The source yields different data each time it is read." in found.notes
 
@@ -341,10 +338,8 @@ def test_one_draw_per_element_of_a_batch_is_statistical(draw: Any) -> None:
     def one_each(x: Any) -> Any:
         return tf.cast(x, tf.float32) + draw(tf.shape(x))
 
-    found = compare_datasets(
-        source.map(one_each).batch(4), source.batch(4).map(one_each), Safety.STATISTICAL, elements=24
-    )
-    assert_proven(found)
+    one, other = source.map(one_each).batch(4), source.batch(4).map(one_each)
+    assert_proven(compare_datasets(one, other, Safety.STATISTICAL, elements=24))
 
 
 def test_draws_of_few_outcomes_per_element_of_a_batch_are_statistical() -> None:
@@ -353,8 +348,8 @@ def test_draws_of_few_outcomes_per_element_of_a_batch_are_statistical() -> None:
     def flip(x: Any) -> Any:
         return x + tf.random.uniform(tf.shape(x), maxval=2, dtype=tf.int64)
 
-    found = compare_datasets(source.map(flip).batch(8), source.batch(8).map(flip), Safety.STATISTICAL, elements=24)
-    assert_proven(found)
+    one, other = source.map(flip).batch(8), source.batch(8).map(flip)
+    assert_proven(compare_datasets(one, other, Safety.STATISTICAL, elements=24))
 
 
 def test_parallel_keras_layer_is_statistical_and_keeps_its_seed_variable() -> None:
@@ -363,13 +358,11 @@ def test_parallel_keras_layer_is_statistical_and_keeps_its_seed_variable() -> No
     images = tf.data.Dataset.from_tensor_slices(tf.reshape(tf.range(40 * 12, dtype=tf.float32), [40, 2, 2, 3]))
     dataset = images.map(lambda image: layer(image, training=True)).batch(8)
     before = [variable.numpy().tolist() for variable in layer.variables]
-    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 4)
+    plan = parallel(dataset, "map", 4)
     assert_proven(edited(dataset, plan, safety=Safety.STATISTICAL))
     assert not edited(dataset, plan).equal
-    batched = compare_datasets(
-        dataset, images.batch(8).map(lambda image: layer(image, training=True)), Safety.STATISTICAL, elements=24
-    )
-    assert_proven(batched)
+    batched = images.batch(8).map(lambda image: layer(image, training=True))
+    assert_proven(compare_datasets(dataset, batched, Safety.STATISTICAL, elements=24))
     assert [variable.numpy().tolist() for variable in layer.variables] == before
 
 
@@ -379,7 +372,7 @@ def test_errors_at_the_same_element_are_equal() -> None:
         return x
 
     dataset = tf.data.Dataset.range(20).map(check).batch(4)
-    found = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
+    found = edited(dataset, parallel(dataset, "map"))
     assert_proven(found)
     assert any("Both pipelines raise InvalidArgumentError at the same positions" in note for note in found.notes)
 
@@ -390,7 +383,7 @@ def test_source_that_raises_is_compared_up_to_its_error() -> None:
         raise OSError("the disk is gone")
 
     dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64)).batch(3)
-    found = edited(dataset, SetArgument(node(dataset, "batch"), "num_parallel_calls", 2))
+    found = edited(dataset, parallel(dataset, "batch"))
     assert found.proven
     assert "After that it raises UnknownError." in found.notes
 
@@ -427,8 +420,7 @@ def test_moving_an_operator_across_a_map_that_raises_is_unequal(chosen: Callable
 def test_time_limit_ends_a_long_comparison() -> None:
     """The elements compared until then count."""
     dataset = tf.data.Dataset.range(10**9).map(lambda x: x + 1).batch(50)
-    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
-    found = edited(dataset, plan, elements=10**6, time_limit_seconds=0.5)
+    found = edited(dataset, parallel(dataset, "map"), elements=10**6, time_limit_seconds=0.5)
     assert found.equal
     assert found.elements > 0
 
@@ -448,8 +440,7 @@ def test_elements_are_reduced_where_three_epochs_do_not_fit(monkeypatch: pytest.
     monkeypatch.setattr(PairedRuns, "shrink", counted)
     slowly = grammar.map_function(wait_seconds=0.01, work_seconds=0.0, out_bytes=0.0, draws=False)
     dataset = tf.data.Dataset.range(1000).map(slowly).batch(8)
-    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
-    found = edited(dataset, plan, elements=256, time_limit_seconds=2.5)
+    found = edited(dataset, parallel(dataset, "map"), elements=256, time_limit_seconds=2.5)
     assert_proven(found)
     assert len(counts) > 1 and counts[-1] < counts[0]
 
@@ -464,7 +455,7 @@ def test_what_python_draws_is_compared_where_its_calls_stay_as_they_are() -> Non
     made = tf.data.Dataset.range(40).map(slow)
     dataset = made.map(lambda x: tf.numpy_function(draw, [x], tf.float32), num_parallel_calls=4).batch(4)
     state, numpy_state = random.getstate(), np.random.get_state()[1].tolist()
-    assert_proven(edited(dataset, Insert(after=node(made, "map"), op="cache", id="cache@1")))
+    assert_proven(edited(dataset, cached(made, "map")))
     assert random.getstate() == state and np.random.get_state()[1].tolist() == numpy_state
     wrong = edited(dataset, Insert(after=live.read(dataset).pipeline.output.id, op="cache", id="cache@1"))
     assert not wrong.proven and next(check for check in wrong.checks if check.name == "epochs").equal is False
@@ -475,7 +466,7 @@ def test_python_randomness_is_no_proof() -> None:
         return float(x) + random.random()
 
     dataset = tf.data.Dataset.range(40).map(lambda x: tf.py_function(draw, [x], tf.float32)).batch(4)
-    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
+    plan = parallel(dataset, "map")
     found = edited(dataset, plan)
     assert not found.proven
     values = next(check for check in found.checks if check.name == "values")
@@ -483,8 +474,7 @@ def test_python_randomness_is_no_proof() -> None:
     assert "not reproducible" in values.detail
     found = edited(dataset, plan, safety=Safety.STATISTICAL)
     assert next(check for check in found.checks if check.name == "randomness").equal is True
-    cached = edited(dataset, Insert(after=node(dataset, "map"), op="cache", id="cache@1"), safety=Safety.STATISTICAL)
-    assert not cached.equal
+    assert not edited(dataset, cached(dataset, "map"), safety=Safety.STATISTICAL).equal
 
 
 def test_numbered_batches_of_a_random_map() -> None:
@@ -492,7 +482,7 @@ def test_numbered_batches_of_a_random_map() -> None:
     made = numbers().map(image_draw).batch(4).repeat().take(20).enumerate()
     edits = (
         Insert(node(made, "zip"), "prefetch", "p", {"buffer_size": 2}),
-        SetArgument(node(made, "map"), "num_parallel_calls", 2),
+        parallel(made, "map"),
     )
     assert_proven(edited(made, *edits, safety=Safety.STATISTICAL))
 
@@ -506,8 +496,7 @@ def _slow(number: Any) -> Any:
 def test_a_sample_that_there_is_little_time_for_still_fills_a_batch() -> None:
     """Three epochs of half a batch, which `drop_remainder` drops, show nothing."""
     dataset = tf.data.Dataset.range(1000).map(_slow).batch(32, drop_remainder=True)
-    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
-    found = edited(dataset, plan, elements=64, time_limit_seconds=1.0)
+    found = edited(dataset, parallel(dataset, "map"), elements=64, time_limit_seconds=1.0)
     (epochs,) = (check for check in found.checks if check.name == "epochs")
     assert epochs.equal or "time ran out" in epochs.detail
 
@@ -561,7 +550,7 @@ def test_elements_beyond_those_of_the_other_run_are_left_out() -> None:
 def test_no_element_in_the_time_there_was_is_no_empty_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine such a plan was rejected as not comparable, although more time would have compared it."""
     dataset = tf.data.Dataset.range(1000).map(lambda x: x + 1).batch(32, drop_remainder=True)
-    plan = SetArgument(node(dataset, "map"), "num_parallel_calls", 2)
+    plan = parallel(dataset, "map")
     original = recordings.record
 
     def slow(dataset: Any, *, count: int, **limits: Any) -> recordings.RecordedElements:

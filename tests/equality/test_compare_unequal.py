@@ -13,7 +13,7 @@ from pipetune.core.edits import Insert, Move, Remove, Safety, SetArgument, SetOp
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare_datasets
 from pipetune.pipelines import live
-from tests.equality.comparing import edited, image_draw, node, write_shards
+from tests.equality.comparing import cached, edited, image_draw, node, parallel, write_shards
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
@@ -60,7 +60,7 @@ def test_one_of_two_draws_shared_by_a_batch_is_unequal(op: int) -> None:
 @pytest.mark.parametrize("safety", list(Safety)[:3])
 def test_cached_augmentation_is_unequal(safety: Safety) -> None:
     dataset = tf.data.Dataset.range(60).map(image_draw).batch(8)
-    found = edited(dataset, Insert(after=node(dataset, "map"), op="cache", id="cache@1"), safety=safety)
+    found = edited(dataset, cached(dataset, "map"), safety=safety)
     assert not found.equal
     if safety > Safety.EXACT:
         assert "over three epochs" in found.why
@@ -77,7 +77,7 @@ def flip(x: Any) -> Any:
 def test_cached_augmentation_of_two_outcomes_is_unequal(safety: Safety) -> None:
     """Both outcomes occur with and without the cache; only their positions are frozen."""
     dataset = tf.data.Dataset.range(60).map(flip).batch(8)
-    found = edited(dataset, Insert(after=node(dataset, "map"), op="cache", id="cache@1"), safety=safety)
+    found = edited(dataset, cached(dataset, "map"), safety=safety)
     assert failed(found) == {"epochs" if safety == Safety.EXACT else "randomness"}
 
 
@@ -94,8 +94,7 @@ def test_draw_of_two_outcomes_shared_by_a_batch_is_unequal() -> None:
 @pytest.mark.parametrize(("safety", "seed"), [(Safety.EXACT, None), (Safety.STATISTICAL, 7)])
 def test_cached_shuffle_is_unequal(safety: Safety, seed: int | None) -> None:
     dataset = tf.data.Dataset.range(60).shuffle(100, seed=seed).batch(8)
-    found = edited(dataset, Insert(after=node(dataset, "shuffle"), op="cache", id="cache@1"), safety=safety)
-    assert failed(found) == {"epochs"}
+    assert failed(edited(dataset, cached(dataset, "shuffle"), safety=safety)) == {"epochs"}
 
 
 def read_shards(pattern: str, cycle_length: int = 2, **arguments: Any) -> Any:
@@ -106,8 +105,7 @@ def read_shards(pattern: str, cycle_length: int = 2, **arguments: Any) -> Any:
 @pytest.mark.parametrize(("behind", "safety"), [("interleave", Safety.EXACT), ("shuffle", Safety.STATISTICAL)])
 def test_cache_after_list_files_is_unequal(behind: str, safety: Safety, tmp_path: pathlib.Path) -> None:
     dataset = read_shards(write_shards(tmp_path, records=10)).batch(4)
-    found = edited(dataset, Insert(after=node(dataset, behind), op="cache", id="cache@1"), safety=safety)
-    assert failed(found) == {"epochs"}
+    assert failed(edited(dataset, cached(dataset, behind), safety=safety)) == {"epochs"}
 
 
 @pytest.mark.sample(1)
@@ -116,7 +114,7 @@ def test_frozen_order_is_equal_for_reorders_and_a_frozen_draw_is_not(
     behind: str, equal: bool, tmp_path: pathlib.Path
 ) -> None:
     dataset = read_shards(write_shards(tmp_path)).map(lambda r: (r, tf.random.uniform([]))).batch(4)
-    plan = Insert(after=node(dataset, behind), op="cache", id="cache@1")
+    plan = cached(dataset, behind)
     found = edited(dataset, plan, safety=Safety.REORDERS)
     assert found.equal is equal, found
     assert found.proven is equal
@@ -127,15 +125,13 @@ def test_draws_that_cannot_be_pinned_are_unequal() -> None:
     """A draw that cannot be made constant leaves the difference unexplained."""
     dataset = tf.data.Dataset.range(40).map(lambda x: tf.random.categorical([[0.5, 0.5]], 1)).shuffle(50)
     plan = Move(node(dataset, "shuffle"), after=node(dataset, "range"))
-    found = edited(dataset, plan, safety=Safety.STATISTICAL)
-    assert not found.equal
+    assert not edited(dataset, plan, safety=Safety.STATISTICAL).equal
 
 
 @pytest.mark.one_core
 def test_other_cycle_length_is_unequal(tmp_path: pathlib.Path) -> None:
     dataset = read_shards(write_shards(tmp_path))
-    found = edited(dataset, SetArgument(node(dataset, "interleave"), "cycle_length", 3))
-    assert failed(found) == {"values"}
+    assert failed(edited(dataset, SetArgument(node(dataset, "interleave"), "cycle_length", 3))) == {"values"}
 
 
 def counting(state: Any, x: Any) -> Any:
@@ -172,8 +168,7 @@ def test_other_batch_size_is_unequal(safety: Safety) -> None:
 @pytest.mark.parametrize("safety", list(Safety))
 def test_dropped_last_batch_is_unequal(safety: Safety) -> None:
     dataset = tf.data.Dataset.range(60).filter(lambda x: x >= 0).batch(8)
-    found = edited(dataset, SetArgument(node(dataset, "batch"), "drop_remainder", True), safety=safety)
-    assert not found.equal
+    assert not edited(dataset, SetArgument(node(dataset, "batch"), "drop_remainder", True), safety=safety).equal
 
 
 def test_shuffle_moved_across_repeat_is_unequal() -> None:
@@ -221,8 +216,7 @@ def test_cache_of_one_order_that_shows_behind_the_shuffle(between: str) -> None:
 
 def test_batch_moved_across_repeat_is_unequal() -> None:
     dataset = tf.data.Dataset.range(60).batch(8).repeat()
-    found = edited(dataset, Move(node(dataset, "batch"), after=node(dataset, "repeat")))
-    assert failed(found) == {"epochs"}
+    assert failed(edited(dataset, Move(node(dataset, "batch"), after=node(dataset, "repeat")))) == {"epochs"}
 
 
 @pytest.mark.sample(2)
@@ -263,8 +257,7 @@ def test_smaller_shuffle_buffer_is_unequal() -> None:
 @pytest.mark.one_core
 def test_random_map_made_parallel_is_not_exact() -> None:
     dataset = tf.data.Dataset.range(60).map(image_draw).batch(8)
-    found = edited(dataset, SetArgument(node(dataset, "map"), "num_parallel_calls", 2))
-    assert failed(found) == {"randomness"}
+    assert failed(edited(dataset, parallel(dataset, "map"))) == {"randomness"}
 
 
 @pytest.mark.sample(1)
@@ -293,8 +286,7 @@ def test_lost_element_is_unequal_for_reorders() -> None:
     source = tf.data.Dataset.range(60)
     lost = source.filter(lambda x: x != 3).map(lambda x: x)
     kept = source.filter(lambda x: x >= 0).map(lambda x: x)
-    found = by_hand(kept.batch(8), lost.batch(8), Safety.REORDERS)
-    assert failed(found) == {"values"}
+    assert failed(by_hand(kept.batch(8), lost.batch(8), Safety.REORDERS)) == {"values"}
 
 
 @pytest.mark.parametrize(("factor", "equal"), [(1 + 1e-6, True), (1 + 1e-3, False)])
@@ -321,8 +313,7 @@ def test_generator_that_differs_between_epochs_is_not_frozen(epoch_of: int) -> N
         yield from range(start * 100, start * 100 + 20)
 
     dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64)).batch(4)
-    found = edited(dataset, Insert(after=node(dataset, "from_generator"), op="cache", id="cache@1"))
-    assert failed(found) == {"epochs"}
+    assert failed(edited(dataset, cached(dataset, "from_generator"))) == {"epochs"}
 
 
 @pytest.mark.parametrize(("seed", "count", "equal"), [(4, 2, False), (None, 2, True), (4, None, True)])
