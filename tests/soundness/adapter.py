@@ -20,7 +20,7 @@ from pipetune.core.functions import GRAPH_EDITS
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
 from pipetune.core.profile import ConsumerProfile, Diagnosis, OperatorProfile, Profile, Stage, Verdict
-from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, RunFailed, TunedValue
+from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, EqualityCheck, RunFailed, TunedValue
 from pipetune.equality.compare import compare
 from pipetune.pipelines import call_sites, live
 from pipetune.pipelines.replay import replay
@@ -279,33 +279,24 @@ def without(guards: str) -> Iterator[bool]:
         guards: their names, with " and " between them.
     """
     with contextlib.ExitStack() as stack:
-        there = [any([stack.enter_context(one) for one in _GUARDS[name]()]) for name in guards.split(" and ")]
+        there = [any([stack.enter_context(_replaced(*one)) for one in _GUARDS[name]]) for name in guards.split(" and ")]
         yield all(there)
 
 
 @contextlib.contextmanager
-def _replaced(module: str, name: str, value: Callable[[Any], Any]) -> Iterator[bool]:
-    """While open, `module.name` is replaced through `value`; False where this version does not have it."""
+def _replaced(module: str, name: str, value: Callable[..., Any]) -> Iterator[bool]:
+    """While open, `module.name` is this function; False where this version does not have it."""
     try:
         owner: Any = importlib.import_module(module)
-        for part in name.split(".")[:-1]:
+        *path, last = name.split(".")
+        for part in path:
             owner = getattr(owner, part)
-        original = getattr(owner, name.split(".")[-1])
+        getattr(owner, last)
     except (ModuleNotFoundError, AttributeError):
         yield False
         return
-    with mock.patch.object(owner, name.split(".")[-1], value(original)):
+    with mock.patch.object(owner, last, value):
         yield True
-
-
-def _structure_off() -> list[contextlib.AbstractContextManager[bool]]:
-    """Any function with the expected spec may run on batches."""
-    return [
-        _replaced("pipetune.probes.batches", "lifting.prove_rows", lambda _: _proven),
-        _replaced("pipetune.pipelines.function_splitting", "prove_rows", lambda _: _proven),
-        _replaced("pipetune.probes.batches", "check_converters", lambda _: _proven),
-        _replaced("pipetune.probes.batches", "check_lengths", lambda _: lambda graph: None),
-    ]
 
 
 def _proven(*_: object) -> object:
@@ -313,46 +304,24 @@ def _proven(*_: object) -> object:
     return lifted
 
 
-def _inputs_off() -> list[contextlib.AbstractContextManager[bool]]:
-    """Nothing is compared on generated inputs."""
-    return [_replaced("pipetune.equality.proof", "EqualityProof._generated_inputs", lambda _: lambda proof: [])]
-
-
-def _epochs_off() -> list[contextlib.AbstractContextManager[bool]]:
-    """Only the sample is compared, no whole epochs."""
-    from pipetune.core.results import EqualityCheck
-
-    def fine(*_: object) -> EqualityCheck:
-        return EqualityCheck("epochs", True, "switched off")
-
-    return [
-        _replaced("pipetune.equality.proof", "EqualityProof._epochs", lambda _: fine),
-        _replaced("pipetune.equality.proof", "EqualityProof._last_batches", lambda _: lambda *_: []),
-    ]
-
-
-def _sample_off() -> list[contextlib.AbstractContextManager[bool]]:
-    """No values are compared: all proposals of the rules are accepted."""
-    from pipetune.core.results import EqualityCheck
-
-    def fine(*_: object) -> None:
-        return None
-
-    return [
-        _replaced("pipetune.equality.proof", "EqualityProof._failure", lambda _: fine),
-        *_epochs_off(),
-        _replaced(
-            "pipetune.equality.proof",
-            "EqualityProof._values",
-            lambda _: lambda *_: EqualityCheck("values", True, "off"),
-        ),
-    ]
-
-
-_GUARDS: dict[str, Callable[[], list[contextlib.AbstractContextManager[bool]]]] = {
-    "none": list,
-    "structure": _structure_off,
-    "generated inputs": _inputs_off,
-    "epochs": _epochs_off,
-    "sample": _sample_off,
+_BATCHES, _PROOF = "pipetune.probes.batches", "pipetune.equality.proof"
+_WHOLE_EPOCHS = (
+    (_PROOF, "EqualityProof._epochs", lambda *_: EqualityCheck("epochs", True, "switched off")),
+    (_PROOF, "EqualityProof._last_batches", lambda *_: []),
+)
+_GUARDS: dict[str, tuple[tuple[str, str, Callable[..., Any]], ...]] = {
+    "none": (),
+    "structure": (  # any function with the expected spec may run on batches
+        (_BATCHES, "lifting.prove_rows", _proven),
+        ("pipetune.pipelines.function_splitting", "prove_rows", _proven),
+        (_BATCHES, "check_converters", _proven),
+        (_BATCHES, "check_lengths", lambda graph: None),
+    ),
+    "generated inputs": ((_PROOF, "EqualityProof._generated_inputs", lambda proof: []),),
+    "epochs": _WHOLE_EPOCHS,  # only the sample is compared
+    "sample": (  # no values are compared: all proposals of the rules are accepted
+        (_PROOF, "EqualityProof._failure", lambda *_: None),
+        (_PROOF, "EqualityProof._values", lambda *_: EqualityCheck("values", True, "off")),
+        *_WHOLE_EPOCHS,
+    ),
 }
