@@ -14,6 +14,7 @@ from pipetune.core.functions import FunctionVariant, RowWindows
 from pipetune.core.operators import FLATTENING, READERS, EpochEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.pipelines import live
+from pipetune.pipelines.map_functions import has_rebuilt_function
 
 EXPANDING_OPERATORS = FLATTENING | READERS | {"unbatch", "rebatch", "opaque"}
 """Operators that may yield many elements for one input element."""
@@ -111,7 +112,7 @@ def changed_region(original: ComparedPipeline, candidate: ComparedPipeline) -> C
     None if there is none, or if it does not have exactly one start: several datasets join in it, or the pipelines
     share no operator.
     """
-    if not any(_is_changed(node, original.pipeline) for node in candidate.pipeline):
+    if not any(map(_is_changed, candidate.pipeline)):
         return None
     a, b = original.pipeline.output, candidate.pipeline.output
     while a.id == b.id and operator_identity(a)[2:] == operator_identity(b)[2:] and a.op == b.op and len(a.inputs) == 1:
@@ -133,13 +134,9 @@ def changed_region(original: ComparedPipeline, candidate: ComparedPipeline) -> C
     return ChangedRegion(starts.pop(), sides) if len(starts) == 1 else None
 
 
-def _is_changed(node: Node, original: Pipeline) -> bool:
-    if node.gathers_rows:
-        return True
-    function = node.function
-    if function is None:
-        return False
-    return function.form is not FunctionVariant.AS_TRACED or bool(function.part_of or function.first)
+def _is_changed(node: Node) -> bool:
+    variant = node.function is not None and node.function.form is not FunctionVariant.AS_TRACED
+    return variant or has_rebuilt_function(node)
 
 
 def _upstream_part(pipeline: Pipeline, node_id: str) -> Pipeline:

@@ -81,7 +81,7 @@ def test_files_of_saved_datasets_and_caches_are_found(folder: Path) -> None:
     assert found(cached) == {"kept.index", "kept.data-00000-of-00001"}
 
 
-def test_text_is_not_taken_for_file_names(folder: Path) -> None:
+def test_text_is_not_taken_for_file_names() -> None:
     words = Dataset.from_tensor_slices(["a man", "a plan", "a canal"])
     assert files.named_files(live.read(words)) == files.NamedFiles()
     numbers = Dataset.range(10).map(lambda x: x + 1).batch(2)

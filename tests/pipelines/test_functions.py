@@ -144,7 +144,7 @@ def test_inner_datasets_are_part_of_the_function() -> None:
     assert inner(lambda x: tf.data.Dataset.range(x).filter(lambda y: y > 0)).operations.count("FilterDataset") == 1
 
 
-def test_inner_operators_are_listed_sources_first(tmp_path: Path) -> None:
+def test_inner_operators_are_listed_sources_first() -> None:
     files = tf.data.Dataset.from_tensor_slices(["a"])
 
     def inner(function: Callable[..., Any]) -> tuple[str, ...]:

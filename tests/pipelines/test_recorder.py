@@ -373,7 +373,7 @@ def test_nested_recorders_count_once() -> None:
     assert call_sites.location(inside) is not None and call_sites.location(after) is not None
 
 
-def test_file_that_runs_again_is_recorded_afresh(tmp_path: Path) -> None:
+def test_file_that_runs_again_is_recorded_afresh() -> None:
     """A cell of a notebook that is run twice: the datasets of its first run do not share its calls any more."""
     call_sites.clear()
     source = "import tensorflow as tf\nmade = tf.data.Dataset.range(3).map(lambda x: x)\n"

@@ -7,7 +7,6 @@ import os
 import random
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -296,7 +295,7 @@ def test_python_draw_while_tracing_is_kept() -> None:
     assert_same(below_a_prefetch(dataset), dataset)
 
 
-def test_user_functions_are_not_called_again(tmp_path: Path) -> None:
+def test_user_functions_are_not_called_again() -> None:
     calls: list[str] = []
 
     def counted(name: str, result: Any) -> Any:
