@@ -17,7 +17,7 @@ from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, 
 from pipetune.core.settings import Settings
 from pipetune.core.version import VERSION
 from pipetune.report.progress import Progress as Screen
-from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
+from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
 from pipetune.supervisor.process import worker
 
 _SILENCE_SECONDS = 1800.0  # a figure reports progress at least every ten minutes
@@ -136,7 +136,8 @@ def _run_process(
         Interrupts() as interrupts,
         worker(job, log=Path(os.devnull), command=command, environment={"PYTHONPATH": path}) as running,
     ):
-        conversation = monitor(running, limits=limits, interrupts=interrupts, on_message=receive)
+        watched = WorkerMonitor(running, limits=limits, interrupts=interrupts, on_message=receive)
+        conversation = watched.wait_and_end()
     if conversation.exit_reason:
         screen.warn(
             f"The measuring process {conversation.exit_reason}. The results so far are kept; run the command "

@@ -22,7 +22,7 @@ from pipetune.supervisor.collected_sessions import with_input_skew
 from pipetune.supervisor.display import Screen, Tail, TimeLeft, show
 from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
-from pipetune.supervisor.monitoring import Interrupts, monitor
+from pipetune.supervisor.monitoring import Interrupts, WorkerMonitor
 from pipetune.supervisor.remote_cluster import RemoteCluster
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
 from pipetune.supervisor.results_folder import ResultsFolder
@@ -269,13 +269,14 @@ class _Run:
 
         request = self._request
         with self._files.restored_on_exit() as undo, self._processes(replace(job, undo=undo)) as running:
-            return monitor(
+            watched = WorkerMonitor(
                 running.chief,
                 limits=request.limits,
                 interrupts=self._interrupts,
                 on_message=on_message,
                 peers=running.peers,
             )
+            return watched.wait_and_end()
 
     def _processes(self, job: Job) -> contextlib.AbstractContextManager[RunningWorkers]:
         settings, logs, command = self._request.settings, self._request.results.logs, self._request.worker_command

@@ -196,37 +196,37 @@ class WorkerMonitor:
                         state.ending = Ending.HUNG
                     return False
 
+    def wait_and_end(self) -> WorkerState:
+        """Waits until the worker has exited, ending it if needed, and returns its final state."""
+        self.wait()
+        return self.end()
+
     def end(self) -> WorkerState:
         """Ends the worker, unless it has exited, and returns its final state."""
         self._running.kill()
-        self._running.process.wait()
+        status = self._running.process.wait()
         while self._lines.read(self._running.message_descriptor) > 0:
             pass
-        out_of_memory = _out_of_memory_kills() > self._killed_before
-        return _finish_state(self.conversation, self._running, limits=self._limits, out_of_memory=out_of_memory)
+        state = self.conversation
+        state.exit_status = status
+        if state.ending is Ending.INTERRUPTED:
+            state.exit_reason = "was interrupted"
+        elif state.ending is Ending.HUNG:
+            seconds = self._limits.for_phase(state.phase)
+            state.exit_reason = f"sent no message for {seconds:.0f} s and was killed"
+        elif state.lost_peer:
+            state.exit_reason = f"lost {state.lost_peer.name}, which {state.lost_peer.exit_reason}"
+        elif state.lockstep_failure:
+            state.exit_reason = f"is no longer in lockstep with the other workers: {state.lockstep_failure}"
+        elif state.finished:
+            state.ending = Ending.FINISHED
+        else:
+            out_of_memory = _out_of_memory_kills() > self._killed_before
+            state.exit_reason = describe_exit(status, out_of_memory=out_of_memory)
+        return state
 
     def _timeout(self) -> float:
         return self._limits.shutdown if self.conversation.finished else self._limits.for_phase(self.conversation.phase)
-
-
-def monitor(
-    running: WorkerProcess,
-    *,
-    limits: Timeouts,
-    interrupts: Interrupts,
-    on_message: Callable[[Message], None],
-    phase: str = "",
-    peers: Sequence[PeerWorker] = (),
-) -> WorkerState:
-    """Monitors the worker until it has exited, ending it if needed, and returns its final state.
-
-    Args: as for `WorkerMonitor`.
-    """
-    watched = WorkerMonitor(
-        running, limits=limits, interrupts=interrupts, on_message=on_message, phase=phase, peers=peers
-    )
-    watched.wait()
-    return watched.end()
 
 
 def _peers_exiting_now(others: Sequence[PeerWorker]) -> list[PeerWorker]:
@@ -246,26 +246,6 @@ def _peers_exiting_now(others: Sequence[PeerWorker]) -> list[PeerWorker]:
 
 def _seconds_until(deadline: float) -> float | None:
     return None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
-
-
-def _finish_state(
-    conversation: WorkerState, running: WorkerProcess, *, limits: Timeouts, out_of_memory: bool
-) -> WorkerState:
-    conversation.exit_status = running.process.returncode
-    if conversation.ending is Ending.INTERRUPTED:
-        conversation.exit_reason = "was interrupted"
-    elif conversation.ending is Ending.HUNG:
-        seconds = limits.for_phase(conversation.phase)
-        conversation.exit_reason = f"sent no message for {seconds:.0f} s and was killed"
-    elif conversation.lost_peer:
-        conversation.exit_reason = f"lost {conversation.lost_peer.name}, which {conversation.lost_peer.exit_reason}"
-    elif conversation.lockstep_failure:
-        conversation.exit_reason = f"is no longer in lockstep with the other workers: {conversation.lockstep_failure}"
-    elif conversation.finished:
-        conversation.ending = Ending.FINISHED
-    else:
-        conversation.exit_reason = describe_exit(running.process.returncode, out_of_memory=out_of_memory)
-    return conversation
 
 
 def _out_of_memory_kills() -> int:

@@ -11,7 +11,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.core.messages import Job, LogLine, Message, Mode
 from pipetune.core.session import Session
 from pipetune.core.settings import Settings
-from pipetune.supervisor.monitoring import Interrupts, Timeouts, monitor
+from pipetune.supervisor.monitoring import Interrupts, Timeouts, WorkerMonitor
 from pipetune.supervisor.process import WORKER_COMMAND, worker
 from pipetune.supervisor.target import Target
 from pipetune.supervisor.worker_state import WorkerState
@@ -49,7 +49,9 @@ def run_with_plan(
 
     output = _STDERR if prints_to_stderr else None
     with Interrupts() as interrupts, worker(job, log=output, command=worker_command, attached=True) as running:
-        conversation = monitor(running, limits=Timeouts.unlimited(), interrupts=interrupts, on_message=on_message)
+        limits = Timeouts.unlimited()
+        watched = WorkerMonitor(running, limits=limits, interrupts=interrupts, on_message=on_message)
+        conversation = watched.wait_and_end()
     if conversation.script_failed:
         sys.stderr.write(f"{conversation.script_failed.traceback.rstrip()}\n")
     _raise_failure(conversation)
@@ -66,9 +68,9 @@ def read_machine(
     """
     job = Job(Mode.DOCTOR, message_descriptor=-1, settings=Settings(device=device), directory=os.getcwd())
     with Interrupts() as interrupts, worker(job, log=Path(os.devnull), command=worker_command) as running:
-        conversation = monitor(
-            running, limits=limits or Timeouts(), interrupts=interrupts, on_message=lambda _message: None
-        )
+        limits = limits or Timeouts()
+        watched = WorkerMonitor(running, limits=limits, interrupts=interrupts, on_message=lambda _message: None)
+        conversation = watched.wait_and_end()
     _raise_failure(conversation)
     if conversation.session is None:
         raise PipetuneError(
