@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetune.core import files, session_file
 from pipetune.core.messages import Job, LogLine, Message, Mode, SessionSaved
@@ -19,7 +20,7 @@ from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
 from pipetune.supervisor.collected_sessions import with_input_skew
-from pipetune.supervisor.display import Screen, Tail, TimeLeft, show
+from pipetune.supervisor.display import Tail, TimeLeft, show
 from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
 from pipetune.supervisor.monitoring import Interrupts, WorkerMonitor
@@ -35,6 +36,9 @@ from pipetune.supervisor.session_ending import (
 )
 from pipetune.supervisor.user_files import UserFiles
 from pipetune.supervisor.worker_state import Ending, WorkerState
+
+if TYPE_CHECKING:
+    from pipetune.report.progress import Progress as Screen
 
 _SCRIPT_FAILED = 3  # exit code
 _LAST_LINES = 10  # a usage message, or the end of a traceback that a library printed itself
@@ -60,7 +64,7 @@ def analyze(request: AnalysisRequest, *, screen: Screen) -> AnalysisResult:
     with (
         Interrupts() as interrupts,
         files.temporary_folder("session") as private,
-        _tail(request, screen),
+        Tail(request.results.log, screen) if request.verbose else contextlib.nullcontext(),
     ):
 
         def run(tasks: RemoteCluster | None = None, notes: tuple[str, ...] = ()) -> AnalysisResult:
@@ -69,10 +73,6 @@ def analyze(request: AnalysisRequest, *, screen: Screen) -> AnalysisResult:
         if request.place is None:
             return run()
         return remote_cluster.analyze(request, screen, interrupts, Path(private), run=run)
-
-
-def _tail(request: AnalysisRequest, screen: Screen) -> contextlib.AbstractContextManager[object]:
-    return Tail(request.results.log, screen) if request.verbose else contextlib.nullcontext()
 
 
 class _Run:
@@ -105,8 +105,10 @@ class _Run:
             exit_code = self._verify()
         else:
             self._session = with_validation(self._session, None)
-        if exit_code == 0:
-            self._gather_peer_sessions()
+        results, place = self._request.results, self._request.place
+        if exit_code == 0 and place is not None and place.is_coordinator and self._tasks is None:
+            self._screen.update("report", "waiting for the sessions of the other tasks")
+            self._session = with_input_skew(self._session, results.root, place, self._interrupts)
         self._session = replace(
             self._session,
             notes=(*self._session.notes, *self._files.notes),
@@ -118,18 +120,17 @@ class _Run:
                 f"{conversation.invalid_lines} lines from the worker were not valid messages and were ignored."
             )
         self._screen.update("report", "writing the report")
-        unknown = self._request.results.write_all(self._session)
+        unknown = results.write_all(self._session)
         if unknown:
-            results = self._request.results
             self._screen.warn(
                 f"{', '.join(unknown)} in {results.root} was not written by pipetune and is kept; this run's "
                 f"file is in {results.folder}."
             )
         cause = conversation.deciding_worker
         return AnalysisResult(
-            self._request.results.redacted_if_confidential(self._session),
+            results.redacted_if_confidential(self._session),
             exit_code,
-            self._request.results,
+            results,
             traceback=cause.script_failed.traceback if cause.script_failed else "",
             failure=cause.failure,
             log_tail=cause.log_tail or self._last_lines(exit_code, cause),
@@ -178,7 +179,9 @@ class _Run:
         if patch is None or not patch.diff:
             return 0
         if not self._can_verify:
-            self._mark_unverified()
+            assert self._session.patch is not None
+            why = "Not verified: the script trains together with the other tasks of the cluster."
+            self._session = replace(self._session, patch=replace(self._session.patch, verification=why))
             return 0
         from pipetune.supervisor import verification  # imports SciPy (0.5 s): only if there is a patch
 
@@ -243,18 +246,6 @@ class _Run:
 
     def _show_verification_progress(self, doing: str, *, pairs: int = 0, proven: bool = False) -> None:
         self._screen.update("verification", doing, self._time_left.verifying(pairs=pairs, proven=proven))
-
-    def _mark_unverified(self) -> None:
-        patch = self._session.patch
-        assert patch is not None
-        why = "Not verified: the script trains together with the other tasks of the cluster."
-        self._session = replace(self._session, patch=replace(patch, verification=why))
-
-    def _gather_peer_sessions(self) -> None:
-        place = self._request.place
-        if place is not None and place.is_coordinator and self._tasks is None:
-            self._screen.update("report", "waiting for the sessions of the other tasks")
-            self._session = with_input_skew(self._session, self._request.results.root, place, self._interrupts)
 
     def _save_session(self, session: Session) -> None:
         self._session = replace(session, command=self._command)

@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pipetune.core.messages import ActionSuppressed, LogLine, Message, Progress, VerdictKnown, WorkerStarted
 from pipetune.core.profile import Verdict
 from pipetune.core.time_plan import AFTER_NO_SECONDS
+
+if TYPE_CHECKING:
+    from pipetune.report.progress import Progress as Screen
 
 # Measured on two cores with the examples; whatever they are, the estimate is corrected as the run goes on.
 _STARTS = 1.7  # of the way to the first training step: two processes take it at the same time, on the same cores
@@ -99,32 +102,6 @@ class TimeLeft:
 
     def _starts(self) -> float:
         return (_STARTS_IN_TURN if self._in_turn else _STARTS) * (self._first_step or 0.0)
-
-
-class Screen(Protocol):
-    """Displays progress; implemented by `report.progress.Progress`."""
-
-    def update(self, phase: str, doing: str = "", left: float | None = None) -> None:
-        """Shows the current state.
-
-        Args:
-            phase: the phase of the analysis.
-            doing: the current activity.
-            left: seconds until the end of the whole run, estimated; None if that is unknown.
-        """
-        ...
-
-    def say(self, text: str) -> None:
-        """Shows a line of text."""
-        ...
-
-    def verdict(self, word: str, sentence: str) -> None:
-        """Shows the verdict: its name, and the sentence that explains it."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """Shows a warning."""
-        ...
 
 
 def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) -> None:

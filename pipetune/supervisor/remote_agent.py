@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
 from pipetune.core.cluster import ClusterTask, LockstepRole
 from pipetune.core.codec import decode_union, encode
 from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection
-from pipetune.core.messages import Job, Message
+from pipetune.core.messages import Job, Message, Mode
 from pipetune.supervisor import rendezvous
 from pipetune.supervisor.handshake import ConnectionInfo
 from pipetune.supervisor.local_cluster import LocalPeer
 from pipetune.supervisor.monitoring import Interrupts
 from pipetune.supervisor.process import worker
+from pipetune.supervisor.request import AnalysisRequest, make_job
 from pipetune.supervisor.user_files import UserFiles
 
 
@@ -79,24 +78,6 @@ class WorkerCleanedUp:
 AgentMessage = LogTail | ForwardedMessage | WorkerExited | WorkerCleanedUp
 
 
-def decode_agent_message(data: object) -> AgentMessage:
-    """Returns the decoded message of an agent.
-
-    Raises:
-        PipetuneError: it is not a valid message.
-    """
-    return cast(AgentMessage, decode_union(cast(Any, AgentMessage), data))
-
-
-def decode_coordinator_message(data: object) -> CoordinatorMessage:
-    """Returns the decoded message of the coordinator.
-
-    Raises:
-        PipetuneError: it is not a valid message.
-    """
-    return cast(CoordinatorMessage, decode_union(cast(Any, CoordinatorMessage), data))
-
-
 _COORDINATOR_LOST = ShutDown(1, "The command of the first task has exited, or its machine is no longer reachable.")
 _INTERRUPTED = ShutDown(130, "Interrupted; the connection to the first task was closed.")
 
@@ -106,25 +87,21 @@ class RemoteAgent:
     """Runs the worker of this task for the coordinator, which is the command of the first task.
 
     Args:
-        own_job: a job with the script, the arguments and the folders of this task.
+        request: what this task was asked for; its script, arguments and folders are those of the worker.
         place: the position of this task in the cluster.
         connection_info: where the worker's own connection goes.
         coordinator: the connection to the coordinator.
         interrupts: Ctrl-C and other signals, as something to wait for.
-        log: file for what the script prints.
         private: a folder that nobody else reads.
-        command: starts a worker.
         files: restores what the script changes on this machine.
     """
 
-    own_job: Job
+    request: AnalysisRequest
     place: ClusterTask
     connection_info: ConnectionInfo
     coordinator: JsonLinesConnection
     interrupts: Interrupts
-    log: Path
     private: Path
-    command: Sequence[str]
     files: UserFiles
 
     def run(self) -> ShutDown:
@@ -136,7 +113,7 @@ class RemoteAgent:
             while True:
                 waiting += self.coordinator.receive_available()  # part of it may have been buffered with the handshake
                 while waiting:
-                    match decode_coordinator_message(waiting.pop(0)):
+                    match decode_union(CoordinatorMessage, waiting.pop(0)):
                         case StartWorker() as begin:
                             ended = self._run_worker(begin, selector, waiting)
                             if ended is not None:
@@ -162,14 +139,15 @@ class RemoteAgent:
         except (OSError, ConnectionLost):
             return _COORDINATOR_LOST
         messages: list[Message] = []
+        log, command = self.request.results.log, self.request.worker_command
         with contextlib.ExitStack() as stack:
             stack.callback(self._send, WorkerCleanedUp())
             undo = stack.enter_context(self.files.restored_on_exit())
             with contextlib.closing(link):
                 job = replace(self._job(begin, link.fileno()), undo=undo)
                 of_ranks = rendezvous.rendezvous_environment(begin.rendezvous)
-                running = stack.enter_context(worker(job, log=self.log, command=self.command, environment=of_ranks))
-            other = LocalPeer(self.place.worker_index, running, log=self.log, on_message=messages.append)
+                running = stack.enter_context(worker(job, log=log, command=command, environment=of_ranks))
+            other = LocalPeer(self.place.worker_index, running, log=log, on_message=messages.append)
             for descriptor in other.descriptors:
                 selector.register(descriptor, selectors.EVENT_READ)
                 stack.callback(_unregister, selector, descriptor)
@@ -188,7 +166,7 @@ class RemoteAgent:
                     self._send(WorkerExited(other.conversation.exit_status))
                 if self.coordinator.fileno() in ready:
                     waiting += self.coordinator.receive_available()
-                    if waiting and isinstance(decode_coordinator_message(waiting[0]), StopWorker):
+                    if waiting and isinstance(decode_union(CoordinatorMessage, waiting[0]), StopWorker):
                         del waiting[0]
                         return None
                     if self.coordinator.peer_closed:
@@ -196,7 +174,7 @@ class RemoteAgent:
 
     def _job(self, begin: StartWorker, link: int) -> Job:
         """The coordinator's job with the script, arguments and folders of this task."""
-        own, session = self.own_job, self.private / "session.json"
+        own, session = make_job(self.request, Mode.ANALYZE), self.private / "session.json"
         if begin.session:
             session.write_text(begin.session)
         return replace(

@@ -9,22 +9,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetune.core.cluster import ClusterTask, LockstepRole
-from pipetune.core.codec import encode
+from pipetune.core.codec import decode_union, encode
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection
-from pipetune.core.messages import AnalysisFailed, Job, Mode
+from pipetune.core.messages import AnalysisFailed, Job
 from pipetune.core.session import Session
 from pipetune.core.settings import Command
 from pipetune.core.version import VERSION
 from pipetune.supervisor import handshake, rendezvous
-from pipetune.supervisor.display import Screen
 from pipetune.supervisor.handshake import ConnectionInfo, HandshakeServer
 from pipetune.supervisor.local_cluster import RunningWorkers, loss_reason
 from pipetune.supervisor.monitoring import Interrupts
 from pipetune.supervisor.process import worker
 from pipetune.supervisor.remote_agent import (
+    AgentMessage,
     CoordinatorMessage,
     ForwardedMessage,
     LogTail,
@@ -34,11 +35,13 @@ from pipetune.supervisor.remote_agent import (
     StopWorker,
     WorkerCleanedUp,
     WorkerExited,
-    decode_agent_message,
 )
-from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
+from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
 from pipetune.supervisor.user_files import UserFiles
 from pipetune.supervisor.worker_state import WorkerState
+
+if TYPE_CHECKING:
+    from pipetune.report.progress import Progress as Screen
 
 _CONNECT_SECONDS = 60.0  # for the workers' own connections, once the agents have been ordered to start them
 _EXIT_SECONDS = 60.0  # for workers to exit: the next start reuses their addresses
@@ -70,7 +73,7 @@ class RemoteWorker:
         state = self.conversation
         if self._lines.fileno() in ready:
             for data in self._lines.receive_available():
-                match decode_agent_message(data):
+                match decode_union(AgentMessage, data):
                     case LogTail(text=text):
                         state.log_tail = text
                     case ForwardedMessage(message=message):
@@ -175,10 +178,9 @@ class RemoteCluster:
         end = time.monotonic() + _EXIT_SECONDS
         for lines in self._commands.values():
             with contextlib.suppress(ConnectionLost, PipetuneError):
-                while not isinstance(
-                    decode_agent_message(lines.receive(max(0.0, end - time.monotonic()))), WorkerCleanedUp
-                ):
-                    pass
+                message: AgentMessage | None = None
+                while not isinstance(message, WorkerCleanedUp):
+                    message = decode_union(AgentMessage, lines.receive(max(0.0, end - time.monotonic())))
 
 
 def analyze(
@@ -247,14 +249,12 @@ def _run_agent(
     screen.update("following", f"{place} is controlled by the first task; the results will be in {where}")
     request.results.publish()  # only the log
     follower = RemoteAgent(
-        own_job=make_job(request, Mode.ANALYZE),
+        request=request,
         place=place,
         connection_info=coordinator[0],
         coordinator=coordinator[1],
         interrupts=interrupts,
-        log=request.results.log,
         private=private,
-        command=request.worker_command,
         files=UserFiles(screen, where),
     )
     over = follower.run()

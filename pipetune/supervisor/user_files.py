@@ -8,10 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetune.core import files, restoration
 from pipetune.core.restoration import Restoration
-from pipetune.supervisor.display import Screen
+
+if TYPE_CHECKING:
+    from pipetune.report.progress import Progress as Screen
 
 _MOST_LISTED = 5  # of the files changed by an unknown process, which may be thousands
 
