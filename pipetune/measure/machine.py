@@ -103,14 +103,8 @@ def _in_use(group: Group) -> int | None:
     if current is None:
         return None
     droppable = "inactive_file" if group.unified else "total_inactive_file"
-    try:
-        for line in (group.folder / "memory.stat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == droppable:
-                return max(0, current - int(value))
-    except (OSError, ValueError):
-        pass
-    return current
+    values = dict(line.split(" ", 1) for line in _lines(group.folder / "memory.stat") if " " in line)
+    return max(0, current - int(values.get(droppable, 0)))
 
 
 def _number(path: Path) -> int | None:
@@ -183,7 +177,7 @@ def detect_resources(*, patience_seconds: float = _PATIENCE_SECONDS) -> Detected
     """
     inter, intra = _configured("inter_op", "TF_NUM_INTEROP_THREADS"), _configured("intra_op", "TF_NUM_INTRAOP_THREADS")
     cores, buffers, pool = _autotune(patience_seconds)
-    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    seen = len(_affinity()) or os.cpu_count()
     return DetectedResources(
         autotune_cores=cores,
         autotune_buffer_bytes=buffers,
@@ -256,15 +250,15 @@ def read_machine(device: str = "auto", *, root: Path = ROOT) -> Machine:
     Raises:
         PipetuneError: `device` is requested and absent (exit code 5).
     """
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota(root)
+    affinity, quota = _affinity(), cpu_quota(root)
+    cores = len(affinity) or os.cpu_count() or 1
     memory = psutil.virtual_memory()
     limit, room = memory_limit(root), memory_room(root)
     devices = tuple(found.name for found in tf.config.list_physical_devices())
     return Machine(
-        cores_granted=min(float(affinity), quota) if quota else float(affinity),
+        cores_granted=min(float(cores), quota) if quota else float(cores),
         cores_host=os.cpu_count() or 1,
-        cores_affinity=affinity,
+        cores_affinity=cores,
         memory_limit_bytes=min(limit, memory.total) if limit else memory.total,
         memory_host_bytes=memory.total,
         memory_available_bytes=memory.available if room is None else min(room, memory.available),
@@ -277,8 +271,13 @@ def read_machine(device: str = "auto", *, root: Path = ROOT) -> Machine:
         device=_target(device, devices),
         load_average=os.getloadavg()[0],
         quota_cores=quota,
-        affinity=tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (),
+        affinity=affinity,
     )
+
+
+def _affinity() -> tuple[int, ...]:
+    """Returns the numbers of the cores that the process may run on; empty if the system does not tell them."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def reset_peak_rss() -> bool:
@@ -292,13 +291,8 @@ def reset_peak_rss() -> bool:
 
 def peak_rss_bytes() -> int:
     """Returns the peak resident size of this process, in bytes, since it started or since `reset_peak_rss`."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return rss_bytes()
+    peaks = (int(line.split()[1]) * 1024 for line in _lines(Path("/proc/self/status")) if line.startswith("VmHWM:"))
+    return next(peaks, None) or rss_bytes()
 
 
 def peak_gpu_mib() -> float | None:
@@ -332,10 +326,5 @@ def _target(device: str, devices: tuple[str, ...]) -> str:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    names = (line.split(":", 1)[1].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
