@@ -192,9 +192,22 @@ def sweep(
         before: called before each window (to drop the page cache).
         node: id of the operator that reads, for the result.
     """
-    rounds = _measure(window, levels, limit_seconds=limit_seconds, most_rounds=most_rounds, seed=seed, before=before)
-    if rounds is None:
-        return None
+    started, draw = time.perf_counter(), random.Random(seed)
+    seconds = max(_SHORTEST_SECONDS, _WINDOWS * limit_seconds / (most_rounds * len(levels)))
+    window(levels[0], _SHORTEST_SECONDS)  # warm-up: some things are slow only the first time
+    rounds: list[list[Rates]] = []  # the rates of every level, in whole rounds only
+    while len(rounds) < most_rounds:
+        spent = time.perf_counter() - started
+        if len(rounds) >= _FEWEST_ROUNDS and spent * (len(rounds) + 1) / len(rounds) > limit_seconds:
+            break
+        found: dict[int, Rates] = {}
+        for level in draw.sample(list(levels), len(levels)):
+            if len(rounds) < _FEWEST_ROUNDS and time.perf_counter() - started > _PATIENCE * limit_seconds:
+                return None
+            if before is not None:
+                before()
+            found[level] = window(level, seconds)
+        rounds.append([found[level] for level in levels])
     by_bytes = _intervals([[one.bytes for one in row] for row in rounds])
     by_elements = _intervals([[one.elements for one in row] for row in rounds])
     intervals = by_bytes or by_elements
@@ -217,35 +230,6 @@ def sweep(
         falling=knee.falling and intervals[-1].high < max(one.low for one in intervals),
         ceiling=knee.ceiling if by_bytes else None,
     )
-
-
-def _measure(
-    window: MeasureRates,
-    levels: Sequence[int],
-    *,
-    limit_seconds: float,
-    most_rounds: int,
-    seed: int,
-    before: Callable[[], None] | None,
-) -> list[list[Rates]] | None:
-    """Returns, per round, the rates of every level; whole rounds only. None if two rounds took too long."""
-    started, draw = time.perf_counter(), random.Random(seed)
-    seconds = max(_SHORTEST_SECONDS, _WINDOWS * limit_seconds / (most_rounds * len(levels)))
-    window(levels[0], _SHORTEST_SECONDS)  # warm-up: some things are slow only the first time
-    rounds: list[list[Rates]] = []
-    while len(rounds) < most_rounds:
-        spent = time.perf_counter() - started
-        if len(rounds) >= _FEWEST_ROUNDS and spent * (len(rounds) + 1) / len(rounds) > limit_seconds:
-            break
-        found: dict[int, Rates] = {}
-        for level in draw.sample(list(levels), len(levels)):
-            if len(rounds) < _FEWEST_ROUNDS and time.perf_counter() - started > _PATIENCE * limit_seconds:
-                return None
-            if before is not None:
-                before()
-            found[level] = window(level, seconds)
-        rounds.append([found[level] for level in levels])
-    return rounds
 
 
 def _intervals(rounds: Sequence[Sequence[float]]) -> list[Interval]:
