@@ -227,19 +227,18 @@ def count_resident(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages
     return Pages(looked_at, resident, hidden, unreadable, complete)
 
 
-def drop(paths: Iterable[str], *, limit_seconds: float = 5.0) -> bool:
-    """Asks the system to drop these files from its page cache; returns False if time ran out before the last one.
+def drop_from_page_cache(paths: Iterable[str], *, limit_seconds: float = 5.0) -> None:
+    """Asks the system to drop these files from its page cache, where it can and as far as the time suffices.
 
     The system may keep pages: `count_resident` counts them.
     """
     end = time.perf_counter() + limit_seconds
-    for path in paths:
+    for path in paths if supported() else ():
         if time.perf_counter() > end:
-            return False
+            return
         # Some files cannot be opened, are pipes, or are on a file system that does not support the advice.
         with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return True
 
 
 def filesystem(path: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
@@ -295,12 +294,6 @@ _OWN_CACHE = frozenset({"zfs", "nfs", "nfs4", "cifs", "9p", "virtiofs", "fuse", 
 _LOOK_SECONDS = 0.5  # to count resident pages, by judgement: in less time fewer files are inspected
 
 
-def drop_if_supported(paths: Sequence[str]) -> None:
-    """Drops these files from the page cache, as far as the system allows."""
-    if supported():
-        drop(paths)
-
-
 def residency(paths: Sequence[str], *, cold: bool) -> PageCacheResidency:
     """Returns how much of these files is in the page cache; with `cold`, also how much stays after dropping them."""
     if not paths:
@@ -310,7 +303,7 @@ def residency(paths: Sequence[str], *, cold: bool) -> PageCacheResidency:
     before = count_resident(paths, limit_seconds=_LOOK_SECONDS)
     if not cold:
         return PageCacheResidency(share=before.share, why="" if before.share is not None else _unknown(before))
-    drop_if_supported(paths)
+    drop_from_page_cache(paths)
     after = count_resident(paths, limit_seconds=_LOOK_SECONDS)
     return PageCacheResidency(share=before.share, left=after.share, why=_why(paths, after))
 

@@ -25,7 +25,7 @@ from pipetune.core.results import AutotuneValues, Comparison, Pause, RunFailed, 
 from pipetune.equality import compare
 from pipetune.equality.compare import replica_check
 from pipetune.measure.autotune_log import ParameterLog, log_parameters
-from pipetune.measure.files import drop_if_supported
+from pipetune.measure.files import drop_from_page_cache
 from pipetune.measure.machine import rss_bytes, throttling_group
 from pipetune.measure.shuffles import CutBuffers
 from pipetune.model.memory import expected_peak_bytes
@@ -138,7 +138,7 @@ class TensorFlowRunner:
         """With `cold_files`, drops the files from the page cache, including files of caches that trials wrote."""
         if self.cold_files:
             written = files_within(private_folder())
-            drop_if_supported([*self.files.paths, *written])
+            drop_from_page_cache([*self.files.paths, *written])
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         """Returns a window of the input alone, with `plan` applied.

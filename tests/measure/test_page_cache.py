@@ -42,7 +42,7 @@ def test_dropping_evicts_pages_and_keeps_the_file(written: str) -> None:
 def test_only_the_given_files_are_dropped(written: str, tmp_path: Path) -> None:
     other = tmp_path / "other.bin"
     other.write_bytes(os.urandom(SIZE))
-    files.drop_if_supported([written])
+    files.drop_from_page_cache([written])
     assert files.count_resident([str(other)]).share == 1.0
 
 
@@ -76,7 +76,7 @@ def test_empty_missing_or_no_files_are_explained(tmp_path: Path) -> None:
     gone = files.count_resident([str(tmp_path / "gone")])
     assert gone.unreadable == 1 and gone.share is None
     assert "could not be opened" in files.residency([str(tmp_path / "gone")], cold=False).why
-    assert files.drop([str(tmp_path / "gone")])
+    files.drop_from_page_cache([str(tmp_path / "gone")])
     assert "names no local file" in files.residency([], cold=True).why
 
 
@@ -102,7 +102,8 @@ def test_why_files_are_not_cold_is_reported(
 
 def test_page_cache_functions_keep_to_their_time_limit(written: str) -> None:
     assert not files.count_resident([written], limit_seconds=-1).complete
-    assert not files.drop([written], limit_seconds=-1)
+    files.drop_from_page_cache([written], limit_seconds=-1)
+    assert files.count_resident([written]).share == 1.0
 
 
 def test_file_system_is_that_of_the_longest_matching_mount(tmp_path: Path) -> None:
