@@ -66,11 +66,7 @@ def first_seconds(dataset: Any) -> float:
     Raises:
         RunFailed: the pipeline raised, or is empty.
     """
-    free_iterators()
-    epoch = _run_epoch(dataset, time.perf_counter(), 1)
-    free_iterators()
-    if not epoch.arrivals:
-        raise RunFailed("The dataset is empty.")
+    (epoch,) = run_epochs(dataset, seconds=0.0, most_epochs=1, most_elements=1)
     return epoch.first_seconds
 
 
