@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+import time
 
 from pipetune.core.operators import CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.core.results import RunDynamics, RunFailed
-from pipetune.core.time_plan import EPOCHS, SystemClock
+from pipetune.core.time_plan import EPOCHS
 from pipetune.measure import epochs
 from pipetune.measure.run_dynamics import (
     Epoch,
@@ -37,31 +37,15 @@ _FRESH_ITERATORS = 3  # fresh iterators, where no epoch ended
 _PAUSE_SHARE, _LONG_PAUSE_SECONDS = 0.05, 0.15  # share of an epoch; every new iterator takes a few milliseconds
 
 
-@dataclass
-class _TimeBudget:
-    """A time budget; the clock starts in the constructor."""
-
-    seconds: float
-
-    def __post_init__(self) -> None:
-        self._clock = SystemClock()
-        self._end = self._clock.now() + self.seconds
-
-    @property
-    def left(self) -> float:
-        return self._end - self._clock.now()
-
-
 def measure_epochs(study: Study, profile: Profile) -> None:
     """Runs the input alone through its epochs; stores the course in the session, with costs and findings."""
     journal, seconds = study.journal, study.time_plan.seconds_for(EPOCHS)
     if seconds < _LEAST_SECONDS:
         return
     with journal.phase("course", "running the input through its epochs"):
-        time = _TimeBudget(seconds)
         try:
             with study.runner.measuring():
-                course = _measured_course(study, profile, time)
+                course = _measured_course(study, profile, seconds)
         except RunFailed as failure:
             course = RunDynamics(
                 first_seconds=profile.first_element_seconds,
@@ -71,8 +55,8 @@ def measure_epochs(study: Study, profile: Profile) -> None:
         journal.add_findings(findings(study.subject.source.pipeline, profile, course))
 
 
-def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDynamics:
-    source = study.subject.source
+def _measured_course(study: Study, profile: Profile, seconds: float) -> RunDynamics:
+    source, end = study.subject.source, time.monotonic() + seconds
     dataset, pipeline = source.dataset, source.pipeline
     first = profile.first_element_seconds
     notes: list[str] = []
@@ -83,16 +67,14 @@ def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDy
         # By now the caches of the script's own dataset are full; in a first epoch they are empty.
         fresh = epochs.with_empty_caches(source)
         most = epochs.MOST_ELEMENTS if fresh is None else _elements_that_fit(study, profile)
-        seen = epochs.run_epochs(
-            dataset if fresh is None else fresh, seconds=_RUN_SHARE * time.seconds, most_elements=most
-        )
+        seen = epochs.run_epochs(dataset if fresh is None else fresh, seconds=_RUN_SHARE * seconds, most_elements=most)
         if endless:
             (only,) = seen
             return split(only.arrivals, length) if length else seen
         return seen
 
-    fill = _fill(study, first, time, notes)
-    if first is not None and first > time.left:
+    fill = _fill(study, first, seconds, notes)
+    if first is not None and first > end - time.monotonic():
         notes.append("The first element takes longer than the available time: epochs and drift were not measured.")
         return RunDynamics(first_seconds=first, fill_seconds=fill, notes=tuple(notes))
     seen = run()
@@ -100,7 +82,7 @@ def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDy
     border = border_seconds(seen, steady) if steady is not None else None
     ended = [epoch for epoch in seen if epoch.complete]
     if border is None and steady is not None and not endless:
-        border = _fresh_iterator_seconds(dataset, steady, first or 0.0, time)
+        border = _fresh_iterator_seconds(dataset, steady, first or 0.0, end)
     if endless and len(seen) < 2:
         notes.append("No epoch boundary was reached in the available time.")
     held = _held_elements(pipeline)
@@ -111,7 +93,7 @@ def _measured_course(study: Study, profile: Profile, time: _TimeBudget) -> RunDy
             "would look like drift."
         )
     series = [] if drains_unseen else [drift_series(without_drain(seen, held or 0))]
-    if series and looks_like_drift(series[0]) and time.left > 0.5 * _RUN_SHARE * time.seconds:
+    if series and looks_like_drift(series[0]) and end - time.monotonic() > 0.5 * _RUN_SHARE * seconds:
         again = drift_series(without_drain(run(), held or 0))
         series.append(again)  # a slowdown by other work on the machine does not recur
     if not ended and not endless:
@@ -139,17 +121,17 @@ def _elements_that_fit(study: Study, profile: Profile) -> int:
     return max(1, min(epochs.MOST_ELEMENTS, int(fit)))
 
 
-def _fill(study: Study, first: float | None, time: _TimeBudget, notes: list[str]) -> float | None:
+def _fill(study: Study, first: float | None, seconds: float, notes: list[str]) -> float | None:
     """Measures the shuffle fill: seconds to a first element, with minus without shuffles; medians, alternating runs."""
     bare = epochs.without_shuffle(study.subject.source)
     if bare is None:
         return None
     epochs.first_seconds(bare)  # its graph is optimized once
     known = first or 0.0
-    if 2 * known > _FILL_SHARE * time.seconds:
+    if 2 * known > _FILL_SHARE * seconds:
         notes.append("The shuffle fill time is based on the very first element, which includes graph optimization.")
         return max(0.0, known - epochs.first_seconds(bare))
-    times = 3 if 6 * known < _FILL_SHARE * time.seconds else 1
+    times = 3 if 6 * known < _FILL_SHARE * seconds else 1
     filled: list[float] = []
     empty: list[float] = []
     for _ in range(times):
@@ -158,10 +140,10 @@ def _fill(study: Study, first: float | None, time: _TimeBudget, notes: list[str]
     return max(0.0, statistics.median(filled) - statistics.median(empty))
 
 
-def _fresh_iterator_seconds(dataset: object, steady: float, first: float, time: _TimeBudget) -> float | None:
+def _fresh_iterator_seconds(dataset: object, steady: float, first: float, end: float) -> float | None:
     """Returns the extra seconds of a fresh iterator's first element, for use where no epoch ended in time."""
     firsts: list[float] = []
-    while len(firsts) < _FRESH_ITERATORS and time.left > max(firsts, default=first):
+    while len(firsts) < _FRESH_ITERATORS and end - time.monotonic() > max(firsts, default=first):
         firsts.append(epochs.first_seconds(dataset))
     return max(0.0, statistics.median(firsts) - steady) if firsts else None
 
