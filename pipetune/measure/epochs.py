@@ -34,7 +34,6 @@ def run_epochs(
     element.
 
     Args:
-        dataset: the dataset.
         seconds: approximate length of the run; the first epoch is cut off as well.
         most_epochs: number of epochs, at most.
         most_elements: number of elements in all epochs together, at most.
@@ -74,7 +73,6 @@ def pass_seconds(dataset: Any, *, elements: int, seconds: float) -> float:
     """Returns the seconds of one pass over the first `elements`, its first element included.
 
     Args:
-        dataset: the dataset.
         elements: in a pass; fewer if the dataset ends before.
         seconds: after which the rest of the pass is extrapolated.
 

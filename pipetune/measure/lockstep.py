@@ -136,13 +136,7 @@ class VerifiedScript:
 
 
 def serve_orders(link: RequestLink, do: Callable[[StepRequest], StepReply], *, first: StepReply) -> None:
-    """Sends `first`, then executes and answers each request, until released or until the connection breaks.
-
-    Args:
-        link: the connection to the process that sends the requests.
-        do: executes a request and returns the reply.
-        first: the reply that reports that the process is ready.
-    """
+    """Sends `first`, then executes and answers each request, until released or until the connection breaks."""
     with contextlib.suppress(ConnectionLost):  # the process that started the other end also ends this one
         link.send_reply(first)
         while not isinstance(order := link.receive_request(_ORDER_SECONDS), NoMoreRequests):

@@ -192,7 +192,6 @@ class TensorFlowRunner:
         If a new shape was compiled in one of them, they are taken again, as a window is, as far as there is time.
 
         Args:
-            plan: the plan.
             steps: number of steps, at most.
             seconds: what they may take; what is built before, such as a cache of the plan, takes longer.
 
@@ -437,21 +436,13 @@ class LockstepRunner(TensorFlowRunner):
         self._team = team
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
-        """Returns a window of training steps of all workers on the pipeline with `plan` applied.
-
-        Raises:
-            RunFailed: a worker cannot build or run the pipeline.
-        """
+        """As in the base class, of all workers; raises RunFailed if one of them cannot build or run the pipeline."""
         self.training_dataset(plan)  # if this raises, the other workers need not build it
         self._team.prepare(plan)
         return super().training_window(plan, steps=steps)
 
     def bound_window(self, *, steps: int) -> Window:
-        """Returns a window of training steps of all workers on one cached batch.
-
-        Raises:
-            RunFailed: a worker cannot build or run the pipeline.
-        """
+        """As in the base class, of all workers; raises RunFailed if one of them cannot build or run the pipeline."""
         self._team.prepare(None)
         return super().bound_window(steps=steps)
 

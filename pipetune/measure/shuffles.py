@@ -25,17 +25,11 @@ _FEWEST_ELEMENTS = 32  # kept of a buffer: with fewer, elements may still be in 
 
 @dataclass(frozen=True)
 class CutBuffers:
-    """A pipeline with smaller shuffle buffers; the cost of an element is the same.
+    """A pipeline with smaller shuffle buffers; the cost of an element is the same."""
 
-    Args:
-        source: the live pipeline with these buffers; its nodes have the ids of the original.
-        sizes: elements of every buffer that was cut, by node id.
-        fill_seconds: that the original buffers take longer to fill.
-    """
-
-    source: live.LivePipeline
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    fill_seconds: float = 0.0
+    source: live.LivePipeline  # with these buffers; its nodes have the ids of the original
+    sizes: Mapping[str, int] = field(default_factory=dict)  # elements of every buffer that was cut, by node id
+    fill_seconds: float = 0.0  # that the original buffers take longer to fill
 
     def applied_to(self, pipeline: Pipeline) -> Pipeline:
         """Returns an edited form of the original pipeline with its larger buffers cut in the same way."""

@@ -170,38 +170,23 @@ _MOST_ELEMENTS, _FEWEST_ELEMENTS = 64, 2  # kept in memory and reused
 
 @dataclass(frozen=True)
 class RemainingShares:
-    """The share of its CPU time that a map keeps, as far as it was measured.
+    """The share of its CPU time that a map keeps, as far as it was measured."""
 
-    Args:
-        variants: by variant of its function.
-        shrinking: if it decodes at a smaller scale.
-        head: of the part that precedes its first random draw or call of Python.
-    """
-
-    variants: Mapping[str, float] | None = None
-    shrinking: float | None = None
-    head: float | None = None
+    variants: Mapping[str, float] | None = None  # by variant of its function
+    shrinking: float | None = None  # if it decodes at a smaller scale
+    head: float | None = None  # of the part that precedes its first random draw or call of Python
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What is timed on the same elements: a map, or several in a row, and other forms of them.
+    """What is timed on the same elements: a map, or several in a row, and other forms of them."""
 
-    Args:
-        node: the last of the maps.
-        above: the dataset whose elements they get.
-        original: applies the maps as they are.
-        forms: the others, by what they are.
-        fill_seconds: what an element takes to make before the maps, as far as known.
-        own_seconds: what it takes in the maps.
-    """
-
-    node: str
-    above: Any
-    original: Callable[[Any], Any]
-    forms: Mapping[str, Callable[[Any], Any]]
-    fill_seconds: float
-    own_seconds: float
+    node: str  # the last of the maps
+    above: Any  # the dataset whose elements they get
+    original: Callable[[Any], Any]  # applies the maps as they are
+    forms: Mapping[str, Callable[[Any], Any]]  # the others, by what they are
+    fill_seconds: float  # what an element takes to make before the maps, as far as known
+    own_seconds: float  # what it takes in the maps
 
     def elements(self, seconds: float) -> int:
         """Returns how many elements fit into so much time; below the fewest if these do not."""

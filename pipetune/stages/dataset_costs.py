@@ -27,10 +27,7 @@ VALIDATION_SHARE = 0.05  # of the time for training and validation, from which o
 def measure_dataset_costs(study: Study, profile: Profile, *, most_saved: float = 0.0) -> None:
     """Stores the cost of each dataset in its result, with the time that the script has spent on it so far.
 
-    Args:
-        study: of training.
-        profile: of training.
-        most_saved: as in `with_validation_shares`.
+    Study and profile are those of training; `most_saved` is as in `with_validation_shares`.
     """
     journal = study.journal
     if not journal.studies_training:
@@ -52,10 +49,7 @@ def measure_dataset_costs(study: Study, profile: Profile, *, most_saved: float =
 def validation_costs_much(study: Study, profile: Profile, diagnosis: Diagnosis | None = None) -> bool:
     """Whether validation may be tuned, and its input takes much of the time; then all costs are stored.
 
-    Args:
-        study: of training.
-        profile: of training.
-        diagnosis: of training, if it is to be made faster: validation then takes more of the time.
+    All are of training; with a diagnosis it is to be made faster, and validation then takes more of the time.
     """
     if not study.tunes_validation:
         return False
@@ -193,12 +187,7 @@ def validation_findings(results: Sequence[DatasetResult]) -> list[Finding]:
 
 
 def second_input_findings(results: Sequence[DatasetResult], profile: Profile) -> list[Finding]:
-    """Returns warnings about datasets that take much of each training step beside the one that is tuned.
-
-    Args:
-        results: of all datasets with their costs.
-        profile: of the dataset that is tuned.
-    """
+    """Returns warnings about datasets that take much of each training step beside the one with this profile."""
     step, found = profile.consumer.real_seconds or 0.0, []
     for result in results:
         seconds = (result.cost.element_wall_seconds if result.cost is not None and result.in_turn else None) or 0.0

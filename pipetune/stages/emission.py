@@ -128,12 +128,7 @@ def emission_for_validation(session: Session, validation: DatasetResult, plan: P
 
 
 def patch_for_validation_alone(study: Study, session: Session) -> PatchResult | None:
-    """Returns the part for validation of a session's patch as a patch; None if it needs the part for training.
-
-    Args:
-        study: of training.
-        session: its patch has a part for validation.
-    """
+    """Returns the part for validation of a session's patch as a patch; None if it needs the part for training."""
     result = session.validation
     if result is None or result.patch is None or result.plan is None:
         return None

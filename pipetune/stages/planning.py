@@ -283,14 +283,7 @@ def should_run_trials(study: Study, diagnosis: Diagnosis) -> bool:
 
 
 def predict_what_if(study: Study, profile: Profile, diagnosis: Diagnosis, plan: Plan | None) -> None:
-    """Stores the what-if table in the session, for the tuned pipeline, or without a plan for the original one.
-
-    Args:
-        study: the analysis.
-        profile: measurements of the original pipeline.
-        diagnosis: what holds training back, for rules that need it.
-        plan: the plan found; None if there is none.
-    """
+    """Stores the what-if table in the session, for the tuned pipeline, or without a plan for the original one."""
     written = study.subject.source.pipeline
     pipeline = study.runner.edited(plan) if plan is not None else written
     step = study.settings.step_time_seconds or profile.consumer.bound_seconds

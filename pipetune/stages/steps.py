@@ -34,11 +34,7 @@ def record_steps(study: Study, profile: Profile, plan: Plan | None) -> None:
 def _series(study: Study, profile: Profile, plan: Plan, *, share: float) -> StepSeries:
     """Returns the steps with `plan`; none, and the reason, where they cannot be recorded.
 
-    Args:
-        study: the study.
-        profile: of the script as written.
-        plan: the plan.
-        share: of the time that is left, for more than the fewest steps.
+    More than the fewest steps take no more than this share of the time that is left.
     """
     runner, time_plan = study.runner, study.time_plan
     if profile.consumer.real_seconds is None:

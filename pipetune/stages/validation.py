@@ -39,11 +39,7 @@ def tune_validation(study: Study, plan: Plan | None) -> bool:
     """Stores a plan for the validation data, with the patch that has it, if its input takes much of the time.
 
     It is compared and tried in one pass here; the patch is run, and pairs of passes are measured, when it is verified.
-    Returns whether there is a plan.
-
-    Args:
-        study: of training, decided.
-        plan: for training; None if there is none.
+    Study and `plan` are those of training. Returns whether there is a plan.
     """
     journal = study.journal
     shares = [result.share or 0.0 for result in journal.session.datasets]
@@ -88,14 +84,9 @@ _NO_TIME = "No time was left to try rewrites of {0} within the budget: --dataset
 
 
 def _find_plan(study: Study, source: LivePipeline, use: Consumption, training: Plan, *, end: float) -> None:
-    """Stores the plan, or why there is none, in the dataset that is selected.
+    """Stores the plan, or why there is none, in the dataset that is selected: the validation data `source`.
 
-    Args:
-        study: of training.
-        source: the validation data.
-        use: how the script uses it.
-        training: the plan for training.
-        end: when all that validation may take ends, in `time.monotonic` seconds.
+    `training` is the plan for training; `end` is when all that validation may take ends, in `time.monotonic` seconds.
     """
     journal, pipeline = study.journal, source.pipeline
     result = journal.result
@@ -148,14 +139,7 @@ def _store_plan(
 ) -> tuple[RejectionReason, str] | None:
     """Stores a plan of the validation data if it keeps them and shortens a pass; else returns why it does not.
 
-    Args:
-        study: of training; the validation data is selected in its journal.
-        runner: of the validation data.
-        source: the validation data.
-        patch: has the plan.
-        plan: what is tried.
-        without: the plan whose passes are to be shortened.
-        end: as in `_find_plan`.
+    `patch` has the plan; `without` is the plan whose passes are to be shortened; `end` is as in `_find_plan`.
     """
     journal, pipeline, cost = study.journal, source.pipeline, study.journal.result.cost
     assert cost is not None and cost.epoch_wall_seconds is not None and cost.epoch_elements is not None

@@ -55,10 +55,7 @@ class TimeLeft:
     def seconds(self, phase: str, budget_left: float | None, *, promising: bool = False) -> float | None:
         """Returns the estimate while the worker measures; None before the first training step.
 
-        Args:
-            phase: of the analysis.
-            budget_left: seconds of the budget.
-            promising: whether a plan is proven faster in the search.
+        `promising`: whether a plan is proven faster in the search.
         """
         if budget_left is None or phase == "capture":
             return None
@@ -79,12 +76,7 @@ class TimeLeft:
         self._in_turn = True
 
     def verifying(self, *, pairs: int = 0, proven: bool = False) -> float:
-        """Returns the estimate while the patch is verified.
-
-        Args:
-            pairs: of windows that were measured so far.
-            proven: whether the patch is proven.
-        """
+        """Returns the estimate while the patch is verified, with so many pairs of windows so far."""
         now = self._clock()
         if self._verifying_since is None:
             self._verifying_since = now
@@ -105,13 +97,7 @@ class TimeLeft:
 
 
 def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) -> None:
-    """Shows one message if it is meant for the user.
-
-    Args:
-        message: from a worker.
-        screen: where it is shown.
-        time_left: estimates the end of the run; None if that is not estimated.
-    """
+    """Shows one message of a worker if it is meant for the user; without `time_left`, the end is not estimated."""
     match message:
         case WorkerStarted(sentence=sentence):
             screen.say(sentence)

@@ -103,9 +103,7 @@ class HeldScript:
     def inform(self, plan: Plan | None, *, spent_seconds: float) -> Session | None:
         """Returns the session with what only informs, and the distributed form; None if that could not be measured.
 
-        Args:
-            plan: the plan that was proven; None if none was.
-            spent_seconds: of the budget.
+        `plan` is the plan that was proven, if any; `spent_seconds` are of the budget.
 
         Raises:
             ScriptEnded: the process ended, or had to be ended.

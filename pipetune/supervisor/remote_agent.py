@@ -84,25 +84,15 @@ _INTERRUPTED = ShutDown(130, "Interrupted; the connection to the first task was 
 
 @dataclass(frozen=True)
 class RemoteAgent:
-    """Runs the worker of this task for the coordinator, which is the command of the first task.
+    """Runs the worker of this task for the coordinator, which is the command of the first task."""
 
-    Args:
-        request: what this task was asked for; its script, arguments and folders are those of the worker.
-        place: the position of this task in the cluster.
-        connection_info: where the worker's own connection goes.
-        coordinator: the connection to the coordinator.
-        interrupts: Ctrl-C and other signals, as something to wait for.
-        private: a folder that nobody else reads.
-        files: restores what the script changes on this machine.
-    """
-
-    request: AnalysisRequest
-    place: ClusterTask
-    connection_info: ConnectionInfo
+    request: AnalysisRequest  # its script, arguments and folders are those of the worker
+    place: ClusterTask  # of this task
+    connection_info: ConnectionInfo  # where the worker's own connection goes
     coordinator: JsonLinesConnection
     interrupts: Interrupts
-    private: Path
-    files: UserFiles
+    private: Path  # a folder that nobody else reads
+    files: UserFiles  # restores what the script changes on this machine
 
     def run(self) -> ShutDown:
         """Follows the coordinator's messages until it ends or the user interrupts; returns how it ended."""

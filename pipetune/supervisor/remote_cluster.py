@@ -148,12 +148,7 @@ class RemoteCluster:
         return not any(lines.peer_closed for lines in self._commands.values())
 
     def shut_down(self, exit_code: int, why: str) -> None:
-        """Tells all agents that the analysis is over.
-
-        Args:
-            exit_code: of the coordinator.
-            why: the reason, if `exit_code` is not 0.
-        """
+        """Tells all agents that the analysis is over, with the coordinator's exit status and the reason if not 0."""
         self._broadcast(ShutDown(exit_code, why))
 
     def _accept_workers(self, stack: contextlib.ExitStack) -> dict[int, JsonLinesConnection]:
@@ -196,7 +191,7 @@ def analyze(
     Args:
         request: what to analyze; its `place` is set.
         screen: shows the progress.
-        interrupts: Ctrl-C and other signals, as something to wait for.
+        interrupts: ends the wait for the others, and an agent.
         private: a folder that nobody else reads.
         run: runs the analysis as the coordinator of these tasks, or alone if None, with these notes for the report.
     """

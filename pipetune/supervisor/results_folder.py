@@ -32,20 +32,13 @@ class Results:
     A plan that is not proven is in candidate.patch; tuned.patch is then empty.
 
     With several processes, each has its own log (worker-0.log and so on) instead of script.log.
-
-    Args:
-        root: the results folder, which shows the last finished run.
-        confidential: redact source text, paths and arguments.
-        workers: number of local workers.
-        parameter_servers: number of local parameter servers.
-        run: the name of the run's folder; empty until `with_new_run`.
     """
 
-    root: Path
-    confidential: bool = False
-    workers: int = 1
+    root: Path  # the results folder, which shows the last finished run
+    confidential: bool = False  # redact source text, paths and arguments
+    workers: int = 1  # local ones
     parameter_servers: int = 0
-    run: str = ""
+    run: str = ""  # the name of the run's folder; empty until `with_new_run`
 
     @property
     def folder(self) -> Path:

@@ -112,9 +112,7 @@ def with_verification(session: Session, found: Verification) -> Session:
 def with_validation(session: Session, found: Verification | None) -> Session:
     """Returns the session after the part of its patch for validation was run; without a proof it has no such part.
 
-    Args:
-        session: after `with_verification`, if there is a patch for training.
-        found: the verification; None if the user interrupted it.
+    If there is a patch for training, this follows `with_verification`. None was found if the user interrupted.
     """
     result = session.validation
     if result is None or result.patch is None or result.plan is None:
@@ -162,10 +160,7 @@ def _with_proven_validation(
 def _with_candidate(session: Session, before: Session, proof: Confirmation | None) -> Session:
     """Returns the session with its plan as a candidate, if the measurement of its patch leaves a gain in sight.
 
-    Args:
-        session: after the patch was taken out.
-        before: the same with the plan and its patch.
-        proof: the measurement; None if there was none, because the patch could not be run.
+    `before` is the same with the plan and its patch. There is no proof if the patch could not be run.
     """
     dataset, patch = before.main_dataset, before.patch
     if proof is None or dataset is None or dataset.plan is None or patch is None or session.plan is not None:
