@@ -17,26 +17,15 @@ sys.path.insert(0, str(ROOT))
 LOOP_SECONDS = 0.6
 
 
-class Silent:
-    """A screen without output."""
-
-    def update(self, *_given: object, **_named: object) -> None: ...
-    def say(self, text: str) -> None: ...
-    def verdict(self, word: str, sentence: str) -> None: ...
-    def warn(self, text: str) -> None: ...
-
-
 def command(folder: Path) -> int:
-    from pipetune.core.settings import Settings
+    from pipetune.report.progress import Progress
     from pipetune.supervisor.analysis import analyze
-    from pipetune.supervisor.request import AnalysisRequest
-    from pipetune.supervisor.results_folder import Results
-    from pipetune.supervisor.target import Target
+    from pipetune.supervisor.monitoring import Timeouts
+    from tests.supervisor.test_analysis import request
 
-    target = Target(script="/somewhere/train.py", arguments=(str(folder / "own"),), directory=str(folder))
     worker = (sys.executable, __file__, "work")
-    request = AnalysisRequest(target, Settings(), Results(folder / "out"), worker_command=worker)
-    return analyze(request, screen=Silent()).exit_code
+    task = request(folder / "out", str(folder / "own"), limits=Timeouts(), command=worker)
+    return analyze(task, screen=Progress(quiet=True)).exit_code
 
 
 def work(job_file: Path) -> None:

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -62,15 +63,11 @@ class Recorder:
         self.warned.append(text)
 
 
-def request(out: Path, scenario: str, *words: str, limits: Timeouts = SOON, verbose: bool = False) -> AnalysisRequest:
-    return AnalysisRequest(
-        Target(script="/somewhere/train.py", arguments=(scenario, *words), directory=str(out.parent)),
-        Settings(),
-        Results(out),
-        limits=limits,
-        worker_command=FAKE,
-        verbose=verbose,
-    )
+def request(
+    out: Path, scenario: str, *words: str, limits: Timeouts = SOON, command: Sequence[str] = FAKE, **more: Any
+) -> AnalysisRequest:
+    target = Target(script="/somewhere/train.py", arguments=(scenario, *words), directory=str(out.parent))
+    return AnalysisRequest(target, Settings(), Results(out), limits=limits, worker_command=command, **more)
 
 
 def run(tmp_path: Path, scenario: str, *words: str) -> tuple[AnalysisResult, Recorder, Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,10 @@ import psutil
 import pytest
 
 from pipetune.core.errors import PipetuneError
-from pipetune.core.settings import Settings
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.local_cluster import log_tail
-from pipetune.supervisor.request import AnalysisRequest, AnalysisResult
-from pipetune.supervisor.results_folder import Results
-from pipetune.supervisor.target import Target
-from tests.supervisor.test_analysis import SOON, Recorder
+from pipetune.supervisor.request import AnalysisResult
+from tests.supervisor.test_analysis import Recorder, request
 
 pytestmark = pytest.mark.slow
 
@@ -28,14 +26,10 @@ FAKE_WITH_SERVERS = (sys.executable, str(Path(__file__).with_name("fake_servers.
 
 def run(tmp_path: Path, scenario: str, *, workers: int = 2, servers: int = 0) -> tuple[AnalysisResult, Recorder, Path]:
     screen = Recorder()
-    request = AnalysisRequest(
-        Target(script="/somewhere/train.py", arguments=(scenario,), directory=str(tmp_path)),
-        Settings(workers=workers, parameter_servers=servers),
-        Results(tmp_path / "out", workers=workers, parameter_servers=servers),
-        limits=SOON,
-        worker_command=FAKE_WITH_SERVERS if servers else FAKE,
-    )
-    analysis = analyze(request, screen=screen)
+    alone = request(tmp_path / "out", scenario, command=FAKE_WITH_SERVERS if servers else FAKE)
+    settings = replace(alone.settings, workers=workers, parameter_servers=servers)
+    results = replace(alone.results, workers=workers, parameter_servers=servers)
+    analysis = analyze(replace(alone, settings=settings, results=results), screen=screen)
     out = analysis.results.folder
     for known in (one for path in out.glob("told-*") for one in told(out, path.name.removeprefix("told-"))):
         assert not psutil.pid_exists(known["pid"]), known
