@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -18,19 +19,24 @@ from pipetune.core.messages import (
     AnalysisFailed,
     LockstepLost,
     LogLine,
+    Message,
     Mode,
     ScriptFailed,
+    SessionSaved,
     TrialStarted,
     WorkerFinished,
     read_job,
 )
-from tests.supervisor.fake_worker import TRACEBACK, Scenarios
+from tests.core.sessions import WINDOW, session
+from tests.supervisor.fake_worker import DONE, TRACEBACK, Scenarios
 
 LONG = 600
+CONFIG = json.loads(os.environ.get("TF_CONFIG", "{}"))
+KIND, INDEX = (CONFIG["task"]["type"], CONFIG["task"]["index"]) if CONFIG else ("", 0)
 
 
 class Clusters(Scenarios):
-    """One method per scenario; each runs in all workers."""
+    """One method per scenario; each runs in all workers, or in all processes of a job with parameter servers."""
 
     @property
     def index(self) -> int:
@@ -44,16 +50,16 @@ class Clusters(Scenarios):
 
     def tell(self) -> None:
         """Writes the identity and configuration of this process to the results folder."""
-        assert self.job.lockstep_role is not None
         known = {
             "pid": os.getpid(),
             "mode": self.job.mode.value,
-            "config": json.loads(os.environ.get("TF_CONFIG", "{}")),
+            "config": CONFIG,
             "rendezvous": os.environ.get("HOROVOD_GLOO_RENDEZVOUS_PORT", ""),
         }
-        with (Path(self.job.out) / f"told-{self.index}").open("a") as stream:
+        task = str(self.index) if self.job.lockstep_role is not None else f"{KIND}-{INDEX}"
+        with (Path(self.job.out) / f"told-{task}").open("a") as stream:
             stream.write(json.dumps({**known, "group": os.getpgid(0), "attempt": self.job.attempt}) + "\n")
-        print(f"worker {self.index} prints this", flush=True)
+        print(f"{KIND} {INDEX} prints this", flush=True)
 
     def until_told(self) -> None:
         assert self.job.lockstep_role is not None
@@ -100,30 +106,31 @@ class Clusters(Scenarios):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 
-    def one_raises(self) -> None:
+    def second_sends(self, *messages: Message) -> None:
+        """All workers start; the second one sends these messages, and ends if the last one says so."""
         self.tell()
-        if self.index == 1:
-            self.send(ScriptFailed(TRACEBACK))
-            self.send(WorkerFinished(3))
-            return
         self.start()
+        if self.index == 1:
+            for message in messages:
+                self.send(message)
+            if isinstance(messages[-1], WorkerFinished):
+                return
         time.sleep(LONG)
+
+    def one_raises(self) -> None:
+        self.second_sends(ScriptFailed(TRACEBACK), WorkerFinished(3))
 
     def one_raises_and_stays(self) -> None:
-        self.tell()
-        self.start()
-        if self.index == 1:
-            self.send(ScriptFailed(TRACEBACK))
-        time.sleep(LONG)
+        self.second_sends(ScriptFailed(TRACEBACK))
 
     def one_fails(self) -> None:
-        self.tell()
-        if self.index == 1:
-            self.send(AnalysisFailed("There is no GPU here.", "Ask for another device.", 5))
-            self.send(WorkerFinished(5))
-            return
-        self.start()
-        time.sleep(LONG)
+        self.second_sends(AnalysisFailed("There is no GPU here.", "Ask for another device.", 5), WorkerFinished(5))
+
+    def one_says_out_of_step(self) -> None:
+        self.second_sends(LockstepLost("its input raised"))
+
+    def one_raises_in_a_step(self) -> None:
+        self.second_sends(LockstepLost("its input raised", TRACEBACK))
 
     def killed_in_a_trial_of_the_chief(self) -> None:
         self.tell()
@@ -169,20 +176,6 @@ class Clusters(Scenarios):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 
-    def one_says_out_of_step(self) -> None:
-        self.tell()
-        self.start()
-        if self.index == 1:
-            self.send(LockstepLost("its input raised"))
-        time.sleep(LONG)
-
-    def one_raises_in_a_step(self) -> None:
-        self.tell()
-        self.start()
-        if self.index == 1:
-            self.send(LockstepLost("its input raised", TRACEBACK))
-        time.sleep(LONG)
-
     def chief_dies(self) -> None:
         self.tell()
         if self.index == 0:
@@ -210,6 +203,52 @@ class Clusters(Scenarios):
             time.sleep(0.01)
         self.send(LogLine("the child is there"))
         self.send(WorkerFinished(0))
+
+    # -- jobs with parameter servers
+
+    def serves(self) -> None:
+        self.tell()
+        if self.job.mode is Mode.SERVE:
+            time.sleep(LONG)
+        own, *others = (Path(self.job.out) / f"told-{name}" for name in ("chief-0", "worker-0", "worker-1", "ps-0"))
+        starts = own.read_text().count("\n")
+        while any(not path.exists() or path.read_text().count("\n") < starts for path in others):
+            time.sleep(0.01)
+        self.normal()
+
+    def server_is_killed(self) -> None:
+        self.tell()
+        self.start()
+        if KIND == "ps":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LONG)
+
+    def worker_is_killed_in_a_trial(self) -> None:
+        self.tell()
+        trial = Path(self.job.out) / "trial"
+        if KIND == "chief" and self.job.attempt == 2:
+            assert self.job.skipped_plans == ("prefetch@n3",)
+            self.send(SessionSaved(replace(DONE, patch=None)))
+            self.send(WorkerFinished(0))
+            return
+        if KIND == "chief":
+            self.start()
+            self.verdict()
+            self.send(TrialStarted("prefetch@n3", replace(session().trials[0].plan, rewrites=(WINDOW,))))
+            trial.touch()
+        elif (KIND, INDEX, self.job.attempt) == ("worker", 1, 1):
+            while not trial.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LONG)
+
+    def worker_does_not_serve(self) -> None:
+        self.tell()
+        if (KIND, INDEX) == ("worker", 1):
+            self.send(AnalysisFailed("The script came to its end.", "It has to serve.", 3))
+            self.send(WorkerFinished(3))
+            return
+        time.sleep(LONG)
 
 
 def ask(address: str, *, put: str = "") -> str:

@@ -21,12 +21,11 @@ from tests.supervisor.test_analysis import Recorder, request
 pytestmark = pytest.mark.slow
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_cluster.py")))
-FAKE_WITH_SERVERS = (sys.executable, str(Path(__file__).with_name("fake_servers.py")))
 
 
 def run(tmp_path: Path, scenario: str, *, workers: int = 2, servers: int = 0) -> tuple[AnalysisResult, Recorder, Path]:
     screen = Recorder()
-    alone = request(tmp_path / "out", scenario, command=FAKE_WITH_SERVERS if servers else FAKE)
+    alone = request(tmp_path / "out", scenario, command=FAKE)
     settings = replace(alone.settings, workers=workers, parameter_servers=servers)
     results = replace(alone.results, workers=workers, parameter_servers=servers)
     analysis = analyze(replace(alone, settings=settings, results=results), screen=screen)
