@@ -43,8 +43,27 @@ class Case:
     tasks: int = 1  # of an existing cluster, each with the same command
 
 
+class SessionParts:
+    """Parts of the session that a run has left."""
+
+    session: dict[str, Any]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return dict(self.session["summary"])
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The main dataset of the session, with all measurements."""
+        return dict(self.session["datasets"][0])
+
+    @property
+    def operators(self) -> list[str]:
+        return [node["op"] for node in self.first["pipeline"]["nodes"]]
+
+
 @dataclass(frozen=True)
-class Done:
+class Done(SessionParts):
     """The result of a run."""
 
     code: int
@@ -59,19 +78,6 @@ class Done:
         session = dict(json.loads((self.results / "session.json").read_text()))
         assert not any("which only inform, ended with an error" in note for note in session["notes"])
         return session
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        return dict(self.session["summary"])
-
-    @property
-    def first(self) -> dict[str, Any]:
-        """The main dataset of the session, with all measurements."""
-        return dict(self.session["datasets"][0])
-
-    @property
-    def operators(self) -> list[str]:
-        return [node["op"] for node in self.first["pipeline"]["nodes"]]
 
     @property
     def log(self) -> str:

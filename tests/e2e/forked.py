@@ -17,12 +17,12 @@ from pipetune.core.messages import AnalysisFailed, Job, Message, Mode, ScriptFai
 from pipetune.core.session import Session
 from pipetune.core.session_file import session_data
 from pipetune.core.settings import Settings
-from tests.e2e.command import ENVIRONMENT, LIMIT_SECONDS, ROOT, SCRIPTS
+from tests.e2e.command import ENVIRONMENT, LIMIT_SECONDS, ROOT, SCRIPTS, SessionParts
 from tests.starting import search_path
 
 
 @dataclass(frozen=True)
-class Worked:
+class Worked(SessionParts):
     """The messages and results of one worker."""
 
     folder: Path
@@ -47,18 +47,6 @@ class Worked:
     @cached_property
     def session(self) -> dict[str, Any]:
         return dict(json.loads(json.dumps(session_data(self.saved))))
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        return dict(self.session["summary"])
-
-    @property
-    def first(self) -> dict[str, Any]:
-        return dict(self.session["datasets"][0])
-
-    @property
-    def operators(self) -> list[str]:
-        return [node["op"] for node in self.first["pipeline"]["nodes"]]
 
     @property
     def consumer(self) -> dict[str, Any]:
