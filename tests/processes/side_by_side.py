@@ -1,4 +1,4 @@
-"""Runs a stand-alone module in several real processes on this machine, and counts the elements of each.
+"""Runs a module in several real processes on this machine, or with a service of such, and counts the elements of each.
 
 It confirms the counts of `pipetune`, which runs the module in a single process.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -32,11 +33,16 @@ from pipetune.core.codec import decode, encode
 from pipetune.core.distribution import Coverage, DeliveryMode
 from pipetune.core.errors import PipetuneError
 from pipetune.distributed.verify.counting import Expectation
+from pipetune.distributed.verify.counting import running as runs_to_its_end
+from pipetune.distributed.verify.emitted import emitted, loaded
+from pipetune.distributed.verify.service_coverage import covered, fetched
 from pipetune.model.coverage import worst_coverage
-from tests.processes.reading_process import COUNTS, FOUND, GO, JOB, MODULE, READY, SECONDS, Read, ReadingJob
+from pipetune.pipelines import live
+from tests.processes.reading_process import COUNTS, FOUND, GO, JOB, MODULE, READY, SECONDS, Read, ReadingJob, rows
 from tests.starting import search_path
 
 WORKERS = 2
+_ADDRESS = re.compile(r"dispatcher at (\S+)")
 
 ROOT = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-P", "-m", "tests.processes.reading_process")
@@ -89,9 +95,9 @@ def run(
         (folder / JOB).write_text(json.dumps(encode(job)))
         commands = [(*_COMMAND, name, str(index)) for index in range(WORKERS)]
         with running(folder, commands, _variables(delivery)) as started:
-            started.wait_for(lambda: all((folder / READY.format(index)).exists() for index in range(WORKERS)), SECONDS)
+            started.wait_for(lambda: all((folder / READY.format(index)).exists() for index in range(WORKERS)))
             (folder / GO).touch()
-            started.wait_until_done(SECONDS)
+            started.wait_for(started.have_ended)
         read = [decode(Read, json.loads((folder / FOUND.format(index)).read_text())) for index in range(WORKERS)]
         given = [_counts(folder, index) for index in range(WORKERS)]
     if sorted(one.worker for one in read) != list(range(WORKERS)) or any(one.workers != WORKERS for one in read):
@@ -142,47 +148,29 @@ class Running:
     folder: Path
     processes: tuple[subprocess.Popen[bytes], ...]
 
-    def wait_for(self, come: Callable[[], bool], seconds: float) -> None:
-        """Waits until `come` is true, while all processes keep running.
-
-        Raises:
-            NotRun: a process ended before, or the time limit was reached.
-        """
-        end = time.monotonic() + seconds
-        while not come():
-            ended = [index for index, one in enumerate(self.processes) if one.poll() is not None]
-            if ended:
-                raise self._failed(ended[0])
-            self._pause(end)
-
-    def wait_until_done(self, seconds: float) -> None:
-        """Waits until all processes have ended successfully.
+    def wait_for(self, come: Callable[[], bool]) -> None:
+        """Waits until `come` is true, while no process fails.
 
         Raises:
             NotRun: a process failed, or the time limit was reached.
         """
-        end = time.monotonic() + seconds
-        while any(one.poll() is None for one in self.processes):
-            failed = [index for index, one in enumerate(self.processes) if one.poll()]
-            if failed:
-                raise self._failed(failed[0])
-            self._pause(end)
-        for index, one in enumerate(self.processes):
-            if one.poll():
-                raise self._failed(index)
+        end = time.monotonic() + SECONDS
+        while not come():
+            for index, process in enumerate(self.processes):
+                if process.poll():
+                    lines = self.printed(index).strip().splitlines() or [""]
+                    raise NotRun(f"Process {index} ended with {process.returncode}: {lines[-1]}")
+            if time.monotonic() > end:
+                raise NotRun("The processes took too long and were ended.")
+            time.sleep(0.05)
+
+    def have_ended(self) -> bool:
+        """Whether all processes have ended successfully."""
+        return all(process.poll() == 0 for process in self.processes)
 
     def printed(self, index: int) -> str:
         """The output of a process so far."""
         return (self.folder / f"log-{index}").read_text(errors="replace")
-
-    def _pause(self, end: float) -> None:
-        if time.monotonic() > end:
-            raise NotRun("The processes took too long and were ended.")
-        time.sleep(0.05)
-
-    def _failed(self, index: int) -> NotRun:
-        lines = self.printed(index).strip().splitlines()
-        return NotRun(f"Process {index} ended with {self.processes[index].returncode}: {lines[-1] if lines else ''}")
 
 
 @contextmanager
@@ -192,9 +180,6 @@ def running(
     """Starts processes with these commands; all of them have ended on exit.
 
     They stay in this process group, so that they are ended with it.
-
-    Raises:
-        NotRun: a process cannot be started.
     """
     kept = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
     # The processes only read: the devices are left to the process that measures.
@@ -203,13 +188,57 @@ def running(
         started = []
         for index, (command, own) in enumerate(zip(commands, variables, strict=True)):
             log = stack.enter_context((folder / f"log-{index}").open("wb"))
-            try:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env={**kept, **own}
-                )
-            except OSError as error:
-                raise NotRun(f"A process cannot be started: {error}.") from error
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env={**kept, **own}
+            )
             stack.callback(process.wait)
             stack.callback(process.kill)
             started.append(process)
         yield Running(folder, tuple(started))
+
+
+def run_with_service(
+    module_text: str, serve_text: str, expectation: Expectation, *, splits: bool, full_batch: int
+) -> Coverage:
+    """Returns the coverage of an epoch that this process reads from a service.
+
+    Args:
+        serve_text: the script that starts the servers.
+        splits: whether the dispatcher divides the data; otherwise each worker delivers all of it.
+        full_batch: rows of a full batch.
+
+    Raises:
+        NotRun: the servers did not start.
+        CannotExpress: the pipeline fails in the service.
+    """
+    with serving(serve_text) as address:
+        with emitted(module_text, delivery=DeliveryMode.SERVICE) as make:
+            given = fetched(expectation.how, live.read(make(1, 0, 1)), address=address, splits=splits)
+        with loaded(module_text) as module, runs_to_its_end():
+            sizes = list(map(rows, module.dataset_fn(service=address)))
+    found = covered(expectation, given, servers=WORKERS, times=1 if splits else WORKERS)
+    short = sum(size < full_batch for size in sizes)
+    return replace(found, workers=(replace(found.workers[0], batches=len(sizes), short_batches=short),))
+
+
+@contextmanager
+def serving(serve_text: str) -> Iterator[str]:
+    """Runs a service with the script `serve_text`; yields the address of its dispatcher.
+
+    Raises:
+        NotRun: a process did not start in time.
+    """
+    with files.temporary_folder("service") as name:
+        folder = Path(name)
+        script = folder / "serve.py"
+        script.write_text(serve_text, encoding="utf-8")
+        command = (sys.executable, "-P", str(script))
+        (folder / "dispatcher").mkdir()
+        with running(folder / "dispatcher", [(*command, "dispatcher", "--port", "0")], [{}]) as dispatcher:
+            dispatcher.wait_for(lambda: _ADDRESS.search(dispatcher.printed(0)) is not None)
+            address = _ADDRESS.findall(dispatcher.printed(0))[0]
+            to = address.partition("://")[2]
+            one = (*command, "worker", "--host", "127.0.0.1", "--dispatcher", to)
+            with running(folder, [one] * WORKERS, [{}] * WORKERS) as started:
+                started.wait_for(lambda: all("worker of" in started.printed(index) for index in range(WORKERS)))
+                yield address

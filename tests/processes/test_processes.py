@@ -21,7 +21,7 @@ from pipetune.distributed.verify.counting import Counted
 from pipetune.distributed.verify.coverage import count
 from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module, records
-from tests.processes import service_processes, side_by_side
+from tests.processes import side_by_side
 
 FILES, RECORDS = 5, 4
 
@@ -55,7 +55,9 @@ def side_by_side_of(dataset: Any, name: str) -> Any:
     assert counted.expectation is not None
     if kind.delivery is DeliveryMode.SERVICE:
         serve, rows = dict(written.companions)["serve.py"], written.batch_size or 1
-        return service_processes.run(written.text, serve, counted.expectation, splits=written.splits, full_batch=rows)
+        return side_by_side.run_with_service(
+            written.text, serve, counted.expectation, splits=written.splits, full_batch=rows
+        )
     rows = counted.checks[0].per_replica_batch or written.batch_size
     return side_by_side.run(
         written.text,
