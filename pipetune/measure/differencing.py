@@ -61,30 +61,27 @@ class Cost:
         return self.cpu.low > 1.3 * self.wall.high
 
 
-@dataclass(frozen=True)
-class PrefixSeconds:
-    """Seconds per element a prefix puts out, one entry a round; the consumer's own taken off."""
-
-    node: str  # the prefix ends in it
-    cpu: tuple[float, ...]
-    wall: tuple[float, ...]
-
-
-def operator_costs(prefixes: Sequence[PrefixSeconds], visits: Mapping[str, Mapping[str, float]]) -> dict[str, Cost]:
-    """The cost of the last operator of every prefix.
+def operator_costs(
+    cpu_seconds: Mapping[str, Sequence[float]],
+    wall_seconds: Mapping[str, Sequence[float]],
+    visits: Mapping[str, Mapping[str, float]],
+) -> dict[str, Cost]:
+    """The cost of the last operator of every prefix; a prefix is named by it.
 
     Args:
-        prefixes: the same number of rounds each, at least two.
+        cpu_seconds: per element that each prefix puts out, one entry a round, at least two; the consumer's own taken
+            off.
+        wall_seconds: as many.
         visits: per prefix, elements every operator in it puts out per element of the prefix. Operators that end no
             prefix count to the next one behind them.
 
     Raises:
         ValueError: fewer than two rounds.
     """
-    names = [prefix.node for prefix in prefixes]
+    names = list(cpu_seconds)
     matrix = np.array([[visits[row].get(column, 0.0) for column in names] for row in names])
-    cpu = np.array([prefix.cpu for prefix in prefixes])  # prefix, round
-    wall = np.array([prefix.wall for prefix in prefixes])
+    cpu = np.array([cpu_seconds[name] for name in names])  # prefix, round
+    wall = np.array([wall_seconds[name] for name in names])
     if cpu.shape[1] < 2:
         raise ValueError("an interval needs at least two rounds")
     cpu_points, wall_points = _not_negative(matrix, cpu), _not_negative(matrix, wall)
@@ -197,16 +194,11 @@ def measure_costs(
     finally:
         drains.clear()
         free_iterators()
-    readings = [
-        PrefixSeconds(
-            node_id,
-            cpu=tuple(overhead.cpu_without(one[node_id]) for one in rounds),
-            wall=tuple(overhead.wall_without(one[node_id]) for one in rounds),
-        )
-        for node_id in cuts.measured_nodes
-    ]
+    names = cuts.measured_nodes
+    cpu = {node_id: [overhead.cpu_without(one[node_id]) for one in rounds] for node_id in names}
+    wall = {node_id: [overhead.wall_without(one[node_id]) for one in rounds] for node_id in names}
     return DifferencingResult(
-        costs=operator_costs(readings, {node_id: cuts.visits(node_id) for node_id in cuts.measured_nodes}),
+        costs=operator_costs(cpu, wall, {node_id: cuts.visits(node_id) for node_id in names}),
         visits=cuts.visits(source.pipeline.output.id, source.pipeline),
         rounds=len(rounds),
     )
@@ -262,12 +254,8 @@ class _Overhead:
 
     def __init__(self, options: Any) -> None:
         numbers = tf.data.Dataset.range(1 << 20).repeat()
-
-        def make(_node: str, elements: int) -> Any:
-            return prefixes.every_nth_element(numbers, elements, options)
-
-        self._single = iter(make("", 1))
-        self._many = iter(make("", _OVERHEAD_ELEMENTS))
+        self._single = iter(prefixes.every_nth_element(numbers, 1, options))
+        self._many = iter(prefixes.every_nth_element(numbers, _OVERHEAD_ELEMENTS, options))
         self._windows: list[tuple[float, float, float, float]] = []
 
     def measure(self) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pipetune.measure.differencing import Cost, PrefixSeconds, operator_costs
+from pipetune.measure.differencing import Cost, operator_costs
 
 
 def chain(
@@ -26,14 +26,13 @@ def chain(
         visits[name] = {name: 1.0}
         for position in range(end, 0, -1):
             visits[name][names[position - 1]] = visits[name][names[position]] * ratios[position - 1]
-    prefixes = []
+    cpu, wall = {}, {}
     for name in names:
-        cpu = sum(count * costs[one][0] for one, count in visits[name].items())
-        wall = sum(count * costs[one][1] for one, count in visits[name].items())
         factors = [(1 + drift * turn) * (1 + draw.gauss(0, noise)) for turn in range(rounds)]
-        cpu_seconds = tuple(cpu * factor for factor in factors)
-        prefixes.append(PrefixSeconds(name, cpu_seconds, tuple(wall * factor for factor in factors)))
-    return operator_costs(prefixes, visits)
+        for clock, seconds in enumerate((cpu, wall)):
+            prefix = sum(count * costs[one][clock] for one, count in visits[name].items())
+            seconds[name] = [prefix * factor for factor in factors]
+    return operator_costs(cpu, wall, visits)
 
 
 PHOTOS = {"read": (20e-6, 60e-6), "decode": (700e-6, 710e-6), "batch": (900e-6, 900e-6)}
@@ -74,14 +73,14 @@ def test_noise_makes_no_cost_negative_and_the_sum_stays_the_whole(seed: int) -> 
 
 def test_branches_are_taken_off_both() -> None:
     visits = {"a": {"a": 1.0}, "b": {"b": 1.0}, "zip": {"zip": 1.0, "a": 1.0, "b": 1.0}}
-    prefixes = [PrefixSeconds(name, (cpu,) * 3, (cpu,) * 3) for name, cpu in (("a", 1.0), ("b", 2.0), ("zip", 3.5))]
-    assert operator_costs(prefixes, visits)["zip"].cpu.median == pytest.approx(0.5)
+    seconds = {"a": [1.0] * 3, "b": [2.0] * 3, "zip": [3.5] * 3}
+    assert operator_costs(seconds, seconds, visits)["zip"].cpu.median == pytest.approx(0.5)
 
 
 def test_behind_a_cache_nothing_above_it_counts() -> None:
     visits = {"read": {"read": 1.0}, "cache": {"cache": 1.0}, "map": {"map": 1.0, "cache": 1.0}}
-    seconds = {"read": 1.0, "cache": 0.01, "map": 0.31}
-    found = operator_costs([PrefixSeconds(name, (one,) * 3, (one,) * 3) for name, one in seconds.items()], visits)
+    seconds = {"read": [1.0] * 3, "cache": [0.01] * 3, "map": [0.31] * 3}
+    found = operator_costs(seconds, seconds, visits)
     assert {name: cost.cpu.median for name, cost in found.items()} == pytest.approx(
         {"read": 1.0, "cache": 0.01, "map": 0.3}
     )
@@ -101,4 +100,4 @@ def test_idle_threads_that_look_for_work_are_no_work_of_the_operator() -> None:
 
 def test_one_round_is_too_few() -> None:
     with pytest.raises(ValueError, match="two rounds"):
-        operator_costs([PrefixSeconds("a", (1.0,), (1.0,))], {"a": {"a": 1.0}})
+        operator_costs({"a": [1.0]}, {"a": [1.0]}, {"a": {"a": 1.0}})
