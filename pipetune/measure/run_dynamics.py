@@ -128,23 +128,20 @@ def drift(runs: Sequence[Sequence[float]]) -> Drift | None:
     fits = [fit for run in runs if (fit := _fit(run)) is not None]
     if not fits:
         return None
-    first = fits[0]
-    clear = all(fit.low > 1 for fit in fits) or all(fit.high < 1 for fit in fits)
-    matters = abs(math.log(first.change)) > math.log(DRIFT_MATTERS)
-    return Drift(
-        change=Interval(first.change, first.low, first.high, first.blocks, _METHOD),
-        since=first.since,
-        elements=len(runs[0]),
-        significant=clear and matters and len(fits) > 1 and len(fits) == len(runs),
-    )
+    change, since = fits[0]
+    one_way = all(fit.low > 1 for fit, _ in fits) or all(fit.high < 1 for fit, _ in fits)
+    significant = one_way and _matters(change) and len(fits) > 1 and len(fits) == len(runs)
+    return Drift(change=change, since=since, elements=len(runs[0]), significant=significant)
 
 
 def looks_like_drift(run: Sequence[float]) -> bool:
     """Whether one run shows a drift that a second should confirm."""
     fit = _fit(run)
-    if fit is None or abs(math.log(fit.change)) <= math.log(DRIFT_MATTERS):
-        return False
-    return fit.low > 1 or fit.high < 1
+    return fit is not None and _matters(fit[0]) and (fit[0].low > 1 or fit[0].high < 1)
+
+
+def _matters(change: Interval) -> bool:
+    return abs(math.log(change.median)) > math.log(DRIFT_MATTERS)
 
 
 def blocks(series: Sequence[float]) -> list[float]:
@@ -160,16 +157,8 @@ def blocks(series: Sequence[float]) -> list[float]:
         size *= 2
 
 
-@dataclass(frozen=True)
-class _Fit:
-    change: float
-    low: float
-    high: float
-    since: int
-    blocks: int
-
-
-def _fit(series: Sequence[float]) -> _Fit | None:
+def _fit(series: Sequence[float]) -> tuple[Interval, int] | None:
+    """Returns how many times as long the last element takes, and from which one on; None for too short a run."""
     means = blocks(series)
     if len(means) < _FEWEST_BLOCKS or min(means) <= 0:
         return None
@@ -182,13 +171,8 @@ def _fit(series: Sequence[float]) -> _Fit | None:
     # The onset was chosen among several: the error is divided over them.
     reach = float(special.stdtrit(count - 3, 1 - _ERROR / 2 / len(_ONSETS))) * error
     span = count - 1 - bent.start
-    return _Fit(
-        change=math.exp(bent.slope * span),
-        low=math.exp((bent.slope - reach) * span),
-        high=math.exp((bent.slope + reach) * span),
-        since=round(bent.start * len(series) / count),
-        blocks=count,
-    )
+    change, low, high = (math.exp(slope * span) for slope in (bent.slope, bent.slope - reach, bent.slope + reach))
+    return Interval(change, low, high, count, _METHOD), round(bent.start * len(series) / count)
 
 
 @dataclass(frozen=True)
