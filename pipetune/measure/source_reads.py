@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -9,7 +10,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -66,9 +67,8 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
     """
     free_iterators()
     iterator: Any = None
-    watch = OpenFileWatcher()
     try:
-        with windows.as_run_failed(), watch:
+        with windows.as_run_failed(), opened_files() as opened:
             iterator = iter(windows.repeat_forever(dataset))
             started = time.perf_counter()
             next(iterator)
@@ -91,51 +91,45 @@ def observe(dataset: Any, *, seconds: float) -> ReadObservation:
         seconds=spent,
         bytes_per_element=per_element[0],
         storage_bytes_per_element=per_element[1],
-        opened_files=frozenset(watch.seen),
+        opened_files=frozenset(opened),
     )
 
 
-class OpenFileWatcher:
-    """Context manager that polls which data files this process has open for reading; collects them in `seen`."""
+@contextlib.contextmanager
+def opened_files() -> Iterator[set[str]]:
+    """Context manager that polls which data files this process has newly open for reading; yields the set of them."""
+    before, seen, done = _open_data_files(frozenset()), set[str](), threading.Event()
 
-    def __init__(self) -> None:
-        self._before: set[str] = set()
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.seen: set[str] = set()
+    def watch() -> None:
+        while not done.wait(_LOOK_SECONDS):
+            seen.update(_open_data_files(before | seen))
 
-    def __enter__(self) -> OpenFileWatcher:
-        self._before = self.look()
-        self._thread = threading.Thread(target=self._watch, name="pipetune-open-files", daemon=True)
-        self._thread.start()
-        return self
+    thread = threading.Thread(target=watch, name="pipetune-open-files", daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
 
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join()
 
-    def look(self) -> set[str]:
-        """Returns the data files that are open for reading now and were not seen before."""
-        found: set[str] = set()
-        try:
-            descriptors = os.listdir("/proc/self/fd")
-        except OSError:
-            return found
-        for descriptor in descriptors:
-            try:
-                name = os.readlink(f"/proc/self/fd/{descriptor}")
-                if name in self._before or name in self.seen or not _may_be_data(name):
-                    continue
-                if stat.S_ISREG(os.stat(name).st_mode) and _read_only(descriptor):
-                    found.add(name)
-            except OSError:
-                continue  # closed in the meantime
+def _open_data_files(known: Collection[str]) -> set[str]:
+    """Returns the data files that are open for reading now, without those that are known."""
+    found: set[str] = set()
+    try:
+        descriptors = os.listdir("/proc/self/fd")
+    except OSError:
         return found
-
-    def _watch(self) -> None:
-        while not self._done.wait(_LOOK_SECONDS):
-            self.seen |= self.look()
+    for descriptor in descriptors:
+        try:
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+            if name in known or not _may_be_data(name):
+                continue
+            if stat.S_ISREG(os.stat(name).st_mode) and _read_only(descriptor):
+                found.add(name)
+        except OSError:
+            continue  # closed in the meantime
+    return found
 
 
 def _read_only(descriptor: str) -> bool:

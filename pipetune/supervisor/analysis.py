@@ -20,7 +20,7 @@ from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
 from pipetune.supervisor.collected_sessions import with_input_skew
-from pipetune.supervisor.display import Tail, TimeLeft, show
+from pipetune.supervisor.display import TimeLeft, log_shown, show
 from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
 from pipetune.supervisor.monitoring import Interrupts, WorkerMonitor
@@ -64,7 +64,7 @@ def analyze(request: AnalysisRequest, *, screen: Screen) -> AnalysisResult:
     with (
         Interrupts() as interrupts,
         files.temporary_folder("session") as private,
-        Tail(request.results.log, screen) if request.verbose else contextlib.nullcontext(),
+        log_shown(request.results.log, screen) if request.verbose else contextlib.nullcontext(),
     ):
 
         def run(tasks: RemoteCluster | None = None, notes: tuple[str, ...] = ()) -> AnalysisResult:

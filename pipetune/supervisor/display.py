@@ -5,11 +5,11 @@ That is estimated from the budget, the processes that verify, and what is measur
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipetune.core.messages import ActionSuppressed, LogLine, Message, Progress, VerdictKnown, WorkerStarted
@@ -26,6 +26,8 @@ _AFTER_PROOF = 0.2  # share of the budget: AUTOTUNE for comparison, epochs and m
 _VERIFYING = 0.2  # share of the budget: pairs of windows of the patched script and the original
 _PAIRS = 6  # that a verification takes as a rule
 _REPORT = 1.0  # seconds
+
+_LOG_SECONDS = 0.2  # between two looks at a growing log
 
 
 class TimeLeft:
@@ -119,35 +121,26 @@ def show(message: Message, screen: Screen, time_left: TimeLeft | None = None) ->
             pass
 
 
-class Tail:
-    """A context manager that shows a growing log line by line."""
+@contextlib.contextmanager
+def log_shown(path: Path, screen: Screen) -> Iterator[None]:
+    """Context manager that shows a growing log line by line."""
+    stop = threading.Event()
 
-    def __init__(self, path: Path, screen: Screen, *, every_seconds: float = 0.2) -> None:
-        self._path = path
-        self._screen = screen
-        self._every_seconds = every_seconds
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._show_new_lines, daemon=True)
-
-    def __enter__(self) -> Tail:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _show_new_lines(self) -> None:
+    def show_new_lines() -> None:
         rest = b""
-        with self._path.open("rb") as stream:
+        with path.open("rb") as stream:
             while True:
-                last = self._stop.wait(self._every_seconds)
+                last = stop.wait(_LOG_SECONDS)
                 *lines, rest = (rest + stream.read()).split(b"\n")
-                for line in lines:
-                    self._screen.say(line.decode(errors="replace"))
+                for line in [*lines, rest] if last and rest else lines:
+                    screen.say(line.decode(errors="replace"))
                 if last:
-                    if rest:
-                        self._screen.say(rest.decode(errors="replace"))
                     return
+
+    thread = threading.Thread(target=show_new_lines, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
