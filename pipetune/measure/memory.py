@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import Node
 from pipetune.core.profile import BufferContents, PaddingShares
 from pipetune.core.results import RunFailed
 from pipetune.measure import machine
@@ -129,9 +129,11 @@ def measure_padding(source: live.LivePipeline, counts: Mapping[str, int]) -> dic
 
 def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: int) -> PaddingShares | None:
     dataset = source.datasets[node.id]
-    above = replay(source, _upstream_pipeline(source.pipeline, node))
+    upstream = replace(source.pipeline, nodes=source.pipeline.upstream(node.id))
+    above = replay(source, with_smaller_shuffles(upstream, {one.id: _MOST_SHUFFLE_ELEMENTS for one in upstream}))
     spec = above.element_spec
-    varying = [(path, part) for path, part in _components(spec) if _varies(part)]
+    ranked = ((path, part) for path, part in _components(spec) if part.shape.rank is not None)
+    varying = [(path, part) for path, part in ranked if None in part.shape.as_list()]
     if not varying:
         return None
     paths = [path for path, _ in varying]
@@ -168,12 +170,6 @@ def _measure(source: live.LivePipeline, node: Node, batch_size: int, per_epoch: 
     )
 
 
-def _upstream_pipeline(pipeline: Pipeline, node: Node) -> Pipeline:
-    """Returns the pipeline upstream of `node`, with shuffle buffers that fill quickly."""
-    upstream = replace(pipeline, nodes=pipeline.upstream(node.id))
-    return with_smaller_shuffles(upstream, {one.id: _MOST_SHUFFLE_ELEMENTS for one in upstream})
-
-
 def _components(spec: Any, path: ComponentPath = ()) -> Iterator[tuple[ComponentPath, Any]]:
     """Yields the path and spec of each component in nested tuples and dicts; none for other structures."""
     if isinstance(spec, tf.TensorSpec):
@@ -184,10 +180,6 @@ def _components(spec: Any, path: ComponentPath = ()) -> Iterator[tuple[Component
     elif type(spec) is tuple:
         for position, part in enumerate(spec):
             yield from _components(part, (*path, position))
-
-
-def _varies(part: Any) -> bool:
-    return part.shape.rank is not None and None in part.shape.as_list()
 
 
 def _sample(above: Any, paths: list[ComponentPath]) -> list[Shapes]:

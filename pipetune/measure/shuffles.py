@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipetune.core.edits import SetArgument, apply_edits
 from pipetune.core.errors import CannotReplay
-from pipetune.core.pipeline import Node, Pipeline
+from pipetune.core.pipeline import Pipeline
 from pipetune.measure import prefixes
 from pipetune.pipelines import live, replay
 from pipetune.timing.iterators import free_iterators
@@ -38,8 +38,12 @@ class CutBuffers:
 
 def with_smaller_shuffles(pipeline: Pipeline, sizes: Mapping[str, int]) -> Pipeline:
     """Returns the pipeline with shuffle buffers of at most these sizes, by node id."""
-    larger = [node for node in pipeline if _exceeds(node, sizes.get(node.id))]
-    return apply_edits(pipeline, [SetArgument(node.id, "buffer_size", sizes[node.id]) for node in larger])
+    edits = []
+    for node in pipeline:
+        current, size = node.argument("buffer_size"), sizes.get(node.id)
+        if node.op == "shuffle" and size is not None and isinstance(current, int) and current > size:
+            edits.append(SetArgument(node.id, "buffer_size", size))
+    return apply_edits(pipeline, edits)
 
 
 def cut_buffers(source: live.LivePipeline) -> CutBuffers:
@@ -49,7 +53,9 @@ def cut_buffers(source: live.LivePipeline) -> CutBuffers:
     """
     cut = CutBuffers(source)
     for node in source.pipeline:
-        if node.op != "shuffle" or _is_cached(source.pipeline, node):
+        if node.op != "shuffle":
+            continue
+        if any(below.op in ("cache", "snapshot") for below in source.pipeline.downstream(node.id)):
             continue
         size, rows = node.argument("buffer_size"), source.pipeline[node.inputs[0]].cardinality
         if not isinstance(size, int) or size <= _FEWEST_ELEMENTS:
@@ -115,12 +121,3 @@ def _seconds_per_call(dataset: Any, calls: int) -> float:
     finally:
         del iterator
         free_iterators()
-
-
-def _is_cached(pipeline: Pipeline, node: Node) -> bool:
-    return any(below.op in ("cache", "snapshot") for below in pipeline.downstream(node.id))
-
-
-def _exceeds(node: Node, size: int | None) -> bool:
-    current = node.argument("buffer_size")
-    return size is not None and node.op == "shuffle" and isinstance(current, int) and current > size

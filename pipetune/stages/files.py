@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipetune.core.pipeline import Node
@@ -187,16 +187,10 @@ def _common_folder(paths: Sequence[str]) -> str:
         return ""
 
 
-def _kinds(paths: Sequence[str], most: int = 3) -> tuple[str, ...]:
+def _kinds(paths: Sequence[str]) -> tuple[str, ...]:
     """Returns the most common suffixes of the files."""
-
-    def suffixes() -> Iterator[str]:
-        for path in paths:
-            suffix = os.path.splitext(_SHARD.sub("", path))[1].lower()
-            if suffix:
-                yield suffix
-
-    return tuple(suffix for suffix, _ in Counter(suffixes()).most_common(most))
+    suffixes = (os.path.splitext(_SHARD.sub("", path))[1].lower() for path in paths)
+    return tuple(suffix for suffix, _ in Counter(filter(None, suffixes)).most_common(3))
 
 
 _COUNT_SECONDS = 5.0  # by judgement: data that takes longer to count has an unknown number of elements

@@ -198,7 +198,11 @@ def analyze(
     place, wait_seconds = request.place, request.limits.meeting
     assert place is not None
     if not place.can_train_in_lockstep:
-        return _analyze_alone(place, screen, run)
+        if not place.is_horovod_rank:
+            return run(None, ())
+        why = _RANK_ALONE.format(place)
+        screen.warn(why)
+        return run(None, (why,))
     screen.update("cluster", f"{place}: waiting for the other tasks to connect")
     if place.is_coordinator:
         with handshake.coordinator_handshake(
@@ -218,17 +222,6 @@ def analyze(
     not_met = _NOT_CONNECTED.format(wait_seconds)
     screen.warn(not_met)
     return run(None, (not_met,))
-
-
-def _analyze_alone(
-    place: ClusterTask, screen: Screen, run: Callable[[RemoteCluster | None, tuple[str, ...]], AnalysisResult]
-) -> AnalysisResult:
-    """Analyzes this task alone, as its peers cannot be coordinated; for a rank of Horovod, warns with the reason."""
-    if not place.is_horovod_rank:
-        return run(None, ())
-    why = _RANK_ALONE.format(place)
-    screen.warn(why)
-    return run(None, (why,))
 
 
 def _run_agent(
