@@ -192,7 +192,6 @@ class Pages:
     resident: int = 0
     hidden: int = 0  # files whose residency only their owner may see
     unreadable: int = 0  # files that could not be opened
-    complete: bool = True  # False: the time limit ended before the last file
 
     @property
     def share(self) -> float | None:
@@ -209,10 +208,8 @@ def count_resident(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages
     """Returns how many pages of these files are in the page cache; stops after `limit_seconds`."""
     end = time.perf_counter() + limit_seconds
     looked_at = resident = hidden = unreadable = 0
-    complete = True
     for path in paths:
         if time.perf_counter() > end:
-            complete = False
             break
         try:
             with open(path, "rb", buffering=0) as file:
@@ -224,7 +221,7 @@ def count_resident(paths: Iterable[str], *, limit_seconds: float = 1.0) -> Pages
                     resident += held
         except OSError:
             unreadable += 1
-    return Pages(looked_at, resident, hidden, unreadable, complete)
+    return Pages(looked_at, resident, hidden, unreadable)
 
 
 def drop_from_page_cache(paths: Iterable[str], *, limit_seconds: float = 5.0) -> None:

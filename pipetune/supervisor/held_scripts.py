@@ -45,18 +45,17 @@ class ScriptEnded(Exception):
 
 
 class HeldScript:
-    """A script held at its first training step, or about to run to it."""
+    """A script held at its first training step, or about to run to it.
+
+    Every order raises `ScriptEnded` where the process ended, or had to be ended.
+    """
 
     def __init__(self, name: str, link: RequestLink, watch: WorkerMonitor, *, end_seconds: float) -> None:
         self.name, self._link, self._watched, self._end_seconds = name, link, watch, end_seconds
         self._prepared, self._over = ORIGINAL.name, False
 
     def run_to_first_step(self) -> StepReply:
-        """Runs the script to its first training step and returns what it reports there.
-
-        Raises:
-            ScriptEnded: it did not get there.
-        """
+        """Runs the script to its first training step and returns what it reports there."""
         return self._request(RunToFirstStep())
 
     def measure(self, plan: str, order: StepRequest) -> Window:
@@ -68,7 +67,6 @@ class HeldScript:
 
         Raises:
             RunFailed: no window could be measured.
-            ScriptEnded: the process ended, or had to be ended.
         """
         if plan != self._prepared:
             self._request(PreparePipeline(Plan(plan)))
@@ -80,7 +78,6 @@ class HeldScript:
 
         Raises:
             RunFailed: it could not be measured.
-            ScriptEnded: the process ended, or had to be ended.
         """
         return self._window(order).wall_seconds
 
@@ -94,9 +91,6 @@ class HeldScript:
         """Returns a patch of only these rewrites, given by key; without any, that for validation alone.
 
         None if it cannot be written.
-
-        Raises:
-            ScriptEnded: the process ended, or had to be ended.
         """
         return self._request(WritePatch(rewrites)).patch
 
@@ -104,9 +98,6 @@ class HeldScript:
         """Returns the session with what only informs, and the distributed form; None if that could not be measured.
 
         `plan` is the plan that was proven, if any; `spent_seconds` are of the budget.
-
-        Raises:
-            ScriptEnded: the process ended, or had to be ended.
         """
         return self._request(Inform(plan, spent_seconds)).session
 
