@@ -57,12 +57,6 @@ def test_repeat_of_the_window_is_not_an_operator_of_the_script() -> None:
     assert own is not None and own.value <= 2
 
 
-def test_map_that_stays_serial_has_no_parallelism() -> None:
-    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1], tf.int64, tf.int64), 0)
-    reading = chosen(Dataset.range(9).map(table.lookup).shuffle(3))
-    assert reading.kernels["n1"] == "Map" and reading.value("n1", PARALLELISM) is None
-
-
 def test_map_upstream_of_other_operators_is_found() -> None:
     dataset = Dataset.range(99).map(square).shuffle(9).repeat().filter(lambda x: x > 0).take(10_000).batch(2)
     assert found(chosen(dataset))["n1", PARALLELISM] == ("ParallelMapV2", True)

@@ -54,15 +54,6 @@ def test_costs_of_the_operators_add_up_to_the_cpu_seconds_of_the_run() -> None:
     assert found.cpu_seconds > 0 and found.first_seconds > 0 and not found.notes
 
 
-def test_expensive_operator_has_the_larger_cost() -> None:
-    _, operators = profile(Dataset.range(60).map(busy(2)).map(busy(60)).batch(4), seconds=0.5)
-    light, heavy = operators["map"], operators["map 2"]
-    assert heavy.cpu_seconds > 5 * light.cpu_seconds
-    assert operators["range"].cpu_seconds < light.cpu_seconds
-    total = sum(one.visits * one.cpu_seconds for one in operators.values())
-    assert heavy.visits * heavy.cpu_seconds > 0.6 * total
-
-
 @pytest.mark.one_core
 def test_parallel_operators_are_profiled_at_parallelism_one() -> None:
     pipeline = profiler.at_parallelism_one(live.read(
@@ -152,7 +143,10 @@ def test_source_is_one_operator(source: str, tmp_path: Path) -> None:
 def test_costs_of_branches_are_not_swapped() -> None:
     light, heavy = Dataset.range(40).map(busy(1)), Dataset.range(40).map(busy(60))
     _, operators = profile(Dataset.zip((light, heavy)).batch(2))
-    assert operators["map 2"].cpu_seconds > 4 * operators["map"].cpu_seconds
+    assert operators["map 2"].cpu_seconds > 5 * operators["map"].cpu_seconds
+    assert operators["range"].cpu_seconds < operators["map"].cpu_seconds
+    total = sum(one.visits * one.cpu_seconds for one in operators.values())
+    assert operators["map 2"].visits * operators["map 2"].cpu_seconds > 0.6 * total
     _, operators = profile(Dataset.zip((heavy, light)).batch(2))
     assert operators["map"].cpu_seconds > 4 * operators["map 2"].cpu_seconds
 

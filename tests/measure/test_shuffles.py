@@ -1,4 +1,4 @@
-"""Shuffle buffers that take long to fill are cut for measuring, the same in every plan."""
+"""What is measured in place of the pipeline: shuffle buffers that are cut, the same in every plan, and one batch."""
 
 from __future__ import annotations
 
@@ -88,3 +88,25 @@ def test_cut_is_the_same_in_every_plan() -> None:
     assert runner.edited(plan)[shuffle.id].argument("buffer_size") == 5000
     smaller = apply_edits(source.pipeline, [SetArgument(shuffle.id, "buffer_size", 8)])
     assert cut.applied_to(smaller) == smaller
+
+
+# -- the one batch on which training never waits
+
+
+TENS = Dataset.range(10, 90, 10)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "element"),
+    [
+        (TENS.enumerate(), (1, 20)),
+        (Dataset.zip((Dataset.range(3), TENS)), (1, 20)),
+        (TENS.take(1).enumerate(), (0, 10)),  # there is no second one
+        (TENS, 10),
+    ],
+    ids=["numbered", "zipped", "one element", "not numbered"],
+)
+def test_a_step_that_does_more_for_the_first_number_is_not_repeated(dataset: Any, element: Any) -> None:
+    """As in `for step, batch in ds.enumerate(): if step % 1000 == 0: print(...)`."""
+    runner = TensorFlowRunner(live.read(dataset), NoConsumer(""), machine=MACHINE, examples_per_element=1.0)
+    assert list(runner.training_dataset(None).as_numpy_iterator()) == [element]

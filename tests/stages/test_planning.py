@@ -66,8 +66,9 @@ def test_excluded_rules_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_rewrite_that_sets_autotuned_argument_replaces_autotune(words, edits, replaces) -> None:
-    context = RuleContext(pipeline(words), cores=2)
-    assert replaces_autotune(Rewrite("a-rule", "n1", Safety.EXACT, edits, "sets a number"), context) is replaces
+    context, one = RuleContext(pipeline(words), cores=2), Rewrite("a-rule", "n1", Safety.EXACT, edits, "")
+    assert replaces_autotune(one, context) is replaces
+    assert replaces_autotune(replace(one, rule="freeze-autotune"), context)
 
 
 def test_rewrite_changes_only_what_a_cache_stores_if_one_is_downstream_of_it() -> None:
@@ -81,12 +82,6 @@ def test_rewrite_changes_only_what_a_cache_stores_if_one_is_downstream_of_it() -
         one = parallel(node)
         assert planning._is_above_cache(read, one, Plan("tuned", (one, cache))) is above
     assert not planning._is_above_cache(read, cache, Plan("tuned", (parallel("n1"), cache)))
-
-
-def test_freeze_autotune_replaces_autotune() -> None:
-    context = RuleContext(pipeline("range | batch 4"), cores=2)
-    edit = Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2})
-    assert replaces_autotune(Rewrite("freeze-autotune", "n1", Safety.EXACT, (edit,), "freezes"), context)
 
 
 def test_training_gains_no_more_than_its_wait_nor_than_the_processors_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,17 +31,13 @@ def test_datasets_in_debug_mode_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         _fixed(Dataset.range(9))
 
 
-@pytest.mark.parametrize(("asked", "fixed"), [(None, False), (True, True), (False, False)])
-def test_only_deterministic_option_fixes_order(asked: bool | None, fixed: bool) -> None:
-    options = tf.data.Options()
-    if asked is not None:
-        options.deterministic = asked
-    assert _fixed(Dataset.range(9).with_options(options)) is fixed
-
-
-def test_seed_fixes_randomness() -> None:
+def test_seed_and_deterministic_option_fix_randomness() -> None:
     assert _fixed(Dataset.range(9).shuffle(3, seed=1))
     assert not _fixed(Dataset.range(9).shuffle(3))
+    for asked in (True, False):
+        options = tf.data.Options()
+        options.deterministic = asked
+        assert _fixed(Dataset.range(9).with_options(options)) is asked
 
 
 def test_validation_is_tuned_first_and_previews_are_not() -> None:

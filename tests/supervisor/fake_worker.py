@@ -239,17 +239,18 @@ class Scenarios:
             grows = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
             stream.write(("patched" if self.job.patched else "original") + (" grows" if grows else "") + "\n")
         if self.job.arguments[2] == "lock" and lock.exists():
-            self.send(ScriptFailed(TRACEBACK))
-            self.send(WorkerFinished(3))
-            return
+            return self.fail()
         lock.touch()
         self.held()
         lock.unlink()
 
-    def script_failed(self) -> None:
-        self.start()
+    def fail(self) -> None:
         self.send(ScriptFailed(TRACEBACK))
         self.send(WorkerFinished(3))
+
+    def script_failed(self) -> None:
+        self.start()
+        self.fail()
 
     def no_dataset(self) -> None:
         self.start()
@@ -299,10 +300,7 @@ class Scenarios:
         os._exit(9)
 
     def hang(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.start()
-        self.verdict()
-        time.sleep(600)
+        self.ignores_ctrl_c(0)
 
     def hang_in_the_script(self) -> None:
         self.start()
@@ -364,21 +362,17 @@ class Scenarios:
             self.send(SessionSaved(DONE))
             self.send(WorkerFinished(130))
 
-    def ignores_ctrl_c(self) -> None:
+    def ignores_ctrl_c(self, times: int = 1) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.start()
         self.verdict()
-        os.kill(os.getppid(), signal.SIGINT)
+        for _ in range(times):
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(0.3)
         time.sleep(600)
 
     def ignores_two_ctrl_c(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.start()
-        self.verdict()
-        os.kill(os.getppid(), signal.SIGINT)
-        time.sleep(0.3)
-        os.kill(os.getppid(), signal.SIGINT)
-        time.sleep(600)
+        self.ignores_ctrl_c(2)
 
     def patch_fails(self) -> None:
         self.normal(why="elements differ at 17")
@@ -386,9 +380,7 @@ class Scenarios:
     def patch_raises(self) -> None:
         if self.job.mode is Mode.VERIFY and self.job.patched:
             self.begun()
-            self.send(ScriptFailed(TRACEBACK))
-            self.send(WorkerFinished(3))
-            return
+            return self.fail()
         self.normal()
 
     def says_where_it_runs(self) -> None:
