@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ import tensorflow as tf
 from pipetune.core.operators import FLATTENING
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
-from pipetune.measure.profiler import ADDED_OPERATORS, runtime_names
+from pipetune.measure.profiler import ADDED_OPERATORS, runtime_names, upstream_of
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
 
@@ -145,19 +145,9 @@ def _top(model: Any, *, repeated: bool, divided: bool) -> int:
     """Returns the runtime node that delivers elements to the consumer, or to the repeat that the window added."""
     top = int(model.output)
     if divided:  # a strategy divides elements by a rebatch
-        top = _upstream_of(model, top, lambda name: name.startswith("Rebatch"))
+        top = upstream_of(model, top, lambda name: name.startswith("Rebatch"))
     if repeated:
-        top = _upstream_of(model, top, lambda name: name in runtime_names("repeat"))
-    return top
-
-
-def _upstream_of(model: Any, top: int, matches: Callable[[str], bool]) -> int:
-    """Returns the runtime node directly upstream of the first, from `top` on, whose name matches; else `top`."""
-    number = top
-    while len(model.nodes[number].inputs) == 1:
-        name, number = model.nodes[number].name, int(model.nodes[number].inputs[0])
-        if matches(name):
-            return number
+        top = upstream_of(model, top, lambda name: name in runtime_names("repeat"))
     return top
 
 

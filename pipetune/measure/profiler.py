@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,13 +35,10 @@ class Counters:
 
     def scaled(self, factor: float) -> Counters:
         """Returns the counters multiplied by `factor`, for what was not observed; `inside` then contains shares."""
-        inner = self._inner_factor()
+        inner = max(1.0, self.elements / self.inner_elements) if self.inner_elements else 1.0
         seconds = self.seconds + self.inner_seconds * inner
         shares = {name: found * inner / seconds for name, found in self.inside.items()} if seconds else {}
         return Counters(seconds * factor, self.elements * factor, self.bytes * factor, self.buffered, inside=shares)
-
-    def _inner_factor(self) -> float:
-        return max(1.0, self.elements / self.inner_elements) if self.inner_elements else 1.0
 
 
 def complete_counters(
@@ -164,12 +161,9 @@ class _CounterSums:
             model = tf.data.experimental.get_model_proto(iterator)
         except (tf.errors.OpError, ValueError):
             return
-        top = model.output
-        while self._repeated and len(model.nodes[top].inputs) == 1:
-            name = model.nodes[top].name
-            (top,) = model.nodes[top].inputs
-            if name in runtime_names("repeat"):
-                break
+        top = int(model.output)
+        if self._repeated:
+            top = upstream_of(model, top, lambda name: name in runtime_names("repeat"))
         assignment: dict[int, tuple[str, _Part]] = {}
         _match(model, top, self._pipeline, self._pipeline.output, assignment)
         now: dict[int, tuple[float, int, float]] = {}
@@ -238,17 +232,13 @@ def profile_input(source: live.LivePipeline, *, seconds: float = 1.5) -> InputPr
         operators[shuffle] = replace(operators[shuffle], ratio=1.0)
         for one in _operator_profiles(above, found, more.cpu_seconds, more.outputs):
             operators[one.node] = replace(one, visits=None if one.visits is None else one.visits * visits)
-    notes = (
-        ()
-        if run.counters
-        else ("TensorFlow's runtime has no model of this pipeline, so there is no cost per operator.",)
-    )
+    no_model = "TensorFlow's runtime has no model of this pipeline, so there is no cost per operator."
     return InputProfile(
         operators=tuple(operators.values()),
         cpu_seconds=run.cpu_seconds / run.outputs,
         wall_seconds=run.wall_seconds / run.outputs,
         first_seconds=run.first_seconds,
-        notes=notes,
+        notes=() if run.counters else (no_model,),
     )
 
 
@@ -386,6 +376,16 @@ def _call_overhead(
     } or {name: counter.seconds for name, counter in counters.items()}
     total = sum(weights.values())
     return {name: missing_seconds * weight / total for name, weight in weights.items()} if total > 0 else {}
+
+
+def upstream_of(model: Any, top: int, matches: Callable[[str], bool]) -> int:
+    """Returns the runtime node directly upstream of the first, from `top` on, whose name matches; else `top`."""
+    number = top
+    while len(model.nodes[number].inputs) == 1:
+        name, number = model.nodes[number].name, int(model.nodes[number].inputs[0])
+        if matches(name):
+            return number
+    return top
 
 
 def _match(model: Any, number: int, pipeline: Pipeline, node: Node, assignment: dict[int, tuple[str, _Part]]) -> None:
