@@ -54,6 +54,13 @@ WORKED: dict[str, tuple[str, ...] | Script] = {
 """Scripts of `tests/scripts` that run in a worker alone, and their arguments."""
 
 
+def completed(worked: Forked, name: str) -> Worked:
+    """The result for a script whose analysis has come to its end."""
+    done = worked(name)
+    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    return done
+
+
 def assert_measured(done: Worked) -> None:
     """Asserts that the real step, one cached batch repeated, and the input alone were measured."""
     for name in ("real_seconds", "bound_seconds", "input_seconds"):
@@ -81,8 +88,7 @@ def assert_measured_with_steps(done: Worked) -> None:
     ],
 )
 def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, operators: list[str]) -> None:
-    done = worked(name)
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, name)
     assert done.operators == operators
     assert done.first["role"] == "training" and done.first["consumer"] == "a Python loop"
     assert done.consumer["kind"] == "loop"
@@ -100,8 +106,7 @@ def test_loop_is_measured_for_every_kind_of_element(worked: Forked, name: str, o
     ],
 )
 def test_fit_is_measured_and_the_script_stopped_there(worked: Forked, name: str, operators: list[str]) -> None:
-    done = worked(name)
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, name)
     assert done.operators == operators
     assert done.first["consumer"] == "Model.fit" and done.consumer["kind"] == "keras-fit"
     assert_measured_with_steps(done)
@@ -110,35 +115,24 @@ def test_fit_is_measured_and_the_script_stopped_there(worked: Forked, name: str,
 
 @pytest.mark.exhaustive
 def test_loop_that_ends_early_is_measured_or_gives_the_reason(worked: Forked) -> None:
-    done = worked("infinite")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "infinite")
     assert done.first["role"] == "training" and "repeat" in done.operators
     training = done.summary["training"]
     assert training["defaults_step_ms"] or "loop ended after 401 elements" in training["why"]
 
 
 def test_short_counted_loop_is_measured(worked: Forked) -> None:
-    done = worked("next_iter_loop")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "next_iter_loop")
     assert_measured_with_steps(done)
     assert done.summary["training"]["defaults_step_ms"] > 0
     assert "trained" not in done.log
 
 
-@pytest.mark.parametrize(
-    ("name", "how", "why"),
-    [
-        ("reduce_consumer", "Dataset.reduce", "it was consumed by Dataset.reduce"),
-    ],
-)
-def test_input_alone_is_measured_where_datasets_cannot_be_switched(
-    worked: Forked, name: str, how: str, why: str
-) -> None:
-    done = worked(name)
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
-    assert (done.first["role"], done.first["consumer"]) == ("training", how)
+def test_input_alone_is_measured_where_datasets_cannot_be_switched(worked: Forked) -> None:
+    done = completed(worked, "reduce_consumer")
+    assert (done.first["role"], done.first["consumer"]) == ("training", "Dataset.reduce")
     training = done.summary["training"]
-    assert why in training["why"]
+    assert "it was consumed by Dataset.reduce" in training["why"]
     assert training["defaults_step_ms"] is training["bound_step_ms"] is training["speedup"] is None
     assert done.summary["verdict"] == "undetermined"
     assert done.consumer["input_seconds"] and done.consumer["why"]
@@ -167,8 +161,7 @@ def test_validation_is_distinguished_from_training(worked: Forked) -> None:
 
 
 def test_datasets_created_inside_keras_are_located_in_the_script(worked: Forked) -> None:
-    done = worked("keras_utils")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "keras_utils")
     assert done.operators[-5:] == ["shuffle", "map", "batch", "prefetch", "map"]
     script = SCRIPTS / "keras_utils.py"
     calls = [node["location"] for node in done.first["pipeline"]["nodes"]]
@@ -205,8 +198,7 @@ def test_script_without_a_bug_gets_no_warning(worked: Forked) -> None:
 
 
 def test_loop_that_changes_too_many_files_is_stopped_and_only_its_input_measured(worked: Forked) -> None:
-    done = worked("removes_large_file")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "removes_large_file")
     large = done.folder / "own" / "large"
     assert large.stat().st_size == 1_500_000_000 and "it went on" not in done.log
     why = done.consumer["why"]
@@ -215,8 +207,7 @@ def test_loop_that_changes_too_many_files_is_stopped_and_only_its_input_measured
 
 
 def test_files_of_a_completed_script_are_kept(worked: Forked) -> None:
-    done = worked("short_loop")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "short_loop")
     restoration.restore(str(done.folder / "undo"))
     assert (done.folder / "own" / "prepared").read_text() == "prepared 5"
 
@@ -270,8 +261,7 @@ def test_script_does_not_run_without_the_requested_device(worked: Forked) -> Non
     ],
 )
 def test_function_that_loops_over_its_dataset_is_measured(worked: Forked, name: str, operators: list[str]) -> None:
-    done = worked(name)
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, name)
     assert done.operators == operators
     assert (done.first["consumer"], done.consumer["kind"]) == ("a tf.function", "function")
     assert_measured(done)
@@ -281,8 +271,7 @@ def test_function_that_loops_over_its_dataset_is_measured(worked: Forked, name: 
 @pytest.mark.exhaustive
 @pytest.mark.mission("B1.reads", "B1.prefetch", "B5.for", "B9.under")
 def test_dataset_distributed_by_a_strategy_is_measured_in_it(worked: Forked) -> None:
-    done = worked("mirrored-loop")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "mirrored-loop")
     assert done.operators == ["range", "map", "map", "batch"], "the script's own, without what the strategy adds"
     assert (done.first["consumer"], done.consumer["kind"]) == ("a Python loop", "loop")
     assert_measured(done)
@@ -302,8 +291,7 @@ def test_dataset_distributed_by_a_strategy_is_measured_in_it(worked: Forked) -> 
 
 
 def test_dataset_fn_is_read_as_the_pipeline(worked: Forked) -> None:
-    done = worked("mirrored-dataset_fn")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "mirrored-dataset_fn")
     assert done.operators == ["range", "map", "shard", "map", "batch"]
     assert done.consumer["real_seconds"] and done.consumer["bound_seconds"], done.consumer["why"]
     found = done.first["handover"]
@@ -316,8 +304,7 @@ def test_dataset_fn_is_read_as_the_pipeline(worked: Forked) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.mission("C1.recognised")
 def test_coordinator_dataset_is_measured_in_the_steps_of_fit(worked: Forked) -> None:
-    done = worked("parameter_server")
-    assert (done.code, done.summary["status"]) == (0, "done"), done.log
+    done = completed(worked, "parameter_server")
     assert done.operators == ["range", "shuffle", "map", "repeat", "batch"]
     found = done.first["handover"]
     assert (found["strategy"], found["how"], found["workers"]) == (
