@@ -10,7 +10,7 @@ from pipetune.capture import findings
 from pipetune.core.edits import Plan, Rewrite, SetArgument, inserted_caches
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Pipeline
-from pipetune.core.profile import Diagnosis, OperatorProfile, Profile, Verdict
+from pipetune.core.profile import Diagnosis, Profile, Verdict
 from pipetune.core.results import Prediction, Rate, Trial
 from pipetune.core.storage import description, tfds_reads
 from pipetune.core.time_plan import BATCH_COSTS, ELEMENT_COUNT, RUNTIME_OVERHEADS, VARIANT_COSTS
@@ -73,24 +73,20 @@ def complete_profile(study: Study, profile: Profile) -> Profile:
         on_batch = measure_batch_costs(source, annotated, profile, seconds=seconds)
         seconds = study.time_plan.seconds_for(VARIANT_COSTS)
         shares = measure_shares(source, annotated, profile, seconds=seconds)
-    operators = tuple(
-        _with_variants(one, on_batch.get(one.node), shares.get(one.node, RemainingShares()))
-        for one in profile.operators
-    )
-    return study.store_profile(replace(profile, operators=operators, cardinality=cardinality, overheads=overheads))
-
-
-def _with_variants(
-    operator: OperatorProfile, on_batch_seconds: float | None, shares: RemainingShares
-) -> OperatorProfile:
-    """Returns the operator with what was measured of other variants of its function."""
-    return replace(
-        operator,
-        on_batch_seconds=on_batch_seconds,
-        variant_shares=shares.variants,
-        shrinking_share=shares.shrinking,
-        head_share=shares.head,
-    )
+    operators = []
+    for operator in profile.operators:
+        share = shares.get(operator.node, RemainingShares())
+        operators.append(
+            replace(
+                operator,
+                on_batch_seconds=on_batch.get(operator.node),
+                variant_shares=share.variants,
+                shrinking_share=share.shrinking,
+                head_share=share.head,
+            )
+        )
+    changed = replace(profile, operators=tuple(operators), cardinality=cardinality, overheads=overheads)
+    return study.store_profile(changed)
 
 
 def find_plan(study: Study, profile: Profile, diagnosis: Diagnosis) -> PlanningResult:

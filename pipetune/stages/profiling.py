@@ -97,8 +97,9 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
     if peak_mib is not None:
         missing = added_bytes(first.source.pipeline, study.subject.source.pipeline, profile) / 2**20
         profile = replace(profile, peak_rss_mib=peak_mib + missing)
-    if journal.session.training is None:
-        journal.update(training=_initial_training(consumer))
+    if journal.session.training is None:  # as measured before any trial, or why it was not
+        real, bound = (None if one is None else 1000 * one for one in (consumer.real_seconds, consumer.bound_seconds))
+        journal.update(training=TrainingResult(defaults_step_ms=real, bound_step_ms=bound, why=consumer.why))
     rate = Rate(
         examples_per_second=alone.examples_per_second,
         batches_per_second=1 / alone.step_seconds,
@@ -127,16 +128,6 @@ def _waited_pause(study: Study, pause: Pause | None, consumer: ConsumerProfile) 
         return None
     waited = pause.unbridged(_elements_ahead(study), step)
     return pause if waited is not None and waited.matters(step) else None
-
-
-def _initial_training(consumer: ConsumerProfile) -> TrainingResult:
-    """Returns the training step as measured before any trial, or why it was not."""
-    real, bound = consumer.real_seconds, consumer.bound_seconds
-    return TrainingResult(
-        defaults_step_ms=None if real is None else 1000 * real,
-        bound_step_ms=None if bound is None else 1000 * bound,
-        why=consumer.why,
-    )
 
 
 def _slowdown(stall: Stall, cores: float) -> float:

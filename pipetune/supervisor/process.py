@@ -46,7 +46,11 @@ def orphans_adopted() -> Iterator[None]:
     finally:
         _is_subreaper = False
         try:
-            _kill([process for process in _descendants() if process not in before])
+            orphans = [process for process in _descendants() if process not in before]
+            for process in orphans:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(orphans, timeout=5)  # reaps them too
         finally:
             if subreaper:
                 _set_subreaper(False)
@@ -89,13 +93,6 @@ def _descendants() -> list[psutil.Process]:
         return psutil.Process().children(recursive=True)
     except psutil.Error:
         return []
-
-
-def _kill(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(processes, timeout=5)  # reaps them too
 
 
 def _set_subreaper(on: bool) -> bool:
