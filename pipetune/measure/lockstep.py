@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipetune.capture.lockstep_consumer import LocalConsumer, raised_within_step
@@ -34,81 +34,56 @@ _AS_WRITTEN = Plan("defaults")
 _ORDER_SECONDS = 7200.0  # between two requests, while the chief works alone; its exit is noticed at once
 
 
+@dataclass
 class LockstepWorker:
     """A worker that is not the chief: executes the chief's requests on its own share of the data."""
 
-    def __init__(
-        self,
-        runner: TensorFlowRunner,
-        consumer: LocalConsumer | None,
-        link: RequestLink,
-        *,
-        on_lockstep_lost: Callable[[str, BaseException | None], None],
-    ) -> None:
-        """Takes the parts that measure in this process.
-
-        Args:
-            runner: measures the pipeline of this worker.
-            consumer: trains in this worker; None if it cannot be given another dataset.
-            link: connection to the chief.
-            on_lockstep_lost: called with the reason why this worker lost lockstep, and the exception of the user's
-                code.
-        """
-        self._runner, self._consumer, self._link, self._tell = runner, consumer, link, on_lockstep_lost
-        self._prepared: Any = None
+    runner: TensorFlowRunner  # measures the pipeline of this worker
+    consumer: LocalConsumer | None  # trains in this worker; None if it cannot be given another dataset
+    link: RequestLink  # to the chief
+    # Called with the reason why this worker lost lockstep, and the exception of the user's code.
+    on_lockstep_lost: Callable[[str, BaseException | None], None]
+    prepared: Any = None  # the dataset of the steps that are taken next
 
     def run(self) -> None:
         """Reports that it is ready, then executes requests until it is released or the chief exits."""
-        serve_orders(self._link, self._do, first=StepReply(operators=operators_of(self._runner.source.pipeline)))
+        serve_orders(self.link, self._do, first=StepReply(operators=operators_of(self.runner.source.pipeline)))
 
     def _do(self, order: StepRequest) -> StepReply:
         match order:
             case PreparePipeline(plan=plan):
-                self._prepared = self._runner.training_dataset(plan)
+                self.prepared = self.runner.training_dataset(plan)
                 return StepReply()
             case TakeSteps(steps=steps, warmup=warmup):
                 return StepReply(window=self._train(steps, warmup))
             case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
-                window = self._runner.input_window(_AS_WRITTEN, seconds=seconds, warmup_seconds=warmup_seconds)
+                window = self.runner.input_window(_AS_WRITTEN, seconds=seconds, warmup_seconds=warmup_seconds)
                 return StepReply(window=window)
         return StepReply(why="This worker does not support this order.")
 
     def _train(self, steps: int, warmup: int) -> Window:
-        if self._consumer is None:
+        if self.consumer is None:
             raise RunFailed("This worker does not train on the dataset, or its dataset cannot be switched.")
         try:
-            with self._runner.measuring():
-                return self._consumer.exact_window(self._prepared, steps=steps, warmup=warmup)
+            with self.runner.measuring():
+                return self.consumer.exact_window(self.prepared, steps=steps, warmup=warmup)
         except RunFailed as failure:
             if raised_within_step(failure):
-                self._tell(str(failure), failure.__cause__)
+                self.on_lockstep_lost(str(failure), failure.__cause__)
             raise
 
 
+@dataclass
 class VerifiedScript:
     """A script under verification, with or without the patch: measures the pipeline that it has built itself."""
 
-    def __init__(
-        self,
-        runner: TensorFlowRunner,
-        baselines: Mapping[str, Plan],
-        *,
-        patch: Callable[[tuple[str, ...]], PatchResult | None] | None = None,
-        inform: Callable[[Inform], Session] | None = None,
-        validation: Any = None,
-    ) -> None:
-        """Takes the objects that execute the requests.
-
-        Args:
-            runner: measures the pipeline.
-            baselines: plans that can be measured in place of the pipeline, by name.
-            patch: writes the patch of the rewrites with these keys, or without any that for validation; None if no
-                patch can be written.
-            inform: measures what only informs and returns the session with it; None if that cannot be done.
-            validation: the validation data that the script has built; None if its passes are not measured.
-        """
-        self._validation, self._inform = validation, inform
-        self._runner, self._baselines, self._patch, self._plan = runner, baselines, patch, _AS_WRITTEN
+    runner: TensorFlowRunner
+    baselines: Mapping[str, Plan]  # plans that can be measured in place of the pipeline, by name
+    # Writes the patch of the rewrites with these keys, or without any that for validation; None if none can be written.
+    patch: Callable[[tuple[str, ...]], PatchResult | None] | None = None
+    inform: Callable[[Inform], Session] | None = None  # measures what only informs; returns the session with it
+    validation: Any = None  # the validation data that the script has built; None if its passes are not measured
+    plan: Plan = _AS_WRITTEN  # what is measured now
 
     def serve(self, link: RequestLink, first: StepReply) -> None:
         """Sends `first`, then executes requests until it is released or the process that sends them exits."""
@@ -117,21 +92,21 @@ class VerifiedScript:
     def _do(self, order: StepRequest) -> StepReply:
         match order:
             case PreparePipeline(plan=Plan(name=name)):
-                self._plan = self._baselines[name]
+                self.plan = self.baselines[name]
                 return StepReply()
             case MeasureTraining(steps=steps):
-                return StepReply(window=self._runner.training_window(self._plan, steps=steps))
+                return StepReply(window=self.runner.training_window(self.plan, steps=steps))
             case MeasureInput(seconds=seconds, warmup_seconds=warmup_seconds):
-                window = self._runner.input_window(self._plan, seconds=seconds, warmup_seconds=warmup_seconds)
+                window = self.runner.input_window(self.plan, seconds=seconds, warmup_seconds=warmup_seconds)
                 return StepReply(window=replace(window, intervals=()))
-            case MeasurePass(elements=elements, seconds=limit) if self._validation is not None:
-                with self._runner.measuring():
-                    seconds = pass_seconds(self._validation, elements=elements, seconds=limit)
+            case MeasurePass(elements=elements, seconds=limit) if self.validation is not None:
+                with self.runner.measuring():
+                    seconds = pass_seconds(self.validation, elements=elements, seconds=limit)
                 return StepReply(window=Window(elements, elements, seconds, 0.0, 0.0))
-            case WritePatch(rewrites=rewrites) if self._patch is not None:
-                return StepReply(patch=self._patch(rewrites))
-            case Inform() if self._inform is not None:
-                return StepReply(session=self._inform(order))
+            case WritePatch(rewrites=rewrites) if self.patch is not None:
+                return StepReply(patch=self.patch(rewrites))
+            case Inform() if self.inform is not None:
+                return StepReply(session=self.inform(order))
         return StepReply(why="A script under verification does not support this order.")
 
 

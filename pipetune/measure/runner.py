@@ -7,7 +7,7 @@ import functools
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -59,45 +59,25 @@ def _one_element(dataset: Any, *, second: bool) -> Any:
     return dataset.take(2).repeat(2).skip(1).take(1) if second else dataset.take(1)
 
 
+@dataclass(eq=False)
 class TensorFlowRunner:
     """Replays plans and measures them alone and inside the user's own training step."""
 
-    def __init__(
-        self,
-        source: live.LivePipeline,
-        consumer: consumption.Consumer,
-        *,
-        machine: Machine,
-        examples_per_element: float,
-        seed: int = 0,
-        compare_seconds: float = 20.0,
-        cold_files: bool = False,
-        distributed_input: DistributedInput | None = None,
-    ) -> None:
-        """Takes what it measures, and how.
+    source: live.LivePipeline  # the original one
+    consumer: consumption.Consumer  # trains on the dataset
+    _: KW_ONLY
+    machine: Machine  # its available cores and its target device
+    examples_per_element: float  # examples in one element of the pipeline's output
+    seed: int = 0  # for proofs of equality
+    compare_seconds: float = 20.0  # time limit of one proof of equality; as many elements as fit are compared
+    cold_files: bool = False  # drop the files from the page cache before every window
+    # How a strategy distributes the dataset; the input alone is then the host pipeline that it builds of it.
+    distributed_input: DistributedInput | None = None
 
-        Args:
-            source: the live original pipeline.
-            consumer: trains on the dataset.
-            machine: its available cores and its target device.
-            examples_per_element: examples in one element of the pipeline's output.
-            seed: seed for proofs of equality.
-            compare_seconds: time limit of one proof of equality; as many elements as fit are compared.
-            cold_files: drop the files from the page cache before every window.
-            distributed_input: how a strategy distributes the dataset; the input alone is then the host pipeline that
-                the strategy builds from it.
-        """
-        self.source = source
-        self.consumer = consumer
+    def __post_init__(self) -> None:
         self.profile: Profile | None = None  # set after profiling; predictions need it
-        self.measured = source  # as windows read it: with full caches where later epochs are what counts
-        self._cut = CutBuffers(source)
-        self._machine = machine
-        self.examples_per_element = examples_per_element
-        self._seed = seed
-        self._compare_seconds = compare_seconds
-        self.cold_files = cold_files
-        self._distributed_input = distributed_input
+        self.measured = self.source  # as windows read it: with full caches where later epochs are what counts
+        self._cut = CutBuffers(self.source)
         self.max_datasets = _KEPT  # number of datasets that stay built
         self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._bound: Any = None
@@ -117,7 +97,7 @@ class TensorFlowRunner:
     @property
     def shares_processors(self) -> bool:
         """Whether training runs on the same processors as the input."""
-        return self._machine.device == "cpu" and not isinstance(self.consumer, loop_consumer.EmulatedConsumer)
+        return self.machine.device == "cpu" and not isinstance(self.consumer, loop_consumer.EmulatedConsumer)
 
     @functools.cached_property
     def files(self) -> NamedFiles:
@@ -148,14 +128,14 @@ class TensorFlowRunner:
         """
         with self._timed("input") as timed, self.measuring():
             dataset = self.dataset(plan)
-            parts = 1 if self._distributed_input is None else self._distributed_input.parts_per_element
+            parts = 1 if self.distributed_input is None else self.distributed_input.parts_per_element
             log = ParameterLog(repeated=not windows.is_endless(dataset), divided=parts > 1)
             self.drop_file_caches()
             with self.load.window():
                 window = windows.input_window(
                     dataset
-                    if self._distributed_input is None
-                    else self._distributed_input.host_pipeline(windows.repeat_forever(dataset)),
+                    if self.distributed_input is None
+                    else self.distributed_input.host_pipeline(windows.repeat_forever(dataset)),
                     parts=parts,
                     seconds=seconds,
                     warmup_seconds=warmup_seconds,
@@ -237,7 +217,7 @@ class TensorFlowRunner:
             CannotReplay: the edited pipeline cannot be built.
         """
         with self.measuring():
-            strategy = self._distributed_input
+            strategy = self.distributed_input
             division = tuple(replica_check(strategy, self.dataset(plan))) if strategy is not None else ()
             if not all(check.equal for check in division):  # known without any element
                 return Comparison(plan.safety, division, elements=0, epochs=0)
@@ -245,8 +225,8 @@ class TensorFlowRunner:
                 self.source,
                 _without_device_copies(self.edited(plan), self.source.pipeline),
                 plan.safety,
-                seed=self._seed,
-                time_limit_seconds=self._compare_seconds,
+                seed=self.seed,
+                time_limit_seconds=self.compare_seconds,
             )
             return replace(found, checks=(*found.checks, *division)) if found.equal else found
 
@@ -254,7 +234,7 @@ class TensorFlowRunner:
         """Returns the predicted peak memory of the pipeline with `plan` applied, in bytes; 0 before profiling."""
         if self.profile is None:
             return 0.0
-        cores = max(1.0, self._machine.cores_granted)
+        cores = max(1.0, self.machine.cores_granted)
         return expected_peak_bytes(self.source.pipeline, self.edited(plan), self.profile, cores=cores)
 
     def edited(self, plan: Plan) -> Pipeline:

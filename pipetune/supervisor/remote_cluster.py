@@ -7,7 +7,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,25 +89,18 @@ class RemoteWorker:
         return bool(state.exit_reason)
 
 
+@dataclass
 class RemoteCluster:
     """The other tasks of the cluster, each reached over a connection to its agent."""
 
-    def __init__(
-        self, server: HandshakeServer, agents: Mapping[int, JsonLinesConnection], *, rendezvous_host: str = ""
-    ) -> None:
-        """Keeps the connections.
-
-        Args:
-            server: accepts the connections of the workers.
-            agents: the connection to each agent, by the number of its task.
-            rendezvous_host: this machine's address for the rendezvous of Horovod's ranks; "" if there are none.
-        """
-        self._door, self._commands, self._begun = server, agents, 0
-        self._rendezvous_host = rendezvous_host
+    server: HandshakeServer  # accepts the connections of the workers
+    agents: Mapping[int, JsonLinesConnection]  # the connection to each agent, by the number of its task
+    rendezvous_host: str = ""  # this machine's address for the rendezvous of Horovod's ranks; "" if there are none
+    starts: int = 0  # of workers, so far
 
     def __len__(self) -> int:
         """The number of workers, including the coordinator's own."""
-        return len(self._commands) + 1
+        return len(self.agents) + 1
 
     @contextlib.contextmanager
     def workers(self, job: Job, *, log: Path, command: Sequence[str]) -> Iterator[RunningWorkers]:
@@ -121,13 +114,13 @@ class RemoteCluster:
         Raises:
             PipetuneError: the local worker cannot be started, or the rendezvous server cannot listen.
         """
-        self._begun += 1
+        self.starts += 1
         session = Path(job.session).read_text() if job.session else ""
-        host = self._rendezvous_host
+        host = self.rendezvous_host
         with contextlib.ExitStack() as stack:
             where = stack.enter_context(rendezvous.rendezvous_server(host)) if host else ""
             stack.callback(self._stop_workers)
-            self._broadcast(StartWorker(self._begun, replace(job, session="", request_descriptor=-1), session, where))
+            self._broadcast(StartWorker(self.starts, replace(job, session="", request_descriptor=-1), session, where))
             links = self._accept_workers(stack)
             descriptors = tuple(one.fileno() for _, one in sorted(links.items()))
             task = LockstepRole(0, len(self), descriptors, existing_cluster=True)
@@ -137,7 +130,7 @@ class RemoteCluster:
             )
             others = []
             for number, link in sorted(links.items()):
-                others.append(RemoteWorker(number, link if link.peer_closed else self._commands[number]))
+                others.append(RemoteWorker(number, link if link.peer_closed else self.agents[number]))
                 if not link.peer_closed:
                     link.close()  # now only the worker holds it: its peer sees the link close when it exits
             yield RunningWorkers(chief, tuple(others))
@@ -145,7 +138,7 @@ class RemoteCluster:
     @property
     def all_connected(self) -> bool:
         """Whether all agents are still connected, so that every task can start another worker."""
-        return not any(lines.peer_closed for lines in self._commands.values())
+        return not any(lines.peer_closed for lines in self.agents.values())
 
     def shut_down(self, exit_code: int, why: str) -> None:
         """Tells all agents that the analysis is over, with the coordinator's exit status and the reason if not 0."""
@@ -153,8 +146,8 @@ class RemoteCluster:
 
     def _accept_workers(self, stack: contextlib.ExitStack) -> dict[int, JsonLinesConnection]:
         """A connection to the worker of each task; an already closed one for each that did not connect."""
-        links = self._door.accept(start=self._begun, seconds=_CONNECT_SECONDS if self.all_connected else 0.0)
-        for number in set(self._commands) - set(links):
+        links = self.server.accept(start=self.starts, seconds=_CONNECT_SECONDS if self.all_connected else 0.0)
+        for number in set(self.agents) - set(links):
             near, far = socket.socketpair()
             far.close()
             links[number] = JsonLinesConnection(near)
@@ -164,14 +157,14 @@ class RemoteCluster:
         return links
 
     def _broadcast(self, message: CoordinatorMessage) -> None:
-        for lines in self._commands.values():
+        for lines in self.agents.values():
             with contextlib.suppress(ConnectionLost):  # a disconnected agent is reported as lost at the next receive
                 lines.send(encode(message, CoordinatorMessage))
 
     def _stop_workers(self) -> None:
         self._broadcast(StopWorker())
         end = time.monotonic() + _EXIT_SECONDS
-        for lines in self._commands.values():
+        for lines in self.agents.values():
             with contextlib.suppress(ConnectionLost, PipetuneError):
                 message: AgentMessage | None = None
                 while not isinstance(message, WorkerCleanedUp):
