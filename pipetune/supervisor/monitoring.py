@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -113,32 +113,24 @@ _CAUSE_SECONDS = 2.0  # by judgement: less would blame the worker that fails sec
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
+@dataclass
 class WorkerMonitor:
-    """Monitors one worker, from its start on."""
+    """Monitors one worker, from its start on.
 
-    def __init__(
-        self,
-        running: WorkerProcess,
-        *,
-        limits: Timeouts,
-        interrupts: Interrupts,
-        on_message: Callable[[Message], None],
-        phase: str = "",
-        peers: Sequence[PeerWorker] = (),
-    ) -> None:
-        """Create this right after starting the worker: kills for lack of memory are counted from here on.
+    Create this right after starting the worker: kills for lack of memory are counted from here on.
+    """
 
-        Args:
-            running: the worker.
-            limits: how long it may send nothing.
-            interrupts: Ctrl-C and other signals, as something to wait for.
-            on_message: called with each message, after `conversation` was updated from it.
-            phase: whose limit applies until the worker reports a phase.
-            peers: the peers that train in lockstep with it; if one of them is lost, the worker is ended.
-        """
-        self.conversation = WorkerState(phase=phase)
-        self._running, self._limits, self._interrupts, self._others = running, limits, interrupts, peers
-        self._lines = MessageReader(self.conversation, on_message)
+    running: WorkerProcess
+    _: KW_ONLY
+    limits: Timeouts  # how long it may send nothing
+    interrupts: Interrupts  # Ctrl-C and other signals, as something to wait for
+    on_message: Callable[[Message], None]  # called with each message, after `conversation` was updated from it
+    phase: str = ""  # whose limit applies until the worker reports a phase
+    peers: Sequence[PeerWorker] = ()  # that train in lockstep with it; if one of them is lost, the worker is ended
+
+    def __post_init__(self) -> None:
+        self.conversation = WorkerState(phase=self.phase)
+        self._lines = MessageReader(self.conversation, self.on_message)
         self._killed_before = _out_of_memory_kills()
         self._pipe_open = True  # its message pipe is open
 
@@ -151,12 +143,12 @@ class WorkerMonitor:
             answer: a descriptor; None to wait until the worker exits.
             seconds: how long it may send nothing; None for the limit of its current phase.
         """
-        running, state = self._running, self.conversation
+        running, state = self.running, self.conversation
         with selectors.DefaultSelector() as selector:
-            peer_descriptors = (descriptor for other in self._others for descriptor in other.descriptors)
+            peer_descriptors = (descriptor for other in self.peers for descriptor in other.descriptors)
             own = (running.message_descriptor,) if self._pipe_open else ()
             awaited = (answer,) if answer is not None else ()
-            for descriptor in (*own, running.exit_descriptor, self._interrupts.descriptor, *awaited, *peer_descriptors):
+            for descriptor in (*own, running.exit_descriptor, self.interrupts.descriptor, *awaited, *peer_descriptors):
                 selector.register(descriptor, selectors.EVENT_READ)
             deadline = time.monotonic() + (self._timeout() if seconds is None else seconds)
             stopping = False
@@ -171,21 +163,21 @@ class WorkerMonitor:
                         deadline = time.monotonic() + self._timeout()
                 if running.exit_descriptor in ready:
                     return False
-                lost = [other for other in self._others if other.receive(ready, selector)]
+                lost = [other for other in self.peers if other.receive(ready, selector)]
                 if state.lockstep_failure and not lost:
-                    lost = _peers_exiting_now(self._others)
+                    lost = _peers_exiting_now(self.peers)
                 if (lost or state.lockstep_failure) and not state.finished and not stopping:
                     state.lost_peer = lost[0].conversation if lost else None
                     return False
-                if self._interrupts.descriptor in ready:
-                    self._interrupts.drain()
+                if self.interrupts.descriptor in ready:
+                    self.interrupts.drain()
                     if running.attached:  # the terminal sent it the signal too; how it reacts is up to it
                         continue
                     state.ending = Ending.INTERRUPTED
                     if stopping:  # the second interrupt: end it at once
                         return False
                     stopping = True
-                    deadline = time.monotonic() + self._limits.grace
+                    deadline = time.monotonic() + self.limits.grace
                     running.ask_to_stop()
                 elif answer in ready and not stopping:
                     return True
@@ -201,16 +193,16 @@ class WorkerMonitor:
 
     def end(self) -> WorkerState:
         """Ends the worker, unless it has exited, and returns its final state."""
-        self._running.kill()
-        status = self._running.process.wait()
-        while self._lines.read(self._running.message_descriptor) > 0:
+        self.running.kill()
+        status = self.running.process.wait()
+        while self._lines.read(self.running.message_descriptor) > 0:
             pass
         state = self.conversation
         state.exit_status = status
         if state.ending is Ending.INTERRUPTED:
             state.exit_reason = "was interrupted"
         elif state.ending is Ending.HUNG:
-            seconds = self._limits.for_phase(state.phase)
+            seconds = self.limits.for_phase(state.phase)
             state.exit_reason = f"sent no message for {seconds:.0f} s and was killed"
         elif state.lost_peer:
             state.exit_reason = f"lost {state.lost_peer.name}, which {state.lost_peer.exit_reason}"
@@ -224,7 +216,7 @@ class WorkerMonitor:
         return state
 
     def _timeout(self) -> float:
-        return self._limits.shutdown if self.conversation.finished else self._limits.for_phase(self.conversation.phase)
+        return self.limits.shutdown if self.conversation.finished else self.limits.for_phase(self.conversation.phase)
 
 
 def _peers_exiting_now(others: Sequence[PeerWorker]) -> list[PeerWorker]:
