@@ -138,10 +138,6 @@ def _rotating(folder: Path, **how: Any) -> logging.Logger:
 
 
 @kind("logging", opened=lambda folder: _rotating(folder, maxBytes=0))
-def _(folder: Path, opened: Any, step: int) -> None:
-    opened.info("step %d", step)
-
-
 @kind("rotating log", opened=lambda folder: _rotating(folder, maxBytes=len(PRECIOUS) + 40, backupCount=2))
 def _(folder: Path, opened: Any, step: int) -> None:
     opened.info("a line that makes it rotate, %d", step)
@@ -220,16 +216,11 @@ def _(folder: Path, _opened: Any, step: int) -> None:
     shutil.copytree(folder / "run" / "deep", folder / "run", dirs_exist_ok=True)
 
 
-@kind("copy")
-def _(folder: Path, _opened: Any, step: int) -> None:
+@kind("copy", opened=lambda _folder: shutil.copy2)
+@kind("move", opened=lambda _folder: shutil.move)
+def _(folder: Path, opened: Any, step: int) -> None:
     (folder / "other").write_text("other")
-    shutil.copy2(folder / "other", folder / "file")
-
-
-@kind("move")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    (folder / "other").write_text("other")
-    shutil.move(folder / "other", folder / "file")
+    opened(folder / "other", folder / "file")
 
 
 def _latest(folder: Path) -> None:
@@ -486,15 +477,10 @@ def _tf() -> Any:
     return tensorflow
 
 
-@kind("GFile w", native=True)
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with _tf().io.gfile.GFile(str(folder / "file"), "w") as file:
-        file.write(str(step))
-
-
-@kind("GFile a", native=True)
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with _tf().io.gfile.GFile(str(folder / "file"), "a") as file:
+@kind("GFile w", native=True, opened=lambda _folder: "w")
+@kind("GFile a", native=True, opened=lambda _folder: "a")
+def _(folder: Path, opened: Any, step: int) -> None:
+    with _tf().io.gfile.GFile(str(folder / "file"), opened) as file:
         file.write(str(step))
 
 
