@@ -148,13 +148,13 @@ class Running:
     folder: Path
     processes: tuple[subprocess.Popen[bytes], ...]
 
-    def wait_for(self, come: Callable[[], bool]) -> None:
+    def wait_for(self, come: Callable[[], bool], seconds: float = SECONDS) -> None:
         """Waits until `come` is true, while no process fails.
 
         Raises:
             NotRun: a process failed, or the time limit was reached.
         """
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + seconds
         while not come():
             for index, process in enumerate(self.processes):
                 if process.poll():
