@@ -120,7 +120,7 @@ def simulate_session(scene: Scene, design: SessionDesign = AA_DESIGN, *, seed: i
             randomness_fixed=False,
             clock=clock,
             budget=budget,
-            expected=expected if design.predicts else None,
+            expected=expected if design.predicts else lambda plan: Prediction(),
         )
         return search(state, earlier=earlier), budget
 

@@ -288,14 +288,14 @@ def _with_patch_first(rewrites: Sequence[Rewrite], state: SearchState) -> list[R
 
     Without a proven plan: what is only in a plan does not help who wants to see the change in the script.
     """
-    if not rewrites or state.chosen is not None or state.expressible(rewrites[0]):
+    if not rewrites or state.chosen is not None or state.can_express(rewrites[0]):
         return list(rewrites)
 
     def gain(rewrite: Rewrite) -> float:
         return state.gains.attainable(state.composer.plan([rewrite])).expected
 
     least = max(WORTH, ENOUGH_FOR_A_PATCH * gain(rewrites[0]))
-    near = next((one for one in rewrites[1:] if gain(one) >= least and state.expressible(one)), None)
+    near = next((one for one in rewrites[1:] if gain(one) >= least and state.can_express(one)), None)
     return [*([near] if near is not None else []), *(one for one in rewrites if one is not near)]
 
 

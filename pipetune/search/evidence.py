@@ -281,7 +281,7 @@ class Gains:
     """What is known of the gain of every plan over another one.
 
     Args:
-        expected: what the cost model predicts of a plan; None where there is no model.
+        expected: what the cost model predicts of a plan.
         base: the pipeline as written.
         composer: makes plans of rewrites.
         shares_processors: whether the model trains on the same processors: fewer CPU seconds are a gain too then.
@@ -291,12 +291,12 @@ class Gains:
         spread: deviation of the log ratio of one short window.
     """
 
-    expected: Expected | None
+    expected: Expected
     base: Plan
     composer: Composer
     shares_processors: bool
-    most_gain: MostGain | None = None
-    cpu_share: CpuShare | None = None
+    most_gain: MostGain = lambda prediction: None
+    cpu_share: CpuShare = lambda prediction: None
     limit: tuple[float, float] | None = None
     spread: float = QUIET_SPREAD
     short_windows: dict[str, list[ShortWindow]] = field(default_factory=lambda: defaultdict(list))  # by rewrite key
@@ -305,8 +305,6 @@ class Gains:
 
     def prediction(self, plan: Plan) -> Prediction:
         """Returns what the model predicts of a plan; it is asked once."""
-        if self.expected is None:
-            return Prediction()
         if plan.key not in self._predictions:
             self._predictions[plan.key] = self.expected(plan)
         return self._predictions[plan.key]
@@ -391,12 +389,11 @@ class Gains:
 
     def _most(self, plan: Plan) -> float | None:
         """Returns what training could gain at most with a plan; None where that is unknown."""
-        return None if self.most_gain is None else self.most_gain(self.prediction(plan))
+        return self.most_gain(self.prediction(plan))
 
     def _cpu_share(self, rewrite: Rewrite) -> float:
         """Returns what the input takes of the processors with a rewrite alone; 0 where that is unknown."""
-        prediction = self.prediction(self.composer.plan([rewrite]))
-        return (self.cpu_share(prediction) if self.cpu_share is not None else None) or 0.0
+        return self.cpu_share(self.prediction(self.composer.plan([rewrite]))) or 0.0
 
     def loses(self, plan: Plan, over: Plan) -> bool:
         """Whether `plan` is predicted to be slower than `over` by more than the model may be wrong.

@@ -14,7 +14,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 
@@ -145,40 +145,27 @@ class EarlierWindows:
     around_input: float
 
 
+@dataclass(eq=False)
 class Meter:
-    """Windows of plans, in seconds of `clock`.
+    """Windows of plans, in seconds of `clock`."""
 
-    Args:
-        runner: takes the windows.
-        clock: what the time is measured by.
-        budget: of the whole analysis.
-        window_seconds: of an input window; the warm-up takes half as long.
-        memory_limit_bytes: plans predicted above it raise `Refused` before they run; None for no limit.
-        conflict: why the rewrites of a plan must not stand together; empty if they may.
-        failed: keys of plans that broke a worker before this one, with the reason; they fail without being run.
-        notify: hears of each window before it begins.
-    """
+    runner: Runner  # takes the windows
+    clock: Clock
+    _: KW_ONLY
+    budget: TimePlan  # of the whole analysis
+    window_seconds: float = 1.0  # of an input window; the warm-up takes half as long
+    memory_limit_bytes: float | None = None  # plans predicted above it are refused; None for no limit
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """By keys of plans that broke a worker before this one, the reason; they fail without being run."""
+    conflict: Callable[[Plan], str] = lambda plan: ""  # why the rewrites of a plan must not stand together
+    notify: Notify = silent  # hears of each window before it begins
 
-    def __init__(
-        self,
-        runner: Runner,
-        clock: Clock,
-        *,
-        budget: TimePlan,
-        window_seconds: float = 1.0,
-        memory_limit_bytes: float | None = None,
-        failed: Mapping[str, str] | None = None,
-        conflict: Callable[[Plan], str] = lambda plan: "",
-        notify: Notify = silent,
-    ) -> None:
-        self.runner, self.clock, self.budget = runner, clock, budget
-        self.window_seconds, self._warmup_seconds = window_seconds, window_seconds / 2
+    def __post_init__(self) -> None:
+        self._warmup_seconds = self.window_seconds / 2
         self.steps = 2 * FEWEST_STEPS  # of a training window
         self._fewest_steps = FEWEST_STEPS
         self.misses_pauses = False  # training windows are too short to see the pauses of the input
         self.not_converged: list[str] = []  # keys of plans whose AUTOTUNE numbers never stood still
-        self._memory_limit_bytes, self._conflict, self.notify = memory_limit_bytes, conflict, notify
-        self._failed = failed or {}
         self._original_not_converged = False
         self._warm_up: dict[str, float] = {}  # seconds, by key of plans that need a longer one
         self._costs: dict[str, list[float]] = defaultdict(list)
@@ -293,11 +280,11 @@ class Meter:
             Refused: predicted above the memory limit, or its rewrites must not stand together.
             RunFailed: it broke a worker before.
         """
-        if plan.key in self._failed:
-            raise RunFailed(self._failed[plan.key])
-        if conflict := self._conflict(plan):
+        if plan.key in self.failed:
+            raise RunFailed(self.failed[plan.key])
+        if conflict := self.conflict(plan):
             raise Refused(f"not legal together: {conflict}")
-        limit = self._memory_limit_bytes
+        limit = self.memory_limit_bytes
         if limit is not None and (predicted := self.runner.predicted_bytes(plan)) > limit:
             raise Refused(f"would need {predicted / 2**20:,.0f} MiB, the limit is {limit / 2**20:,.0f} MiB")
 

@@ -129,7 +129,7 @@ def _part_for(plans: Sequence[Plan], state: SearchState) -> Part:
     Where none is expected to gain, or far more is expected of what needs consent, that is measured in the time after
     the search's own.
     """
-    expected = max((state.expected(plan) for plan in plans), default=0.0)
+    expected = max((state.expected_gain(plan) for plan in plans), default=0.0)
     offers_first = state.asking and (expected < WORTH or (state.chosen is None and state.offers_far_more(expected)))
     return Part.SEARCH if offers_first else state.part
 

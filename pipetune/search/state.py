@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.profile import LEAST_POSSIBLE_GAIN
-from pipetune.core.results import Interval, Outcome, Rate, Trial
+from pipetune.core.results import Interval, Outcome, Prediction, Rate, Trial
 from pipetune.core.session import Candidate, RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import Clock, Part, SystemClock, TimePlan
@@ -44,83 +45,61 @@ REASONS: Mapping[Outcome, RejectionReason] = {
 NOT_PROMISING = f"not predicted to gain {ACCEPT_ABOVE - 1:.0%}, and training waits little; it was not run"
 
 
+@dataclass(eq=False)
 class SearchState:
-    """What one search works with, and what it knows so far.
+    """What one search works with, and what it knows so far."""
 
-    Args:
-        candidates: legal rewrites, in the order in which their edits may be applied together; where nothing
-            is measured the earlier one stands for its group.
-        runner: takes the windows.
-        baselines: the plans "off", "defaults", "autotune"; "defaults" must be there.
-        settings: the consent given, the budget, the seed.
-        randomness_fixed: whether the script fixes randomness anywhere (then STATISTICAL needs consent).
-        budget: of the whole analysis.
-        memory_limit_bytes: plans the runner predicts above it are refused; None for no limit.
-        clock: what the time is measured by.
-        notify: hears what is tried and found.
-        expected: what the model predicts of a plan; what is expected to gain most is tried first, and what it expects
-            to lose beyond doubt is not run.
-        failed: keys of plans that ended a worker before, with the reason; they fail without being run.
-        conflict: why rewrites, each legal alone, must not stand in one plan.
-        proven_alone: keys of rewrites that enter a plan only where they are proven better by themselves.
-        only_promising: whether only rewrites that the model expects to gain are tried: little can be gained.
-        most_gain: what training could gain at most, by what is predicted of a plan; None where that is unknown.
-        cpu_share: what the input then takes of the processors that it shares with the model; None where unknown.
-        wait_share: the share of a step that training waits, measured before; None where that is unknown.
-        bound_seconds: of a training step on one repeated batch, the least that it can take; None where unknown.
-        expressible: whether the source can express a rewrite; one that it can is tried first where it gains enough.
-        is_above_cache: whether a rewrite changes only what a cache of a plan stores.
-        earlier: what windows of the pipeline as written took before the search; None where there was none.
-    """
+    candidates: Sequence[Rewrite]
+    """Legal rewrites, in the order in which their edits may be applied together; where nothing is measured the earlier
+    one stands for its group."""
+    runner: Runner  # takes the windows
+    _: KW_ONLY
+    baselines: Mapping[str, Plan]  # "off", "defaults", "autotune"; "defaults" must be there
+    settings: Settings  # the consent given, the budget, the seed
+    randomness_fixed: bool  # whether the script fixes randomness anywhere (then STATISTICAL needs consent)
+    budget: TimePlan  # of the whole analysis
+    memory_limit_bytes: float | None = None  # plans the runner predicts above it are refused; None for no limit
+    clock: Clock = field(default_factory=SystemClock)
+    notify: Notify = silent  # hears what is tried and found
+    expected: Expected = lambda plan: Prediction()
+    """What the model predicts of a plan; what is expected to gain most is tried first, and what it expects to lose
+    beyond doubt is not run."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """By keys of plans that ended a worker before, the reason; they fail without being run."""
+    conflict: Conflict = lambda rewrites: ""
+    proven_alone: Collection[str] = ()  # keys of rewrites that enter a plan only where they are proven by themselves
+    only_promising: bool = False
+    """Whether only rewrites that the model expects to gain are tried: little can be gained."""
+    most_gain: MostGain = lambda prediction: None
+    cpu_share: CpuShare = lambda prediction: None
+    wait_share: Interval | None = None  # of a step, that training waits, measured before; None where that is unknown
+    bound_seconds: float | None = None
+    """Of a training step on one repeated batch, the least that it can take; None where unknown."""
+    expressible: Callable[[Rewrite], bool] = lambda rewrite: True
+    """Whether the source can express a rewrite; one that it can is tried first where it gains enough."""
+    is_above_cache: Callable[[Rewrite, Plan], bool] = lambda rewrite, plan: False
+    """Whether a rewrite changes only what a cache of a plan stores."""
+    earlier: EarlierWindows | None = None
 
-    def __init__(
-        self,
-        candidates: Sequence[Rewrite],
-        runner: Runner,
-        *,
-        baselines: Mapping[str, Plan],
-        settings: Settings,
-        randomness_fixed: bool,
-        budget: TimePlan,
-        memory_limit_bytes: float | None = None,
-        clock: Clock | None = None,
-        notify: Notify = silent,
-        expected: Expected | None = None,
-        failed: Mapping[str, str] | None = None,
-        conflict: Conflict = lambda rewrites: "",
-        proven_alone: Collection[str] = (),
-        only_promising: bool = False,
-        most_gain: MostGain | None = None,
-        cpu_share: CpuShare | None = None,
-        wait_share: Interval | None = None,
-        bound_seconds: float | None = None,
-        expressible: Callable[[Rewrite], bool] = lambda rewrite: True,
-        is_above_cache: Callable[[Rewrite, Plan], bool] = lambda rewrite, plan: False,
-        earlier: EarlierWindows | None = None,
-    ) -> None:
-        clock = clock or SystemClock()
-        self.candidates, self.runner, self.baselines = tuple(candidates), runner, baselines
-        self.base = baselines[DEFAULTS]
-        self.settings, self.budget = settings, budget
-        self.notify, self.draw = notify, random.Random(settings.seed)
-        self.composer = Composer(self.candidates, conflict=conflict)
-        self.gate = EqualityGate(runner, clock, notify=notify)
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.base = self.baselines[DEFAULTS]
+        self.draw = random.Random(settings.seed)
+        self.composer = Composer(self.candidates, conflict=self.conflict)
+        self.gate = EqualityGate(self.runner, self.clock, notify=self.notify)
         self.meter = Meter(
-            runner,
-            clock,
+            self.runner,
+            self.clock,
             budget=self.budget,
             window_seconds=min(max(settings.budget_seconds / 200, 0.3), 1.0),
-            memory_limit_bytes=memory_limit_bytes,
-            failed=failed,
+            memory_limit_bytes=self.memory_limit_bytes,
+            failed=self.failed,
             conflict=self.composer.conflict,
-            notify=notify,
+            notify=self.notify,
         )
         self.gains = Gains(
-            expected, self.base, self.composer, shares_processors=runner.shares_processors, cpu_share=cpu_share
+            self.expected, self.base, self.composer, self.runner.shares_processors, cpu_share=self.cpu_share
         )
-        self.proven_alone, self.bound_seconds = proven_alone, bound_seconds
-        self.most_gain, self.wait_share, self.only_promising = most_gain, wait_share, only_promising
-        self.earlier, self._can_express, self.is_above_cache = earlier, expressible, is_above_cache
         self._expressible: dict[str, bool] = {}  # by rewrite key
 
         # What decides.
@@ -144,13 +123,15 @@ class SearchState:
 
         # Which rewrites are in play.
         permitted = [
-            one for one in candidates if settings.permits(one.safety, one.needs, randomness_fixed=randomness_fixed)
+            one
+            for one in self.candidates
+            if settings.permits(one.safety, one.needs, randomness_fixed=self.randomness_fixed)
         ]
-        self.asking = [one for one in candidates if one not in permitted]  # measured as offers only
+        self.asking = [one for one in self.candidates if one not in permitted]  # measured as offers only
         self.inside = [one for one in permitted if one.only_training]  # to be measured inside training steps only
         self.granted = [one for one in permitted if not one.only_training]
         self.usable = structural(self.granted)  # one number of each: what leaves it to AUTOTUNE where there is that
-        if only_promising:
+        if self.only_promising:
             known = {one.key: self.gains.added(one).predicted for one in self.usable}
             idle = sorted(key for key, predicted in known.items() if predicted is None or predicted < WORTH)
             self.left_out = dict.fromkeys(idle, (RejectionReason.NOT_EXPECTED, NOT_PROMISING))
@@ -170,15 +151,15 @@ class SearchState:
         """Returns the rewrites in play that neither failed nor were refused."""
         return [one for one in self.usable if one.key not in self.left_out]
 
-    def expressible(self, rewrite: Rewrite) -> bool:
+    def can_express(self, rewrite: Rewrite) -> bool:
         """Whether the script's source can express a rewrite; to find out takes seconds where its file is long."""
         if rewrite.key not in self._expressible:
-            self._expressible[rewrite.key] = self._can_express(rewrite)
+            self._expressible[rewrite.key] = self.expressible(rewrite)
         return self._expressible[rewrite.key]
 
     def stays_out_of_patch(self, rewrite: Rewrite, rewrites: Sequence[Rewrite]) -> bool:
         """Whether the source can express all of `rewrites`, but not `rewrite`: together they would be half a patch."""
-        return bool(rewrites) and all(map(self.expressible, rewrites)) and not self.expressible(rewrite)
+        return bool(rewrites) and all(map(self.can_express, rewrites)) and not self.can_express(rewrite)
 
     def seconds(self, arms: int, *, rounds: int) -> float:
         """Returns the seconds that `rounds` rounds of `arms` windows are expected to take."""
@@ -213,7 +194,7 @@ class SearchState:
             part=part,
             error=share,
             earlier=earlier,
-            expects_large_gain=any(self.expected(plan) >= math.log(LARGE_GAIN) for plan in plans),
+            expects_large_gain=any(self.expected_gain(plan) >= math.log(LARGE_GAIN) for plan in plans),
             yields=self._is_time_for_offers,
         )
         self.note(*trials)
@@ -230,11 +211,11 @@ class SearchState:
 
     def offers_far_more(self, gain: float) -> bool:
         """Whether far more is expected of what needs consent than a gain, the log of a ratio."""
-        requested = (self.expected(self.composer.added(self.before, one)) for one in structural(self.asking))
+        requested = (self.expected_gain(self.composer.added(self.before, one)) for one in structural(self.asking))
         most = max(requested, default=0.0)
         return most >= math.log(GAIN_WITH_CONSENT) and gain < FAR_LESS * most
 
-    def expected(self, plan: Plan) -> float:
+    def expected_gain(self, plan: Plan) -> float:
         """Returns the log of what a plan gains over the best so far, if anything."""
         return (self.gains.of(plan, self.chosen) if self.chosen else self.gains.attainable(plan)).expected
 

@@ -153,7 +153,7 @@ A, B, C = LETTERS[:3]
 BASE = BASELINES["defaults"]
 
 
-def known(expected: Expected | None, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0) -> Gains:
+def known(expected: Expected, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0) -> Gains:
     """`shown`: what the window of each showed, by name, at the spread of a quiet machine."""
     base = BASELINES["defaults"]
     made = Gains(expected, base, Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
