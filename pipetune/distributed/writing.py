@@ -140,25 +140,8 @@ def count_deliveries(
         CannotReplay: the pipeline cannot be reduced to the elements to count.
     """
     if kind.delivery is DeliveryMode.SERVICE:
-        return service_coverage.check_service(
-            module.text,
-            source,
-            tuned=tuned,
-            splits=module.splits,
-            parameter=parameter,
-            batch_size=module.batch_size,
-        )
-    return coverage.count(
-        module.text,
-        source,
-        tuned=tuned,
-        parameter=parameter,
-        shard_by=module.shard_by,
-        global_batch_size=module.global_batch_size,
-        batch_size=module.batch_size,
-        delivery=kind.delivery,
-        one_process=kind.one_process,
-    )
+        return service_coverage.check_service(module, source, tuned, parameter=parameter)
+    return coverage.count(kind, module, source, tuned, parameter=parameter)
 
 
 def _rejection_reason(checks: Checks) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.distribution import Coverage, DeliveryMode, ElementIdentity, ModuleCheck
+from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck
 from pipetune.core.edits import Insert, Rewrite, SetArgument, apply_edits
 from pipetune.core.errors import CannotExpress
 from pipetune.core.pipeline import Pipeline
@@ -84,14 +84,18 @@ def emit(dataset: Any) -> tuple[live.LivePipeline, Standalone, Any]:
     return source, kinds.find("multiworker").emit(found.parts, Known("train.py")), found.parameter
 
 
-def count(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> counting.Counted:
+def count(
+    source: live.LivePipeline, text: str, made: Standalone, kind: str = "multiworker", **options: Any
+) -> counting.Counted:
     """What two workers receive."""
-    options = {"worker_counts": (2,), "tuned": source.pipeline, **options}
-    return coverage.count(text, source, shard_by=made.shard_by, global_batch_size=made.global_batch_size, **options)
+    options = {"worker_counts": (2,), **options}
+    return coverage.count(kinds.find(kind), replace(made, text=text), source, source.pipeline, **options)
 
 
-def check(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> tuple[ModuleCheck, ...]:
-    return count(source, text, made, **options).checks
+def check(
+    source: live.LivePipeline, text: str, made: Standalone, *kind: str, **options: Any
+) -> tuple[ModuleCheck, ...]:
+    return count(source, text, made, *kind, **options).checks
 
 
 def counted(source: live.LivePipeline, text: str, made: Standalone) -> Coverage:
@@ -470,14 +474,13 @@ def test_dataset_function_that_is_not_pure_is_refused(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(12).batch(2))
     found = parts.collect(source, source.pipeline)
     made = kinds.find("parameter-server").emit(found.parts, Known("train.py"))
-    whole: dict[str, Any] = {"batch_size": made.batch_size, "delivery": DeliveryMode.WHOLE}
-    (row,) = check(source, made.text, made, **whole)
+    (row,) = check(source, made.text, made, "parameter-server")
     assert (row.missing, row.duplicated) == (0, 0)
     impure = made.text.replace(".batch(batch_size)", ".shuffle(next(SIZES)).batch(batch_size)")
     impure += "SIZES = iter(range(2, 99))\n"
     assert impure.count("next(SIZES)")
     with pytest.raises(CannotExpress, match="Called again"):
-        check(source, impure, made, **whole)
+        check(source, impure, made, "parameter-server")
 
 
 def test_module_that_does_not_run_is_refused(tmp_path: Path, helpers: Any) -> None:

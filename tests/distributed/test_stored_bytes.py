@@ -183,8 +183,7 @@ def test_bytes_are_divided_evenly_over_equal_digests(tmp_path: Path) -> None:
     """As with a service, through which numbers are not passed on."""
     names = records(tmp_path, [(1, 2), (3,)])
     source = live.read(tf.data.TFRecordDataset(names).map(lambda _: 7).filter(lambda x: x > 0).batch(2))
-    how = counting.Measure("elements", 1, against_pipeline=True)
-    found = counting.expected(how, source, source, source.pipeline, numbers=False)
+    found = counting.expect(source, source, source.pipeline, "", numbers=False)
     assert found.key is ElementIdentity.DIGEST and found.stored is not None
     ((key, share),) = found.stored.bytes_by_key.items()
     assert share == total(names) / 3 and found.stored.used_bytes({key: 3}) == total(names)

@@ -86,7 +86,7 @@ def run(
             delivery,
             WORKERS,
             expectation.how.counted,
-            expectation.expected.key,
+            expectation.key,
             global_batch_size,
             full_batch,
             most_steps,
@@ -108,12 +108,12 @@ def run(
 
 def _covered(expectation: Expectation, given: Sequence[Mapping[int, int]], read: Sequence[Read]) -> Coverage:
     found = worst_coverage(
-        expectation.expected.epochs[:1],
+        expectation.epochs[:1],
         [[counts] for counts in given],
-        told_by=expectation.expected.told_by,
+        told_by=expectation.told_by,
         counted=expectation.how.counted,
-        files=expectation.expected.files,
-        stored=expectation.expected.stored,
+        files=expectation.files,
+        stored=expectation.stored,
         reads_all=expectation.reads_all,
     )
     workers = tuple(

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.distributed.collect.parts import collect as collect_parts
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Known
-from pipetune.distributed.verify.counting import Counted
 from pipetune.distributed.verify.coverage import count
 from pipetune.pipelines import live
 from tests.distributed.numbered_files import helper_module, records
@@ -84,16 +83,9 @@ def test_workers_of_cluster_share_an_epoch(dataset: Any) -> None:
 def test_ranks_are_determined_by_variables_of_horovodrun(dataset: Any) -> None:
     source = live.read(dataset.repeat())
     parts = collect_parts(source, source.pipeline).parts
-    made = kinds.find("horovod").emit(parts, Known("train.py"))
-    counted: Counted = count(
-        made.text,
-        source,
-        tuned=source.pipeline,
-        shard_by=made.shard_by,
-        batch_size=4,
-        delivery=DeliveryMode.RANKS,
-        worker_counts=(2,),
-    )
+    kind = kinds.find("horovod")
+    made = kind.emit(parts, Known("train.py"))
+    counted = count(kind, made, source, source.pipeline, worker_counts=(2,))
     assert counted.expectation is not None
     options: dict[str, Any] = {"delivery": DeliveryMode.RANKS, "full_batch": 4, "most_steps": 5}
     # Both ranks read the first part: the values do not reveal it.

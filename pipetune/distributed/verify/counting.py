@@ -112,22 +112,15 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """The expected elements of each epoch, and how elements are identified."""
+class Expectation:
+    """What several readers should deliver together, and how elements are identified."""
 
-    epochs: tuple[Counter[int], ...]
+    how: Measure
+    epochs: tuple[Counter[int], ...]  # the elements of each epoch
     key: ElementIdentity  # of the counts: INDEX or DIGEST
     told_by: ElementIdentity  # for the report: `key`, or NAME if files are counted
     files: tuple[int, ...] = ()  # elements in each file, in the order of the counts; () if unknown
     stored: StoredBytes | None = None  # bytes of the elements on storage; None: unknown, or not in files
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """What several readers should deliver together."""
-
-    how: Measure
-    expected: Expected
     reads_all: bool = False  # each of them reads all of the data to deliver its own part
 
 
@@ -140,48 +133,51 @@ class Counted:
     expectation: Expectation | None = None  # what they should deliver together; None: elements could not be counted
 
 
-def expected(
-    how: Measure, source: live.LivePipeline, single: live.LivePipeline, tuned: Pipeline, *, numbers: bool = True
-) -> Expected:
-    """Returns the expected elements of each epoch.
+def expect(
+    source: live.LivePipeline,
+    single: live.LivePipeline,
+    tuned: Pipeline,
+    shard_by: str,
+    most_bytes: int = MOST_BYTES,
+    *,
+    numbers: bool = True,
+) -> Expectation:
+    """Returns the expected elements of each epoch; the arguments are those of `measure`.
 
     If the user's own pipeline selects its elements at random (`shuffle` before `take`), only their number can be
     compared with it, and the selection of the module as a single worker is expected.
 
     Args:
-        how: how elements are counted.
-        source: the user's live pipeline.
-        single: the pipeline of the module as a single worker.
-        tuned: the pipeline that the module implements.
         numbers: identify elements by their numbers, if possible; else only by their values.
 
     Raises:
         CannotExpress: module and pipeline deliver different numbers of elements, or the pipeline fails.
-        CannotReplay: there are too many elements to count.
+        CannotReplay: the elements cannot be counted, or there are too many; the message says why.
     """
-    alone = read_epochs(single, how.reduce(single.pipeline), how.epochs)
-    numbers = numbers and all(epoch.distinct for epoch in alone)
-    if not how.against_pipeline:
-        return _expected(how, single, alone, numbers=numbers)
-    reduced = how.reduce(tuned)
-    own = read_epochs(source, reduced, 2)
-    first, second = (epoch.counts(ElementIdentity.DIGEST) for epoch in own)
-    if first == second:
-        return _expected(how, source, own[:1] * how.epochs, numbers=numbers and own[0].numbers_like(alone[0]))
-    if first.total() != len(alone[0].digests):
-        raise CannotExpress(
-            f"The module gives {len(alone[0].digests)} elements, the pipeline {first.total()}; it chooses "
-            "them at random, which cannot be divided among workers."
-        )
-    return _expected(how, single, alone, numbers=numbers)
-
-
-def _expected(how: Measure, made: live.LivePipeline, epochs: list[Epoch], *, numbers: bool) -> Expected:
+    how = measure(source, single, tuned, shard_by, most_bytes)
+    made, epochs = single, read_epochs(single, how.reduce(single.pipeline), how.epochs)
+    numbers = numbers and all(epoch.distinct for epoch in epochs)
+    if how.against_pipeline:
+        own = read_epochs(source, how.reduce(tuned), 2)
+        first, second = (epoch.counts(ElementIdentity.DIGEST) for epoch in own)
+        if first == second:
+            numbers = numbers and own[0].numbers_like(epochs[0])
+            made, epochs = source, own[:1] * how.epochs
+        elif first.total() != len(epochs[0].digests):
+            raise CannotExpress(
+                f"The module gives {len(epochs[0].digests)} elements, the pipeline {first.total()}; it chooses "
+                "them at random, which cannot be divided among workers."
+            )
     key = ElementIdentity.INDEX if numbers else ElementIdentity.DIGEST
-    files = files_in(epochs[0]) if numbers else ()
-    found = tuple(epoch.counts(key) for epoch in epochs)
-    stored = stored_by(made, epochs, key) if how.counted != "first elements" else None
-    return Expected(found, key, ElementIdentity.NAME if how.counted == "files" else key, files, stored)
+    return Expectation(
+        how,
+        tuple(epoch.counts(key) for epoch in epochs),
+        key,
+        told_by=ElementIdentity.NAME if how.counted == "files" else key,
+        files=files_in(epochs[0]) if numbers else (),
+        stored=stored_by(made, epochs, key) if how.counted != "first elements" else None,
+        reads_all=shard_by == "element" and numbering.reads_records(numbering.of_elements(tuned)),
+    )
 
 
 def stored_by(made: live.LivePipeline, epochs: Sequence[Epoch], key: ElementIdentity) -> StoredBytes | None:

@@ -18,20 +18,10 @@ import tensorflow as tf
 from pipetune.core.distribution import Coverage, DeliveryMode, ModuleCheck
 from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
-from pipetune.distributed.verify import numbering
+from pipetune.distributed.emit.kind import Kind, Standalone
 from pipetune.distributed.verify.batch_checks import changes, of_own_size, of_replicas, sentences
-from pipetune.distributed.verify.counting import (
-    MOST_BYTES,
-    Counted,
-    Expectation,
-    Expected,
-    Measure,
-    epochs_of,
-    expected,
-    measure,
-    running,
-)
-from pipetune.distributed.verify.emitted import check_same, emitted, fitting_batch_size, loaded, maker
+from pipetune.distributed.verify.counting import MOST_BYTES, Counted, Expectation, epochs_of, expect, running
+from pipetune.distributed.verify.emitted import check_same, emitted, fitting_batch_size
 from pipetune.model.coverage import worst_coverage
 from pipetune.pipelines import live
 
@@ -40,50 +30,41 @@ ALIKE_COUNTS = (2,)  # if all workers receive the same: another call of the modu
 
 
 def count(
-    module_text: str,
+    kind: Kind,
+    module: Standalone,
     source: live.LivePipeline,
-    *,
     tuned: Pipeline,
+    *,
     parameter: Any = None,
-    shard_by: str = "element",
-    global_batch_size: int | None = None,
-    batch_size: int | None = None,
-    delivery: DeliveryMode = DeliveryMode.PARTS,
-    one_process: bool = False,
     worker_counts: Sequence[int] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> Counted:
     """Returns what the workers receive, for several numbers of workers.
 
     Args:
-        module_text: source text of the module.
+        kind: the kind of the module; not one for a tf.data service, for which there is `service_coverage`.
+        module: the module.
         source: the user's live pipeline.
         tuned: the pipeline that the module implements.
         parameter: value of the module's argument `source`.
-        shard_by: "file" or "element".
-        global_batch_size: the module's, in rows; None if it does not batch.
-        batch_size: rows of its batches if these are the script's own.
-        delivery: what each worker delivers; not SERVICE, for which there is `service_coverage`.
-        one_process: report the cost of a last batch for one pipeline that feeds all replicas.
         worker_counts: numbers of workers; None: `WORKER_COUNTS`, or `ALIKE_COUNTS` if all receive the same.
         most_bytes: bytes of files up to which elements are read and counted.
 
     Raises:
         CannotExpress: the module does not run, or is not the tuned pipeline.
     """
-    identical = delivery is DeliveryMode.WHOLE
+    identical = kind.delivery is DeliveryMode.WHOLE
     if worker_counts is None:
         worker_counts = ALIKE_COUNTS if identical else WORKER_COUNTS
-    with emitted(module_text, parameter=parameter, global_batch_size=global_batch_size, delivery=delivery) as make:
+    rows = module.global_batch_size
+    with emitted(module.text, delivery=kind.delivery, parameter=parameter, global_batch_size=rows) as make:
         alone = live.read(make(1, 0, 1))
         check_same(alone, source, tuned)
         checks: list[ModuleCheck] = []
         found: list[Coverage] = []
         expectation, why = None, ""
-        reads_all = shard_by == "element" and numbering.reads_records(numbering.of_elements(tuned))
         try:
-            how = measure(source, alone, tuned, shard_by, most_bytes)
-            expectation = Expectation(how, expected(how, source, alone, tuned), reads_all)
+            expectation = expect(source, alone, tuned, module.shard_by, most_bytes)
         except CannotReplay as error:
             why = error.message
         for workers in worker_counts:
@@ -97,35 +78,33 @@ def count(
             check = ModuleCheck(
                 workers,
                 "everything" if identical else "a part",
-                shard_by,
+                module.shard_by,
                 tuple(sentences(changes(source.dataset.element_spec, made[0].dataset.element_spec))),
+                why=why,
             )
             counts, covered = None, None
-            if expectation is None:
-                check = replace(check, why=why)
-            else:
-                how, whole = expectation.how, expectation.expected
-                seen = [epochs_of(how, one, whole.key) for one in made]
+            if expectation is not None:
+                seen = [epochs_of(expectation.how, one, expectation.key) for one in made]
                 covered = worst_coverage(
-                    whole.epochs,
+                    expectation.epochs,
                     seen,
-                    told_by=whole.told_by,
-                    counted=how.counted,
-                    files=whole.files,
+                    told_by=expectation.told_by,
+                    counted=expectation.how.counted,
+                    files=expectation.files,
                     each_everything=identical,
-                    stored=whole.stored,
-                    reads_all=reads_all,
+                    stored=expectation.stored,
+                    reads_all=expectation.reads_all,
                 )
-                check = _with_counts(check, how, whole, seen)
-                counts = [one.elements for one in covered.workers] if how.counted == "elements" else None
-            if delivery is DeliveryMode.PARTS:
+                check = _with_counts(check, expectation, seen)
+                counts = [one.elements for one in covered.workers] if expectation.how.counted == "elements" else None
+            if kind.delivery is DeliveryMode.PARTS:
                 # One worker per replica, and one worker that feeds all replicas.
                 shared = live.read(make(1, 0, workers))
-                check = of_replicas(check, [*made, shared], counts, tuned, global_batch_size, one_process=one_process)
+                check = of_replicas(check, [*made, shared], counts, tuned, rows, one_process=kind.one_process)
             else:
-                check = of_own_size(check, made, counts, tuned, batch_size)
-            if covered is not None:
-                found.append(_with_batches(covered, check, everything=reads_all))
+                check = of_own_size(check, made, counts, tuned, module.batch_size)
+            if expectation is not None and covered is not None:
+                found.append(_with_batches(covered, check, everything=expectation.reads_all))
             checks.append(check)
     return Counted(tuple(checks), tuple(found), expectation)
 
@@ -145,9 +124,7 @@ def _with_batches(found: Coverage, check: ModuleCheck, *, everything: bool) -> C
     return replace(found, workers=workers)
 
 
-def _with_counts(
-    check: ModuleCheck, how: Measure, expectation: Expected, seen: list[list[Counter[int]]]
-) -> ModuleCheck:
+def _with_counts(check: ModuleCheck, expectation: Expectation, seen: list[list[Counter[int]]]) -> ModuleCheck:
     missing = duplicated = 0
     for epoch, whole in enumerate(expectation.epochs):
         given = [worker[epoch] for worker in seen]
@@ -160,7 +137,7 @@ def _with_counts(
         missing=missing,
         duplicated=duplicated,
         per_worker=tuple(worker[0].total() for worker in seen),
-        counted=how.counted,
+        counted=expectation.how.counted,
         epochs=len(expectation.epochs),
     )
 
@@ -183,10 +160,10 @@ def check_fill(module_text: str, *, global_batch_size: int, elements: int | None
         CannotExpress: a batch is not full, the mask does not match the data, or the module does not run.
     """
     rows = fitting_batch_size(global_batch_size, _WORKERS) // _WORKERS
-    with loaded(module_text) as module:
-        make = maker(
-            module, parameter=parameter, global_batch_size=global_batch_size, delivery=DeliveryMode.PARTS, fill=True
-        )
+    parts = DeliveryMode.PARTS
+    with emitted(
+        module_text, delivery=parts, parameter=parameter, global_batch_size=global_batch_size, fill=True
+    ) as make:
         apart = [make(_WORKERS, worker, _WORKERS) for worker in range(_WORKERS)]
         for made in (apart, [make(1, 0, _WORKERS)]):
             batches = seen = 0

@@ -32,23 +32,42 @@ Maker = Callable[[int, int, int], Any]
 def emitted(
     text: str,
     *,
+    delivery: DeliveryMode,
     parameter: Any = None,
     global_batch_size: int | None = None,
-    delivery: DeliveryMode = DeliveryMode.PARTS,
+    indexed: bool = False,
+    fill: bool = False,
 ) -> Iterator[Maker]:
     """Context manager: loads a module and yields its `dataset_fn`, or its `pipeline` for a service.
 
     Args:
         text: source text of the module.
+        delivery: what each worker delivers.
         parameter: value of its argument `source`; None if it has none.
         global_batch_size: the module's constant, in rows; it is lowered to a multiple of the number of replicas.
-        delivery: what each worker delivers.
+        indexed: create datasets of (index, element).
+        fill: create datasets whose last batches are filled.
 
     Raises:
         CannotExpress: the module, or its function, raises.
     """
+    given = {} if parameter is None else {"source": parameter}
+    given |= {"fill": True} if fill else {}
+    prefix = "indexed_" if indexed else ""
     with loaded(text) as module:
-        yield maker(module, parameter=parameter, global_batch_size=global_batch_size, delivery=delivery)
+
+        def make(pipelines: int, number: int, replicas: int) -> Any:
+            if global_batch_size is not None:
+                module.GLOBAL_BATCH_SIZE = fitting_batch_size(global_batch_size, replicas)
+            if delivery is DeliveryMode.SERVICE:
+                return _call(getattr(module, f"{prefix}pipeline"), **given)
+            function = getattr(module, f"{prefix}dataset_fn")
+            if delivery is DeliveryMode.RANKS:
+                steps = () if indexed else (None,)
+                return _call(function, *steps, size=pipelines, rank=number, **given)
+            return _call(function, tf.distribute.InputContext(pipelines, number, replicas), **given)
+
+        yield make
 
 
 @contextmanager
@@ -73,43 +92,6 @@ def loaded(text: str) -> Iterator[Any]:
         finally:
             del sys.modules[_NAME]
             linecache.checkcache(path)
-
-
-def maker(
-    module: Any,
-    *,
-    parameter: Any,
-    global_batch_size: int | None,
-    delivery: DeliveryMode,
-    indexed: bool = False,
-    fill: bool = False,
-) -> Maker:
-    """Returns the function that creates the datasets of a loaded module.
-
-    Args:
-        module: the module.
-        parameter: value of its argument `source`; None if it has none.
-        global_batch_size: as in `emitted`.
-        delivery: what each worker delivers.
-        indexed: create datasets of (index, element).
-        fill: create datasets whose last batches are filled.
-    """
-    given = {} if parameter is None else {"source": parameter}
-    given |= {"fill": True} if fill else {}
-    prefix = "indexed_" if indexed else ""
-
-    def make(pipelines: int, number: int, replicas: int) -> Any:
-        if global_batch_size is not None:
-            module.GLOBAL_BATCH_SIZE = fitting_batch_size(global_batch_size, replicas)
-        if delivery is DeliveryMode.SERVICE:
-            return _call(getattr(module, f"{prefix}pipeline"), **given)
-        function = getattr(module, f"{prefix}dataset_fn")
-        if delivery is DeliveryMode.RANKS:
-            steps = () if indexed else (None,)
-            return _call(function, *steps, size=pipelines, rank=number, **given)
-        return _call(function, tf.distribute.InputContext(pipelines, number, replicas), **given)
-
-    return make
 
 
 def opened() -> Any:

@@ -20,7 +20,7 @@ from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.counting import running
-from pipetune.distributed.verify.emitted import loaded, maker
+from pipetune.distributed.verify.emitted import emitted, opened
 from pipetune.distributed.verify.service_coverage import running_service
 
 WORKER_COUNTS = (2, 3)  # numbers of workers to run, by judgement: more would take longer
@@ -64,9 +64,10 @@ def check_order(
     if whole and epoch_batches is None:
         return "Whether indices restore the order was not run: how many steps an epoch has was not counted."
     counts = ALIKE_COUNTS if delivery in (DeliveryMode.WHOLE, DeliveryMode.SERVICE) else WORKER_COUNTS
-    with loaded(module_text) as module:
-        make = maker(module, parameter=parameter, global_batch_size=global_batch_size, delivery=delivery, indexed=True)
-        form = _Form(module, tuned, most=epoch_batches if whole else None)
+    with emitted(
+        module_text, delivery=delivery, parameter=parameter, global_batch_size=global_batch_size, indexed=True
+    ) as make:
+        form = _Form(opened(), tuned, most=epoch_batches if whole else None)
         try:
             alone = form.in_order(form.batches(make(1, 0, 1)))
             for workers in counts:

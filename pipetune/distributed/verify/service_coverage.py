@@ -13,17 +13,10 @@ import tensorflow as tf
 from pipetune.core.distribution import Coverage, DeliveryMode, ModuleCheck
 from pipetune.core.errors import CannotReplay
 from pipetune.core.pipeline import Pipeline
+from pipetune.distributed.emit.kind import Standalone
 from pipetune.distributed.verify import numbering
 from pipetune.distributed.verify.batch_checks import changes, of_own_size, sentences
-from pipetune.distributed.verify.counting import (
-    MOST_BYTES,
-    Counted,
-    Expectation,
-    Measure,
-    count_epoch,
-    expected,
-    measure,
-)
+from pipetune.distributed.verify.counting import Counted, Expectation, Measure, count_epoch, expect
 from pipetune.distributed.verify.emitted import check_same, emitted
 from pipetune.model.coverage import worst_coverage
 from pipetune.pipelines import live
@@ -35,38 +28,28 @@ _GROUP = 256  # fingerprints that a worker sends at a time
 _service = tf.data.experimental.service
 
 
-def check_service(
-    module_text: str,
-    source: live.LivePipeline,
-    *,
-    tuned: Pipeline,
-    splits: bool,
-    parameter: Any = None,
-    batch_size: int | None = None,
-) -> Counted:
+def check_service(module: Standalone, source: live.LivePipeline, tuned: Pipeline, *, parameter: Any = None) -> Counted:
     """Returns what a tf.data service delivers in an epoch, for several numbers of workers.
 
     Args:
-        module_text: source text of the module.
+        module: the module; each worker should deliver all of the data where its `splits` is false.
         source: the user's live pipeline.
         tuned: the pipeline that the module implements.
-        splits: whether the dispatcher divides the data; else each worker should deliver all of it.
         parameter: value of the module's argument `source`.
-        batch_size: rows of its batches; None without batches.
 
     Raises:
         CannotExpress: the module does not run, or is not the tuned pipeline.
     """
-    with emitted(module_text, parameter=parameter, delivery=DeliveryMode.SERVICE) as make:
+    splits = module.splits
+    with emitted(module.text, delivery=DeliveryMode.SERVICE, parameter=parameter) as make:
         made = live.read(make(1, 0, 1))
         check_same(made, source, tuned)
         spec = tuple(sentences(changes(source.dataset.element_spec, made.dataset.element_spec)))
         each = ModuleCheck(1, "a part" if splits else "everything", spec=spec)
-        each = of_own_size(each, [made], None, tuned, batch_size)
+        each = of_own_size(each, [made], None, tuned, module.batch_size)
         try:
-            how = measure(source, made, tuned, "", MOST_BYTES)
-            expectation = Expectation(how, expected(how, source, made, tuned, numbers=False))
-            epoch = expectation.expected.epochs[0]
+            expectation = expect(source, made, tuned, "", numbers=False)
+            how, epoch = expectation.how, expectation.epochs[0]
             if epoch.total() > MOST_FETCHED:
                 raise CannotReplay(f"More than {MOST_FETCHED} elements are not fetched from a service here.")
         except CannotReplay as error:
@@ -76,9 +59,23 @@ def check_service(
             with running_service(workers) as address:
                 given = fetched(how, made, address=address, splits=splits)
             times = 1 if splits else workers
-            checks.append(_with_counts(replace(each, workers=workers), epoch, given, how, times=times))
+            whole = _each_so_often(epoch, times)
+            check = replace(
+                each,
+                workers=workers,
+                elements=epoch.total(),
+                missing=(whole - given).total(),
+                duplicated=(given - whole).total(),
+                counted=how.counted,
+                epochs=1,
+            )
+            checks.append(check)
             found.append(covered(expectation, given, servers=workers, times=times))
         return Counted(tuple(checks), tuple(found), expectation)
+
+
+def _each_so_often(epoch: Counter[int], times: int) -> Counter[int]:
+    return Counter({key: times * count for key, count in epoch.items()})
 
 
 def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool) -> Counter[int]:
@@ -108,19 +105,18 @@ def covered(expectation: Expectation, given: Counter[int], *, servers: int, time
         servers: number of workers of the service.
         times: how often the service should deliver each element in an epoch.
     """
-    whole = Counter({key: times * count for key, count in expectation.expected.epochs[0].items()})
-    stored = expectation.expected.stored
+    (epoch, *_), stored = expectation.epochs, expectation.stored
     found = worst_coverage(
-        [whole],
+        [_each_so_often(epoch, times)],
         [[given]],
-        told_by=expectation.expected.told_by,
+        told_by=expectation.told_by,
         counted=expectation.how.counted,
         stored=stored,
         reads_all=True,
     )
     if stored is not None:  # the servers together read all files once, or each server reads all of them
         (share,) = found.workers
-        read = stored.read_bytes(expectation.expected.epochs[0], {}, everything=True)
+        read = stored.read_bytes(epoch, {}, everything=True)
         found = replace(found, workers=(replace(share, read_bytes=None if read is None else times * read),))
     if times == 1:
         return replace(found, servers=servers)
@@ -135,21 +131,6 @@ def covered(expectation: Expectation, given: Counter[int], *, servers: int, time
         oftener=oftener,
         servers=servers,
         each_everything=True,
-    )
-
-
-def _with_counts(
-    check: ModuleCheck, expected: Counter[int], given: Counter[int], how: Measure, *, times: int
-) -> ModuleCheck:
-    """Returns the check with the number of missing elements, and of copies beyond `times` of each element."""
-    whole = Counter({fingerprint: times * count for fingerprint, count in expected.items()})
-    return replace(
-        check,
-        elements=expected.total(),
-        missing=(whole - given).total(),
-        duplicated=(given - whole).total(),
-        counted=how.counted,
-        epochs=1,
     )
 
 
