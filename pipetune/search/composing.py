@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pipetune.core.edits import (
-    Insert,
-    Move,
-    Plan,
-    Remove,
-    ReplaceFunction,
-    ReplaceOperator,
-    ReplaceSource,
-    Rewrite,
-    SetArgument,
-    SetOption,
-    SplitFunction,
-)
+from pipetune.core.edits import Insert, Plan, ReplaceOperator, Rewrite, SetArgument, SetOption, SplitFunction
 from pipetune.core.pipeline import AUTOTUNE, Value
 
 TUNED = "tuned"
@@ -50,29 +38,15 @@ def values_of(rewrite: Rewrite) -> tuple[Value, ...]:
 
 def shape_of(rewrite: Rewrite) -> tuple[object, ...]:
     """The rewrite without its values: two of the same shape differ by numbers only."""
-    parts: list[object] = [rewrite.rule, rewrite.node]
+    shape: list[object] = [rewrite.rule, rewrite.node]
     only_options = all(isinstance(edit, SetOption) for edit in rewrite.edits)
     for edit in rewrite.edits:
-        match edit:
-            case SetArgument(node=node, name=name):
-                parts.append(("set", node, name))
-            case Insert(after=after, op=op, arguments=arguments):
-                parts.append(("insert", after, op, tuple(arguments)))
-            case Remove(node=node):
-                parts.append(("remove", node))
-            case ReplaceFunction(node=node, form=form):
-                parts.append(("function", node, form))
-            case SplitFunction(node=node, cut=cut):
-                parts.append(("split", node, cut.kind))
-            case ReplaceSource(node=node, after=after):
-                parts.append(("source", node, after))
-            case ReplaceOperator(node=node, op=op, arguments=arguments):
-                parts.append(("operator", node, op, tuple(arguments)))
-            case Move(node=node, after=after):
-                parts.append(("move", node, after))
-            case SetOption(name=name) if name not in _BOUNDS or only_options:
-                parts.append(("option", name))
-    return tuple(parts)
+        if isinstance(edit, SetOption) and edit.name in _BOUNDS and not only_options:
+            continue
+        fields = [getattr(edit, name) for name in ("node", "after", "op", "form", "name") if hasattr(edit, name)]
+        cut = [edit.cut.kind] if isinstance(edit, SplitFunction) else []
+        shape.append((type(edit), *fields, *cut, *getattr(edit, "arguments", ())))
+    return tuple(shape)
 
 
 def structural(candidates: Sequence[Rewrite]) -> list[Rewrite]:
@@ -82,7 +56,7 @@ def structural(candidates: Sequence[Rewrite]) -> list[Rewrite]:
     """
     chosen: dict[tuple[object, ...], Rewrite] = {}
     for rewrite in candidates:
-        slot = (group_of(rewrite) if rewrite.group else "", *shape_of(rewrite))
+        slot = (rewrite.group, *shape_of(rewrite))
         if slot not in chosen or (AUTOTUNE in values_of(rewrite) and AUTOTUNE not in values_of(chosen[slot])):
             chosen[slot] = rewrite
     keys = {rewrite.key for rewrite in chosen.values()}

@@ -66,17 +66,13 @@ def measure_offers(state: SearchState) -> list[OptionalRewrite]:
     expected = {one.key: _expected(one, state) for one in asking}
     asking.sort(key=lambda one: -(expected[one.key] or 1.0))
     waiting = len(asking) + len(as_fast)
-    measured = []
-    for position, rewrite in enumerate(asking):
-        offer = _offer_with_consent(rewrite, state, waiting=waiting - position, expected=expected[rewrite.key])
-        if offer is not None:
-            measured.append(offer)
-    offers = [offer for one in measured if (offer := _compared(one, state)) is not None]
-    for position, rewrite in enumerate(as_fast):
-        offer = _offer_as_fast(rewrite, state, waiting=len(as_fast) - position)
-        if offer is not None:
-            offers.append(offer)
-    return offers
+    measured = [
+        _offer_with_consent(one, state, waiting=waiting - position, expected=expected[one.key])
+        for position, one in enumerate(asking)
+    ]
+    offers = [_compared(one, state) for one in measured if one is not None]
+    offers += [_offer_as_fast(one, state, waiting=len(as_fast) - position) for position, one in enumerate(as_fast)]
+    return [offer for offer in offers if offer is not None]
 
 
 def _offer_with_consent(

@@ -71,7 +71,7 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
     for trial in settled:
         known = predictions[trial.plan.key]
         trials.append(replace(trial, predicted=known.predicted, measured=known.measured))
-    left_out = rejections(state, trials, offered={offer.rewrite.key for offer in offers})
+    left_out = _rejections(state, trials, offered={offer.rewrite.key for offer in offers})
     too_small = state.chosen is None and any(one.undecided for one in left_out)
     if state.meter.misses_pauses and (pause := state.runner.pause):
         state.notes.append(
@@ -137,14 +137,8 @@ def _settled(state: SearchState, trial: Trial) -> Trial:
     return replace(trial, outcome=Outcome.REJECTED, why=_OUT_OF_SIGHT)
 
 
-def rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collection[str]) -> tuple[Rejection, ...]:
-    """One entry for each rewrite that is neither in the plan nor offered, with the strongest reason there is.
-
-    Args:
-        state: all that the search knows at its end.
-        trials: of the search, settled.
-        offered: keys of the rewrites that are offered.
-    """
+def _rejections(state: SearchState, trials: Sequence[Trial], *, offered: Collection[str]) -> tuple[Rejection, ...]:
+    """One entry for each rewrite that is neither in the plan nor offered, with the strongest reason there is."""
     plan, composer, gains = state.chosen, state.composer, state.gains
     kept = state.before.rewrites
     at_bound = state.at_bound(plan)
