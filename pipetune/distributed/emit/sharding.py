@@ -8,7 +8,7 @@ reading, which then has to run alike on every worker.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pipetune.core.distribution import SourceText
 from pipetune.core.errors import CannotExpress
@@ -39,12 +39,16 @@ BELOW_BATCH = (DIVIDED_UPSTREAM - BATCHES - _EXPANDING) | _SCALED | {"zip", "con
 class Sharding:
     """Where a pipeline is divided, and what follows from it."""
 
-    after: tuple[str, ...]  # the nodes whose elements are divided
-    by: str  # "file", "element", or "" where every worker reads everything
-    shared: frozenset[str]  # nodes that run on every worker alike, above the division
     batches: tuple[str, ...]  # the nodes that make the batches a replica gets
     below_batch: frozenset[str]  # nodes that count in batches
+    after: tuple[str, ...] = ()  # the nodes whose elements are divided
+    by: str = ""  # "file", "element", or "" where every worker reads everything
+    shared: frozenset[str] = frozenset()  # nodes that run on every worker alike, above the division
     any_part: bool = False  # any division there is right, not only by every n-th element
+
+    def counts_in_batches(self, name: str) -> bool:
+        """Whether a node makes whole batches, or counts in them."""
+        return name in self.batches or name in self.below_batch
 
 
 def undivided(pipeline: Pipeline) -> Sharding:
@@ -55,7 +59,7 @@ def undivided(pipeline: Pipeline) -> Sharding:
     """
     below = _below_batch(pipeline)
     batches = tuple(_batches(pipeline, pipeline.output.id))
-    return Sharding((), "", frozenset(), batches, frozenset(below) if batches else frozenset())
+    return Sharding(batches, frozenset(below) if batches else frozenset())
 
 
 def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_workers: int = MOST_WORKERS) -> Sharding:
@@ -67,40 +71,34 @@ def sharding(pipeline: Pipeline, sources: Mapping[str, SourceText], *, most_work
     Raises:
         CannotExpress: no place is known where dividing it is right; the message says why.
     """
-    below = _below_batch(pipeline)
-    batches = tuple(_batches(pipeline, pipeline.output.id))
-    search = _Search(pipeline, sources, frozenset(batches), frozenset(below) if batches else frozenset(), most_workers)
+    whole = undivided(pipeline)
+    search = _Search(pipeline, sources, whole, most_workers)
     search.loose(pipeline.output.id)
     after = tuple(dict.fromkeys(search.found))
     shared = {node.id for name in after for node in pipeline.upstream(name)} | set(after)
     by = "file" if all(name in sources and sources[name].yields_file_names for name in after) else "element"
     for name in shared:
         _check_alike(pipeline[name])
-    return Sharding(after, by, frozenset(shared), batches, search.below, any_part=not search.by_position)
+    return replace(whole, after=after, by=by, shared=frozenset(shared), any_part=not search.by_position)
 
 
+@dataclass
 class _Search:
     """Walks up from the output for as long as dividing above is the same as dividing below."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        sources: Mapping[str, SourceText],
-        batches: frozenset[str],
-        below: frozenset[str],
-        most_workers: int,
-    ) -> None:
-        self.pipeline, self.sources, self.batches, self.below = pipeline, sources, batches, below
-        self.most_workers = most_workers
-        self.found: list[str] = []
-        self.by_position = False
+    pipeline: Pipeline
+    sources: Mapping[str, SourceText]
+    whole: Sharding  # the pipeline undivided
+    most_workers: int
+    found: list[str] = field(default_factory=list)
+    by_position: bool = False
 
     def loose(self, name: str) -> None:
         """Any division that gives each element to one worker is right at `name`."""
         node = self.pipeline[name]
         if not node.inputs:
             self.found.append(name)
-        elif name in self.below and node.op in _SCALED:
+        elif name in self.whole.below_batch and node.op in _SCALED:
             self.strict(node.inputs[0])
         elif node.op == "concatenate" and self._apart(node):
             for above in node.inputs:
@@ -118,7 +116,7 @@ class _Search:
         """Worker i of n has to get the elements number i, i + n, i + 2n, ... of `name`."""
         self.by_position = True
         node = self.pipeline[name]
-        batch_level = name in self.batches or name in self.below
+        batch_level = self.whole.counts_in_batches(name)
         if not node.inputs:
             self.found.append(name)
         elif node.op == "zip" and self._apart(node):
@@ -130,7 +128,7 @@ class _Search:
             self._here(node)
 
     def _here(self, node: Node) -> None:
-        if node.id in self.batches or node.id in self.below:
+        if self.whole.counts_in_batches(node.id):
             raise CannotExpress(f"A {node.title} of whole batches cannot be divided among workers.")
         self.found.append(node.id)
 
@@ -140,7 +138,7 @@ class _Search:
         return len(set().union(*parts)) == sum(len(part) for part in parts)
 
     def _drops_rows(self, node: Node) -> bool:
-        return node.op in BATCHES and node.id not in self.batches and bool(node.argument("drop_remainder"))
+        return node.op in BATCHES and node.id not in self.whole.batches and bool(node.argument("drop_remainder"))
 
     def _enough(self, name: str) -> bool:
         """Whether every one of the most workers can get an element of `name`."""

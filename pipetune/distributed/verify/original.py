@@ -105,16 +105,12 @@ def _pipelines_by_worker(pipeline: Pipeline, job: WorkerJob) -> Iterator[Pipelin
         raise CannotReplay("The script queries its worker index, and may divide the data where pipetune cannot see it.")
     if job.queries_index and any(node.argument("index") != job.own_index for node in own):
         raise CannotReplay("The index of the script's own `shard` is not the worker index.")
+    counts = [count if isinstance(count := node.argument("num_shards"), int) else 0 for node in own]
+    if job.queries_index and min(counts) < job.workers:
+        raise CannotReplay(f"The script's own `shard` makes fewer than {job.workers} parts, one for each worker.")
     for worker in range(job.workers):
         edits = [SetArgument(node.id, "index", worker) for node in own] if job.queries_index else []
-        if any(worker >= _shards(node) for node in own) and job.queries_index:
-            raise CannotReplay(f"The script's own `shard` makes fewer than {job.workers} parts, one for each worker.")
         yield apply_edits(pipeline, edits)
-
-
-def _shards(node: Node) -> int:
-    count = node.argument("num_shards")
-    return count if isinstance(count, int) else 0
 
 
 _MOST_COMPUTED = 5_000_000  # elements; the computation takes 1 to 2 s
@@ -175,7 +171,8 @@ def _by_arithmetic(pipeline: Pipeline, job: WorkerJob, policy: str) -> Coverage 
     size = _size(batches[-1]) if batches else None
     if size is None or not 0 <= elements <= _MOST_COMPUTED or any(node.op == "shard" for node in pipeline):
         return None
-    if policy == "FILE" or (policy == "DATA" and any(map(_unseeded, pipeline))):
+    unseeded = any(node.op == "shuffle" and node.argument("seed") is None for node in pipeline)
+    if policy == "FILE" or (policy == "DATA" and unseeded):
         return None
     return computed_coverage(
         elements,
@@ -286,10 +283,6 @@ class _Division:
             dataset = _worker_dataset(dataset, policy, self._job, worker=worker)
         with counting.running():
             yield from dataset.as_numpy_iterator()
-
-
-def _unseeded(node: Node) -> bool:
-    return node.op == "shuffle" and node.argument("seed") is None
 
 
 def _size(node: Node) -> int | None:
