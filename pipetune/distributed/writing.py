@@ -18,7 +18,7 @@ from pipetune.core.session import DistributedResult
 from pipetune.distributed.collect import parts
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Kind, Known, Standalone
-from pipetune.distributed.emit.remote import refuse_all, refuse_tfds
+from pipetune.distributed.emit.remote import clause, refuse_all, refuse_tfds
 from pipetune.distributed.emit.sharding import BATCHES
 from pipetune.distributed.verify import batch_checks, coverage, index_coverage, service_coverage
 from pipetune.distributed.verify.counting import Counted
@@ -81,8 +81,8 @@ def distribute(
     wrong = _rejection_reason(checks)
     if wrong:
         return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
-    order, no_index = _check_index_order(chosen, written, tuned, checks, parameter=found.parameter)
-    full, no_fill = _check_filled_batches(written, checks, tuned, parameter=found.parameter)
+    order, no_index = _outcome(lambda: _check_index_order(chosen, written, tuned, checks, found.parameter))
+    full, no_fill = _outcome(lambda: _check_filled_batches(written, checks, tuned, found.parameter))
     delivered = _delivery_description(chosen, checks)
     same = "Its functions and its element_spec are those of the tuned pipeline."
     known = replace(
@@ -155,45 +155,34 @@ def _rejection_reason(checks: Checks) -> str:
     )
 
 
-def _check_index_order(
-    kind: Kind, module: Standalone, tuned: Pipeline, checks: Checks, *, parameter: object
-) -> tuple[str, str]:
-    """Returns a sentence on running the variant with indices, or "", and why the variant is left out, or ""."""
-    if not module.indexed:
-        return "", ""
+def _outcome(check: Callable[[], str]) -> tuple[str, str]:
+    """Returns a sentence on running a variant of a module, or "", and why the variant is left out, or ""."""
     try:
-        return index_coverage.check_order(
-            module.text,
-            tuned=tuned,
-            delivery=kind.delivery,
-            parameter=parameter,
-            global_batch_size=module.global_batch_size,
-            epoch_batches=_epoch_batches(checks, tuned, module.batch_size, every_row=True),
-        ), ""
+        return check(), ""
     except CannotExpress as error:
-        return "", _clause(error)
+        return "", clause(error)
 
 
-def _check_filled_batches(module: Standalone, checks: Checks, tuned: Pipeline, *, parameter: object) -> tuple[str, str]:
-    """Returns a sentence on running the module with filled batches, or "", and why filling is left out, or ""."""
+def _check_index_order(kind: Kind, module: Standalone, tuned: Pipeline, checks: Checks, parameter: object) -> str:
+    if not module.indexed:
+        return ""
+    return index_coverage.check_order(
+        module.text,
+        tuned=tuned,
+        delivery=kind.delivery,
+        parameter=parameter,
+        global_batch_size=module.global_batch_size,
+        epoch_batches=_epoch_batches(checks, tuned, module.batch_size, every_row=True),
+    )
+
+
+def _check_filled_batches(module: Standalone, checks: Checks, tuned: Pipeline, parameter: object) -> str:
     if not module.fills or module.global_batch_size is None:
-        return "", ""
+        return ""
     ends = not any(node.op == "repeat" for node in tuned)
     elements = checks[0].elements if ends and checks[0].filled is not None else None
-    try:
-        return coverage.check_fill(
-            module.text,
-            global_batch_size=module.global_batch_size,
-            elements=elements,
-            parameter=parameter,
-        ), ""
-    except CannotExpress as error:
-        return "", _clause(error)
-
-
-def _clause(error: CannotExpress) -> str:
-    """Returns the message of an error in the form of a clause: lowercase, without a full stop."""
-    return error.message[0].lower() + error.message[1:].rstrip(".")
+    rows = module.global_batch_size
+    return coverage.check_fill(module.text, global_batch_size=rows, elements=elements, parameter=parameter)
 
 
 def _epoch_batches(checks: Checks, tuned: Pipeline, batch_size: int | None, *, every_row: bool = False) -> int | None:

@@ -15,7 +15,7 @@ from pipetune.core.errors import CannotExpress
 from pipetune.core.operators import DIVIDED_DOWNSTREAM, FLATTENING, READERS, CountEffect, operator_facts
 from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.distributed.emit.module import function_of
-from pipetune.distributed.emit.remote import place
+from pipetune.distributed.emit.remote import clause, place
 from pipetune.distributed.emit.sharding import BATCHES, Sharding, sharding, undivided
 from pipetune.distributed.emit.statements import Body, OperatorWriter, Wording
 
@@ -88,7 +88,7 @@ def indexed_form(
         definitions = (*_used(body.lines), _in_order(batched=bool(where.batches)))
         _check_names(parts, {one.name for one in definitions})
     except CannotExpress as error:
-        return IndexedForm(why_not=error.message[0].lower() + error.message[1:].rstrip("."))
+        return IndexedForm(why_not=clause(error))
     return IndexedForm(tuple(body.lines), definitions)
 
 

@@ -24,6 +24,11 @@ def place(node: Node, *, short: bool = False) -> str:
     return f"{node.location.method if not node.inputs else node.title} at {where}"
 
 
+def clause(error: CannotExpress) -> str:
+    """The message of an error in the form of a clause: lowercase, without a full stop."""
+    return error.message[0].lower() + error.message[1:].rstrip(".")
+
+
 def refuse_all(*looks: Callable[[], None]) -> None:
     """Looks at all of them, and refuses for every reason there is.
 
