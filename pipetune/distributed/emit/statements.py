@@ -28,16 +28,6 @@ _ENUM_OPTIONS = {
 _NOT_WRITTEN = frozenset({"with_options", "assert_cardinality"})
 
 
-def times_replicas(_op: str, count: str) -> str:
-    """A number of whole batches, where one pipeline feeds several replicas with smaller ones."""
-    return f"{count} * {REPLICAS}"
-
-
-def as_written(_op: str, count: str) -> str:
-    """A number of whole batches, where they are as large as the script's."""
-    return count
-
-
 @dataclass(frozen=True)
 class Wording:
     """How the statements of one kind say which part they read and how large its batches are."""
@@ -54,7 +44,8 @@ class Wording:
     batch_opening: str = "batch_size = input_context.get_per_replica_batch_size(GLOBAL_BATCH_SIZE)"
     batch: str = "batch_size"  # the expression for the rows of a batch
     replicas_opening: str = f"{REPLICAS} = input_context.num_replicas_in_sync // workers  # that this pipeline feeds"
-    batches_count: Callable[[str, str], str] = times_replicas  # operator, number of batches -> expression
+    batches_count: Callable[[str, str], str] = lambda op, count: f"{count} * {REPLICAS}"
+    """Operator and number of whole batches -> expression: here one pipeline feeds several replicas, a part each."""
     shuffle_seed: str = ""  # an expression that takes the place of every seed of a shuffle
     fills: bool = False  # last batches can be filled by the argument `fill`
     mixes_files: bool = False  # the list of files is shuffled as it is made

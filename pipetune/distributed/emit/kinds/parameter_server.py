@@ -100,7 +100,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     where = undivided(parts.pipeline)
     body = Body(parts, where, _WORDING)
     indexed = indexed_form(parts, _WORDING, why_not=known.no_index, keeps_repeats=True)
-    notes = (*_notes(parts, edits, batches=bool(where.batches)), *_table_notes(lookups), *indexed.notes)
+    notes = (*_notes(parts, edits, batches=bool(where.batches)), *_table_notes(lookups), *indexed.notes, *body.notes)
     shuffles = any(_SEED in line for line in body.lines)
     text = module_text(
         parts,
@@ -118,7 +118,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
                 for _ in indexed.paragraphs
             ),
         ),
-        notes=(*notes, *body.notes),
+        notes=notes,
         checked=known.checked,
         constants=[
             *known.steps_per_epoch("batches in which all of the data comes once"),
@@ -141,7 +141,6 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
             ),
         ],
     )
-    notes = (*notes, *body.notes)
     return Standalone(text, notes, where.by, None, batch_size=body.batch_size, indexed=bool(indexed.lines))
 
 

@@ -29,7 +29,7 @@ from pipetune.distributed.emit.module import (
 )
 from pipetune.distributed.emit.remote import is_endless, refuse_python, shared_storage
 from pipetune.distributed.emit.sharding import sharding, undivided
-from pipetune.distributed.emit.statements import Body, Wording, as_written, number
+from pipetune.distributed.emit.statements import Body, Wording, number
 from pipetune.model.service import recommendation
 
 _WORTH_PACKING = 0.8  # of the bytes; packing and unpacking a batch that shrinks less costs more than it saves
@@ -197,7 +197,7 @@ def _wording(*, mixes: bool) -> Wording:
         batch_comment="rows, as in the script",
         batch_opening="",
         batch="BATCH_SIZE",
-        batches_count=as_written,
+        batches_count=lambda op, count: count,
         mixes_files=mixes,
         prefetches=False,
     )
