@@ -35,25 +35,20 @@ class Windows(Protocol):
     @property
     def trains(self) -> bool:
         """Whether training windows are possible: the consumer can be given another input."""
-        ...
 
     @property
     def epoch_steps(self) -> int | None:
         """Elements of the pipeline per epoch, a training step each; None where nobody knows."""
-        ...
 
     @property
     def pause(self) -> Pause | None:
         """The pauses of the input as written, if it comes in bursts; the start of an epoch is none."""
-        ...
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         """Consumes the input as fast as it delivers, for `seconds` after `warmup_seconds`."""
-        ...
 
     def training_window(self, plan: Plan, *, steps: int) -> Window:
         """Runs `steps` training steps."""
-        ...
 
 
 class Runner(Windows, Protocol):
@@ -62,12 +57,9 @@ class Runner(Windows, Protocol):
     @property
     def shares_processors(self) -> bool:
         """Whether the model and the input compute on the same processors."""
-        ...
 
     def compare(self, plan: Plan) -> Comparison:
         """Checks that the plan yields the data the pipeline yields as written, as far as its class promises."""
-        ...
 
     def predicted_bytes(self, plan: Plan) -> float:
         """Returns the peak bytes predicted under `plan`, in the terms of the memory limit given to the search."""
-        ...
