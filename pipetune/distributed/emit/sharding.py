@@ -57,7 +57,7 @@ def undivided(pipeline: Pipeline) -> Sharding:
     Raises:
         CannotExpress: its batches cannot be made smaller; the message says why.
     """
-    below = _below_batch(pipeline)
+    below, _ = below_batch(pipeline)
     batches = tuple(_batches(pipeline, pipeline.output.id))
     return Sharding(batches, frozenset(below) if batches else frozenset())
 
@@ -170,16 +170,19 @@ def _batches(pipeline: Pipeline, name: str) -> list[str]:
     return list(dict.fromkeys(joined))
 
 
-def _below_batch(pipeline: Pipeline) -> set[str]:
-    """The nodes from the output up to the last batch."""
-    found: set[str] = set()
+def below_batch(pipeline: Pipeline) -> tuple[list[str], list[str]]:
+    """The nodes from the output up to the last batches, and these batches; the most downstream first."""
+    below: list[str] = []
+    batches: list[str] = []
     todo = [pipeline.output.id]
     while todo:
         node = pipeline[todo.pop()]
-        if node.op in BELOW_BATCH:
-            found.add(node.id)
+        if node.op in BATCHES:
+            batches.append(node.id)
+        elif node.op in BELOW_BATCH:
+            below.append(node.id)
             todo += node.inputs
-    return found
+    return below, batches
 
 
 def _check_alike(node: Node) -> None:

@@ -50,11 +50,6 @@ def weigh(source: live.LivePipeline, tuned: Pipeline) -> ElementBytes | None:
     return None
 
 
-_SEEN_THROUGH = frozenset(
-    {"map", "shuffle", "repeat", "cache", "prefetch", "with_options", "assert_cardinality", *BATCHES}
-)
-
-
 def of_replicas(
     check: ModuleCheck,
     made: list[live.LivePipeline],
@@ -151,7 +146,7 @@ def _one_batch(made: live.LivePipeline, per_replica: int | None) -> None:
 
 def _changes_count_unseen(tuned: Pipeline) -> bool:
     kept = {node.id for node in numbering.of_elements(tuned)}
-    return any(node.op not in _SEEN_THROUGH and node.id not in kept for node in tuned)
+    return any(node.op not in numbering.KEEPING | BATCHES and node.id not in kept for node in tuned)
 
 
 def check_static(source: live.LivePipeline, tuned: Pipeline) -> None:

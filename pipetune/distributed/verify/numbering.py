@@ -18,7 +18,7 @@ from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
 from pipetune.core.errors import CannotReplay
 from pipetune.core.operators import READERS
 from pipetune.core.pipeline import Node, Pipeline
-from pipetune.distributed.emit.sharding import BATCHES, BELOW_BATCH
+from pipetune.distributed.emit.sharding import below_batch
 from pipetune.pipelines import live
 from pipetune.pipelines.replay import build_shuffle, call_method, reader_arguments, replay
 
@@ -159,6 +159,9 @@ _SAME_NUMBERS: Mapping[str, Callable[[Node, Any, Any], Any]] = {
 
 _ALWAYS_OUT = frozenset({"repeat", "cache", "prefetch", "with_options", "assert_cardinality"})
 _ONE_TO_ONE = frozenset({"map", "shuffle"})
+KEEPING = _ALWAYS_OUT | _ONE_TO_ONE
+"""Operators that output as many elements as they get, each made of one; `repeat` those of an epoch."""
+
 _WITH_FUNCTION = frozenset({"filter", "flat_map", "interleave", "scan", "take_while", "group_by_window", "unbatch"})
 _TEXTS = (tf.string, tf.int64, tf.int32, tf.uint8)
 
@@ -170,8 +173,9 @@ def of_elements(pipeline: Pipeline, *, in_order: bool = False) -> Pipeline:
         pipeline: the complete pipeline.
         in_order: keep the shuffles, because the elements are divided downstream of them.
     """
-    edits = [Remove(name) for name in _below_batches(pipeline)]
-    reduced = apply_edits(pipeline, edits)
+    below, batches = below_batch(pipeline)
+    single = [name for name in below if len(pipeline[name].inputs) == 1]
+    reduced = apply_edits(pipeline, [Remove(name) for name in (*single, *batches)] if batches else [])
     reduced = apply_edits(reduced, _unrecognisable(reduced))
     node = reduced.output
     while len(node.inputs) == 1 and node.op in _ONE_TO_ONE:
@@ -311,25 +315,6 @@ def _as_text(part: tf.Tensor) -> tf.Tensor:
 def _joined(texts: list[tf.Tensor]) -> tf.Tensor:
     hashes = [tf.strings.as_string(tf.strings.to_hash_bucket_fast(text, 2**62)) for text in texts]
     return tf.strings.to_hash_bucket_fast(tf.strings.join(hashes, separator=","), 2**62)
-
-
-def _below_batches(pipeline: Pipeline) -> list[str]:
-    """Returns the ids of the last batching operators and those downstream of them, most downstream first.
-
-    Operators with several inputs are left out; without a batching operator nothing is returned.
-    """
-    found: list[str] = []
-    todo = [pipeline.output.id]
-    batches: list[str] = []
-    while todo:
-        node = pipeline[todo.pop()]
-        if node.op in BATCHES:
-            batches.append(node.id)
-        elif node.op in BELOW_BATCH:
-            todo += node.inputs
-            if len(node.inputs) == 1:
-                found.append(node.id)
-    return [*found, *batches] if batches else []
 
 
 def _unrecognisable(pipeline: Pipeline) -> Iterable[Edit]:

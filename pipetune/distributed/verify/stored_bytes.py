@@ -20,7 +20,6 @@ from pipetune.pipelines import live
 
 _ONE_TO_ONE = frozenset({"MapDataset", "ParallelMapDatasetV2", "PrefetchDataset", "OptionsDataset"})
 _LEAVING_OUT = ("Shard", "Take", "Filter", "Unique", "IgnoreErrors", "Repeat")  # kernels that drop or repeat elements
-_KEEPING = frozenset({"map", "shuffle", "repeat", "cache", "prefetch", "with_options", "assert_cardinality"})
 _GROUP = 1_024  # records fetched at a time, by judgement: fewer cost more calls of Python, more only memory
 
 Elements = tuple[Any, Any]
@@ -127,7 +126,7 @@ def _of_records(made: live.LivePipeline, names: list[str], sizes: list[int], num
         shares = [_shares(one, size) for one, size in zip(records, sizes, strict=True)]
         return np.concatenate(shares)[np.cumsum([0, *map(len, records)])[files] + places]
     others = [node for node in numbering.of_elements(made.pipeline) if node.inputs and node.op != opener.op]
-    if any(node.op not in _KEEPING for node in others) or any(kind.startswith(_LEAVING_OUT) for kind in kinds):
+    if any(node.op not in numbering.KEEPING for node in others) or any(kind.startswith(_LEAVING_OUT) for kind in kinds):
         return None
     counts = np.bincount(np.unique(numbers) >> INSIDE_BITS, minlength=len(names))
     return np.asarray(sizes)[files] / counts[files]
