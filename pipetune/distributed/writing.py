@@ -70,19 +70,19 @@ def distribute(
         if chosen.static_shapes:
             looks.append(lambda: batch_checks.check_static(source, tuned))
         refuse_all(*looks)
-        found = parts.collect(source, tuned)
+        collected, parameter = parts.collect(source, tuned)
         weighed, need = _measure_batch_bytes(chosen, source, tuned, service)
         known = Known(script, batch_bytes=weighed, tensorflow=tf.__version__)
-        written = chosen.emit(found.parts, known)
-        counted = count_deliveries(chosen, written, source, tuned, parameter=found.parameter)
+        written = chosen.emit(collected, known)
+        counted = count_deliveries(chosen, written, source, tuned, parameter=parameter)
     except (CannotExpress, CannotReplay) as error:
         return DistributedResult(kind, "", "", notes=tuple(filter(None, (error.message, error.hint))))
     checks, covered = counted.checks, counted.coverage
     wrong = _rejection_reason(checks)
     if wrong:
         return DistributedResult(kind, "", "", notes=(wrong, *written.notes), checks=checks, coverage=covered)
-    order, no_index = _outcome(lambda: _check_index_order(chosen, written, tuned, checks, found.parameter))
-    full, no_fill = _outcome(lambda: _check_filled_batches(written, checks, tuned, found.parameter))
+    order, no_index = _outcome(lambda: _check_index_order(chosen, written, tuned, checks, parameter))
+    full, no_fill = _outcome(lambda: _check_filled_batches(written, checks, tuned, parameter))
     delivered = _delivery_description(chosen, checks)
     same = "Its functions and its element_spec are those of the tuned pipeline."
     known = replace(
@@ -93,7 +93,7 @@ def distribute(
         no_index=no_index,
         no_fill=no_fill,
     )
-    written = chosen.emit(found.parts, known)
+    written = chosen.emit(collected, known)
     write_text(path, written.text)
     for name, text in written.companions:
         write_text(path.with_name(name), text)
@@ -128,16 +128,7 @@ def count_deliveries(
 ) -> Counted:
     """Returns what the workers receive, for several numbers of workers, by running the module in this process.
 
-    Args:
-        kind: the kind of the module.
-        module: the module.
-        source: the user's live pipeline.
-        tuned: the pipeline that the module implements.
-        parameter: value of the module's argument `source`.
-
-    Raises:
-        CannotExpress: the module does not run, or is not the tuned pipeline.
-        CannotReplay: the pipeline cannot be reduced to the elements to count.
+    Arguments and errors are those of `coverage.count` and `service_coverage.check_service`.
     """
     if kind.delivery is DeliveryMode.SERVICE:
         return service_coverage.check_service(module, source, tuned, parameter=parameter)

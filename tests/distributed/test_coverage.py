@@ -80,8 +80,8 @@ def write_records(folder: Path, *, files: int, records: int) -> str:
 
 def emit(dataset: Any) -> tuple[live.LivePipeline, Standalone, Any]:
     source = live.read(dataset)
-    found = parts.collect(source, source.pipeline)
-    return source, kinds.find("multiworker").emit(found.parts, Known("train.py")), found.parameter
+    collected, parameter = parts.collect(source, source.pipeline)
+    return source, kinds.find("multiworker").emit(collected, Known("train.py")), parameter
 
 
 def count(
@@ -472,8 +472,8 @@ def test_module_with_missing_elements_is_not_written(
 @pytest.mark.mission("C4.pure")
 def test_dataset_function_that_is_not_pure_is_refused(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(12).batch(2))
-    found = parts.collect(source, source.pipeline)
-    made = kinds.find("parameter-server").emit(found.parts, Known("train.py"))
+    collected, _ = parts.collect(source, source.pipeline)
+    made = kinds.find("parameter-server").emit(collected, Known("train.py"))
     (row,) = check(source, made.text, made, "parameter-server")
     assert (row.missing, row.duplicated) == (0, 0)
     impure = made.text.replace(".batch(batch_size)", ".shuffle(next(SIZES)).batch(batch_size)")

@@ -190,15 +190,15 @@ def test_operator_in_a_module_returns_equal_elements(name: str) -> None:
     dataset = OPERATORS[name]()
     source = live.read(dataset)
     try:
-        collected = parts.collect(source, source.pipeline)
-        module = kinds.find("mirrored").emit(collected.parts, Known("train.py"))
+        collected, parameter = parts.collect(source, source.pipeline)
+        module = kinds.find("mirrored").emit(collected, Known("train.py"))
     except CannotExpress as error:
         assert name in NO_MODULE, error
         return
     assert name not in NO_MODULE
     namespace: dict[str, Any] = {}
     exec(module.text, namespace)
-    given = [] if collected.parameter is None else [collected.parameter]
+    given = [] if parameter is None else [parameter]
     assert elements(namespace["dataset_fn"](tf.distribute.InputContext(), *given)) == elements(dataset)
 
 

@@ -48,9 +48,9 @@ def dataset(tmp_path: Path) -> Iterator[Any]:
 def side_by_side_of(dataset: Any, name: str) -> Any:
     """The coverage by real processes that read the module written for the dataset."""
     source, kind = live.read(dataset), kinds.find(name)
-    parts = collect_parts(source, source.pipeline)
-    written = kind.emit(parts.parts, Known("train.py"))
-    counted = writing.count_deliveries(kind, written, source, source.pipeline, parameter=parts.parameter)
+    parts, parameter = collect_parts(source, source.pipeline)
+    written = kind.emit(parts, Known("train.py"))
+    counted = writing.count_deliveries(kind, written, source, source.pipeline, parameter=parameter)
     assert counted.expectation is not None
     if kind.delivery is DeliveryMode.SERVICE:
         serve, rows = dict(written.companions)["serve.py"], written.batch_size or 1
@@ -82,7 +82,7 @@ def test_workers_of_cluster_share_an_epoch(dataset: Any) -> None:
 @pytest.mark.slow
 def test_ranks_are_determined_by_variables_of_horovodrun(dataset: Any) -> None:
     source = live.read(dataset.repeat())
-    parts = collect_parts(source, source.pipeline).parts
+    parts, _ = collect_parts(source, source.pipeline)
     kind = kinds.find("horovod")
     made = kind.emit(parts, Known("train.py"))
     counted = count(kind, made, source, source.pipeline, worker_counts=(2,))

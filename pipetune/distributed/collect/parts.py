@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,10 @@ _MOST_NAMES = 1_000  # file names written as a list, at most
 _MOST_VALUES = 64  # values written as constants, at most
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts, and the arrays that the caller of the module has to pass as `source`; None if it takes none."""
-
-    parts: StandaloneParts
-    parameter: Any = None
-
-
-def collect(source: live.LivePipeline, pipeline: Pipeline) -> Parts:
+def collect(source: live.LivePipeline, pipeline: Pipeline) -> tuple[StandaloneParts, Any]:
     """Returns the parts of a stand-alone module of `pipeline`, an edited form of `source`.
+
+    Beside them the arrays that the caller of the module has to pass as `source`; None if it takes none.
 
     Raises:
         CannotExpress: a source or a function cannot be written as text; the message says which and why.
@@ -61,7 +55,7 @@ def collect(source: live.LivePipeline, pipeline: Pipeline) -> Parts:
             functions[node.id] = replace(described, unpacks_tuple=_gives_several(dataset))
         extra[node.id] = _extra(node, dataset)
     processors = len(os.sched_getaffinity(0))
-    return Parts(StandaloneParts(pipeline, sources, functions, extra, processors), parameter)
+    return StandaloneParts(pipeline, sources, functions, extra, processors), parameter
 
 
 def _gives_several(dataset: Any) -> bool:
