@@ -148,7 +148,6 @@ _CODES = frozenset(
     {"unsharded-workers", "data-left-out", "data-repeated", "too-few-files", "idle-workers", "uneven-workers",
      "read-by-all-workers", "shuffled-apart"}
 )  # fmt: skip
-_MOST_BYTES = 64 * 2**20  # of files; each worker reads them about twice
 
 
 def count_worker_shares(study: Study) -> None:
@@ -161,7 +160,7 @@ def count_worker_shares(study: Study) -> None:
         return
     counting = f"counting the data that each of {job.workers} workers gets"
     with journal.phase("division", counting), study.runner.measuring():
-        found = original.measure_worker_coverage(subject.source, job, most_bytes=_MOST_BYTES)
+        found = original.measure_worker_coverage(subject.source, job)
     division = findings.find_in_division(subject.source, subject.use, found)
     earlier = [one for one in journal.session.findings if one.code not in _CODES]
     journal.update_dataset(as_written=found)

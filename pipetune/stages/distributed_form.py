@@ -15,7 +15,6 @@ from pipetune.stages.files import stored_prefix
 from pipetune.stages.study import Study
 
 _WORKERS = 2  # of the hypothetical job that runs the unchanged script
-_MOST_BYTES = 64 * 2**20  # of files that are read for it, several times
 
 
 def write_distributed_form(study: Study, plan: Plan | None) -> None:
@@ -50,7 +49,7 @@ def write_distributed_form(study: Study, plan: Plan | None) -> None:
         source = study.subject.source
         job = job_processes.hypothetical_job(choice.kind, source.dataset, _WORKERS) if result.module else None
         if job is not None:
-            coverage = original.measure_worker_coverage(source, job, most_bytes=_MOST_BYTES)
+            coverage = original.measure_worker_coverage(source, job)
             result = replace(result, as_written=coverage)
         journal.update(distributed=replace(result, advice=advice))
 

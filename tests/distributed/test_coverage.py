@@ -85,17 +85,24 @@ def emit(dataset: Any) -> tuple[live.LivePipeline, Standalone, Any]:
 
 
 def count(
-    source: live.LivePipeline, text: str, made: Standalone, kind: str = "multiworker", **options: Any
+    source: live.LivePipeline,
+    text: str,
+    made: Standalone,
+    *,
+    kind: str = "multiworker",
+    parameter: Any = None,
+    workers: tuple[int, ...] = (2,),
+    most_bytes: int = counting.MOST_BYTES,
 ) -> counting.Counted:
-    """What two workers receive."""
-    options = {"worker_counts": (2,), **options}
-    return coverage.count(kinds.find(kind), replace(made, text=text), source, source.pipeline, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coverage, "WORKER_COUNTS", workers)
+        patch.setattr(counting, "MOST_BYTES", most_bytes)
+        module = replace(made, text=text)
+        return coverage.count(kinds.find(kind), module, source, source.pipeline, parameter=parameter)
 
 
-def check(
-    source: live.LivePipeline, text: str, made: Standalone, *kind: str, **options: Any
-) -> tuple[ModuleCheck, ...]:
-    return count(source, text, made, *kind, **options).checks
+def check(source: live.LivePipeline, text: str, made: Standalone, **options: Any) -> tuple[ModuleCheck, ...]:
+    return count(source, text, made, **options).checks
 
 
 def counted(source: live.LivePipeline, text: str, made: Standalone) -> Coverage:
@@ -105,7 +112,7 @@ def counted(source: live.LivePipeline, text: str, made: Standalone) -> Coverage:
 
 def proven(dataset: Any, *, workers: tuple[int, ...] = (2,)) -> tuple[str, tuple[ModuleCheck, ...]]:
     source, made, parameter = emit(dataset)
-    rows = check(source, made.text, made, parameter=parameter, worker_counts=workers)
+    rows = check(source, made.text, made, parameter=parameter, workers=workers)
     assert [(row.workers, row.missing, row.duplicated) for row in rows] == [(n, 0, 0) for n in workers], made.text
     return made.text, rows
 
@@ -474,13 +481,13 @@ def test_dataset_function_that_is_not_pure_is_refused(tmp_path: Path) -> None:
     source = live.read(tf.data.Dataset.range(12).batch(2))
     collected, _ = parts.collect(source, source.pipeline)
     made = kinds.find("parameter-server").emit(collected, Known("train.py"))
-    (row,) = check(source, made.text, made, "parameter-server")
+    (row,) = check(source, made.text, made, kind="parameter-server")
     assert (row.missing, row.duplicated) == (0, 0)
     impure = made.text.replace(".batch(batch_size)", ".shuffle(next(SIZES)).batch(batch_size)")
     impure += "SIZES = iter(range(2, 99))\n"
     assert impure.count("next(SIZES)")
     with pytest.raises(CannotExpress, match="Called again"):
-        check(source, impure, made, "parameter-server")
+        check(source, impure, made, kind="parameter-server")
 
 
 def test_module_that_does_not_run_is_refused(tmp_path: Path, helpers: Any) -> None:

@@ -16,7 +16,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune import tensorflow_private
-from pipetune.distributed.verify import counting
+from pipetune.distributed.verify import counting, original
 from pipetune.distributed.verify.original import WorkerJob, measure_worker_coverage
 from pipetune.pipelines import live
 
@@ -220,7 +220,9 @@ def test_coverage_of_long_datasets_is_computed(
 def test_files_too_long_to_count_have_their_bytes(tmp_path: Path, policy: str, each_reads_all: bool) -> None:
     names = lines(tmp_path, 9, 1, 30)
     source = live.read(tf.data.TextLineDataset(names).filter(lambda line: line != "").batch(4))
-    found = measure_worker_coverage(source, WorkerJob(2, policy), most_bytes=10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(original, "MOST_BYTES", 10)
+        found = measure_worker_coverage(source, WorkerJob(2, policy))
     assert found.coverage is None and "too long" in found.why
     assert (found.files, found.file_bytes) == (3, sum(Path(name).stat().st_size for name in names))
     assert found.each_reads_all is each_reads_all

@@ -138,7 +138,6 @@ def expect(
     single: live.LivePipeline,
     tuned: Pipeline,
     shard_by: str,
-    most_bytes: int = MOST_BYTES,
     *,
     numbers: bool = True,
 ) -> Expectation:
@@ -154,7 +153,7 @@ def expect(
         CannotExpress: module and pipeline deliver different numbers of elements, or the pipeline fails.
         CannotReplay: the elements cannot be counted, or there are too many; the message says why.
     """
-    how = measure(source, single, tuned, shard_by, most_bytes)
+    how = measure(source, single, tuned, shard_by, MOST_BYTES)
     made, epochs = single, read_epochs(single, how.reduce(single.pipeline), how.epochs)
     numbers = numbers and all(epoch.distinct for epoch in epochs)
     if how.against_pipeline:

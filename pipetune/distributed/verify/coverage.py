@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipetune.core.errors import CannotExpress, CannotReplay
 from pipetune.core.pipeline import Pipeline
 from pipetune.distributed.emit.kind import Kind, Standalone
 from pipetune.distributed.verify.batch_checks import changes, of_own_size, of_replicas, sentences
-from pipetune.distributed.verify.counting import MOST_BYTES, Counted, Expectation, epochs_of, expect, running
+from pipetune.distributed.verify.counting import Counted, Expectation, epochs_of, expect, running
 from pipetune.distributed.verify.emitted import check_same, emitted, fitting_batch_size
 from pipetune.model.coverage import worst_coverage
 from pipetune.pipelines import live
@@ -36,8 +36,6 @@ def count(
     tuned: Pipeline,
     *,
     parameter: Any = None,
-    worker_counts: Sequence[int] | None = None,
-    most_bytes: int = MOST_BYTES,
 ) -> Counted:
     """Returns what the workers receive, for several numbers of workers.
 
@@ -47,15 +45,11 @@ def count(
         source: the user's live pipeline.
         tuned: the pipeline that the module implements.
         parameter: value of the module's argument `source`.
-        worker_counts: numbers of workers; None: `WORKER_COUNTS`, or `ALIKE_COUNTS` if all receive the same.
-        most_bytes: bytes of files up to which elements are read and counted.
 
     Raises:
         CannotExpress: the module does not run, or is not the tuned pipeline.
     """
     identical = kind.delivery is DeliveryMode.WHOLE
-    if worker_counts is None:
-        worker_counts = ALIKE_COUNTS if identical else WORKER_COUNTS
     rows = module.global_batch_size
     with emitted(module.text, delivery=kind.delivery, parameter=parameter, global_batch_size=rows) as make:
         alone = live.read(make(1, 0, 1))
@@ -64,10 +58,10 @@ def count(
         found: list[Coverage] = []
         expectation, why = None, ""
         try:
-            expectation = expect(source, alone, tuned, module.shard_by, most_bytes)
+            expectation = expect(source, alone, tuned, module.shard_by)
         except CannotReplay as error:
             why = error.message
-        for workers in worker_counts:
+        for workers in ALIKE_COUNTS if identical else WORKER_COUNTS:
             made = [
                 live.read(make(1, 0, 1) if identical else make(workers, worker, workers)) for worker in range(workers)
             ]

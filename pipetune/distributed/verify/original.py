@@ -22,6 +22,10 @@ from pipetune.model import coverage
 from pipetune.model.coverage import computed_coverage, worst_coverage
 from pipetune.pipelines import live
 
+MOST_BYTES = 64 * 2**20
+"""Of files that are read to count elements, about twice by each worker; beyond it the coverage is computed from the
+number of elements, if possible."""
+
 
 class _DivisionRefused(Exception):
     """TensorFlow cannot divide the data under this policy."""
@@ -117,23 +121,19 @@ _MOST_COMPUTED = 5_000_000  # elements; the computation takes 1 to 2 s
 _WHOLE_BATCHES = frozenset({"take", "skip", "zip", "concatenate", "unbatch", "rebatch", "shard"})
 
 
-def measure_worker_coverage(
-    source: live.LivePipeline, job: WorkerJob, *, most_bytes: int = counting.MOST_BYTES
-) -> OriginalSharding:
+def measure_worker_coverage(source: live.LivePipeline, job: WorkerJob) -> OriginalSharding:
     """Returns what each worker of `job` receives; if that cannot be determined, the result contains the reason.
 
     Args:
         source: the live original pipeline.
         job: the workers, and the auto-shard policy of their strategy.
-        most_bytes: bytes of files up to which elements are read and counted; beyond it the coverage is computed from
-            the number of elements, if possible.
     """
     policy = ""
     try:
         made = list(_pipelines_by_worker(source.pipeline, job))
         if job.policy:
             policy = _applied_policy(source, job)
-        found = _Division(source, job, policy, most_bytes).count(made)
+        found = _Division(source, job, policy).count(made)
     except _TooLong as error:
         computed, sizes = _by_arithmetic(source.pipeline, job, policy), stored_bytes.file_sizes(source)
         return OriginalSharding(
@@ -187,10 +187,10 @@ def _by_arithmetic(pipeline: Pipeline, job: WorkerJob, policy: str) -> Coverage 
 class _Division:
     """Counts the elements that each worker of one job receives."""
 
-    def __init__(self, source: live.LivePipeline, job: WorkerJob, policy: str, most_bytes: int) -> None:
+    def __init__(self, source: live.LivePipeline, job: WorkerJob, policy: str) -> None:
         pipeline = source.pipeline
         try:
-            how = counting.measure(source, source, pipeline, "", most_bytes)
+            how = counting.measure(source, source, pipeline, "", MOST_BYTES)
         except CannotReplay as error:
             raise _TooLong(error.message) from error
         if how.counted != "elements":
