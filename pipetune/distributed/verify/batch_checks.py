@@ -21,7 +21,6 @@ from pipetune.pipelines import live
 from pipetune.pipelines.replay import OUTPUT, replay, replay_nodes
 
 _MOST_PACKED = 16 * 2**20  # bytes compressed to estimate the ratio, chosen by judgement: more takes longer
-_MOST_SHUFFLED = 64  # elements in a shuffle buffer, chosen by judgement: filling a larger one delays the first batch
 
 
 def weigh(source: live.LivePipeline, tuned: Pipeline) -> ElementBytes | None:
@@ -34,7 +33,7 @@ def weigh(source: live.LivePipeline, tuned: Pipeline) -> ElementBytes | None:
         CannotExpress: the pipeline does not run.
     """
     try:
-        dataset = replay(source, numbering.of_batches(tuned, most=_MOST_SHUFFLED))
+        dataset = replay(source, numbering.of_batches(tuned))
     except CannotReplay:
         return None
     with running():
@@ -133,7 +132,7 @@ def of_own_size(
 
 def _one_batch(made: live.LivePipeline, per_replica: int | None) -> None:
     try:
-        dataset = replay(made, numbering.of_batches(made.pipeline, most=_MOST_SHUFFLED))
+        dataset = replay(made, numbering.of_batches(made.pipeline))
     except CannotReplay:
         dataset = made.dataset
     with running():

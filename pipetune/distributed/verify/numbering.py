@@ -217,13 +217,16 @@ def with_most(pipeline: Pipeline, elements: int) -> Pipeline:
     return apply_edits(pipeline, edits)
 
 
-def of_batches(pipeline: Pipeline, *, most: int) -> Pipeline:
-    """Returns the complete pipeline without caches, and with shuffle buffers of at most `most` elements."""
+_MOST_SHUFFLED = 64  # elements in a shuffle buffer, by judgement: filling a larger one delays the first batch
+
+
+def of_batches(pipeline: Pipeline) -> Pipeline:
+    """Returns the complete pipeline without caches, and with small shuffle buffers."""
     edits: list[Edit] = [Remove(node.id) for node in pipeline if node.op == "cache"]
     edits += [
-        SetArgument(node.id, "buffer_size", most)
+        SetArgument(node.id, "buffer_size", _MOST_SHUFFLED)
         for node in pipeline
-        if node.op == "shuffle" and isinstance(size := node.argument("buffer_size"), int) and size > most
+        if node.op == "shuffle" and isinstance(size := node.argument("buffer_size"), int) and size > _MOST_SHUFFLED
     ]
     return apply_edits(pipeline, edits)
 
