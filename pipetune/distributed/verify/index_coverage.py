@@ -7,7 +7,6 @@ longest one of their batch, rows differ from run to run, and only their indices 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -72,7 +71,11 @@ def check_order(
             alone = form.in_order(form.batches(make(1, 0, 1)))
             for workers in counts:
                 if delivery is DeliveryMode.SERVICE:
-                    given = form.from_service(make(1, 0, 1), workers)
+                    policy = _service.ShardingPolicy.DYNAMIC
+                    with running_service(workers) as address:
+                        given = form.batches(
+                            make(1, 0, 1).apply(_service.distribute(policy, address, compression=None))
+                        )
                 else:
                     parts = [make(1, 0, 1) if whole else make(workers, one, workers) for one in range(workers)]
                     given = list(chain.from_iterable(map(form.batches, parts)))
@@ -102,13 +105,17 @@ class _Form:
             CannotExpress: a batch has a different number of rows and indices, or the pipeline fails.
             NotRun: there are too many rows, or they cannot be compared.
         """
-        return list(self._read(self._looked_at(dataset)))
-
-    def from_service(self, dataset: Any, workers: int) -> Batches:
-        """Returns the same for `dataset` as delivered by a tf.data service with this number of workers."""
-        with running_service(workers) as address:
-            policy = _service.ShardingPolicy.DYNAMIC
-            return self.batches(dataset.apply(_service.distribute(policy, address, compression=None)))
+        found: Batches = []
+        end, seen = time.monotonic() + _SECONDS, 0
+        with running():
+            for index, fingerprint, rows in self._looked_at(dataset).as_numpy_iterator():
+                if rows != np.size(index):
+                    raise CannotExpress(f"What stands behind the batch makes {rows} rows of {np.size(index)}.")
+                seen += int(rows)
+                if seen > _MOST_ROWS or time.monotonic() > end:
+                    raise NotRun("the data is too long")
+                found.append((index, fingerprint))
+        return found
 
     def in_order(self, batches: Batches) -> Rows:
         """Returns index and fingerprint of all rows as ordered by the module's own function `in_order`.
@@ -144,18 +151,6 @@ class _Form:
         except (TypeError, ValueError, NotImplementedError) as error:
             raise NotRun("its elements cannot be compared") from error
         return looked_at if self._most is None else looked_at.take(self._most)
-
-    @staticmethod
-    def _read(dataset: Any) -> Iterator[tuple[Any, Any]]:
-        end, seen = time.monotonic() + _SECONDS, 0
-        with running():
-            for index, fingerprint, rows in dataset.as_numpy_iterator():
-                if rows != np.size(index):
-                    raise CannotExpress(f"What stands behind the batch makes {rows} rows of {np.size(index)}.")
-                seen += int(rows)
-                if seen > _MOST_ROWS or time.monotonic() > end:
-                    raise NotRun("the data is too long")
-                yield index, fingerprint
 
 
 def _in_common(one: Rows, other: Rows) -> tuple[Rows, Rows]:
