@@ -30,8 +30,8 @@ from pipetune.pipelines import live
 from pipetune.probes import function_splitting
 from pipetune.probes.annotation import annotate_graph_edits
 from pipetune.probes.pad_batches import annotate_padding
-from tests.distributed.emitted_scripts import run
 from tests.distributed.numbered_files import helper_module
+from tests.distributed.written_modules import run
 
 HELPERS = """
 import tensorflow as tf

@@ -18,9 +18,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
-from pipetune.distributed.writing import distribute
-from pipetune.pipelines import live
-from tests.distributed.emitted_scripts import run
+from tests.distributed.written_modules import emit, run
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 24
@@ -87,8 +85,7 @@ os._exit(0)
 @pytest.mark.exhaustive
 @pytest.mark.mission("C4.again")
 def test_all_data_is_delivered_after_a_worker_restarts(tmp_path: Path) -> None:
-    source = live.read(tf.data.Dataset.range(ROWS).shuffle(ROWS).batch(4))
-    made = distribute(source, source.pipeline, kind="parameter-server", out_file=tmp_path / "distributed.py")
+    made = emit(tf.data.Dataset.range(ROWS).shuffle(ROWS).batch(4), "parameter-server", tmp_path)
     assert made.module, made.notes
     seen = Counter(json.loads(run(COORDINATOR, tmp_path, path=ROOT).splitlines()[-1]))
     assert seen.total() == 60 * 4, "every step that was scheduled was done, once"

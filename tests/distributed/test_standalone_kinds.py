@@ -17,9 +17,8 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("counted_alone")]
 
 from pipetune.pipelines import live
-from tests.distributed.emitted_scripts import run
 from tests.distributed.numbered_files import helper_module, records
-from tests.distributed.written_modules import emit, load
+from tests.distributed.written_modules import emit, load, run
 
 FILES, RECORDS = 6, 4
 ROOT = Path(__file__).resolve().parents[2]
