@@ -9,7 +9,7 @@ everything.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pipetune.core.distribution import Definition, DeliveryMode, ElementBytes, StandaloneParts
@@ -35,6 +35,17 @@ from pipetune.model.service import recommendation
 _WORTH_PACKING = 0.8  # of the bytes; packing and unpacking a batch that shrinks less costs more than it saves
 _OUTSTANDING_BYTES = 256 * 2**20  # that batches asked for ahead may take in the training process
 _MANY_WORKERS = 8
+_WORDING = Wording(
+    opening=(),
+    size="",
+    number="",
+    batch_constant="BATCH_SIZE",
+    batch_comment="rows, as in the script",
+    batch_opening="",
+    batch="BATCH_SIZE",
+    batches_count=lambda op, count: count,
+    prefetches=False,
+)
 _AT_CLIENT = frozenset({"repeat", "prefetch", "with_options"})
 
 
@@ -54,7 +65,7 @@ def emit(parts: StandaloneParts, known: Known) -> Standalone:
     caches = [node for node in remote if node.op == "cache"]
     remote = apply_edits(remote, [Remove(node.id) for node in (*caches, *(shuffles if mixes else ()))])
     parts = parts.with_pipeline(remote)
-    body = Body(parts, undivided(remote), _wording(mixes=mixes))
+    body = Body(parts, undivided(remote), replace(_WORDING, mixes_files=mixes))
     indexed = _indexed(parts, mode, known)
     wanted = (known.need.max_workers if known.need is not None else None) or _MANY_WORKERS
     notes = (*_notes(parts, mode, at_client, mixes=mixes, parameter=parameter, workers=wanted), *body.notes)
@@ -188,25 +199,10 @@ def _between_names_and_readers(parts: StandaloneParts, pipeline: Pipeline) -> li
     return found
 
 
-def _wording(*, mixes: bool) -> Wording:
-    return Wording(
-        opening=(),
-        size="",
-        number="",
-        batch_constant="BATCH_SIZE",
-        batch_comment="rows, as in the script",
-        batch_opening="",
-        batch="BATCH_SIZE",
-        batches_count=lambda op, count: count,
-        mixes_files=mixes,
-        prefetches=False,
-    )
-
-
 def _indexed(parts: StandaloneParts, mode: _Mode, known: Known) -> IndexedForm:
     """The form with indices; none where each worker gives everything, so that nothing is put together."""
     why = known.no_index or ("" if mode.policy == "DYNAMIC" else "every worker of the service gives all of the data")
-    return indexed_form(parts, _wording(mixes=False), why_not=why)
+    return indexed_form(parts, _WORDING, why_not=why)
 
 
 def _indexed_client(
