@@ -107,7 +107,6 @@ def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = Fa
 
     Args:
         rewrite: what would be added to the best plan so far.
-        state: of the search.
         in_doubt: whether it is enough that a gain is not out of sight.
     """
     known = state.gains.added(rewrite, state.chosen)

@@ -135,8 +135,6 @@ def confirm(
     that is shown is the one of this measurement.
 
     Args:
-        plan: what is measured.
-        runner: takes the windows.
         baselines: "defaults", the script as it is; "autotune", measured beside them where there is time.
         settings: seed and steps of a window.
         seconds: for the pairs, and what is measured beside them; those of the first look are taken in any case.
@@ -144,7 +142,6 @@ def confirm(
             before; what it says in another unit does not count.
         step_seconds: of a training step as it is, where it is known.
         bound_step_seconds: of a step on one repeated batch; shown beside the others.
-        clock: what the time is measured by.
         notify: hears "trying" before each window, "pair" behind each pair, and "proven" before what only informs.
         visit: where only one of both can be there at a time, called before the windows of one begin; they are then
             taken in the order ABBA.

@@ -281,9 +281,7 @@ class Gains:
     """What is known of the gain of every plan over another one.
 
     Args:
-        expected: what the cost model predicts of a plan.
         base: the pipeline as written.
-        composer: makes plans of rewrites.
         shares_processors: whether the model trains on the same processors: fewer CPU seconds are a gain too then.
         most_gain: what a plan may gain at most over the base where training steps decide.
         cpu_share: what its input then takes of the processors that the model trains on.

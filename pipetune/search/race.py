@@ -108,7 +108,6 @@ def race(
         arms: what is measured; their windows are filled in.
         base: what they are measured against; its failure is everybody's. None where arms are measured for themselves.
         until: the stopping rule, asked after each round with the rounds so far.
-        take: takes the window of an arm.
         draw: draws the order in each round.
         rounds: most of them.
 
@@ -160,9 +159,6 @@ def decide(
     plans measured beside it and not proven by then are undecided.
 
     Args:
-        plans: what is raced.
-        base: what they are raced against.
-        meter: takes the windows.
         draw: draws the order in each round.
         unit: of the windows: "input" or "training".
         part: the part of the budget whose end ends the race.

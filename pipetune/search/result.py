@@ -52,7 +52,6 @@ def build_result(state: SearchState, *, offers: Sequence[OptionalRewrite] = (), 
     """Returns everything that is known, as the value that leaves the search.
 
     Args:
-        state: at the end of the search.
         offers: rewrites that are offered beside the plan.
         why: what ended the search, where something did; otherwise it is said from what is known.
     """

@@ -31,7 +31,7 @@ def search(state: SearchState, *, earlier: EarlierRace | None = None) -> SearchR
     result says so.
 
     Args:
-        state: what the search works with; it learns what is measured.
+        state: learns what is measured.
         earlier: the race of an earlier session to go on with first.
     """
     try:
@@ -153,7 +153,6 @@ def _decide(state: SearchState, key: str, plans: Sequence[Plan], *, part: Part, 
     waits with the smaller one.
 
     Args:
-        state: of the search.
         key: of the one rewrite more that the first of the plans has.
         plans: the smallest first.
         part: whose end ends the race.

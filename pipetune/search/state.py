@@ -175,7 +175,6 @@ class SearchState:
         """Decides on plans against the best so far, with this race's share of the session's error (`race.decide`).
 
         Args:
-            plans: what is raced.
             part: the part of the budget whose end ends the race.
             earlier: ratios of a race of an earlier session that this one goes on with.
 

@@ -41,7 +41,7 @@ def count(
 
     Args:
         kind: the kind of the module; not one for a tf.data service, for which there is `service_coverage`.
-        module: the module.
+        module: what the kind has emitted.
         source: the user's live pipeline.
         tuned: the pipeline that the module implements.
         parameter: value of the module's argument `source`.
@@ -148,7 +148,7 @@ def check_fill(module_text: str, *, global_batch_size: int, elements: int | None
         module_text: source text of the module.
         global_batch_size: the module's, in rows.
         elements: number of elements in an epoch; None if they were not counted or the data repeats.
-        parameter: value of the module's argument `source`.
+        parameter: as in `count`.
 
     Raises:
         CannotExpress: a batch is not full, the mask does not match the data, or the module does not run.

@@ -49,10 +49,8 @@ def check_order(
     """Runs the variant of a module with indices as several workers, and returns a sentence on the result.
 
     Args:
-        module_text: source text of the module.
+        module_text: source text of the module; other arguments are as in `emitted`.
         tuned: the pipeline that the module implements.
-        delivery: what each worker delivers.
-        parameter: value of the module's argument `source`.
         global_batch_size: the module's, in rows; None if it does not batch.
         epoch_batches: number of batches in which an endless worker delivers all data; None if unknown.
 

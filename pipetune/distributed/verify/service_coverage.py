@@ -31,14 +31,8 @@ _service = tf.data.experimental.service
 def check_service(module: Standalone, source: live.LivePipeline, tuned: Pipeline, *, parameter: Any = None) -> Counted:
     """Returns what a tf.data service delivers in an epoch, for several numbers of workers.
 
-    Args:
-        module: the module; each worker should deliver all of the data where its `splits` is false.
-        source: the user's live pipeline.
-        tuned: the pipeline that the module implements.
-        parameter: value of the module's argument `source`.
-
-    Raises:
-        CannotExpress: the module does not run, or is not the tuned pipeline.
+    Each worker should deliver all of the data where `module.splits` is false. Arguments and errors are those of
+    `coverage.count`.
     """
     splits = module.splits
     with emitted(module.text, delivery=DeliveryMode.SERVICE, parameter=parameter) as make:
@@ -83,7 +77,7 @@ def fetched(how: Measure, made: live.LivePipeline, *, address: str, splits: bool
 
     Args:
         how: how elements are counted.
-        made: the pipeline of the module.
+        made: the module's pipeline.
         address: the dispatcher, as "grpc://host:port".
         splits: whether the dispatcher divides the data.
 
