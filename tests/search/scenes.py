@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.recorded import FakeClock, FakeRunner, Noise, rewrite
 from pipetune.core.edits import Consent, Plan, Rewrite
-from pipetune.core.results import Prediction, Trial
+from pipetune.core.results import Prediction, RunFailed, Trial
 from pipetune.core.session import RejectionReason
 from pipetune.core.settings import Settings
 from pipetune.core.time_plan import TimePlan
@@ -110,10 +110,25 @@ class Scene:
         return self.budget.spent()
 
 
-def runner(gains: Mapping[str, float] | None = None, *, noise: Noise | None = None, **changes: object) -> FakeRunner:
+def runner(
+    gains: Mapping[str, float] | None = None,
+    *,
+    noise: Noise | None = None,
+    failing: Callable[[Plan], str] = lambda plan: "",
+    **changes: object,
+) -> FakeRunner:
+    """`failing`: why windows of a plan fail, or ""."""
     made = FakeRunner(FakeClock(), gain=product(gains or {}), noise=noise or quiet())
     for name, value in changes.items():
         setattr(made, name, value)
+    by_key = made._fail
+
+    def fail(plan: Plan) -> None:
+        by_key(plan)
+        if why := failing(plan):
+            raise RunFailed(why)
+
+    made._fail = fail  # type: ignore[method-assign]
     return made
 
 

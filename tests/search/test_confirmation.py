@@ -34,9 +34,9 @@ def confirmed(
     )
 
 
-def training(gain: float, *, autotune: float = 1.1, seed: int = 1) -> FakeRunner:
+def training(gain: float, *, autotune: float = 1.1, **changes: Any) -> FakeRunner:
     """Steps of 20 ms as written: the input holds them back."""
-    return runner({"a@n1": gain, "autotune": autotune}, noise=quiet(seed), step_seconds=0.002)
+    return runner({"a@n1": gain, "autotune": autotune}, noise=quiet(1), step_seconds=0.002, **changes)
 
 
 def claim(low: float, high: float, unit: str = "training") -> Trial:
@@ -219,16 +219,7 @@ def test_only_what_is_whole_in_the_time_is_measured_beside_the_decision(most: fl
 
 
 def test_autotune_that_fails_does_not_matter() -> None:
-    made = training(1.5)
-    fail = made._fail
-
-    def failing(plan: Plan) -> None:
-        fail(plan)
-        if plan.name == "autotune":
-            raise RunFailed("out of threads")
-
-    made._fail = failing
-    found = confirmed(made)
+    found = confirmed(training(1.5, failing=lambda plan: "out of threads" if plan.name == "autotune" else ""))
     assert found.confirmed and found.input_speedup_over_autotune is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.accuracy.simulated_sessions import SCENES, SessionDesign, simulate_session
 from pipetune.core.edits import Consent, Plan
-from pipetune.core.results import Interval, Prediction, RunFailed
+from pipetune.core.results import Interval, Prediction
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import (
@@ -155,11 +155,10 @@ BASE = BASELINES["defaults"]
 
 def known(expected: Expected, *, shown: Mapping[str, float] | None = None, cpu: float = 1.0) -> Gains:
     """`shown`: what the window of each showed, by name, at the spread of a quiet machine."""
-    base = BASELINES["defaults"]
-    made = Gains(expected, base, Composer(tuple(LETTERS)), shares_processors=cpu != 1.0)
+    made = Gains(expected, BASE, Composer(LETTERS), shares_processors=cpu != 1.0)
     for name, rate in (shown or {}).items():
         one = next(one for one in LETTERS if one.rule == name)
-        made.short_windows[one.key].append(ShortWindow(one, base, rate, cpu))
+        made.short_windows[one.key].append(ShortWindow(one, BASE, rate, cpu))
     return made
 
 
@@ -180,7 +179,7 @@ def test_a_window_corrects_the_prediction_beside_others_by_what_the_model_was_wr
         return Prediction(1600 * rates.get("+".join(part.rule for part in plan.rewrites), 1.0))
 
     right = known(expected, shown={"b": 2.0})
-    over = Composer(tuple(LETTERS)).plan([A])
+    over = Composer(LETTERS).plan([A])
     assert right.added(B, over).expected == pytest.approx(math.log(3.1 / 3.0), abs=1e-9)
     better = known(expected, shown={"b": 2.6})
     assert better.added(B, over).expected > right.added(B, over).expected
@@ -198,7 +197,7 @@ def test_joined_is_only_what_adds_3_percent_given_the_others() -> None:
 
 def test_small_errors_that_add_up_are_not_believed_as_one_large_gain() -> None:
     """Of useless rewrites, too, the model expects a little of some."""
-    composer = Composer(tuple(LETTERS))
+    composer = Composer(LETTERS)
     four = known(expecting({one.key: 1.09 for one in LETTERS[:4]})).attainable(composer.plan(LETTERS[:4]))
     alone = known(expecting({A.key: 1.09**4})).attainable(composer.plan([A]))
     assert four.expected == pytest.approx(alone.expected)
@@ -257,15 +256,8 @@ def test_the_spread_of_windows_is_learned_and_few_say_little() -> None:
 
 def test_where_nothing_is_proven_the_reason_says_what_has_ended_the_measurement() -> None:
     gains = {"b@n1": 1.6}
-    made = runner(gains)
-
     windows = iter(range(3))
-
-    def fail(_plan: Plan) -> None:
-        if next(windows, None) is None:
-            raise RunFailed("The loop ended.")
-
-    made._fail = fail  # type: ignore[method-assign]
+    made = runner(gains, failing=lambda plan: "The loop ended." if next(windows, None) is None else "")
     found = Scene(rewrites("ab"), made, expected=expecting(gains)).run()
     assert found.candidate is not None and found.candidate.plan.key == "b@n1"
     assert found.candidate.why == "It could not be measured: The loop ended. This is what the cost model expects."

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.recorded import Noise, rewrite
 from pipetune.core.edits import Consent, Insert, Plan, Rewrite, Safety
 from pipetune.core.pipeline import AUTOTUNE
-from pipetune.core.results import Outcome, Pause, RunFailed
+from pipetune.core.results import Outcome, Pause
 from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.meter import EarlierWindows, Meter
@@ -84,16 +84,8 @@ def test_a_plan_that_cannot_run_is_a_trial_with_the_reason_and_the_search_goes_o
 
 def test_plans_that_fail_only_together_leave_the_best_of_both() -> None:
     gains = {"a@n1": 1.3, "c@n1": 1.2, "b@n1": 1.1}
-    scene = Scene(rewrites("abc"), runner(gains), expected=expecting(gains))
-    whole = scene.runner._fail
-
-    def fail(plan: Plan) -> None:
-        whole(plan)
-        if {"a", "b"} <= {part.rule for part in plan.rewrites}:
-            raise RunFailed("a and b together raise")
-
-    scene.runner._fail = fail
-    found = scene.run()
+    made = runner(gains, failing=lambda plan: "it raises" if {"a@n1", "b@n1"} <= set(plan.key.split("+")) else "")
+    found = Scene(rewrites("abc"), made, expected=expecting(gains)).run()
     assert names(found.chosen) == ["a", "c"]
     assert reasons(found) == {"b": RejectionReason.FAILED}
 
@@ -174,13 +166,7 @@ def test_no_candidates_no_plan_but_rates() -> None:
 
 
 def test_a_pipeline_that_cannot_run_as_written_ends_the_search_with_the_reason() -> None:
-    scene = Scene(rewrites("a"), runner())
-
-    def fail(plan: Plan) -> None:
-        raise RunFailed("element 500 is corrupt")
-
-    scene.runner._fail = fail
-    found = scene.run()
+    found = Scene(rewrites("a"), runner(failing=lambda plan: "element 500 is corrupt")).run()
     assert found.chosen is None
     assert "element 500 is corrupt" in found.why
     (one,) = found.rejections
