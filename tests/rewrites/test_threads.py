@@ -144,7 +144,7 @@ def test_parallel_maps_with_other_numbers_stay_interchangeable() -> None:
     chosen = [one for one in structural(rewrites) if one.rule == "parallel-map"]
     assert len(chosen) == 1 and len(numbers_for(chosen[0], rewrites)) == 2
     own = next(one for one in rewrites if one.rule == "granted-cores")
-    assert ("option", CPU_BUDGET) in shape_of(own)
+    assert (SetOption, CPU_BUDGET) in shape_of(own)
 
 
 def test_autotune_baseline_is_limited_to_available_cores() -> None:
