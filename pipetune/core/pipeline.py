@@ -261,6 +261,12 @@ class Pipeline:
         """Whether an operator's output equals its input: elements, order, count, structure and static shapes."""
         return passes_components(node) and (node.op in _NEUTRAL or node.spec == self[node.inputs[0]].spec)
 
+    @property
+    def memory_caches(self) -> tuple[Node, ...]:
+        """The caches in memory that are complete after one pass over their input."""
+        caches = (node for node in self.nodes if node.op == "cache" and not node.argument("filename"))
+        return tuple(node for node in caches if node.cardinality != INFINITE)
+
     def source_of(self, node_id: str) -> Node:
         """Returns the first source upstream of `node_id`, or the node itself if it has no inputs."""
         return next(iter(self.upstream(node_id)), self[node_id])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tensorflow as tf
 
 from pipetune.core.errors import CannotReplay
-from pipetune.core.pipeline import INFINITE, Node, Pipeline
 from pipetune.core.results import RunFailed
 from pipetune.measure.runner import fill_caches
 from pipetune.measure.shuffles import seconds_per_element
@@ -17,12 +16,6 @@ from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
 
 _UNKNOWN_COUNT = 1 << 20  # elements to draw from, at most, where nobody knows how many there are
-
-
-def own_caches(pipeline: Pipeline) -> tuple[Node, ...]:
-    """Returns the memory caches of a pipeline that are complete after one pass over the data."""
-    caches = (node for node in pipeline if node.op == "cache" and not node.argument("filename"))
-    return tuple(node for node in caches if node.cardinality != INFINITE)
 
 
 def with_full_caches(
@@ -40,14 +33,14 @@ def with_full_caches(
         RunFailed: the pipeline cannot be rebuilt, or has raised, or its caches take too long or too much memory.
     """
     copy = source
-    for cache in own_caches(source.pipeline):
+    for cache in source.pipeline.memory_caches:
         try:
             empty = copy.datasets[cache.inputs[0]].cache()
             datasets = replay.replay_nodes(copy, copy.pipeline, replacements={cache.id: empty})
         except (CannotReplay, tf.errors.OpError, ValueError, TypeError) as error:
             raise RunFailed(f"The pipeline cannot be rebuilt with another cache: {first_line(error)}") from error
         copy = live.LivePipeline(copy.pipeline, {node.id: datasets[node.id] for node in copy.pipeline})
-    for cache in own_caches(copy.pipeline):
+    for cache in copy.pipeline.memory_caches:
         above = copy.pipeline[cache.inputs[0]]
         most = above.cardinality if above.cardinality > 0 else _UNKNOWN_COUNT
         each = seconds_per_element(copy.datasets[above.id], most=most)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import replace
 
-from pipetune.core.edits import NoProposal, Rewrite, Safety, apply_edits
+from pipetune.core.edits import NoProposal, Rewrite, Safety, apply_edits, named_operators
 from pipetune.core.errors import PipetuneError, did_you_mean
 from pipetune.core.operators import FUSED_SHUFFLE, fused_shuffles
-from pipetune.core.pipeline import Pipeline
+from pipetune.core.pipeline import Node, Pipeline
 from pipetune.rewrites.conflicts import find_conflict
+from pipetune.rewrites.legality import describe_operator
 from pipetune.rewrites.parallel_reads import add_read_config_note
 from pipetune.rewrites.pricing import format_bytes
 from pipetune.rewrites.resuming import adapt_to_resuming
@@ -50,12 +52,14 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
     """Returns the proposals of all rules, and the reasons where a rule proposes nothing.
 
     If the script resumes earlier runs, the safety class of each rewrite is adapted to that (`resuming`).
-    A rewrite that no plan may contain, or that alone exceeds the memory limit, becomes a `NoProposal`. If two rules
+    A rewrite that no plan may contain, that alone exceeds the memory limit, or that changes only what a full cache of
+    the script makes idle becomes a `NoProposal`. If two rules
     propose the same edits, the first keeps them, and takes over `equal_is_enough` and the notes of a second that sets
     it. Rewrites that leave a value to AUTOTUNE are limited to the available cores. Rewrites chosen from the list are
     applied in its order.
     """
     rewrites: dict[str, Rewrite] = {}
+    idle = _idle_operators(context)
     silences: list[NoProposal] = []
     for rule in find_rules():
         for found in rule.propose(context):
@@ -69,6 +73,9 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
             same = rewrites.get(identity := repr(proposal.edits))
             if why_not := find_conflict(context, [proposal]):
                 silences.append(NoProposal(proposal.rule, proposal.node, f"{why_not[0].upper()}{why_not[1:]}."))
+            elif cache := _cache_downstream(proposal, idle):
+                why = f"Nothing upstream of {describe_operator(cache)} runs after the first epoch."
+                silences.append(NoProposal(proposal.rule, proposal.node, why))
             elif proposal.predicted_bytes > context.memory_limit_bytes:
                 silences.append(_exceeds_memory(proposal, context.memory_limit_bytes))
             elif same is None:
@@ -77,6 +84,20 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
                 notes = (*same.notes, *proposal.notes)
                 rewrites[identity] = replace(same, equal_is_enough=True, notes=notes)
     return list(rewrites.values()), list(dict.fromkeys(silences))
+
+
+def _idle_operators(context: RuleContext) -> dict[str, Node]:
+    """Returns the operators that do not run in the epochs that were measured, with the cache that has their output."""
+    if context.profile is None or context.profile.cache_seconds is None:
+        return {}
+    pipeline = context.pipeline
+    return {above.id: cache for cache in pipeline.memory_caches for above in pipeline.upstream(cache.id)}
+
+
+def _cache_downstream(rewrite: Rewrite, idle: Mapping[str, Node]) -> Node | None:
+    """Returns the cache that has the output of all operators that a rewrite changes; None if there is none."""
+    named = [name for edit in rewrite.edits for name in named_operators(edit)]
+    return idle[named[0]] if named and all(name in idle for name in named) else None
 
 
 def _with_fusion_safety(rewrite: Rewrite, context: RuleContext, edited: Pipeline) -> Rewrite:

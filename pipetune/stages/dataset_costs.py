@@ -13,7 +13,7 @@ from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
 from pipetune.core.results import DatasetCost, RunFailed, validation_share
 from pipetune.core.session import DatasetResult
 from pipetune.measure.epochs import run_epochs
-from pipetune.measure.own_caches import own_caches, with_full_caches
+from pipetune.measure.own_caches import with_full_caches
 from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.study import Study
 from pipetune.timing import windows
@@ -87,7 +87,7 @@ def _training_cost(study: Study, profile: Profile, result: DatasetResult) -> Dat
 def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consumption, *, left: float) -> DatasetCost:
     """Returns the cost of a dataset that is not trained on, measured in the seconds that are left for all of them."""
     cost = _script_cost(source, use)
-    if use.role == "validation" and own_caches(source.pipeline):
+    if use.role == "validation" and source.pipeline.memory_caches:
         begun = time.monotonic()
         try:
             with study.runner.measuring():

@@ -8,7 +8,7 @@ from pipetune.capture import findings, rebuilding
 from pipetune.core.pipeline import INFINITE, Node
 from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.core.results import RunFailed
-from pipetune.measure.own_caches import own_caches, with_full_caches
+from pipetune.measure.own_caches import with_full_caches
 from pipetune.measure.shuffles import CutBuffers
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.study import Study
@@ -35,7 +35,7 @@ def profile_training(study: Study) -> Profile:
     if seconds is None:
         return profile
     share = _added_share(study, profile, seconds)
-    (first, *_) = own_caches(study.subject.source.pipeline)
+    (first, *_) = study.subject.source.pipeline.memory_caches
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
         study.runner.cut = CutBuffers(study.runner.measured)
@@ -51,7 +51,7 @@ def _reads_full_caches(study: Study) -> bool:
     subject = study.subject
     use, pipeline = subject.use, subject.source.pipeline
     passes, endless = _passes(study), pipeline.output.cardinality == INFINITE
-    if study.team is not None or subject.partial_read or not own_caches(pipeline):
+    if study.team is not None or subject.partial_read or not pipeline.memory_caches:
         return False
     if passes is not None and passes < 2:
         return False
@@ -87,7 +87,7 @@ def _fill_own_caches(study: Study) -> float | None:
                     source, seconds=limit, most_bytes=study.resident_bytes + study.memory_limit_bytes
                 )
         except RunFailed as problem:
-            (cache, *_) = own_caches(source.pipeline)
+            (cache, *_) = source.pipeline.memory_caches
             journal.add_findings([_cache_not_filled(cache, str(problem))])
             return None
         seconds = time.monotonic() - begun

@@ -13,6 +13,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.rewrites import Rule, find_rule, find_rules, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from tests.core.tfds_pipelines import DECODED, made_by_tfds
+from tests.rewrites.tables import with_profile
 from tests.rules import context
 
 _NEW_RULE = """
@@ -140,3 +141,12 @@ def test_read_config_note_names_the_changed_fields() -> None:
     assert all(key.split("@")[1][:2] in ("n1", "n4") for key in found), "of the interleave and the decoding alone"
     (longer,) = (note for key, note in found.items() if "interleave_cycle_length=32" in note)
     assert longer == "For tfds.load, this is read_config=tfds.ReadConfig(interleave_cycle_length=32)."
+
+
+def test_what_a_full_cache_makes_idle_is_not_changed() -> None:
+    words = "list_files elements=9 | flat_map elements=90 | map! | cache elements=90 | map! random | batch 2"
+    full = with_profile(context(words), cache_seconds=2.0)
+    before, after = ({(one.rule, one.node) for one in propose_all(given)[0]} for given in (context(words), full))
+    assert before - after == {("read-shards", "n2"), ("parallel-map", "n3")} and ("parallel-map", "n5") in after
+    why = "Nothing upstream of cache (train.py:5) runs after the first epoch."
+    assert {(one.rule, one.node) for one in propose_all(full)[1] if one.why == why} == before - after
