@@ -238,7 +238,7 @@ class EqualityCheck:
     name: str
     equal: bool | None  # None: the check could not be done; `detail` says why
     detail: str = ""
-    late: bool = False  # time ran out first; with more time the check could be done
+    late: bool = False  # time ran out first; with more time the check could be done, or a difference explained
 
 
 @dataclass(frozen=True)
@@ -265,8 +265,9 @@ class Comparison:
 
     @property
     def undecided(self) -> bool:
-        """Whether no difference was found and more time could still prove equality."""
-        return not self.proven and not self.why and any(check.late for check in self.checks)
+        """Whether more time could still prove equality: no difference was found, or none that is surely one."""
+        different = any(check.equal is False and not check.late for check in self.checks)
+        return not self.proven and not different and any(check.late for check in self.checks)
 
     @property
     def why(self) -> str:

@@ -194,7 +194,7 @@ class EqualityProof:
                 f"the random draws differ, and the rest could not be shown to be equal ({missing.name}: "
                 f"{missing.detail})"
             )
-            checks.append(EqualityCheck("randomness", False, why))
+            checks.append(EqualityCheck("randomness", False, why, late=missing.late))
         return checks
 
     def _pinned_checks(self, pins: PinningOptions, *, until: float) -> list[EqualityCheck]:

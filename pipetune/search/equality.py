@@ -32,7 +32,7 @@ class EqualityGate:
         """Keep that `rewrite` is why `plan`, which is not shown to be equal, is not."""
         why = next(trial.why for trial in self.trials if trial.plan.key == plan.key)
         comparison = self._known[plan.key]
-        different = comparison is not None and not comparison.equal
+        different = comparison is not None and not comparison.equal and not comparison.undecided
         reason = RejectionReason.NOT_EQUAL if different else RejectionReason.NOT_COMPARED
         self.blamed.setdefault(rewrite.key, (reason, why))
 
@@ -56,9 +56,10 @@ class EqualityGate:
             self._seconds.append(self._clock.now() - before)
             self._known[plan.key] = comparison
             if comparison is None or not allows(comparison, plan):
-                unknown = comparison is None or comparison.equal
+                undecided = comparison is not None and comparison.undecided
+                unknown = comparison is None or comparison.equal or undecided
                 reason = "not proven to be the same data" if unknown else "not the same data"
-                outcome = Outcome.UNDECIDED if comparison and comparison.undecided else Outcome.REJECTED
+                outcome = Outcome.UNDECIDED if undecided else Outcome.REJECTED
                 trial = Trial(plan, outcome, f"{reason}: {why}")
                 self.trials.append(trial)
                 self._notify("trial", trial=trial)

@@ -37,6 +37,14 @@ SAME = EqualityCheck("values", True)
             Outcome.REJECTED,
             "not proven to be the same data: epochs: the pipeline raises an error in every epoch",
         ),
+        (
+            (
+                EqualityCheck("values", None, "time ran out", late=True),
+                EqualityCheck("randomness", False, "the random draws differ (values: time ran out)", late=True),
+            ),
+            Outcome.UNDECIDED,
+            "not proven to be the same data: randomness: the random draws differ (values: time ran out)",
+        ),
         (None, Outcome.REJECTED, "not proven to be the same data: could not be compared: it raised"),
     ],
 )
