@@ -161,16 +161,6 @@ def handover(found: InputDistribution | None) -> str:
     return f"{strategy} takes the dataset to {_replicas(found)}, {by}: {_divided(found)}."
 
 
-def step_note(found: InputDistribution | None) -> str:
-    """What a step is in all figures, where a training step takes several elements; '' where it takes one."""
-    if found is not None and found.how == COORDINATOR and found.workers > 1:
-        return f"A step here is one of each of the {found.workers} workers: so many calls of what is scheduled."
-    each = found.elements_per_step if found is not None else 1
-    if each == 1:
-        return ""
-    return f"A step here is one element, for one replica: a training step takes {each} of them at a time."
-
-
 def _replicas(found: InputDistribution) -> str:
     replicas = f"{found.replicas} replica{'s' if found.replicas != 1 else ''}"
     return f"{replicas} of {found.workers} workers" if found.workers > 1 else replicas

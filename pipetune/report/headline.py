@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from pipetune.core.distribution import COORDINATOR, InputDistribution
 from pipetune.core.edits import inserted_caches
 from pipetune.core.plan_file import PLAN_FILE
 from pipetune.core.profile import Diagnosis, Verdict
@@ -25,7 +26,6 @@ from pipetune.core.session import (
     untried_rewrites,
 )
 from pipetune.report import words
-from pipetune.report.distribution import step_note
 from pipetune.report.places import Places
 from pipetune.report.words import Figure, interval
 
@@ -78,6 +78,16 @@ def headline(session: Session, places: Places) -> Headline:
         found = replace(found, details=(*found.details, validation))
     extra = (step_note(result.handover if result else None), *found.details)
     return replace(found, details=tuple(filter(None, extra)))
+
+
+def step_note(found: InputDistribution | None) -> str:
+    """What a step is in all figures, where a training step takes several elements; '' where it takes one."""
+    if found is not None and found.how == COORDINATOR and found.workers > 1:
+        return f"A step here is one of each of the {found.workers} workers: so many calls of what is scheduled."
+    each = found.elements_per_step if found is not None else 1
+    if each == 1:
+        return ""
+    return f"A step here is one element, for one replica: a training step takes {each} of them at a time."
 
 
 _NO_PLAN = frozenset({"nothing", "undecided", "undetermined", "not-input-bound"})

@@ -60,10 +60,12 @@ def elements(dataset: Any, epochs: int = 2) -> list[Any]:
     return found
 
 
+_FOLDER = tempfile.TemporaryDirectory(prefix="records-")  # removed when the process ends
+
+
 def records() -> Any:
     """The names of two files of records, from an operator that a reader has as its input."""
-    folder = tempfile.mkdtemp(prefix="records-")
-    names = [os.path.join(folder, name) for name in ("one", "two")]
+    names = [os.path.join(_FOLDER.name, name) for name in ("one", "two")]
     for name in names:
         with tf.io.TFRecordWriter(name, tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
             for text in (name[-3:], "again"):

@@ -19,7 +19,8 @@ from pipetune.core.distribution import (
 )
 from pipetune.core.pipeline import SERVICE, Node, Pipeline
 from pipetune.core.summary import summary
-from pipetune.report.distribution import between, handover, skew, step_note
+from pipetune.report.distribution import between, handover, skew
+from pipetune.report.headline import step_note
 from tests.core.sessions import session
 from tests.report.reading import summary_text, with_main
 
