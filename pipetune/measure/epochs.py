@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipetune.core.edits import Edit, Insert, Remove, SetArgument, apply_edits
+from pipetune.core.edits import SetArgument, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.machine import CallCost, DeviceTransfer, Overheads
 from pipetune.core.results import RunFailed
@@ -88,29 +88,11 @@ def pass_seconds(dataset: Any, *, elements: int, seconds: float) -> float:
 
 def without_shuffle(source: live.LivePipeline) -> Any | None:
     """Returns the pipeline with shuffle buffers of one element; None if nothing shuffles or it cannot be rebuilt."""
-    return _edited(
-        source,
-        [
-            SetArgument(node.id, "buffer_size", 1)
-            for node in source.pipeline
-            if node.op == "shuffle" and node.argument("buffer_size") not in (None, 1)
-        ],
-    )
-
-
-def with_empty_caches(source: live.LivePipeline) -> Any | None:
-    """Returns the pipeline with new, empty memory caches instead of those that earlier windows have filled.
-
-    None if it has no memory cache or cannot be rebuilt. A cache in a file belongs to the user and is kept.
-    """
-    edits: list[Edit] = []
-    for node in source.pipeline:
-        if node.op == "cache" and not node.argument("filename"):
-            edits += [Insert(node.id, "cache", f"cache@{node.id}", {"filename": ""}), Remove(node.id)]
-    return _edited(source, edits)
-
-
-def _edited(source: live.LivePipeline, edits: list[Edit]) -> Any | None:
+    edits = [
+        SetArgument(node.id, "buffer_size", 1)
+        for node in source.pipeline
+        if node.op == "shuffle" and node.argument("buffer_size") not in (None, 1)
+    ]
     if not edits:
         return None
     try:

@@ -76,7 +76,7 @@ class TensorFlowRunner:
 
     def __post_init__(self) -> None:
         self.profile: Profile | None = None  # set after profiling; predictions need it
-        self.measured = self.source  # as windows read it: with full caches where later epochs are what counts
+        self._measured = self.source
         self._cut = CutBuffers(self.source)
         self.max_datasets = _KEPT  # number of datasets that stay built
         self._built: OrderedDict[tuple[object, ...], Any] = OrderedDict()
@@ -113,6 +113,19 @@ class TensorFlowRunner:
     def cut(self, cut: CutBuffers) -> None:
         self._cut = cut
         self._built.clear()
+
+    @property
+    def measured(self) -> live.LivePipeline:
+        """The pipeline as windows read it, with its own buffers: with full caches where later epochs are what counts.
+
+        Once it is set, its buffers are not cut.
+        """
+        return self._measured
+
+    @measured.setter
+    def measured(self, measured: live.LivePipeline) -> None:
+        self._measured, self._bound = measured, None  # it may hold the caches of what was measured before
+        self.cut = CutBuffers(measured)
 
     def drop_file_caches(self) -> None:
         """With `cold_files`, drops the files from the page cache, including files of caches that trials wrote."""
@@ -180,7 +193,7 @@ class TensorFlowRunner:
         """
         cut = self.cut
         if cut.sizes:
-            self.cut = CutBuffers(self.measured)
+            self.cut = CutBuffers(self._measured)
         try:
             dataset = self.training_dataset(plan)
             self.drop_file_caches()
@@ -341,9 +354,9 @@ class TensorFlowRunner:
     def _empty_caches(self, edited: Pipeline, nodes: Mapping[str, Any]) -> Iterator[str]:
         """Yields the ids of the caches that a plan adds, and of full ones that it has rebuilt on another input."""
         yield from added_caches(edited, self.source.pipeline)
-        if self.measured is not self.source:
+        if self._measured is not self.source:
             full = self._cut.source.datasets
-            caches = (node.id for node in edited if node.op == "cache" and not node.argument("filename"))
+            caches = (node.id for node in edited.memory_caches)
             yield from (name for name in caches if name in full and nodes[name] is not full[name])
 
 

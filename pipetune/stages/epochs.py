@@ -15,6 +15,7 @@ from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.time_plan import EPOCHS
 from pipetune.measure import epochs
+from pipetune.measure.own_caches import with_empty_caches
 from pipetune.measure.run_dynamics import (
     Epoch,
     blocks,
@@ -64,10 +65,13 @@ def _measured_course(study: Study, profile: Profile, seconds: float) -> RunDynam
     length = epoch_elements(pipeline)
 
     def run() -> list[Epoch]:
-        # By now the caches of the script's own dataset are full; in a first epoch they are empty.
-        fresh = epochs.with_empty_caches(source)
-        most = epochs.MOST_ELEMENTS if fresh is None else _elements_that_fit(study, profile)
-        seen = epochs.run_epochs(dataset if fresh is None else fresh, seconds=_RUN_SHARE * seconds, most_elements=most)
+        # By now the caches of the script's own dataset may be full; in a first epoch they are empty.
+        try:
+            fresh = with_empty_caches(source).dataset
+        except RunFailed:
+            fresh = dataset
+        most = epochs.MOST_ELEMENTS if fresh is dataset else _elements_that_fit(study, profile)
+        seen = epochs.run_epochs(fresh, seconds=_RUN_SHARE * seconds, most_elements=most)
         if endless:
             (only,) = seen
             return split(only.arrivals, length) if length else seen

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 from pipetune.capture import findings, rebuilding
-from pipetune.core.pipeline import INFINITE, Node
-from pipetune.core.profile import Finding, Profile, finding_at
+from pipetune.core.pipeline import INFINITE
+from pipetune.core.profile import Profile, finding_at
 from pipetune.core.results import RunFailed
 from pipetune.measure.own_caches import with_full_caches
-from pipetune.measure.shuffles import CutBuffers
+from pipetune.rewrites.epoch_constancy import ends_early
+from pipetune.rewrites.rule import RuleContext
 from pipetune.stages.profiling import take_profile
 from pipetune.stages.study import Study
 
@@ -20,6 +21,9 @@ not known. By judgement: less decides nothing."""
 _FIRST_EPOCH_SHARE, _FIRST_EPOCH_SECONDS = 0.5, 10.0
 """Share of the training that filling the caches may add. If it adds more, the first epoch is what is measured, unless
 filling takes less than these seconds: windows would complete the caches."""
+
+
+_LATER = "Later epochs read from the cache, and gain nothing from what is upstream of it."
 
 
 def profile_training(study: Study) -> Profile:
@@ -35,14 +39,23 @@ def profile_training(study: Study) -> Profile:
     if seconds is None:
         return profile
     share = _added_share(study, profile, seconds)
-    (first, *_) = study.subject.source.pipeline.memory_caches
+    takes = f"which takes about {seconds:.2g} s"
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
-        study.runner.cut = CutBuffers(study.runner.measured)
-        study.journal.add_findings([_first_epoch_counts(first, seconds, share)])
+        _tell(
+            study,
+            f"{takes}: {share:.0%} of the training. So this epoch was measured, and a gain holds for it alone.",
+            _LATER,
+        )
         return take_profile(study)
     if share > _TOLD_SHARE if share is not None else seconds > _TOLD_SECONDS:
-        study.journal.add_findings([_first_epoch_fills(first, seconds, share)])
+        adds = f": {share:.0%} of the training" if share is not None else ""
+        _tell(
+            study,
+            f"{takes}{adds}. What was measured are the epochs after it.",
+            "Nothing upstream of the cache runs in those epochs. If the same data is read in many runs, a cache in a "
+            "file is filled once.",
+        )
     return profile
 
 
@@ -50,16 +63,17 @@ def _reads_full_caches(study: Study) -> bool:
     """Whether the script reads its data again once its own memory caches are full, as far as that is known."""
     subject = study.subject
     use, pipeline = subject.use, subject.source.pipeline
-    passes, endless = _passes(study), pipeline.output.cardinality == INFINITE
-    if study.team is not None or subject.partial_read or not pipeline.memory_caches:
-        return False
-    if passes is not None and passes < 2:
+    passes, caches = _passes(study), pipeline.memory_caches
+    if study.team is not None or subject.partial_read or not caches or (passes is not None and passes < 2):
         return False
     read = use.readings.elements  # by each iterator of a loop that may leave it before a pass is over
-    if read is not None and not (read == 0 if endless else 0 < pipeline.output.cardinality <= read):
+    # A loop may take what it needs from the only iterator of endless data: nobody knows how far that goes.
+    reads_on = (
+        read == 0 and pipeline.output.cardinality == INFINITE and not any(map(rebuilding.loops_at, use.call_path))
+    )
+    context = RuleContext(pipeline, elements_read=read)
+    if not reads_on and any(ends_early(context, cache) for cache in caches):
         return False
-    if read is not None and endless and any(map(rebuilding.loops_at, use.call_path)):
-        return False  # each turn of a loop may make an iterator, which goes on in endless data no further than this
     return not findings.leaves_caches_incomplete(subject.source, use, subject.other_datasets)
 
 
@@ -87,12 +101,15 @@ def _fill_own_caches(study: Study) -> float | None:
                     source, seconds=limit, most_bytes=study.resident_bytes + study.memory_limit_bytes
                 )
         except RunFailed as problem:
-            (cache, *_) = source.pipeline.memory_caches
-            journal.add_findings([_cache_not_filled(cache, str(problem))])
+            why = str(problem).rstrip(".")
+            _tell(
+                study,
+                f"and only that epoch was measured. {why}.",
+                f"{_LATER} With a larger --budget, the cache is filled before anything is measured.",
+            )
             return None
         seconds = time.monotonic() - begun
     study.runner.measured = full
-    study.runner.cut = CutBuffers(full)
     study.time_plan.begin()
     return seconds
 
@@ -106,33 +123,8 @@ def _added_share(study: Study, profile: Profile, cache_seconds: float) -> float 
     return added / (added + passes * steps * step)
 
 
-def _first_epoch_fills(cache: Node, seconds: float, share: float | None) -> Finding:
-    adds = f": {share:.0%} of the training" if share is not None else ""
-    return finding_at(
-        "cache-fill",
-        cache,
-        f"The first epoch fills this cache, which takes about {seconds:.2g} s{adds}. What was measured are the epochs "
-        "after it.",
-        "Nothing upstream of the cache runs in those epochs. If the same data is read in many runs, a cache in a file "
-        "is filled once.",
-    )
-
-
-def _first_epoch_counts(cache: Node, seconds: float, share: float) -> Finding:
-    return finding_at(
-        "cache-fill",
-        cache,
-        f"The first epoch fills this cache, which takes about {seconds:.2g} s: {share:.0%} of "
-        "the training. So this epoch was measured, and a gain holds for it alone.",
-        "Later epochs read from the cache, and gain nothing from what is upstream of it.",
-    )
-
-
-def _cache_not_filled(cache: Node, why: str) -> Finding:
-    return finding_at(
-        "cache-fill",
-        cache,
-        f"The first epoch fills this cache, and only that epoch was measured. {why.rstrip('.')}.",
-        "Later epochs read from the cache, and gain nothing from what is upstream of it. With a larger --budget, the "
-        "cache is filled before anything is measured.",
-    )
+def _tell(study: Study, takes: str, hint: str) -> None:
+    """Adds the warning about the first of the script's caches."""
+    (cache, *_) = study.subject.source.pipeline.memory_caches
+    message = f"The first epoch fills this cache, {takes}"
+    study.journal.add_findings([finding_at("cache-fill", cache, message, hint)])

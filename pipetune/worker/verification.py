@@ -124,8 +124,7 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         difference = first_difference(found, dataset.pipeline)
         why = f"The script builds a different pipeline than before: {difference}." if difference else ""
         if not why:
-            sizes = _verified_buffers(dataset, found, dataset.pipeline)
-            study.runner.cut = with_buffers(_with_full_caches(source, dataset), sizes)
+            _run_as_measured(study, dataset, dataset.pipeline)
         return StepReply(why, operators=operators_of(found))
     covered = patch.covered_part(dataset.plan or Plan(""))
     expected = apply_edits(dataset.pipeline, covered.edits)
@@ -134,22 +133,20 @@ def _check_built_pipeline(study: Study, session: Session, job: Job) -> StepReply
         blamed = (one for one in covered.rewrites if any(_edits_node(edit, different.node) for edit in one.edits))
         why = f"The patched source builds a different pipeline than the plan: {different.description}."
         return StepReply(why, failed=tuple(one.key for one in blamed))
-    sizes = _verified_buffers(dataset, found, expected)
-    study.runner.cut = cut = with_buffers(source, sizes)
     if not job.check_elements:
+        _run_as_measured(study, dataset, expected)
         return StepReply(operators=operators_of(found))
     if not patch.expected and any(map(_has_other_ops, expected)):
         return StepReply("A function has different ops than in the plan, and the elements cannot be compared.")
-    elements = "elements not comparable"
+    elements, sizes = "elements not comparable", _verified_buffers(dataset, found, expected)
     if patch.expected:
-        digests = expected_digests(cut.source.dataset, seed=study.settings.seed)
+        digests = expected_digests(with_buffers(source, sizes).source.dataset, seed=study.settings.seed)
         count = min(len(digests), len(patch.expected))
         if count == 0 or digests[:count] != patch.expected[:count]:
             return StepReply(_OTHER_ELEMENTS)
         elements = f"{count} elements equal"
     memory.release_free_memory()  # of a cache that was read to compare elements
-    study.runner.cut = cut = with_buffers(_with_full_caches(source, dataset), sizes)
-    _fill_caches(cut.source, expected, dataset.pipeline)
+    _run_as_measured(study, dataset, expected)
     counted = machine.reset_peak_rss()
     window = study.runner.input_window(
         ORIGINAL, seconds=_MEMORY_WINDOW_SECONDS, warmup_seconds=_MEMORY_WINDOW_SECONDS / 2
@@ -219,20 +216,24 @@ def _fill_caches(source: LivePipeline, expected: Pipeline, original: Pipeline) -
     fill_caches(source.datasets[ids[node]] for node in added_caches(expected, original))
 
 
-def _with_full_caches(source: LivePipeline, dataset: DatasetResult) -> LivePipeline:
-    """Returns the pipeline of a script as it was measured: with full caches, if that was so.
+def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -> None:
+    """Lets windows run the pipeline that a script has built as those of the analysis ran it: caches full, buffers cut.
 
     Args:
-        source: the pipeline that the script builds, patched or not.
-        dataset: the same in the session.
+        study: has the pipeline, and what runs it.
+        dataset: the same in the session, as it was measured.
+        expected: the pipeline with the ids of the session; its caches that are not in the session's are filled.
 
     Raises:
         RunFailed: the caches cannot be filled.
     """
-    profile = dataset.profile
-    if profile is None or profile.cache_seconds is None:
-        return source
-    return with_full_caches(source, seconds=3 * profile.cache_seconds + 10)  # beside others it may take longer
+    source, profile = study.subject.source, dataset.profile
+    if profile is not None and profile.cache_seconds is not None:
+        # Beside others it may take longer.
+        study.runner.measured = with_full_caches(source, seconds=3 * profile.cache_seconds + 10)
+    sizes = _verified_buffers(dataset, source.pipeline, expected)
+    study.runner.cut = cut = with_buffers(study.runner.measured, sizes)
+    _fill_caches(cut.source, expected, dataset.pipeline)
 
 
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:

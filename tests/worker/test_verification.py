@@ -15,6 +15,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
+from pipetune.capture.consumption import NoConsumer
 from pipetune.core import session_file
 from pipetune.core.cluster import LockstepRole
 from pipetune.core.edits import (
@@ -34,11 +35,13 @@ from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, 
 from pipetune.core.messages import Job, MessageWriter, Mode
 from pipetune.core.results import Window
 from pipetune.core.session import DatasetResult, PatchResult
+from pipetune.measure.runner import TensorFlowRunner
 from pipetune.pipelines import live
 from pipetune.stages.emission import expected_digests
+from pipetune.stages.profiling import ORIGINAL
 from pipetune.worker import verification
 from pipetune.worker.verification import first_difference, with_file_caches_in
-from tests.core.sessions import session
+from tests.core.sessions import MACHINE, session
 from tests.stages.studies import PROFILE
 from tests.words import pipeline
 
@@ -221,7 +224,7 @@ def test_cache_that_the_loop_filled_before_counts_as_memory() -> None:
     patch = PatchResult("diff", covered=(caching.key,), expected=expected_digests(built.dataset, seed=0))
     diagnosed = DatasetResult(original, "training", plan=plan, diagnosis=session().diagnosis)
     one = replace(session(), datasets=(diagnosed,), patch=patch)
-    runner = SimpleNamespace(cut=None, input_window=lambda plan, **_: Window(4, 16, 1.0, 1.0, 0.1))
+    runner = SimpleNamespace(cut=None, measured=built, input_window=lambda plan, **_: Window(4, 16, 1.0, 1.0, 0.1))
     study = SimpleNamespace(
         subject=SimpleNamespace(source=built), runner=runner, settings=SimpleNamespace(seed=0), resident_bytes=0.0
     )
@@ -241,9 +244,37 @@ def test_the_scripts_own_caches_are_full_where_they_were_when_it_was_measured(ca
     data = tf.data.Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), [])).cache()
     source = live.read(data.batch(2))
     profile = replace(PROFILE, cache_seconds=cache_seconds)
-    measured = verification._with_full_caches(source, DatasetResult(source.pipeline, "training", profile=profile))
-    assert (measured is source) is (cache_seconds is None)
+    runner = TensorFlowRunner(source, NoConsumer("nobody trains"), machine=MACHINE, examples_per_element=2.0)
+    study = SimpleNamespace(subject=SimpleNamespace(source=source), runner=runner)
+    result = DatasetResult(source.pipeline, "training", profile=profile)
+    verification._run_as_measured(study, result, source.pipeline)  # type: ignore[arg-type]
+    assert (runner.measured is source) is (cache_seconds is None) and runner.cut.source is runner.measured
     filled = len(calls)
     assert (filled >= 8) is (cache_seconds is not None)
-    next(iter(measured.dataset))
+    next(iter(runner.dataset(ORIGINAL)))
     assert (len(calls) > filled) is (cache_seconds is None)
+    if cache_seconds is not None:  # a baseline that changes what is upstream has a full cache, too
+        rebuilt = _plan(SetArgument("n1", "num_parallel_calls", 2))
+        dataset, filled = runner.dataset(rebuilt), len(calls)
+        next(iter(dataset))
+        assert len(calls) == filled
+
+
+def test_caches_of_the_patch_are_full_where_it_is_only_measured_again() -> None:
+    calls: list[int] = []
+
+    def counted() -> Any:
+        read = lambda number: (calls.append(number), number)[1]  # noqa: E731
+        return tf.data.Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), []))
+
+    original, source = live.read(counted().batch(2)).pipeline, live.read(counted().cache().batch(2))
+    plan = _plan(Insert("n1", "cache", "cache@n1", {"filename": ""}))
+    patch = PatchResult("diff", covered=(plan.rewrites[0].key,))
+    one = replace(session(), datasets=(DatasetResult(original, "training", profile=PROFILE, plan=plan),), patch=patch)
+    runner = TensorFlowRunner(source, NoConsumer("nobody trains"), machine=MACHINE, examples_per_element=2.0)
+    study = SimpleNamespace(subject=SimpleNamespace(source=source), runner=runner)
+    job = Job(Mode.VERIFY, -1, patched=True, check_elements=False)
+    assert verification._check_built_pipeline(study, one, job).why == ""  # type: ignore[arg-type]
+    filled = len(calls)
+    next(iter(runner.dataset(ORIGINAL)))
+    assert filled == len(calls) == 8
