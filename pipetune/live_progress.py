@@ -23,14 +23,17 @@ class ProgressListener(Listener):
         self._screen, self._listener, self._named = screen, listener, named
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+        """Shows what is being done."""
         self._screen.update(phase, self._named(f"{doing} (proven: {best})" if best else doing), left)
         self._listener.progress(phase, doing, best=best, elapsed=elapsed, left=left)
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
+        """Shows the verdict; the findings are in the report."""
         self._screen.verdict(diagnosis.verdict.value, self._named(diagnosis.sentence))
         self._listener.verdict(diagnosis, findings)
 
     def bottleneck(self, sentence: str) -> None:
+        """Shows what limits the input."""
         self._screen.say(self._named(sentence))
         self._listener.bottleneck(sentence)
 

@@ -236,7 +236,17 @@ class NoConsumer:
         self.description = why
 
     def window(self, dataset: Any, *, steps: int, warmup: int) -> Window:
+        """Measures nothing.
+
+        Raises:
+            RunFailed: always; the message says why nothing trains.
+        """
         raise RunFailed(self.description)
 
     def record_steps(self, dataset: Any, *, steps: int, seconds: float) -> StepSeries:
+        """Records nothing.
+
+        Raises:
+            RunFailed: always; the message says why nothing trains.
+        """
         raise RunFailed(self.description)

@@ -28,6 +28,7 @@ class LockstepRole:
 
     @property
     def is_chief(self) -> bool:
+        """Whether it is the chief."""
         return self.index == 0
 
 
@@ -57,6 +58,7 @@ class ClusterTask:
 
     @property
     def is_horovod_rank(self) -> bool:
+        """Whether it is a Horovod rank."""
         return self.source_variable != TF_CONFIG
 
     @property

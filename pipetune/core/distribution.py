@@ -89,6 +89,7 @@ class InputSkew:
 
     @property
     def measured_inputs(self) -> tuple[WorkerInput, ...]:
+        """The inputs that could be measured."""
         return tuple(one for one in self.inputs if one.step_seconds)
 
     @property
@@ -150,6 +151,7 @@ class Definition:
 
     @property
     def is_import(self) -> bool:
+        """Whether the statement is an import."""
         return self.text.startswith(("import ", "from "))
 
 
@@ -181,6 +183,7 @@ class SourceText:
 
     @property
     def yields_file_names(self) -> bool:
+        """Whether its elements are file names."""
         return bool(self.pattern or self.names)
 
 
@@ -314,6 +317,7 @@ class OriginalSharding:
 
     @property
     def each_reads_all(self) -> bool:
+        """Whether every worker reads all files."""
         return self.policy in ("DATA", "OFF") and self.file_bytes is not None
 
 

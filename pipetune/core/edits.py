@@ -27,6 +27,8 @@ _ROW_INDEX_SPEC = "TensorSpec(shape=(), dtype=tf.int64, name=None)"
 
 @dataclass(frozen=True)
 class SetArgument:
+    """Set argument `name` of operator `node` to `value`."""
+
     node: str
     name: str
     value: Value
@@ -138,6 +140,7 @@ class ReplaceSource:
         return f"gather@{self.node}"
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
+        """Replaces the source and all upstream of it by a range of row indices; inserts a map that gathers rows."""
         rows, anchor = _find(pipeline, self.node), _find(pipeline, self.after)
         if rows.cardinality < 0:
             raise PipetuneError(f"Operator {rows.id} ({rows.op}) has no rows that can be accessed by index.")
@@ -265,6 +268,7 @@ def renamed(edit: Edit, names: Mapping[str, str]) -> Edit:
 
 
 def inserted_caches(edits: Iterable[Edit]) -> list[Insert]:
+    """Returns the edits that insert a cache."""
     return [edit for edit in edits if isinstance(edit, Insert) and edit.op == "cache"]
 
 
@@ -371,6 +375,7 @@ class Plan:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
+        """The edits of all rewrites, in order."""
         return tuple(edit for rewrite in self.rewrites for edit in rewrite.edits)
 
     @property

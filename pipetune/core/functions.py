@@ -132,6 +132,8 @@ class Padding(ProbeResult):
 
 
 class SplitPosition(enum.StrEnum):
+    """Where a function is split in two."""
+
     BEFORE_DRAWS = "in front of its first random draw"
     BEFORE_PYTHON = "in front of its first call of Python"
     AFTER_PARSING = "behind what takes its text apart"  # `tf.vectorized_map` has no converter for these ops

@@ -100,6 +100,7 @@ class JsonLinesConnection:
         return found
 
     def close(self) -> None:
+        """Closes the socket."""
         self._socket.close()
 
     def _take(self) -> None:
@@ -227,16 +228,36 @@ class RequestLink(JsonLinesConnection):
         super().__init__(socket.socket(fileno=descriptor))
 
     def send_request(self, order: StepRequest) -> None:
+        """Sends a request.
+
+        Raises:
+            ConnectionLost: the other end is closed.
+        """
         self.send(encode(order, StepRequest))
 
     def send_reply(self, answer: StepReply) -> None:
+        """Sends the reply to a request.
+
+        Raises:
+            ConnectionLost: the other end is closed.
+        """
         self.send(encode(answer))
 
     def receive_request(self, limit_seconds: float) -> StepRequest:
+        """Waits for the next request and returns it.
+
+        Raises:
+            ConnectionLost: the sender has exited, or sends nothing within the limit.
+        """
         request: StepRequest = decode_union(StepRequest, self.receive(limit_seconds))
         return request
 
     def receive_reply(self, limit_seconds: float) -> StepReply:
+        """Waits for the reply to the last request and returns it.
+
+        Raises:
+            ConnectionLost: the worker has exited, or does not reply within the limit.
+        """
         return decode(StepReply, self.receive(limit_seconds))
 
 

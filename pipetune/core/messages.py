@@ -222,6 +222,7 @@ class MessageWriter:
 
 
 def to_line(message: Message) -> bytes:
+    """Returns a message encoded as one line of JSON."""
     return json.dumps(encode(message, Message), allow_nan=False).encode() + b"\n"
 
 
@@ -240,8 +241,10 @@ def from_line(line: bytes) -> Message:
 
 
 def write_job(job: Job, path: Path) -> None:
+    """Writes a job to a JSON file."""
     path.write_text(json.dumps(encode(job), allow_nan=False), encoding="utf-8")
 
 
 def read_job(path: Path) -> Job:
+    """Returns a job that `write_job` has written."""
     return decode(Job, json.loads(path.read_text(encoding="utf-8")))

@@ -157,6 +157,7 @@ class Node:
 
     @property
     def element_spec(self) -> ElementSpec:
+        """The structure, shapes and dtypes of its elements."""
         return ElementSpec(self.spec)
 
     def argument(self, name: str) -> Value:

@@ -108,6 +108,8 @@ class Stage(enum.StrEnum):
 
 
 class CostSource(enum.StrEnum):
+    """How the cost of an operator was determined."""
+
     RUNTIME_MODEL = "runtime model"  # cannot distinguish waiting from working
     PREFIX_DIFFERENCING = "prefix differencing"
 
@@ -209,6 +211,8 @@ LARGEST_BUFFER = 1024
 
 @dataclass(frozen=True)
 class Profile:
+    """The complete profile of one pipeline."""
+
     operators: tuple[OperatorProfile, ...]
     consumer: ConsumerProfile
     examples_per_element: float = 1.0  # of the pipeline's output

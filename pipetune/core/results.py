@@ -40,6 +40,7 @@ class Pause:
 
     @property
     def seconds_per_element(self) -> float:
+        """An element's share of a pause."""
         return self.seconds / self.elements
 
     def within(self, epoch_steps: int | None) -> Pause | None:

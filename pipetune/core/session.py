@@ -125,6 +125,7 @@ class Candidate:
 
     @property
     def is_shown(self) -> bool:
+        """Whether its patch is shown."""
         return bool(self.diff) and self.is_worth_a_patch
 
     @property
@@ -273,6 +274,7 @@ class Session:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis of the main dataset; None if there is none."""
         dataset = self.main_dataset
         return dataset.diagnosis if dataset else None
 
@@ -290,6 +292,8 @@ class Session:
 
 
 class SessionOutcome(enum.StrEnum):
+    """The outcome of a session."""
+
     PROVEN = "proven"  # a plan was confirmed
     LIKELY = "likely"  # a plan is probably faster, but not confirmed
     UNDECIDED = "undecided"  # something may be faster, but was not tried, not decided or not confirmed
@@ -303,6 +307,7 @@ NOTHING_TO_CHANGE = frozenset({SessionOutcome.NONE, SessionOutcome.NOT_INPUT_BOU
 
 
 def outcome_of(session: Session) -> SessionOutcome:
+    """Returns the outcome of the session."""
     dataset = session.main_dataset
     if session.status != "done" or dataset is None or dataset.diagnosis is None:
         return SessionOutcome.FAILED

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 
 
 class Origin(enum.StrEnum):
+    """Origin of a figure."""
+
     MEASURED = "measured"  # in the session
     PREDICTED = "predicted"  # by the cost model, from what was measured
     GIVEN = "given"  # by an option
@@ -46,6 +48,7 @@ class TrainingJob:
 
     @property
     def hosts(self) -> int:
+        """Number of hosts."""
         return math.ceil(self.replicas / self.per_host)
 
     @property

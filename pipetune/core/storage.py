@@ -21,6 +21,8 @@ class SweepLevel:
 
 
 class SweepReader(enum.StrEnum):
+    """Who reads in a sweep."""
+
     FILES = "files"  # pipetune's own threads read the bytes of the files: the rate of storage
     SOURCE = "source"  # the pipeline's own source alone
 
@@ -216,4 +218,5 @@ def read_config_text(fields: Mapping[str, Value]) -> str:
 
 
 def value_text(name: str, value: Value, *, autotune: str = "tf.data.AUTOTUNE") -> str:
+    """Returns the source text of a field's value."""
     return autotune if value == AUTOTUNE and name.startswith("num_parallel_calls") else repr(value)

@@ -142,6 +142,7 @@ class TimePlan:
 
     @classmethod
     def of(cls, settings: Settings, clock: Clock | None = None, *, spent: float = 0.0) -> TimePlan:
+        """Returns the plan for these settings."""
         clock = clock or SystemClock()
         return cls(settings.budget_seconds, clock, spent=spent, decides=settings.trials, quick=settings.quick)
 
@@ -151,6 +152,7 @@ class TimePlan:
 
     @property
     def quick(self) -> bool:
+        """Whether measurements take a fifth of their usual time."""
         return self.scale < 1.0
 
     def _of_sixty(self, seconds: float) -> float:

@@ -136,13 +136,24 @@ class PipeListener(Listener):
         self._saved = 0.0
 
     def progress(self, phase: str, doing: str, *, best: str, elapsed: float, left: float | None) -> None:
+        """Sends the current state.
+
+        Args:
+            phase: the phase of the analysis.
+            doing: the current activity.
+            best: the best gain so far, in words; "" if there is none.
+            elapsed: seconds since the analysis started.
+            left: seconds of the budget left; None if no budget is running.
+        """
         self._writer.send(Progress(phase, doing, best=best, elapsed_seconds=elapsed, left_seconds=left))
 
     def verdict(self, diagnosis: Diagnosis, findings: tuple[Finding, ...]) -> None:
+        """Sends the verdict."""
         # The findings are in the summary; sent here too, each would be on the screen twice.
         self._writer.send(VerdictKnown(diagnosis.sentence, diagnosis.verdict.value))
 
     def bottleneck(self, sentence: str) -> None:
+        """Sends the sentence about the bottleneck."""
         self._writer.send(LogLine(sentence))
 
     def saved(self, session: Session) -> None:
@@ -153,7 +164,9 @@ class PipeListener(Listener):
             self._writer.send(SessionSaved(session))
 
     def trial_started(self, key: str) -> None:
+        """Sends that a trial of the plan `key` has started."""
         self._writer.send(TrialStarted(key))
 
     def trial_ended(self, key: str) -> None:
+        """Sends that the trial of the plan `key` has ended."""
         self._writer.send(TrialEnded(key))
