@@ -19,11 +19,12 @@ from pipetune.core.settings import Command
 from pipetune.core.time_plan import SLOW_START_SECONDS
 from pipetune.core.version import VERSION
 from pipetune.supervisor import local_cluster, remote_cluster
+from pipetune.supervisor.collected_sessions import with_input_skew
 from pipetune.supervisor.display import TimeLeft, log_shown, show
 from pipetune.supervisor.held_scripts import ScriptStarter
 from pipetune.supervisor.local_cluster import RunningWorkers, local_workers, log_tail, workers_with_servers
 from pipetune.supervisor.monitoring import Interrupts, WorkerMonitor
-from pipetune.supervisor.remote_cluster import RemoteCluster, with_input_skew
+from pipetune.supervisor.remote_cluster import RemoteCluster
 from pipetune.supervisor.request import AnalysisRequest, AnalysisResult, make_job
 from pipetune.supervisor.results_folder import ResultsFolder
 from pipetune.supervisor.session_ending import (
