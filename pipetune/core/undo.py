@@ -257,7 +257,10 @@ class UndoJournal:
         self._record_path(path, at=at)
 
     def before_rename(self, source: AnyPath, target: AnyPath, *, at: int = -1, to: int = -1) -> None:
-        """`source` will be renamed to `target`, relative to the folder `to`; for a folder, with all its contents."""
+        """`source` will be renamed to `target`; for a folder, with all its contents.
+
+        `at` and `to` are descriptors of the folders that the two paths are relative to; -1 for none.
+        """
         above, below = self._resolved(source, at), self._resolved(target, to)
         if above is not None and below is not None:
             for name in self._paths_below(above):

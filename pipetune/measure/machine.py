@@ -104,7 +104,10 @@ def _in_use(group: Group) -> int | None:
         return None
     droppable = "inactive_file" if group.unified else "total_inactive_file"
     values = dict(line.split(" ", 1) for line in _lines(group.folder / "memory.stat") if " " in line)
-    return max(0, current - int(values.get(droppable, 0)))
+    try:
+        return max(0, current - int(values.get(droppable, 0)))
+    except ValueError:
+        return current
 
 
 def _number(path: Path) -> int | None:

@@ -53,10 +53,9 @@ def propose_all(context: RuleContext) -> tuple[list[Rewrite], list[NoProposal]]:
 
     If the script resumes earlier runs, the safety class of each rewrite is adapted to that (`resuming`).
     A rewrite that no plan may contain, that alone exceeds the memory limit, or that changes only what a full cache of
-    the script makes idle becomes a `NoProposal`. If two rules
-    propose the same edits, the first keeps them, and takes over `equal_is_enough` and the notes of a second that sets
-    it. Rewrites that leave a value to AUTOTUNE are limited to the available cores. Rewrites chosen from the list are
-    applied in its order.
+    the script makes idle becomes a `NoProposal`. If two rules propose the same edits, the first keeps them, and takes
+    over `equal_is_enough` and the notes of a second that sets it. Rewrites that leave a value to AUTOTUNE are limited
+    to the available cores. Rewrites chosen from the list are applied in its order.
     """
     rewrites: dict[str, Rewrite] = {}
     idle = _idle_operators(context)
