@@ -42,7 +42,7 @@ def profile_training(study: Study) -> Profile:
     takes = f"which takes about {seconds:.2g} s"
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
-        _tell(
+        _warn(
             study,
             f"{takes}: {share:.0%} of the training. So this epoch was measured, and a gain holds for it alone.",
             _LATER,
@@ -50,7 +50,7 @@ def profile_training(study: Study) -> Profile:
         return take_profile(study)
     if share > _TOLD_SHARE if share is not None else seconds > _TOLD_SECONDS:
         adds = f": {share:.0%} of the training" if share is not None else ""
-        _tell(
+        _warn(
             study,
             f"{takes}{adds}. What was measured are the epochs after it.",
             "Nothing upstream of the cache runs in those epochs. If the same data is read in many runs, a cache in a "
@@ -102,7 +102,7 @@ def _fill_own_caches(study: Study) -> float | None:
                 )
         except RunFailed as problem:
             why = str(problem).rstrip(".")
-            _tell(
+            _warn(
                 study,
                 f"and only that epoch was measured. {why}.",
                 f"{_LATER} With a larger --budget, the cache is filled before anything is measured.",
@@ -123,7 +123,7 @@ def _added_share(study: Study, profile: Profile, cache_seconds: float) -> float 
     return added / (added + passes * steps * step)
 
 
-def _tell(study: Study, takes: str, hint: str) -> None:
+def _warn(study: Study, takes: str, hint: str) -> None:
     """Adds the warning about the first of the script's caches."""
     (cache, *_) = study.subject.source.pipeline.memory_caches
     message = f"The first epoch fills this cache, {takes}"
