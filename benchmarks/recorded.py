@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from pipetune.core.codec import decode, encode
-from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument
+from pipetune.core.edits import Insert, Plan, Rewrite, Safety, SetArgument, inserted_caches
 from pipetune.core.files import write_text
 from pipetune.core.results import Comparison, EqualityCheck, Pause, RunFailed, Window
 
@@ -178,6 +178,10 @@ class FakeRunner:
             return Comparison(plan.safety, (EqualityCheck("spec", True), check), elements=0, epochs=0)
         check = EqualityCheck("values", not wrong, f"element 3 differs under {wrong[0]}" if wrong else "")
         return Comparison(plan.safety, (check, EqualityCheck("epochs", not wrong)), elements=64, epochs=3)
+
+    def seconds_to_fill(self, plan: Plan, epoch_seconds: float | None) -> float | None:
+        """Returns an epoch for the caches that a plan inserts."""
+        return epoch_seconds if inserted_caches(plan.edits) else 0.0
 
     def predicted_bytes(self, plan: Plan) -> float:
         """Returns the sum of `predicted_bytes_by_key` over the plan's rewrites."""
@@ -345,6 +349,10 @@ class ReplayRunner:
         return Comparison(
             plan.safety, (EqualityCheck("values", True), EqualityCheck("epochs", True)), elements=64, epochs=3
         )
+
+    def seconds_to_fill(self, plan: Plan, epoch_seconds: float | None) -> float | None:
+        """Returns 0: nothing is filled."""
+        return 0.0
 
     def predicted_bytes(self, plan: Plan) -> float:
         """Returns 0: no plan exceeds a memory limit."""

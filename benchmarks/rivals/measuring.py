@@ -33,7 +33,7 @@ from pipetune.core.messages import Job, MessageWriter, read_job
 from pipetune.core.plan_file import load_plan
 from pipetune.core.time_plan import SystemClock
 from pipetune.measure import machine
-from pipetune.measure.runner import fill_caches
+from pipetune.measure.caches import fill_caches
 from pipetune.stages import planning
 from pipetune.timing.iterators import shortened_pauses
 

@@ -79,9 +79,9 @@ SLOW_START_SECONDS = 20.0
 """The way of a process to its first training step from which on it is told. By judgement: a third of the default
 budget, and each of the two verification processes takes it again."""
 
-CACHE_SECONDS = 20.0
-"""Of 60 seconds, and beside them: what may be taken to fill the script's own caches, as its first epoch does. Windows
-show the first epoch where it takes longer. By judgement: as `SLOW_START_SECONDS`."""
+CACHE_SECONDS = 10.0
+"""What may be taken to fill a cache with all elements; where it would take longer, it gets those of half the time. Of
+60 seconds, and beside them, for the script's own caches. By judgement: a sixth of the default budget."""
 
 AFTER_NO_SECONDS = 5.0
 """What may be measured for information after the verdict that nothing can be gained."""

@@ -199,34 +199,40 @@ class InputProfile:
     notes: tuple[str, ...] = ()
 
 
-def at_parallelism_one(pipeline: Pipeline) -> Pipeline:
-    """Returns the original pipeline, with every parallel operator at one call."""
+def at_parallelism_one(pipeline: Pipeline, *, full_caches: bool = False) -> Pipeline:
+    """Returns the original pipeline, with every parallel operator at one call.
+
+    With `full_caches`, those upstream of a memory cache stay: they are idle, and a cache behind others would be empty.
+    """
     edits: list[Edit] = list(ORIGINAL_GRAPH_EDITS)
+    caches = pipeline.memory_caches if full_caches else ()
+    idle = {above.id for cache in caches for above in pipeline.upstream(cache.id)}
     for node in pipeline:
-        if node.argument("num_parallel_calls") is not None:
+        if node.argument("num_parallel_calls") is not None and node.id not in idle:
             edits.append(SetArgument(node.id, "num_parallel_calls", 1))
     return apply_edits(pipeline, edits)
 
 
-def profile_input(source: live.LivePipeline, *, seconds: float = 1.5) -> InputProfile:
+def profile_input(source: live.LivePipeline, *, seconds: float = 1.5, full_caches: bool = False) -> InputProfile:
     """Returns the cost of each operator from a run of the pipeline alone at parallelism 1.
 
     Args:
         source: the live pipeline.
         seconds: approximate length of the run; longer if a slow pipeline has not output three elements before.
+        full_caches: whether its memory caches are full.
 
     Raises:
         RunFailed: the pipeline raised, or is empty.
     """
     pipeline = source.pipeline
-    run = _run(source, pipeline, seconds)
+    run = _run(source, at_parallelism_one(pipeline, full_caches=full_caches), seconds)
     counters = complete_counters(pipeline, run.counters, outputs=run.outputs, repeated=run.repeated)
     drained = [node.id for node in pipeline if _is_drained(pipeline, node, counters)]
     idle = frozenset(above.id for shuffle in drained for above in pipeline.upstream(shuffle))
     operators = {one.node: one for one in _operator_profiles(pipeline, counters, run.cpu_seconds, run.outputs, idle)}
     for shuffle in drained:
         above = Pipeline(pipeline.upstream(shuffle))
-        more = _run(source, above, _DRAINED_SECONDS)
+        more = _run(source, at_parallelism_one(above, full_caches=full_caches), _DRAINED_SECONDS)
         found = complete_counters(above, more.counters, outputs=more.outputs, repeated=more.repeated)
         visits = operators[shuffle].visits or 0.0
         operators[shuffle] = replace(operators[shuffle], ratio=1.0)
@@ -262,8 +268,8 @@ class _Run:
 
 
 def _run(source: live.LivePipeline, pipeline: Pipeline, seconds: float) -> _Run:
-    """Runs a pipeline alone, with the datasets of `source`; as `profile_input`."""
-    dataset = replay.replay(source, at_parallelism_one(pipeline))
+    """Runs an edited pipeline alone, with the datasets of `source`; as `profile_input`."""
+    dataset = replay.replay(source, pipeline)
     free_iterators()
     iterator: Any = None
     try:
@@ -395,6 +401,9 @@ def _match(model: Any, number: int, pipeline: Pipeline, node: Node, assignment: 
     """
     found = model.nodes[number]
     if found.name not in runtime_names(node.op):
+        # A part of a cache's elements is repeated, by a node that only the runtime has.
+        if node.op == "cache" and found.name in runtime_names("repeat"):
+            return _match(model, found.inputs[0], pipeline, node, assignment) if found.inputs else None
         if node.op in ("with_options", "cache") and len(node.inputs) == 1:  # no iterator of its own, or a full cache
             return _match(model, number, pipeline, pipeline[node.inputs[0]], assignment)
         for above in found.inputs:
@@ -425,6 +434,9 @@ def _leads_to(model: Any, number: int, node: Node) -> bool:
         found = model.nodes[number]
         if found.name in names or node.op in ("with_options", "opaque"):
             return True
+        if node.op == "cache" and found.name in runtime_names("repeat") and found.inputs:
+            (number,) = found.inputs
+            continue
         if len(found.inputs) != 1 or found.name not in ADDED_OPERATORS:
             return False
         (number,) = found.inputs

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -25,9 +25,11 @@ from pipetune.core.results import AutotuneValues, Comparison, Pause, RunFailed, 
 from pipetune.equality import compare
 from pipetune.equality.compare import replica_check
 from pipetune.measure.autotune_log import ParameterLog, log_parameters
+from pipetune.measure.caches import filled
 from pipetune.measure.files import drop_from_page_cache
-from pipetune.measure.machine import rss_bytes, throttling_group
+from pipetune.measure.machine import throttling_group
 from pipetune.measure.shuffles import CutBuffers
+from pipetune.model.caches import added_caches, seconds_to_fill
 from pipetune.model.memory import expected_peak_bytes
 from pipetune.pipelines import live, replay
 from pipetune.pipelines.errors import first_line
@@ -44,9 +46,6 @@ _COMPILATION_NOTE = (
 _KEPT = 4  # datasets kept: a memory cache lives as long as its dataset object
 _SHORTEST_SETTLE_SECONDS = 0.3  # wait for AUTOTUNE, at least; by judgement: less leaves more windows unconverged
 _WARM_UP_STEPS = 2  # before a window of training steps; fewer where steps are so slow that it has hardly more
-_FILL_CHUNK = 256  # elements that fill a cache per Python step: with two logical devices a step of one takes 0.5 ms
-_FILL_LOOK_SECONDS = 0.25  # between two looks at the clock while a cache is filled
-_FILL_LIMIT_SECONDS = 60.0  # to fill one cache, by judgement: slower plans fail, a longer limit takes trial time
 
 
 _NUMBERING = frozenset({"enumerate", "zip"})
@@ -250,6 +249,10 @@ class TensorFlowRunner:
         cores = max(1.0, self.machine.cores_granted)
         return expected_peak_bytes(self.source.pipeline, self.edited(plan), self.profile, cores=cores)
 
+    def seconds_to_fill(self, plan: Plan, epoch_seconds: float | None) -> float | None:
+        """As `search.runner.Runner`."""
+        return seconds_to_fill(self.edited(plan), self.source.pipeline, epoch_seconds)
+
     def edited(self, plan: Plan) -> Pipeline:
         """Returns the pipeline with the plan's edits applied."""
         return apply_edits(self.source.pipeline, plan.edits)
@@ -344,8 +347,9 @@ class TensorFlowRunner:
                 raise RunFailed(error.message) from error
             except (tf.errors.OpError, ValueError, TypeError) as error:
                 raise RunFailed(f"The plan cannot be built: {first_line(error)}") from error
-            fill_caches(nodes[node] for node in self._empty_caches(edited, nodes))
-            self._built[key] = nodes[replay.OUTPUT]
+            caches = self._empty_caches(edited, nodes)
+            full = filled(self._cut.source, self._cut.applied_to(edited), nodes, caches)
+            self._built[key] = full.datasets[replay.OUTPUT]
             while len(self._built) > self.max_datasets:
                 self._built.popitem(last=False)
         self._built.move_to_end(key)
@@ -360,62 +364,10 @@ class TensorFlowRunner:
             yield from (name for name in caches if name in full and nodes[name] is not full[name])
 
 
-def added_caches(edited: Pipeline, original: Pipeline) -> tuple[str, ...]:
-    """Returns the ids of the caches that edits have added."""
-    return tuple(node.id for node in edited if node.op == "cache" and node.id not in original)
-
-
 def _without_device_copies(edited: Pipeline, original: Pipeline) -> Pipeline:
     """Returns the pipeline without added copies to a device, which keep all bytes and cannot be serialized."""
     copies = [node.id for node in edited if node.op == "copy_to_device" and node.id not in original]
     return apply_edits(edited, [Remove(name) for name in copies])
-
-
-def fill_caches(
-    caches: Iterable[Any],
-    *,
-    seconds: float = _FILL_LIMIT_SECONDS,
-    element_seconds: float = 0.0,
-    most_bytes: float | None = None,
-) -> None:
-    """Reads every dataset that ends in a cache to its end once, so that trials measure what later epochs see.
-
-    Args:
-        caches: the datasets.
-        seconds: what each may take.
-        element_seconds: what an element takes, if it is known: the limits are looked at four times per second.
-        most_bytes: what the process may hold meanwhile; None: no limit.
-
-    Raises:
-        RunFailed: a dataset raised, or took too long or too much memory.
-    """
-    chunk = max(1, min(_FILL_CHUNK, int(_FILL_LOOK_SECONDS / element_seconds))) if element_seconds else _FILL_CHUNK
-    for dataset in caches:
-        end = time.perf_counter() + seconds
-        try:
-            for _ in _chunks(dataset, chunk):
-                if time.perf_counter() > end:
-                    raise RunFailed(f"Filling the cache took longer than {seconds:.0f} s.")
-                if most_bytes is not None and rss_bytes() > most_bytes:
-                    raise RunFailed("The cache holds more than fits into memory.")
-        except tf.errors.OpError as error:
-            raise RunFailed(f"The pipeline raised while the cache was filled: {error.message[:200]}") from error
-    free_iterators()
-
-
-def _chunks(dataset: Any, size: int) -> Any:
-    """Returns a dataset with one element for each chunk of elements of another.
-
-    Windows only point to the elements. A function called for each of 1.3 million numbers took four times as long.
-    """
-
-    def zero(*_: Any) -> Any:
-        return tf.constant(0, tf.int8)
-
-    try:
-        return dataset.window(size).map(zero)
-    except NotImplementedError:  # a type of the user's own without a shape
-        return dataset.map(zero).batch(size)
 
 
 class LockstepRunner(TensorFlowRunner):

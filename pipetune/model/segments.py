@@ -17,6 +17,7 @@ from pipetune.core.machine import IDEAL, Overheads
 from pipetune.core.operators import CountEffect, operator_facts, runs_pass
 from pipetune.core.pipeline import AUTOTUNE, Node, Pipeline, passes_components
 from pipetune.core.profile import OperatorProfile, Profile, part_costs
+from pipetune.model.caches import upstream_of_cache
 
 OVERHEAD_SECONDS = 1e-6
 """Minimum cost of passing one element through an operator; used for operators that were not profiled."""
@@ -376,12 +377,3 @@ def _fused_with(node: Node, segments: list[Segment], pipeline: Pipeline) -> int 
     if not _plain_batch(node) or len(node.inputs) != 1 or pipeline[node.inputs[0]].op != "map":
         return None
     return next((position for position, segment in enumerate(segments) if node.inputs[0] in segment.nodes), None)
-
-
-def upstream_of_cache(pipeline: Pipeline) -> frozenset[str]:
-    """Returns the operators that run in the first epoch only: every path to the output passes through a cache."""
-    needed = {pipeline.output.id}
-    for node in reversed(pipeline.nodes):
-        if node.id in needed and node.op != "cache":
-            needed |= set(node.inputs)
-    return frozenset(node.id for node in pipeline if node.id not in needed)

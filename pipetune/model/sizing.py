@@ -26,8 +26,8 @@ from pipetune.core.sizing import (
     Sizing,
     TrainingJob,
 )
+from pipetune.model.caches import upstream_of_cache
 from pipetune.model.memory import by_operator, predicted_peak_bytes
-from pipetune.model.segments import upstream_of_cache
 from pipetune.model.throughput import ThroughputPrediction, no_prediction_reason, predict, reads_files
 
 _MANY_CORES = 4096

@@ -15,13 +15,13 @@ from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Profile
 from pipetune.core.results import Prediction
+from pipetune.model.caches import upstream_of_cache
 from pipetune.model.segments import (
     RUNTIME,
     Segment,
     operator_cost,
     remaining_cost_share,
     split_into_segments,
-    upstream_of_cache,
     visits,
 )
 

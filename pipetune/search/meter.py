@@ -18,7 +18,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 
-from pipetune.core.edits import Plan, inserted_caches
+from pipetune.core.edits import Plan
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import Outcome, Rate, RunFailed, Window
 from pipetune.core.time_plan import Clock, Part, TimePlan
@@ -187,9 +187,11 @@ class Meter:
 
     def fill_seconds(self, plan: Plan, *, base: Plan) -> float:
         """Seconds that filling a plan's caches may take before its first window: an epoch of `base`; 0 if unknown."""
+        if any(one.plan == plan.key for one in self._taken):
+            return 0.0
         steps, step = self.runner.epoch_steps, self.median_step(base, "input")
-        filled = any(one.plan == plan.key for one in self._taken) or not inserted_caches(plan.edits)
-        return 0.0 if filled or not steps or step is None else steps * step
+        epoch = steps * step if steps and step is not None else None
+        return self.runner.seconds_to_fill(plan, epoch) or 0.0
 
     def knows(self, unit: str) -> bool:
         """Whether a window of this unit was ever taken, so that `cost` is more than a guess."""

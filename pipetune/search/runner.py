@@ -61,5 +61,13 @@ class Runner(Windows, Protocol):
     def compare(self, plan: Plan) -> Comparison:
         """Checks that the plan yields the data the pipeline yields as written, as far as its class promises."""
 
+    def seconds_to_fill(self, plan: Plan, epoch_seconds: float | None) -> float | None:
+        """Returns how long the caches that a plan adds take to be filled before its first window; None if unknown.
+
+        Args:
+            plan: the plan.
+            epoch_seconds: what a pass over all elements takes; None if that is unknown.
+        """
+
     def predicted_bytes(self, plan: Plan) -> float:
         """Returns the peak bytes predicted under `plan`, in the terms of the memory limit given to the search."""

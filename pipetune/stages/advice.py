@@ -28,7 +28,7 @@ from pipetune.lint.consumer_advice import (
     steps_are_small,
 )
 from pipetune.measure.memory import measure_padding
-from pipetune.model.segments import upstream_of_cache
+from pipetune.model.caches import upstream_of_cache
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.cache import suggest_building_once, suggest_caching_sources
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding

@@ -12,8 +12,8 @@ from pipetune.core import element_counts
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Profile
 from pipetune.core.results import DatasetCost, RunFailed, validation_share
 from pipetune.core.session import DatasetResult
+from pipetune.measure.caches import with_full_caches
 from pipetune.measure.epochs import run_epochs
-from pipetune.measure.own_caches import with_full_caches
 from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.study import Study
 from pipetune.timing import windows
@@ -91,11 +91,12 @@ def _other_cost(study: Study, profile: Profile, source: LivePipeline, use: Consu
         begun = time.monotonic()
         try:
             with study.runner.measuring():
-                source = with_full_caches(source, seconds=left / 2)
+                source, _ = with_full_caches(source, seconds=left / 2)
         except RunFailed:
             return cost  # what its first pass takes says nothing of the others
         left -= time.monotonic() - begun
-    if use.role == "validation" and cost.epoch_elements is None and left > _OTHER_SECONDS:
+    ends = not windows.is_endless(source.dataset)
+    if use.role == "validation" and cost.epoch_elements is None and ends and left > _OTHER_SECONDS:
         with study.runner.measuring():
             return _with_cost_of_pass(source.dataset, cost, seconds=left)
     if (profile.first_element_seconds or 0.0) + _OTHER_SECONDS < left:

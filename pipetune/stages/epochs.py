@@ -5,6 +5,7 @@ Takes a bounded share of the user's time, and notes what it skipped for lack of 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
@@ -15,7 +16,7 @@ from pipetune.core.profile import Finding, Profile, finding_at
 from pipetune.core.results import RunDynamics, RunFailed
 from pipetune.core.time_plan import EPOCHS
 from pipetune.measure import epochs
-from pipetune.measure.own_caches import with_empty_caches
+from pipetune.measure.caches import with_empty_caches
 from pipetune.measure.run_dynamics import (
     Epoch,
     blocks,
@@ -57,7 +58,7 @@ def measure_epochs(study: Study, profile: Profile) -> None:
 
 
 def _measured_course(study: Study, profile: Profile, seconds: float) -> RunDynamics:
-    source, end = study.subject.source, time.monotonic() + seconds
+    source, end = study.runner.measured, time.monotonic() + seconds
     dataset, pipeline = source.dataset, source.pipeline
     first = profile.first_element_seconds
     notes: list[str] = []
@@ -66,10 +67,10 @@ def _measured_course(study: Study, profile: Profile, seconds: float) -> RunDynam
 
     def run() -> list[Epoch]:
         # By now the caches of the script's own dataset may be full; in a first epoch they are empty.
-        try:
-            fresh = with_empty_caches(source).dataset
-        except RunFailed:
-            fresh = dataset
+        fresh = dataset
+        if (profile.cache_seconds or 0.0) < _RUN_SHARE * seconds:
+            with contextlib.suppress(RunFailed):
+                fresh = with_empty_caches(source).dataset
         most = epochs.MOST_ELEMENTS if fresh is dataset else _elements_that_fit(study, profile)
         seen = epochs.run_epochs(fresh, seconds=_RUN_SHARE * seconds, most_elements=most)
         if endless:
@@ -127,7 +128,7 @@ def _elements_that_fit(study: Study, profile: Profile) -> int:
 
 def _fill(study: Study, first: float | None, seconds: float, notes: list[str]) -> float | None:
     """Measures the shuffle fill: seconds to a first element, with minus without shuffles; medians, alternating runs."""
-    bare = epochs.without_shuffle(study.subject.source)
+    bare = epochs.without_shuffle(study.runner.measured)
     if bare is None:
         return None
     epochs.first_seconds(bare)  # its graph is optimized once
@@ -139,7 +140,7 @@ def _fill(study: Study, first: float | None, seconds: float, notes: list[str]) -
     filled: list[float] = []
     empty: list[float] = []
     for _ in range(times):
-        filled.append(epochs.first_seconds(study.subject.source.dataset))
+        filled.append(epochs.first_seconds(study.runner.measured.dataset))
         empty.append(epochs.first_seconds(bare))
     return max(0.0, statistics.median(filled) - statistics.median(empty))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from pipetune.capture import findings, rebuilding
 from pipetune.core.pipeline import INFINITE
 from pipetune.core.profile import Profile, finding_at
 from pipetune.core.results import RunFailed
-from pipetune.measure.own_caches import with_full_caches
+from pipetune.measure.caches import FullCaches, with_full_caches
 from pipetune.rewrites.epoch_constancy import ends_early
 from pipetune.rewrites.rule import RuleContext
 from pipetune.stages.profiling import take_profile
@@ -34,14 +32,16 @@ def profile_training(study: Study) -> Profile:
     Raises:
         RunFailed: the pipeline cannot be run at all.
     """
-    seconds = _fill_own_caches(study) if _reads_full_caches(study) else None
+    full = _fill_own_caches(study) if _reads_full_caches(study) else None
+    if full is None:
+        return take_profile(study)
+    seconds = full.seconds
     profile = take_profile(study, cache_seconds=seconds)
-    if seconds is None:
-        return profile
     share = _added_share(study, profile, seconds)
-    takes = f"which takes about {seconds:.2g} s"
+    takes = f"which takes {'more than' if full.at_least else 'about'} {seconds:.2g} s"
     if share is not None and share > _FIRST_EPOCH_SHARE and seconds > _FIRST_EPOCH_SECONDS:
         study.runner.measured = study.subject.source
+        study.journal.update(training=None)  # of later epochs
         _warn(
             study,
             f"{takes}: {share:.0%} of the training. So this epoch was measured, and a gain holds for it alone.",
@@ -86,18 +86,17 @@ def _passes(study: Study) -> float | None:
     return taken * subject.epochs / steps if taken and subject.epochs and steps else None
 
 
-def _fill_own_caches(study: Study) -> float | None:
-    """Lets windows read the script's own caches as later epochs find them; returns the seconds it took to fill them.
+def _fill_own_caches(study: Study) -> FullCaches | None:
+    """Lets windows read the script's own caches as later epochs find them, and returns these; None if that cannot be.
 
-    None if that takes too long, or cannot be done. The budget counts from the end of it: later epochs begin there.
+    The budget counts from the end of it: later epochs begin there.
     """
     journal, limit = study.journal, study.time_plan.seconds_to_fill_caches()
     source = study.subject.source
     with journal.phase("capture", "filling the cache of the script, as its first epoch does"):
-        begun = time.monotonic()
         try:
             with study.runner.measuring():
-                full = with_full_caches(
+                measured, full = with_full_caches(
                     source, seconds=limit, most_bytes=study.resident_bytes + study.memory_limit_bytes
                 )
         except RunFailed as problem:
@@ -108,10 +107,9 @@ def _fill_own_caches(study: Study) -> float | None:
                 f"{_LATER} With a larger --budget, the cache is filled before anything is measured.",
             )
             return None
-        seconds = time.monotonic() - begun
-    study.runner.measured = full
+    study.runner.measured = measured
     study.time_plan.begin()
-    return seconds
+    return full
 
 
 def _added_share(study: Study, profile: Profile, cache_seconds: float) -> float | None:

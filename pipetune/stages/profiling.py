@@ -72,7 +72,9 @@ def take_profile(study: Study, *, cache_seconds: float | None = None) -> Profile
         journal.report_progress("reading the cost of each operator")
         runner.drop_file_caches()
         with runner.measuring():
-            costs = profiler.profile_input(runner.cut.source, seconds=part * _COST_SECONDS)
+            costs = profiler.profile_input(
+                runner.cut.source, seconds=part * _COST_SECONDS, full_caches=cache_seconds is not None
+            )
     with journal.phase("verdict", "comparing the training step with one cached batch"):
         pause = alone.pause.within(runner.epoch_steps) if alone.pause is not None else None
         consumer = _consumer_profile(study, alone.step_seconds, pause, fill_seconds=cut.fill_seconds)
@@ -345,7 +347,7 @@ def watch_memory(study: Study, profile: Profile) -> Profile:
 def _watch(study: Study, seconds: float) -> MemorySamples | None:
     try:
         with study.runner.measuring():
-            return sample_memory(study.runner.source.dataset, seconds=seconds)
+            return sample_memory(study.runner.measured.dataset, seconds=seconds)
     except RunFailed:
         return None
 

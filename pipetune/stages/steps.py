@@ -10,7 +10,6 @@ from pipetune.core.errors import StepFailed
 from pipetune.core.profile import Profile
 from pipetune.core.results import RunFailed, StepSeries
 from pipetune.core.time_plan import STEP_SERIES, Part
-from pipetune.measure.runner import added_caches
 from pipetune.stages.epochs import epoch_elements
 from pipetune.stages.profiling import ORIGINAL
 from pipetune.stages.study import Study
@@ -39,7 +38,9 @@ def _series(study: Study, profile: Profile, plan: Plan, *, share: float) -> Step
     runner, time_plan = study.runner, study.time_plan
     if profile.consumer.real_seconds is None:
         return StepSeries(why=profile.consumer.why)
-    step, filling = profile.consumer.real_seconds / _gain(study, plan), _seconds_to_fill(study, profile, plan)
+    step, each = profile.consumer.real_seconds / _gain(study, plan), profile.consumer.input_seconds
+    epoch = runner.epoch_steps * each if runner.epoch_steps is not None and each is not None else None
+    filling = runner.seconds_to_fill(plan, epoch)
     if filling is None:
         return StepSeries(why="It is unknown how long it takes until a cache is filled.")
     seconds, start = time_plan.seconds_for(STEP_SERIES), filling + (profile.first_element_seconds or 0.0)
@@ -64,14 +65,6 @@ def _gain(study: Study, plan: Plan) -> float:
     trials = reversed(study.journal.session.trials)
     gains = (one.gain for one in trials if one.plan.key == plan.key and one.unit == "training" and one.gain)
     return next((gain.median for gain in gains), 1.0)
-
-
-def _seconds_to_fill(study: Study, profile: Profile, plan: Plan) -> float | None:
-    """Returns how long the caches that the plan adds take to be filled; None if that is unknown."""
-    if not added_caches(study.runner.edited(plan), study.subject.source.pipeline):
-        return 0.0
-    elements, each = study.runner.epoch_steps, profile.consumer.input_seconds
-    return None if elements is None or each is None else elements * each
 
 
 def _counted_ends(study: Study, steps: int) -> tuple[int, ...]:

@@ -24,10 +24,10 @@ from pipetune.core.time_plan import TimePlan
 from pipetune.core.version import VERSION
 from pipetune.journal import Journal, Listener
 from pipetune.measure import machine, memory
+from pipetune.measure.caches import filled, with_full_caches
 from pipetune.measure.lockstep import VerifiedScript, operators_of
-from pipetune.measure.own_caches import with_full_caches
-from pipetune.measure.runner import added_caches, fill_caches
 from pipetune.measure.shuffles import with_buffers, with_smaller_shuffles
+from pipetune.model.caches import added_caches
 from pipetune.model.memory import added_bytes
 from pipetune.pipelines.live import LivePipeline
 from pipetune.stages.emission import expected_digests, make_patch, patch_for_validation_alone, patched_texts
@@ -185,9 +185,9 @@ def _with_validation(
     if different:
         why = f"The script builds another {result.pipeline.name} than expected: {different}."
         return None, replace(answer, validation_why=why)
-    _fill_caches(source, expected, result.pipeline)
+    full = _with_added_caches_full(source, expected, result.pipeline)
     if not job.check_elements:
-        return source, answer
+        return full, answer
     wanted = result.patch.expected
     with study.runner.measuring():
         digests = expected_digests(source.dataset, seed=study.settings.seed)
@@ -195,7 +195,7 @@ def _with_validation(
     if count == 0 or digests[:count] != wanted[:count]:
         why = f"{result.pipeline.name} of the patched source could not be shown to yield the elements of the plan."
         return None, replace(answer, validation_why=why)
-    return source, replace(answer, validation_checked=f"same operators as the plan, {count} elements equal")
+    return full, replace(answer, validation_checked=f"same operators as the plan, {count} elements equal")
 
 
 def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeline) -> dict[str, int]:
@@ -210,10 +210,14 @@ def _verified_buffers(dataset: DatasetResult, actual: Pipeline, expected: Pipeli
     return {here: sizes[there] for there, here in _ids_in(actual, expected).items() if there in sizes}
 
 
-def _fill_caches(source: LivePipeline, expected: Pipeline, original: Pipeline) -> None:
-    """Fills the caches that the patch adds to the script's pipeline, by the pipelines in the session."""
-    ids = _ids_in(source.pipeline, expected)
-    fill_caches(source.datasets[ids[node]] for node in added_caches(expected, original))
+def _with_added_caches_full(source: LivePipeline, expected: Pipeline, original: Pipeline) -> LivePipeline:
+    """Returns the script's pipeline with full caches where the patch adds some, by the pipelines in the session."""
+    added = added_caches(expected, original)
+    if not added:
+        return source
+    ids, pipeline = _ids_in(source.pipeline, expected), source.pipeline
+    full = filled(source, pipeline, source.datasets, [ids[node] for node in added])
+    return LivePipeline(pipeline, {node.id: full.datasets[node.id] for node in pipeline})
 
 
 def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -> None:
@@ -229,11 +233,10 @@ def _run_as_measured(study: Study, dataset: DatasetResult, expected: Pipeline) -
     """
     source, profile = study.subject.source, dataset.profile
     if profile is not None and profile.cache_seconds is not None:
-        # Beside others it may take longer.
-        study.runner.measured = with_full_caches(source, seconds=3 * profile.cache_seconds + 10)
-    sizes = _verified_buffers(dataset, source.pipeline, expected)
-    study.runner.cut = cut = with_buffers(study.runner.measured, sizes)
-    _fill_caches(cut.source, expected, dataset.pipeline)
+        study.runner.measured, _ = with_full_caches(source)
+    cut = with_buffers(study.runner.measured, _verified_buffers(dataset, source.pipeline, expected))
+    full = _with_added_caches_full(cut.source, expected, dataset.pipeline)
+    study.runner.cut = replace(cut, source=full)
 
 
 def _ids_in(actual: Pipeline, expected: Pipeline) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import ConsumerProfile, Profile
 from pipetune.core.results import DatasetCost
 from pipetune.core.session import DatasetResult
-from pipetune.measure.own_caches import with_full_caches
+from pipetune.measure.caches import with_full_caches
 from pipetune.stages import dataset_costs as stage
 from pipetune.stages.profiling import take_profile
 from tests.stages.studies import study_here

@@ -142,7 +142,7 @@ def test_a_cache_of_the_plan_is_not_filled_where_that_takes_longer() -> None:
     slow = replace(profile_of(), consumer=replace(profile_of().consumer, input_seconds=0.1))
     found = recorded(study, slow, cache)
     assert found["defaults"].step_seconds
-    assert found["tuned"].why == "20 steps need 20 s, and 5 s were left for them."
+    assert found["tuned"].why == "20 steps need 10 s, and 5 s were left for them."
     assert recorded(study, plan=cache)["tuned"].step_seconds
     unknown = stepping(Dataset.range(200).filter(lambda x: x > 9))
     assert "a cache is filled" in recorded(unknown, plan=cache)["tuned"].why

@@ -277,4 +277,4 @@ def test_caches_of_the_patch_are_full_where_it_is_only_measured_again() -> None:
     assert verification._check_built_pipeline(study, one, job).why == ""  # type: ignore[arg-type]
     filled = len(calls)
     next(iter(runner.dataset(ORIGINAL)))
-    assert filled == len(calls) == 8
+    assert filled == len(calls) >= 8

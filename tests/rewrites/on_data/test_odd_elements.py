@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 
 from pipetune.core.edits import Insert, Safety, SetArgument, apply_edits
 from pipetune.equality.compare import compare
-from pipetune.measure.runner import fill_caches
+from pipetune.measure.caches import fill_caches
 from pipetune.pipelines import live
 from pipetune.probes import annotation
 from pipetune.rewrites import propose_all
