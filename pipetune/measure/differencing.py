@@ -153,6 +153,7 @@ def measure_costs(
     *,
     seconds: float,
     seed: int = 0,
+    full_caches: bool = False,
     each_round: Callable[[], object] = lambda: None,
 ) -> DifferencingResult:
     """Returns the cost of every operator that matters, from rounds over all prefixes in about `seconds`.
@@ -162,6 +163,7 @@ def measure_costs(
         operators: profile of each operator from the runtime's model, by operator id.
         seconds: time budget; `FEWEST_ROUNDS` may exceed it by half.
         seed: seed of the random order of prefixes in each round.
+        full_caches: whether the memory caches of `source` are full.
         each_round: called at the start of every round, to measure something else in the same rounds.
 
     Raises:
@@ -173,7 +175,7 @@ def measure_costs(
     free_iterators()
     try:
         with windows.as_run_failed("a prefix of the pipeline"), files.temporary_folder("costs") as folder:
-            cuts = prefixes.cut(source, operators, folder)
+            cuts = prefixes.cut(source, operators, folder, full_caches=full_caches)
             if not cuts.measured_nodes:
                 raise RunFailed("all operators only pass elements through")
             cuts.fill()

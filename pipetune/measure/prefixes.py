@@ -19,7 +19,7 @@ from pipetune.core.edits import Edit, Remove, SetArgument, apply_edits
 from pipetune.core.operators import operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile
-from pipetune.model.caches import upstream_of_cache
+from pipetune.model.caches import idle_operators, upstream_of_cache
 from pipetune.pipelines import live, replay
 
 PASS_THROUGH_OPERATORS = frozenset(
@@ -102,28 +102,36 @@ class Prefixes:
         )
 
 
-def cut(source: live.LivePipeline, operators: Mapping[str, OperatorProfile], folder: str) -> Prefixes:
+def cut(
+    source: live.LivePipeline, operators: Mapping[str, OperatorProfile], folder: str, *, full_caches: bool = False
+) -> Prefixes:
     """Returns the prefixes of a live pipeline; nothing is run yet.
 
     Args:
         source: the live pipeline.
         operators: the quick profile, by node id: decides which operators matter, and how much may be buffered.
         folder: for the files of caches; the user's own cache files are never touched.
+        full_caches: whether the memory caches of `source` are full. What is idle then has no prefix.
 
     Raises:
         CannotReplay: an operator cannot be rebuilt in one thread; the message names it.
     """
     estimate = _Estimate(source.pipeline, operators)
-    pipeline = apply_edits(source.pipeline, _edits(source.pipeline, estimate))
+    idle = idle_operators(source.pipeline) if full_caches else frozenset()
+    pipeline = apply_edits(source.pipeline, _edits(source.pipeline, estimate, idle))
     given = {
         node.id: _in_one_thread(source.datasets[node.id])
         for node in pipeline
-        if node.argument("num_parallel_reads") is not None
+        if node.argument("num_parallel_reads") is not None and node.id not in idle
     }
     datasets = replay.replay_nodes(source, pipeline, replacements=given)
     caches: dict[str, Any] = {}
     for node in pipeline:
-        if node.op == "cache":
+        if node.op == "cache" and node.id not in idle:
+            if full_caches and not node.argument("filename"):
+                given[node.id] = datasets[node.id].repeat()
+                datasets = replay.replay_nodes(source, pipeline, replacements=given)
+                continue
             name = os.path.join(folder, node.id) if node.argument("filename") else ""
             caches[node.id] = datasets[node.inputs[0]].take(estimate.elements_to_keep(node.inputs[0])).cache(name)
             given[node.id] = caches[node.id].repeat()
@@ -135,7 +143,9 @@ def cut(source: live.LivePipeline, operators: Mapping[str, OperatorProfile], fol
         measured_nodes=tuple(
             node.id
             for node in pipeline
-            if node.op not in PASS_THROUGH_OPERATORS and (node.id in first_epoch or estimate.matters(node.id))
+            if node.op not in PASS_THROUGH_OPERATORS
+            and node.id not in idle
+            and (node.id in first_epoch or estimate.matters(node.id))
         ),
         options=plain_options(source.dataset),
         caches=caches,
@@ -216,9 +226,9 @@ class _Estimate:
         return measured.visits * max(measured.cpu_seconds, measured.wall_seconds or 0.0)
 
 
-def _edits(pipeline: Pipeline, estimate: _Estimate) -> list[Edit]:
+def _edits(pipeline: Pipeline, estimate: _Estimate, idle: frozenset[str]) -> list[Edit]:
     edits: list[Edit] = []
-    for node in pipeline:
+    for node in (node for node in pipeline if node.id not in idle):
         if node.argument("num_parallel_calls") is not None:
             edits.append(SetArgument(node.id, "num_parallel_calls", None))
         if node.op == "prefetch":

@@ -16,6 +16,7 @@ from pipetune.core.operators import FLATTENING, CountEffect, operator_facts
 from pipetune.core.pipeline import Node, Pipeline
 from pipetune.core.profile import OperatorProfile, Stage
 from pipetune.core.results import RunFailed
+from pipetune.model.caches import idle_operators
 from pipetune.pipelines import live, replay
 from pipetune.timing import windows
 from pipetune.timing.iterators import free_iterators
@@ -202,11 +203,10 @@ class InputProfile:
 def at_parallelism_one(pipeline: Pipeline, *, full_caches: bool = False) -> Pipeline:
     """Returns the original pipeline, with every parallel operator at one call.
 
-    With `full_caches`, those upstream of a memory cache stay: they are idle, and a cache behind others would be empty.
+    With `full_caches`, those that are idle stay as they are.
     """
     edits: list[Edit] = list(ORIGINAL_GRAPH_EDITS)
-    caches = pipeline.memory_caches if full_caches else ()
-    idle = {above.id for cache in caches for above in pipeline.upstream(cache.id)}
+    idle = idle_operators(pipeline) if full_caches else ()
     for node in pipeline:
         if node.argument("num_parallel_calls") is not None and node.id not in idle:
             edits.append(SetArgument(node.id, "num_parallel_calls", 1))

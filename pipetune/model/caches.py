@@ -22,6 +22,14 @@ def upstream_of_cache(pipeline: Pipeline) -> frozenset[str]:
     return frozenset(node.id for node in pipeline if node.id not in needed)
 
 
+def idle_operators(pipeline: Pipeline) -> frozenset[str]:
+    """Returns the operators upstream of the caches in memory, which do not run once these are full.
+
+    A cache whose input is rebuilt, though only with another parallelism, is another one, and empty.
+    """
+    return frozenset(above.id for cache in pipeline.memory_caches for above in pipeline.upstream(cache.id))
+
+
 def added_caches(edited: Pipeline, original: Pipeline) -> tuple[str, ...]:
     """Returns the ids of the caches that edits have added."""
     return tuple(node.id for node in edited if node.op == "cache" and node.id not in original)

@@ -232,7 +232,13 @@ def refine_costs(study: Study, profile: Profile, diagnosis: Diagnosis) -> tuple[
         with study.journal.phase("costs", "measuring the cost of each operator in a second way"):
             operators = {operator.node: operator for operator in profile.operators}
             with study.runner.measuring():
-                found = measure_costs(study.runner.cut.source, operators, seconds=seconds, seed=study.settings.seed)
+                found = measure_costs(
+                    study.runner.cut.source,
+                    operators,
+                    seconds=seconds,
+                    seed=study.settings.seed,
+                    full_caches=profile.cache_seconds is not None,
+                )
         profile = with_differences(replace(profile, notes=notes), pipeline, found)
         diagnosis = diagnose(pipeline, profile, study.machine, study.settings)
     except RunFailed as failure:

@@ -164,3 +164,21 @@ def test_shuffle_buffer_is_limited_by_the_time_to_fill_it(tmp_path: Path) -> Non
     assert cut(dataset, tmp_path, n0=1.0, n1=999.0, n2=1.0, n3=1.0).pipeline["n2"].argument("buffer_size") == 300
     small = Dataset.range(1000).shuffle(20).batch(2)
     assert cut(small, tmp_path, n0=1.0, n1=1.0, n2=1.0).pipeline["n1"].argument("buffer_size") == 20
+
+
+def test_what_is_idle_behind_a_full_cache_has_no_prefix_and_does_not_run(tmp_path: Path) -> None:
+    taken = tf.Variable(0, dtype=tf.int64)
+    data = Dataset.range(8).map(lambda x: taken.assign_add(1), num_parallel_calls=2).prefetch(2).cache()
+    dataset = data.shuffle(4).map(lambda x: x + 1, num_parallel_calls=2)
+    for _ in data:
+        pass
+    operators = {
+        f"n{index}": OperatorProfile(f"n{index}", Stage.TRANSFORM, 1e-6, 1e-6, visits=1.0) for index in (3, 4, 5)
+    }
+    found = prefixes.cut(live.read(dataset), operators, str(tmp_path), full_caches=True)
+    assert found.measured_nodes == ("n3", "n4", "n5")
+    found.fill()
+    for name in found.measured_nodes:
+        next(iter(found.every_nth(name, 20)))
+    assert int(taken) == 8
+    assert found.visits("n5")["n3"] == 1.0 and found.visits("n5")["n2"] == 0.0
