@@ -17,13 +17,13 @@ from pipetune.pipelines import live
 Dataset = tf.data.Dataset
 
 
-def cut(dataset: Any, folder: Path, **costs: float) -> prefixes.Prefixes:
+def cut(dataset: Any, folder: Path, *, full_caches: bool = False, **costs: float) -> prefixes.Prefixes:
     """The prefixes; `costs` are microseconds by node id in a quick profile, one visit each."""
     operators = {
         name: OperatorProfile(name, Stage.TRANSFORM, cost * 1e-6, cost * 1e-6, visits=1.0)
         for name, cost in costs.items()
     }
-    return prefixes.cut(live.read(dataset), operators, str(folder))
+    return prefixes.cut(live.read(dataset), operators, str(folder), full_caches=full_caches)
 
 
 def test_every_nth_element_computes_all_elements() -> None:
@@ -172,10 +172,7 @@ def test_what_is_idle_behind_a_full_cache_has_no_prefix_and_does_not_run(tmp_pat
     dataset = data.shuffle(4).map(lambda x: x + 1, num_parallel_calls=2)
     for _ in data:
         pass
-    operators = {
-        f"n{index}": OperatorProfile(f"n{index}", Stage.TRANSFORM, 1e-6, 1e-6, visits=1.0) for index in (3, 4, 5)
-    }
-    found = prefixes.cut(live.read(dataset), operators, str(tmp_path), full_caches=True)
+    found = cut(dataset, tmp_path, full_caches=True, n3=1, n4=1, n5=1)
     assert found.measured_nodes == ("n3", "n4", "n5")
     found.fill()
     for name in found.measured_nodes:
