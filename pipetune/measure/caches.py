@@ -25,7 +25,10 @@ from pipetune.pipelines.errors import first_line
 from pipetune.timing.iterators import free_iterators
 
 _UNKNOWN_COUNT = 1 << 20  # elements to draw from, at most, where nobody knows how many there are
+_LOOK_SECONDS = 0.5  # to see how long an element takes: in less, what was ready before the first one may be all
+_PART_BYTES = 512 << 20  # of a part, by judgement: no cache of a processor holds as much
 _PART_SHARE = 0.5  # of the seconds for all elements: for a part of them, where it is known that all take longer
+_UNKNOWN_BYTES = 1 << 17  # of an element of unknown size: an image of 200 pixels by 200
 _FEWEST_ELEMENTS = 2  # of a part: a first element takes longer than what follows, and may be all that is drawn
 _FILL_CHUNK = 256  # elements that fill a cache per Python step: with two logical devices a step of one takes 0.5 ms
 _FILL_LOOK_SECONDS = 0.25  # between two looks at the clock while a cache is filled
@@ -100,7 +103,7 @@ def filled(
         datasets: of its nodes, as `replay_nodes(source, pipeline)` returns them; its caches are empty.
         caches: ids of those to be filled.
         seconds: what filling one with all elements may take, where a part will do; half of it for the part.
-        limit: what filling one may take in any case.
+        limit: what filling one with all elements may take where no part will do.
         most_bytes: what the process may hold meanwhile; None: no limit.
 
     Raises:
@@ -112,21 +115,22 @@ def filled(
     for name in (node.id for node in pipeline if node.id in wanted):
         (upstream,) = pipeline[name].inputs
         above, dataset = pipeline[upstream], datasets[upstream]
-        known = above.cardinality > 0
-        most = above.cardinality if known else _UNKNOWN_COUNT
+        known, most = above.cardinality > 0, above.cardinality if above.cardinality > 0 else _UNKNOWN_COUNT
         each = seconds_per_element(dataset, most=most)
+        if most * each > seconds:
+            each = seconds_per_element(dataset, most=most, seconds=_LOOK_SECONDS)
         # Upstream may be a part of another cache's elements, which never ends.
         ends = int(dataset.cardinality()) != INFINITE or above.cardinality == INFINITE
-        whole = most * each <= seconds and ends
-        if not whole and known and not may_hold_part(pipeline, name) and most * each > limit:
-            raise RunFailed(f"Filling the cache would take about {most * each:.0f} s.")
-        if whole or not may_hold_part(pipeline, name):
+        if not may_hold_part(pipeline, name) or (most * each <= seconds and ends):
+            if known and most * each > limit:
+                raise RunFailed(f"Filling the cache would take about {most * each:.0f} s.")
             total += fill_caches([datasets[name]], seconds=limit, element_seconds=each, most_bytes=most_bytes)
             continue
         time_limit = seconds * _PART_SHARE if known else seconds
-        count = max(_FEWEST_ELEMENTS, min(most, int(time_limit / each))) if each > 0 else most
+        fitting = int(_PART_BYTES / (above.element_bytes or _UNKNOWN_BYTES))
+        count = max(_FEWEST_ELEMENTS, min(most, fitting, int(time_limit / max(each, 1e-9))))
         part = dataset.take(count).cache()
-        spent = fill_caches([part], seconds=limit, element_seconds=each, most_bytes=most_bytes)
+        spent = fill_caches([part], element_seconds=each, most_bytes=most_bytes)
         is_part = _has_element(part, count - 1)
         total += spent * most / count if known else spent
         at_least |= is_part and not known

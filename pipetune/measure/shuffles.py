@@ -87,8 +87,8 @@ _GROUPS = (1, 16, 256)  # elements per call: taking one from Python costs some 5
 _CALLS = 16  # with each group but the last, before the next one is worth it
 
 
-def seconds_per_element(dataset: Any, *, most: int) -> float:
-    """Returns the seconds between two elements, without the start; 0 if `most` elements come within the permitted time.
+def seconds_per_element(dataset: Any, *, most: int, seconds: float = _FILL_SECONDS) -> float:
+    """Returns the seconds between two elements, without the start; 0 if `most` elements come within these `seconds`.
 
     Errors are left to the first window, which reports them.
     """
@@ -96,16 +96,17 @@ def seconds_per_element(dataset: Any, *, most: int) -> float:
     for group in _GROUPS:
         calls = _CALLS if group < _GROUPS[-1] else most // group
         try:
-            each = _seconds_per_call(prefixes.every_nth_element(dataset, group, dataset.options()), calls) / group
+            groups = prefixes.every_nth_element(dataset, group, dataset.options())
+            each = _seconds_per_call(groups, calls, seconds) / group
         except (StopIteration, tf.errors.OpError, ValueError, TypeError):
             break
-        if each * group * calls > _FILL_SECONDS or group * calls >= most:
+        if each * group * calls > seconds or group * calls >= most:
             break
-    return each if each * most > _FILL_SECONDS else 0.0
+    return each if each * most > seconds else 0.0
 
 
-def _seconds_per_call(dataset: Any, calls: int) -> float:
-    """Returns the seconds that a call of `next` takes after the first: up to `calls` of them, or the permitted time.
+def _seconds_per_call(dataset: Any, calls: int, seconds: float) -> float:
+    """Returns the seconds that a call of `next` takes after the first: of up to `calls`, for about `seconds`.
 
     Raises:
         StopIteration: there are fewer elements.
@@ -114,7 +115,7 @@ def _seconds_per_call(dataset: Any, calls: int) -> float:
     try:
         next(iterator)
         count, passed, started = 0, 0.0, time.perf_counter()
-        while count < calls and passed <= _FILL_SECONDS:
+        while count < calls and passed <= seconds:
             next(iterator)
             count, passed = count + 1, time.perf_counter() - started
         return passed / max(count, 1)

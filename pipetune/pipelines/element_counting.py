@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import struct
 import time
+from collections.abc import Iterable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from pipetune.core.operators import FLATTENING, READERS, CountEffect, operator_facts
@@ -15,15 +19,21 @@ _ROWS = 256  # elements per batch while counting; they are held as they are: som
 
 _GENERATOR_SECONDS = 2.0  # by judgement: a cache of one that takes longer is seldom filled within the time for trials
 
+_OPENING = frozenset(
+    {"Const", "FlatMapDataset", "Identity", "NoOp", "Placeholder", "Reshape", "TFRecordDataset", "TensorSliceDataset"}
+)
+"""Operations of a function that only opens the TFRecord file that it is given."""
+
 _READING = READERS | FLATTENING | {"CsvDataset", "SqlDataset"}
 
 
 def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, int]:
     """Returns the elements per epoch of every node whose count is known or can be found in `limit_seconds`.
 
-    Iterates the pipeline up to its last reader once, without decoding anything, and Python generators, for two seconds
-    at most; downstream of them the counts are computed by arithmetic. Nodes downstream of an infinite repeat, a filter
-    or an unknown operator are left out.
+    The lengths in TFRecord files tell how many records they have. Of other files the pipeline is iterated up to its
+    last reader once, without decoding anything, and so are Python generators, for two seconds at most; downstream of
+    them the counts are computed by arithmetic. Nodes downstream of an infinite repeat, a filter or an unknown operator
+    are left out.
 
     Args:
         limit_seconds: time limit for iterating one reader.
@@ -37,7 +47,8 @@ def count_elements(source: LivePipeline, *, limit_seconds: float) -> dict[str, i
         if found is None and node.op == "from_generator":
             found = _iterate(source.datasets[node.id], min(limit_seconds, _GENERATOR_SECONDS))
         elif found is None and _reads_records(node, pipeline):
-            found = _iterate(source.datasets[node.id], limit_seconds)
+            found = _records(source, node, limit_seconds)
+            found = _iterate(source.datasets[node.id], limit_seconds) if found is None else found
         if found is not None:
             counts[node.id] = found
     return counts
@@ -79,6 +90,49 @@ def _from_upstream(node: Node, counts: dict[str, int]) -> int | None:
             return len(range(index, above[0], shards)) if isinstance(shards, int) and isinstance(index, int) else None
     one_to_one = operator_facts(node.op).count is CountEffect.ONE_TO_ONE
     return above[0] if one_to_one and len(above) == 1 else None
+
+
+def _records(source: LivePipeline, node: Node, limit_seconds: float) -> int | None:
+    """Returns how many records a reader of TFRecord files has; None if it is no plain one, or if time runs out."""
+    if node.op in FLATTENING:
+        only_opens = node.function is not None and _OPENING.issuperset(node.function.operations)
+        plain = only_opens and node.inner == ("TFRecordDataset",) and len(node.inputs) == 1
+    else:
+        plain = node.op == "TFRecordDataset"
+    if not plain:
+        return None
+    named = source.datasets[node.inputs[0]] if node.inputs else source.datasets[node.id]._filenames
+    end, total = time.perf_counter() + limit_seconds, 0
+    for name in _names(named):
+        found = _records_of_file(name, end)
+        if found is None:
+            return None
+        total += found
+    return total
+
+
+def _names(named: Iterable[tf.Tensor] | tf.Tensor) -> Iterator[str]:
+    for names in [named] if isinstance(named, tf.Tensor) else named:
+        yield from map(os.fsdecode, np.ravel(names.numpy()))
+
+
+def _records_of_file(name: str, end: float) -> int | None:
+    """Returns the number of records of a file by the lengths before them; None if it is no uncompressed TFRecord file.
+
+    Source: tensorflow/core/lib/io/record_writer.h. A record is its length (8 bytes), a checksum of that (4), the data,
+    and a checksum of these (4).
+    """
+    total, offset = 0, 0
+    try:
+        with open(name, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            while offset < size and time.perf_counter() < end:
+                (length,) = struct.unpack("<Q", os.pread(file.fileno(), 8, offset))
+                offset += length + 16
+                total += 1
+    except (OSError, struct.error):
+        return None
+    return total if offset == size else None
 
 
 def _iterate(dataset: tf.data.Dataset, limit_seconds: float) -> int | None:

@@ -50,11 +50,11 @@ def test_a_cache_that_takes_too_long_gets_a_part_which_is_repeated() -> None:
     assert [one for one in ("n0", "n1", "n2", "n3", "n4") if costs[one].elements] == ["n2", "n3", "n4"]
 
 
-@pytest.mark.parametrize(("seconds", "is_part"), [(20.0, False), (0.2, True)])
-def test_a_cache_of_unknown_length_is_filled_as_far_as_the_time_goes(seconds: float, is_part: bool) -> None:
-    reads = Reads(120, seconds=0.01)
+@pytest.mark.parametrize(("count", "seconds", "is_part"), [(120, 20.0, False), (2000, 0.2, True)])
+def test_a_cache_of_unknown_length_is_filled_as_far_as_the_time_goes(count: int, seconds: float, is_part: bool) -> None:
+    reads = Reads(count, seconds=0.01)
     part, full = with_full_caches(live.read(reads.dataset.filter(lambda x: x >= 0).cache().batch(2)), seconds=seconds)
-    assert full.at_least is is_part and (reads.taken < 120) is is_part
+    assert full.at_least is is_part and (reads.taken < count) is is_part
     assert (int(part.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY) is is_part
 
 

@@ -66,3 +66,46 @@ def test_elements_of_a_generator_are_counted_in_limited_time(monkeypatch: pytest
     assert list(found.values())[-2:] == [23, 5]
     monkeypatch.setattr(element_counting, "_GENERATOR_SECONDS", 0.0)
     assert count_elements(live.read(numbers(1 << 40)), limit_seconds=60) == {}
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> list[str]:
+    names = [str(tmp_path / f"{number}.tfrecord") for number in range(3)]
+    for number, name in enumerate(names):
+        with tf.io.TFRecordWriter(name) as writer:
+            for size in range(5 * number):
+                writer.write(b"x" * size)
+    return names
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        tf.data.TFRecordDataset,
+        lambda names: tf.data.TFRecordDataset(names, num_parallel_reads=2),
+        lambda names: tf.data.TFRecordDataset(Dataset.from_tensor_slices(names).shuffle(3)),
+        lambda names: Dataset.from_tensor_slices(names).interleave(tf.data.TFRecordDataset, num_parallel_calls=2),
+        lambda names: Dataset.from_tensor_slices(names).flat_map(tf.data.TFRecordDataset),
+    ],
+)
+def test_records_are_counted_without_reading_them(
+    read: Callable[[list[str]], Any], records: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(element_counting, "_iterate", lambda *_: None)
+    source = live.read(read(records))
+    assert count_elements(source, limit_seconds=60)[source.pipeline.output.id] == 15
+
+
+def test_what_is_no_plain_record_is_read_to_be_counted(records: list[str], tmp_path: Path) -> None:
+    packed = str(tmp_path / "packed")
+    with tf.io.TFRecordWriter(packed, "GZIP") as writer:
+        for _ in range(7):
+            writer.write(b"record")
+    for dataset, count in (
+        (tf.data.TFRecordDataset(packed, "GZIP"), 7),
+        (Dataset.from_tensor_slices([packed]).interleave(lambda name: tf.data.TFRecordDataset(name, "GZIP")), 7),
+        (Dataset.from_tensor_slices(records).interleave(lambda name: tf.data.TFRecordDataset([name, name])), 30),
+        (Dataset.from_tensor_slices(records).interleave(lambda name: tf.data.TFRecordDataset(name).take(2)), 4),
+    ):
+        source = live.read(dataset)
+        assert count_elements(source, limit_seconds=60)[source.pipeline.output.id] == count
