@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pipetune.capture.consumption import Consumption
 from pipetune.capture.rebuilding import rebuild_loops, rebuilt_operators
-from pipetune.core.edits import Consent, Plan, Rewrite, Safety, inserted_caches
+from pipetune.core.edits import Consent, Plan, Rewrite, Safety
 from pipetune.core.errors import PipetuneError
 from pipetune.core.pipeline import AUTOTUNE, Node
 from pipetune.core.results import Outcome, RunFailed, validation_share
@@ -158,8 +158,8 @@ def _store_plan(
         )
     if before < _LEAST_GAIN * after:
         return RejectionReason.NOT_FASTER, f"A pass takes {after:.2g} s with it and {before:.2g} s without."
-    filled = written if inserted_caches(plan.edits) else 0.0
-    if time.monotonic() + filled + VALIDATION_PAIRS * (written + after) > end:
+    filling = runner.seconds_to_fill(plan, written) or 0.0
+    if time.monotonic() + filling + VALIDATION_PAIRS * (written + after) > end:
         return RejectionReason.NO_TIME, "There was no time to measure it in pairs."
     edited = runner.edited(plan)
     patch = replace(patch, expected=expected_digests(replay(source, edited), seed=study.settings.seed))
