@@ -116,9 +116,7 @@ def filled(
         (upstream,) = pipeline[name].inputs
         above, dataset = pipeline[upstream], datasets[upstream]
         known, most = above.cardinality > 0, above.cardinality if above.cardinality > 0 else _UNKNOWN_COUNT
-        each = seconds_per_element(dataset, most=most)
-        if most * each > seconds:
-            each = seconds_per_element(dataset, most=most, seconds=_LOOK_SECONDS)
+        each = seconds_per_element(dataset, most=most, seconds=_LOOK_SECONDS)
         # Upstream may be a part of another cache's elements, which never ends.
         ends = int(dataset.cardinality()) != INFINITE or above.cardinality == INFINITE
         if not may_hold_part(pipeline, name) or (most * each <= seconds and ends):

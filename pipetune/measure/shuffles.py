@@ -84,6 +84,7 @@ def with_buffers(source: live.LivePipeline, sizes: Mapping[str, int], *, fill_se
 
 
 _GROUPS = (1, 16, 256)  # elements per call: taking one from Python costs some 50 microseconds
+_STARTS = 4  # times the permitted time: if iterators take that long to start, as behind a shuffle, no other is made
 _CALLS = 16  # with each group but the last, before the next one is worth it
 
 
@@ -92,7 +93,7 @@ def seconds_per_element(dataset: Any, *, most: int, seconds: float = _FILL_SECON
 
     Errors are left to the first window, which reports them.
     """
-    each = 0.0
+    each, latest = 0.0, time.perf_counter() + _STARTS * seconds
     for group in _GROUPS:
         calls = _CALLS if group < _GROUPS[-1] else most // group
         try:
@@ -100,7 +101,7 @@ def seconds_per_element(dataset: Any, *, most: int, seconds: float = _FILL_SECON
             each = _seconds_per_call(groups, calls, seconds) / group
         except (StopIteration, tf.errors.OpError, ValueError, TypeError):
             break
-        if each * group * calls > seconds or group * calls >= most:
+        if each * group * calls > seconds or group * calls >= most or time.perf_counter() > latest:
             break
     return each if each * most > seconds else 0.0
 
