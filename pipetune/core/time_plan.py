@@ -80,8 +80,8 @@ SLOW_START_SECONDS = 20.0
 budget, and each of the two verification processes takes it again."""
 
 CACHE_SECONDS = 10.0
-"""What may be taken to fill a cache with all elements; where it would take longer, it gets those of half the time. Of
-60 seconds, and beside them, for the script's own caches. By judgement: a sixth of the default budget."""
+"""What may be taken to fill a cache with all elements; one that would take longer gets a part of them. Of 60 seconds,
+and beside them, for the script's own caches. By judgement: a sixth of the default budget."""
 
 AFTER_NO_SECONDS = 5.0
 """What may be measured for information after the verdict that nothing can be gained."""

@@ -27,7 +27,7 @@ from pipetune.timing.iterators import free_iterators
 _UNKNOWN_COUNT = 1 << 20  # elements to draw from, at most, where nobody knows how many there are
 _LOOK_SECONDS = 0.5  # to see how long an element takes: in less, what was ready before the first one may be all
 _PART_BYTES = 512 << 20  # of a part, by judgement: no cache of a processor holds as much
-_PART_SHARE = 0.5  # of the seconds for all elements: for a part of them, where it is known that all take longer
+_PART_SHARE = 0.3  # of the seconds for all elements: for a part of them
 _UNKNOWN_BYTES = 1 << 17  # of an element of unknown size: an image of 200 pixels by 200
 _FEWEST_ELEMENTS = 2  # of a part: a first element takes longer than what follows, and may be all that is drawn
 _FILL_CHUNK = 256  # elements that fill a cache per Python step: with two logical devices a step of one takes 0.5 ms
@@ -102,7 +102,7 @@ def filled(
         pipeline: the pipeline.
         datasets: of its nodes, as `replay_nodes(source, pipeline)` returns them; its caches are empty.
         caches: ids of those to be filled.
-        seconds: what filling one with all elements may take, where a part will do; half of it for the part.
+        seconds: what filling one with all elements may take, where a part will do; three tenths of it for the part.
         limit: what filling one with all elements may take where no part will do.
         most_bytes: what the process may hold meanwhile; None: no limit.
 
@@ -124,9 +124,8 @@ def filled(
                 raise RunFailed(f"Filling the cache would take about {most * each:.0f} s.")
             total += fill_caches([datasets[name]], seconds=limit, element_seconds=each, most_bytes=most_bytes)
             continue
-        time_limit = seconds * _PART_SHARE if known else seconds
         fitting = int(_PART_BYTES / (above.element_bytes or _UNKNOWN_BYTES))
-        count = max(_FEWEST_ELEMENTS, min(most, fitting, int(time_limit / max(each, 1e-9))))
+        count = max(_FEWEST_ELEMENTS, min(most, fitting, int(_PART_SHARE * seconds / max(each, 1e-9))))
         part = dataset.take(count).cache()
         spent = fill_caches([part], element_seconds=each, most_bytes=most_bytes)
         is_part = _has_element(part, count - 1)
