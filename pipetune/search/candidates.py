@@ -105,6 +105,8 @@ def _fits_patch(rewrite: Rewrite, state: SearchState) -> bool:
 def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = False) -> bool:
     """Whether a gain is expected of it, and likely where a plan is proven; before the first race anything is.
 
+    Not so where a gain is expected only of what needs consent.
+
     Args:
         rewrite: what would be added to the best plan so far.
         in_doubt: whether it is enough that a gain is not out of sight.
@@ -112,9 +114,16 @@ def is_worth_a_race(rewrite: Rewrite, state: SearchState, *, in_doubt: bool = Fa
     known = state.gains.added(rewrite, state.chosen)
     if state.chosen is not None:
         return known.probability >= LIKELY_ENOUGH
-    if not state.races or known.expected >= WORTH:
+    if known.expected >= WORTH or not (state.races or only_offers_promise(state)):
         return True
     return in_doubt and state.gains.attainable(state.composer.plan([rewrite])).probability >= NOTHING_BELOW
+
+
+def only_offers_promise(state: SearchState) -> bool:
+    """Whether nothing is raced yet nor expected to gain, and far more is expected of what needs consent."""
+    undecided = state.chosen is None and not state.races
+    known = (state.gains.added(one) for one in waiting(state))
+    return undecided and state.offers_far_more(0.0) and not any(one.may_gain for one in known)
 
 
 def open_plans(state: SearchState) -> list[Plan]:

@@ -11,7 +11,7 @@ from pipetune.core.results import Outcome, OutOfBudget, RunFailed, Trial
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW, Candidate, RejectionReason
 from pipetune.core.time_plan import COMPARISON, Part
 from pipetune.search.ablation import ablate
-from pipetune.search.candidates import next_race, open_plans, screen, screen_again
+from pipetune.search.candidates import next_race, only_offers_promise, open_plans, screen, screen_again
 from pipetune.search.composing import structural
 from pipetune.search.evidence import WORTH, Evidence, limit_of
 from pipetune.search.information import measure_baselines, measure_offers
@@ -106,8 +106,10 @@ def _race(state: SearchState) -> None:
     """Races the next best plans against the best so far until none is left that is expected to gain, or no time.
 
     It ends, too, where the best so far leaves nothing to gain. Before each race short windows are taken of what a gain
-    may be expected of.
+    may be expected of. Nothing is raced where a gain is expected only of what needs consent: its offer needs the time.
     """
+    if only_offers_promise(state):
+        return
     while not state.at_bound(state.chosen) and _has_time_for_a_race(state):
         state.notify("stage", name="screening")
         if screen(state):

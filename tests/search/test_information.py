@@ -55,6 +55,17 @@ def test_a_race_for_a_few_percent_leaves_time_for_what_needs_consent_and_gains_f
     assert "approval" not in raced.why
 
 
+@pytest.mark.parametrize("promised", [1.0, 1.3])
+def test_where_only_what_needs_consent_promises_a_gain_nothing_else_takes_time(promised: float) -> None:
+    candidates = [rewrite("a"), rewrite("cache", safety=Safety.REORDERS)]
+    expected = expecting({"a@n1": promised, "cache@n1": 6.0})
+    found = Scene(candidates, runner({"cache@n1": 6.0}), expected=expected).run()
+    (offer,) = found.offers
+    assert offer.gain is not None and offer.gain.median == pytest.approx(6.0, rel=0.05)
+    tried = of_key(found.trials, "a@n1")
+    assert bool(tried) is (promised > 1) and (tried or reasons(found)["a"] == "not-expected")
+
+
 def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
     candidates = [rewrite("frozen-augmentation", safety=Safety.REORDERS)]
     scene = Scene(candidates, runner({"frozen-augmentation@n1": 9.0}))
