@@ -35,8 +35,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["csv", "gnmt", "transformer", "staged", "helper", "printed_loop", "validation_skip", "lambdas", "table"],
+    "name", ["csv", "gnmt", "transformer", "staged", "helper", "printed_loop", "validation_skip", "lambdas", "table"]
 )
 def test_an_expert_trains_on_the_same_data(name: str, examples: Path) -> None:
     from benchmarks.decisions.equality import training_dataset

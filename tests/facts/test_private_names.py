@@ -466,10 +466,7 @@ def test_complete_file_cache_has_an_index_and_prefixed_files(tmp_path: Path) -> 
     iterator = iter(rows)
     next(iterator)
     begun = sorted(path.name for path in tmp_path.iterdir())
-    assert [name.rstrip("0123456789") for name in begun] == [
-        "kept_0.data-00000-of-00001.tempstate",
-        "kept_0.lockfile",
-    ]
+    assert [name.rstrip("0123456789") for name in begun] == ["kept_0.data-00000-of-00001.tempstate", "kept_0.lockfile"]
     iterator._iterator_resource = iterator._dataset = None
     assert list(tmp_path.iterdir()) == []
     list(rows)

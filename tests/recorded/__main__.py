@@ -84,12 +84,7 @@ def _run(folder: Path, name: str, budget: str, *, replays: bool) -> str:
     """Runs an example in a separate process; the reason of its failure, or ""."""
     place = folder / name
     place.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTHONHASHSEED": "0",
-        "COLUMNS": "80",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "COLUMNS": "80"}
     if replays:
         environment[REPLAYS] = str(place / "worker.pickle")
     data = ROOT / "examples" / name / "make_data.py"

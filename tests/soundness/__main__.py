@@ -109,8 +109,7 @@ def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
     if arguments.before is not None:
         cases = {family: count for family, count in state.header["cases"].items() if family in recall.CASES}
         other = hunt.opened(
-            hunt.STATE.with_name(".soundness-before.part.jsonl"),
-            _header(state.header["seed"], cases, arguments.before),
+            hunt.STATE.with_name(".soundness-before.part.jsonl"), _header(state.header["seed"], cases, arguments.before)
         )
         right = recall.right_of(_hunted(arguments, other, arguments.before))
         before, kept, _, _ = recall.compared(right, state)

@@ -25,13 +25,7 @@ class Verdict:
 
 
 def judge(
-    original: Run,
-    candidate: Run,
-    safety: str,
-    *,
-    random: bool = False,
-    spare: int = 0,
-    notes_zeros: bool = False,
+    original: Run, candidate: Run, safety: str, *, random: bool = False, spare: int = 0, notes_zeros: bool = False
 ) -> Verdict:
     """Whether `candidate` may replace `original` in the class `safety`.
 

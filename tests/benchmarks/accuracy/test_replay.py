@@ -33,10 +33,7 @@ def series(*walls: int, slice_steps: int = 0) -> Series:
 
 def runner(*walls: int, gain: float = 1.0) -> ReplayRunner:
     return ReplayRunner(
-        FakeClock(),
-        series(*walls),
-        series(*walls, slice_steps=10),
-        gain=lambda plan: gain if plan.rewrites else 1.0,
+        FakeClock(), series(*walls), series(*walls, slice_steps=10), gain=lambda plan: gain if plan.rewrites else 1.0
     )
 
 
