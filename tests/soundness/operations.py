@@ -6,6 +6,7 @@ tensors, and runs it on a sample. It is dropped if that raises, so an operation 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -86,13 +87,9 @@ def filled(operation: Operation, scope: Scope) -> str:
 
     def place(match: re.Match[str]) -> str:
         word = match.group(1)
-        if word == "x":
-            if not main:
-                main.append(scope.choose(lambda name, tensor: _suits(operation, scope, name, tensor)))
-            return main[0]
         if not main:
             main.append(scope.choose(lambda name, tensor: _suits(operation, scope, name, tensor)))
-        return _PLACES[word](scope, scope.tensors[main[0]], main[0])
+        return main[0] if word == "x" else _PLACES[word](scope, scope.tensors[main[0]], main[0])
 
     return re.sub(r"\{(\w+)\}", place, operation.text)
 
@@ -180,15 +177,20 @@ def _number(scope: Scope, x: Any, _: str) -> str:
     return rng.choice(["1", "2", "3", "5", "0", "7"])
 
 
+def _another(scope: Scope, wanted: bool, fits: Callable[[str, Any], bool]) -> str:
+    """The name of a tensor that fits and is not ragged, if wanted; '' where there is none."""
+    with contextlib.suppress(NoPlace):
+        if wanted:
+            return scope.choose(lambda name, tensor: not isinstance(tensor, tf.RaggedTensor) and fits(name, tensor))
+    return ""
+
+
 def _other(scope: Scope, x: Any, name: str) -> str:
     """An operand for x: another tensor that broadcasts, a number, a constant of the module, a part of x."""
     rng = scope.rng
     draw = rng.random()
-    if draw < 0.35:
-        try:
-            return scope.choose(lambda other, tensor: other != name and _broadcasts(tensor, x))
-        except NoPlace:
-            pass
+    if other := _another(scope, draw < 0.35, lambda other, tensor: other != name and _broadcasts(tensor, x)):
+        return other
     if draw < 0.55:
         return _number(scope, x, name)
     if draw < 0.75 and x.shape.rank and x.dtype not in (tf.bool, tf.string):
@@ -200,13 +202,9 @@ def _other(scope: Scope, x: Any, name: str) -> str:
 
 
 def _broadcasts(tensor: Any, x: Any) -> bool:
-    if isinstance(tensor, tf.RaggedTensor) or tensor.dtype != x.dtype:
-        return False
-    try:
-        tf.broadcast_static_shape(tensor.shape, x.shape)
-    except ValueError:
-        return False
-    return True
+    with contextlib.suppress(ValueError):
+        return tensor.dtype == x.dtype and bool(tf.broadcast_static_shape(tensor.shape, x.shape) is not None)
+    return False
 
 
 def _constant(scope: Scope, x: Any, _: str) -> str:
@@ -222,16 +220,11 @@ def _constant(scope: Scope, x: Any, _: str) -> str:
 
 def _same_shape(scope: Scope, x: Any, name: str) -> str:
     """A tensor of the same type and shape, or x itself."""
-    if scope.rng.random() < 0.6:
-        try:
-            return scope.choose(
-                lambda other, tensor: (
-                    not isinstance(tensor, tf.RaggedTensor) and tensor.dtype == x.dtype and tensor.shape == x.shape
-                    and other != name
-                )
-            )  # fmt: skip
-        except NoPlace:
-            pass
+    if other := _another(
+        scope, scope.rng.random() < 0.6,
+        lambda other, tensor: tensor.dtype == x.dtype and tensor.shape == x.shape and other != name,
+    ):  # fmt: skip
+        return other
     return scope.rng.choice([name, f"{name}[::-1]"]) if x.shape.rank else name
 
 
@@ -240,50 +233,36 @@ def _new_shape(scope: Scope, x: Any, _: str) -> str:
     divisors = [n for n in range(1, count + 1) if count % n == 0]
     rng = scope.rng
     first = rng.choice(divisors)
-    choices = [[-1], [count], [first, count // first], [first, -1], [-1, first], [1, -1], [count, 1]]
     second = rng.choice([n for n in divisors if (count // first) % n == 0])
-    choices += [[first, second, count // first // second]]
-    choices += [list(reversed([int(size) for size in x.shape]))]
-    return str(rng.choice(choices))
+    return str(
+        rng.choice(
+            [[-1], [count], [first, count // first], [first, -1], [-1, first], [1, -1], [count, 1],
+             [first, second, count // first // second], [int(size) for size in x.shape][::-1]]
+        )
+    )  # fmt: skip
 
 
 def _indices(scope: Scope, x: Any, _: str) -> str:
     size = _length(x, 0) if x.shape.rank else 1
-    found = [scope.rng.randrange(size) for _ in range(scope.rng.randint(1, 3))]
-    return str(found)
+    return str([scope.rng.randrange(size) for _ in range(scope.rng.randint(1, 3))])
 
 
 def _picked(scope: Scope, x: Any, name: str) -> str:
     """Integers for indexing: computed from the element, or literals; as an argument besides an axis."""
     axis = int(_axis(scope, x, name))
     size = _length(x, axis)
-    if scope.rng.random() < 0.4:
-        try:
-            other = scope.choose(
-                lambda _, tensor: (
-                    not isinstance(tensor, tf.RaggedTensor) and tensor.dtype in (tf.int32, tf.int64)
-                    and tensor.shape.rank < 2
-                )
-            )  # fmt: skip
-            return f"tf.math.floormod({other}, {size}), axis={axis}"
-        except NoPlace:
-            pass
+    small = lambda _, tensor: tensor.dtype in (tf.int32, tf.int64) and tensor.shape.rank < 2  # noqa: E731
+    if other := _another(scope, scope.rng.random() < 0.4, small):
+        return f"tf.math.floormod({other}, {size}), axis={axis}"
     found = [scope.rng.randrange(size) for _ in range(scope.rng.randint(1, 3))]
     return f"{found if scope.rng.random() < 0.7 else found[0]}, axis={axis}"
 
 
 def _boolean(scope: Scope, x: Any, name: str) -> str:
     """A condition with the shape of x, or one that broadcasts with it."""
-    rng = scope.rng
-    if rng.random() < 0.3:
-        try:
-            return scope.choose(
-                lambda _, tensor: (
-                    not isinstance(tensor, tf.RaggedTensor) and tensor.dtype == tf.bool and tensor.shape == x.shape
-                )
-            )
-        except NoPlace:
-            pass
+    alike = lambda _, tensor: tensor.dtype == tf.bool and tensor.shape == x.shape  # noqa: E731
+    if other := _another(scope, scope.rng.random() < 0.3, alike):
+        return other
     if x.dtype == tf.bool:
         return name
     if x.dtype == tf.string:
@@ -316,12 +295,16 @@ def _table(scope: Scope, _x: Any, _: str) -> str:
 
 
 def _lookup(scope: Scope, x: Any, _: str) -> str:
-    if x.dtype == tf.string:
-        keys, default = "['red', 'a', '', 'UPPER']", -1
-    else:
-        keys, default = "tf.constant([0, 1, 2, 7], tf.int64)", -1
+    keys = "['red', 'a', '', 'UPPER']" if x.dtype == tf.string else "tf.constant([0, 1, 2, 7], tf.int64)"
     made = f"tf.lookup.KeyValueTensorInitializer({keys}, tf.constant([3, 1, 4, 1], tf.int64))"
-    return scope.constant(f"tf.lookup.StaticHashTable({made}, {default})")
+    return scope.constant(f"tf.lookup.StaticHashTable({made}, -1)")
+
+
+_TYPES = (*NUMBERS, "bool", "bfloat16")
+
+
+def _layer(text: str) -> _Place:
+    return lambda scope, _x, _: scope.constant(f"tf.keras.layers.{text}")
 
 
 _PLACES: dict[str, _Place] = {
@@ -329,8 +312,12 @@ _PLACES: dict[str, _Place] = {
     "axis": _axis,
     "bool": _boolean,
     "c": _number,
+    "centercrop": _layer("CenterCrop(2, 2)"),
     "cond": _one_condition,
+    "discretization": _layer("Discretization(bin_boundaries=[0.0, 1.0, 2.0])"),
+    "encoding": _layer("CategoryEncoding(num_tokens=4, output_mode='multi_hot')"),
     "flag": lambda scope, _x, _: scope.rng.choice(["True", "False"]),
+    "hashing": _layer("Hashing(num_bins=7)"),
     "idx": _indices,
     "int": lambda scope, x, _: "tf." + scope.rng.choice([name for name in INTEGERS if name != x.dtype.name]),
     "k": _constant,
@@ -338,11 +325,12 @@ _PLACES: dict[str, _Place] = {
     "lookup": _lookup,
     "matrix": _matrix,
     "naxis": lambda scope, x, _: str(scope.rng.randrange(-x.shape.rank - 1, x.shape.rank + 1)),
-    "pads": lambda scope, x, _: str(
-        [[scope.rng.choice([0, 0, 1]), scope.rng.choice([0, 1, 1])] for _ in range(x.shape.rank)]
-    ),
+    "pads": lambda scope, x, _: str([[scope.rng.choice([0, 0, 1]), scope.rng.choice([0, 1, 1])] for _ in x.shape]),
     "perm": _permutation,
     "pick": _picked,
+    "raw": lambda scope, _x, _: scope.rng.choice(["uint8", "float32", "int32", "int16", "float64"]),
+    "rescaling": _layer("Rescaling(1 / 255.0, offset=-0.5)"),
+    "resizing": _layer("Resizing(4, 5)"),
     "reps": lambda scope, x, _: str([scope.rng.choice([1, 1, 2, 3]) for _ in range(x.shape.rank)]),
     "s": _slices,
     "same": _same_shape,
@@ -351,9 +339,8 @@ _PLACES: dict[str, _Place] = {
     "shift": lambda scope, _x, _: str(scope.rng.choice([1, 2, 3, -1, -2])),
     "small": lambda scope, _x, _: str(scope.rng.randint(1, 3)),
     "table": _table,
-    "type": lambda scope, x, _: (
-        "tf." + scope.rng.choice([name for name in (*NUMBERS, "bool", "bfloat16") if name != x.dtype.name])
-    ),
+    "type": lambda scope, x, _: "tf." + scope.rng.choice([one for one in _TYPES if one != x.dtype.name]),
+    "unit": _layer("UnitNormalization()"),
     "y": _other,
 }
 
@@ -361,273 +348,210 @@ _PLACES: dict[str, _Place] = {
 # -- the operations
 
 
-def _each(
-    names: str, text: str, kinds: str = "n", ranks: Sequence[int] = (0, 1, 2, 3), weight: float = 1.0
-) -> list[Operation]:
-    """Several operations with similar text."""
-    return [Operation(name.split(".")[-1], text.replace("{op}", name), kinds, ranks, weight) for name in names.split()]
+def _table(*entries: str) -> list[Operation]:
+    """Operations as `n 123 0.5: name := text`: kinds, ranks (or all), weight (or 1), name (or the called function), text.
+
+    Kinds, ranks and weight are those of the entry before where none are given. `n: tf.{op}({x}) for exp log` is two.
+    """
+    found, kind = [], [""]
+    for entry in entries:
+        if match := re.match(r"([a-z]+8?( [0-3]+)?( [\d.]+)?): ", entry):
+            kind, entry = match[1].split(), entry[match.end() :]
+        kinds, ranks, weight = (*kind, *("0123", "1")[len(kind) - 1 :])
+        name, _, text = entry.rpartition(" := ")
+        text, _, names = text.partition(" for ") if "{op}" in text else (text, "", "-")
+        for one in names.split():
+            called = text.replace("{op}", one)
+            title = name or re.sub(r"^tf\.(?:\w+\.)*(\w+)\(.*", r"\1", called)
+            found.append(Operation(title, called, kinds, tuple(map(int, ranks)), float(weight)))
+    return found
 
 
-_ARITHMETIC = [
-    *_each("abs negative sign square floor math.ceil round math.rint", "tf.{op}({x})"),
-    *_each("sqrt math.rsqrt exp math.expm1 math.log math.log1p sin cos tan tanh sigmoid atan asinh math.erf "
-           "math.reciprocal math.softplus math.softsign math.lgamma math.digamma", "tf.{op}({x})", "f", weight=0.5),
-    *_each("nn.relu nn.relu6 nn.elu nn.selu nn.leaky_relu nn.gelu nn.swish", "tf.{op}({x})", "f", weight=0.7),
-    *_each("math.is_nan math.is_inf math.is_finite", "tf.{op}({x})", "f"),
-    *_each("add subtract multiply maximum minimum math.squared_difference", "tf.{op}({x}, {y})"),
-    *_each("divide math.divide_no_nan math.atan2 math.xdivy math.xlogy", "tf.{op}({x}, {y})", "f", weight=0.7),
-    Operation("operator +", "{x} + {y}"), Operation("operator -", "{x} - {y}"), Operation("operator *", "{x} * {y}"),
-    Operation("operator /", "{x} / {y}"), Operation("operator //", "{x} // {y}"), Operation("operator %", "{x} % {y}"),
-    Operation("operator **", "{x} ** {small}"), Operation("unary -", "-{x}"),
-    Operation("floormod", "tf.math.floormod({x}, {y})"), Operation("truncatediv", "tf.truncatediv({x}, {small})", "i"),
-    Operation("pow", "tf.pow({x}, {y})", "f", weight=0.5),
-    Operation("add_n", "tf.add_n([{x}, {same}, {x}])"),
-    Operation("clip_by_value", "tf.clip_by_value({x}, {c}, {c} + 2)"),
-    Operation("clip_by_norm", "tf.clip_by_norm({x}, 2.0)", "f", (1, 2, 3)),
-    *_each("equal not_equal less less_equal greater greater_equal", "tf.{op}({x}, {y})"),
-    Operation("equal of texts", "tf.equal({x}, {y})", "s"),
-    *_each("logical_and logical_or math.logical_xor", "tf.{op}({x}, {y})", "b"),
-    Operation("logical_not", "~{x}", "b"),
-    *_each("bitwise.bitwise_and bitwise.bitwise_or bitwise.bitwise_xor", "tf.{op}({x}, {y})", "i"),
-    *_each("bitwise.left_shift bitwise.right_shift", "tf.{op}({x}, tf.constant({small}, {x}.dtype))", "i"),
-    Operation("invert", "tf.bitwise.invert({x})", "i"),
-    Operation("cast", "tf.cast({x}, {type})", "nb", weight=3.0),
-    Operation("saturate_cast", "tf.saturate_cast({x}, {int})"),
-    Operation("bitcast", "tf.bitcast({x}, tf.uint8)", "f"),
-    Operation("to_float", "tf.cast({x}, tf.float32) / 255.0", "nb", weight=2.0),
-    Operation("complex_abs", "tf.abs(tf.complex(tf.cast({x}, tf.float32), 2.0))"),
-]  # fmt: skip
+_ARITHMETIC = _table(
+    "n: tf.{op}({x}) for abs negative sign square floor math.ceil round math.rint",
+    "f 0123 0.5: tf.{op}({x}) for sqrt math.rsqrt exp math.expm1 math.log math.log1p sin cos tan tanh sigmoid atan "
+    "asinh math.erf math.reciprocal math.softplus math.softsign math.lgamma math.digamma",
+    "f 0123 0.7: tf.{op}({x}) for nn.relu nn.relu6 nn.elu nn.selu nn.leaky_relu nn.gelu nn.swish",
+    "f: tf.{op}({x}) for math.is_nan math.is_inf math.is_finite",
+    "n: tf.{op}({x}, {y}) for add subtract multiply maximum minimum math.squared_difference",
+    "f 0123 0.7: tf.{op}({x}, {y}) for divide math.divide_no_nan math.atan2 math.xdivy math.xlogy",
+    "n: operator + := {x} + {y}", "operator - := {x} - {y}", "operator * := {x} * {y}", "operator / := {x} / {y}",
+    "operator // := {x} // {y}", "operator % := {x} % {y}", "operator ** := {x} ** {small}", "unary - := -{x}",
+    "tf.math.floormod({x}, {y})", "i: tf.truncatediv({x}, {small})", "f 0123 0.5: tf.pow({x}, {y})",
+    "n: tf.add_n([{x}, {same}, {x}])", "tf.clip_by_value({x}, {c}, {c} + 2)", "f 123: tf.clip_by_norm({x}, 2.0)",
+    "n: tf.{op}({x}, {y}) for equal not_equal less less_equal greater greater_equal",
+    "s: equal of texts := tf.equal({x}, {y})", "b: tf.{op}({x}, {y}) for logical_and logical_or math.logical_xor",
+    "logical_not := ~{x}", "i: tf.{op}({x}, {y}) for bitwise.bitwise_and bitwise.bitwise_or bitwise.bitwise_xor",
+    "tf.{op}({x}, tf.constant({small}, {x}.dtype)) for bitwise.left_shift bitwise.right_shift",
+    "tf.bitwise.invert({x})", "nb 0123 3: tf.cast({x}, {type})", "n: tf.saturate_cast({x}, {int})",
+    "f: tf.bitcast({x}, tf.uint8)", "nb 0123 2: to_float := tf.cast({x}, tf.float32) / 255.0",
+    "n: complex_abs := tf.abs(tf.complex(tf.cast({x}, tf.float32), 2.0))",
+)  # fmt: skip
 
-_REDUCTIONS = [
-    *_each("reduce_sum reduce_mean reduce_max reduce_min", "tf.{op}({x}{axes}{keep})", "n", (1, 2, 3), 1.5),
-    *_each("reduce_prod math.reduce_std math.reduce_variance reduce_logsumexp math.reduce_euclidean_norm",
-           "tf.{op}({x}{axes}{keep})", "f", (1, 2, 3), 0.5),
-    *_each("reduce_any reduce_all", "tf.{op}({x}{axes}{keep})", "b", (1, 2, 3)),
-    *_each("argmax argmin", "tf.{op}({x}, axis={axis})", "n", (1, 2, 3), 1.5),
-    Operation("argmax of type", "tf.argmax({x}, {axis}, output_type=tf.int32)", "n", (1, 2, 3)),
-    Operation("count_nonzero", "tf.math.count_nonzero({x}{axes}{keep})", "n", (1, 2, 3)),
-    *_each("cumsum math.cumprod", "tf.{op}({x}, axis={axis}, exclusive={flag}, reverse={flag})", "n", (1, 2, 3)),
-    Operation("cumulative_logsumexp", "tf.math.cumulative_logsumexp({x}, axis={axis})", "f", (1, 2)),
-    Operation("norm", "tf.norm({x}{axes}{keep})", "f", (1, 2)),
-    Operation("segment_sum", "tf.math.unsorted_segment_sum({x}, tf.range({x}.shape[0]) // 2, 3)", "n", (1, 2, 3)),
-    Operation("bincount", "tf.math.bincount(tf.cast({x}, tf.int32) % 5, minlength=5, maxlength=5)", "i", (1,)),
-    Operation("moments", "tf.nn.moments({x}, axes=[{axis}])[1]", "f", (1, 2, 3)),
-    *_each("nn.softmax nn.log_softmax", "tf.{op}({x}, axis={axis})", "f", (1, 2, 3), 0.7),
-    Operation("l2_normalize", "tf.nn.l2_normalize({x}, axis={axis})", "f", (1, 2, 3), 0.7),
-    Operation("scale by maximum", "{x} / (tf.reduce_max({x}{axes}, keepdims=True) + 1.0)", "f", (1, 2, 3)),
-    Operation("centre", "{x} - tf.reduce_mean({x}{axes}, keepdims=True)", "f", (1, 2, 3)),
-    Operation("matmul", "tf.matmul({x}, {same})", "n", (2, 3)),
-    Operation("matmul with matrix", "{x} @ {matrix}", "f", (2, 3)),
-    Operation("matmul transposed", "tf.matmul({x}, {same}, transpose_b=True)", "f", (2, 3)),
-    Operation("tensordot", "tf.tensordot({x}, {matrix}, axes=1)", "f", (1, 2, 3)),
-    Operation("tensordot axes", "tf.tensordot({x}, {same}, axes=[[{axis}], [{axis}]])", "f", (1, 2)),
-    Operation("einsum inner", "tf.einsum('i,i->', {x}, {same})", "f", (1,)),
-    Operation("einsum", "tf.einsum('ij,jk->ik', {x}, {same})", "f", (2,)),
-    Operation("einsum dots", "tf.einsum('...i,...i->...', {x}, {same})", "f", (1, 2, 3)),
-    Operation("trace", "tf.linalg.trace({x})", "n", (2, 3)),
-    Operation("fft", "tf.abs(tf.signal.rfft(tf.cast({x}, tf.float32)))", "f", (1, 2)),
-]  # fmt: skip
+_REDUCTIONS = _table(
+    "n 123 1.5: tf.{op}({x}{axes}{keep}) for reduce_sum reduce_mean reduce_max reduce_min",
+    "f 123 0.5: tf.{op}({x}{axes}{keep}) for reduce_prod math.reduce_std math.reduce_variance reduce_logsumexp "
+    "math.reduce_euclidean_norm", "b 123: tf.{op}({x}{axes}{keep}) for reduce_any reduce_all",
+    "n 123 1.5: tf.{op}({x}, axis={axis}) for argmax argmin",
+    "n 123: argmax of type := tf.argmax({x}, {axis}, output_type=tf.int32)", "tf.math.count_nonzero({x}{axes}{keep})",
+    "tf.{op}({x}, axis={axis}, exclusive={flag}, reverse={flag}) for cumsum math.cumprod",
+    "f 12: tf.math.cumulative_logsumexp({x}, axis={axis})", "tf.norm({x}{axes}{keep})",
+    "n 123: segment_sum := tf.math.unsorted_segment_sum({x}, tf.range({x}.shape[0]) // 2, 3)",
+    "i 1: tf.math.bincount(tf.cast({x}, tf.int32) % 5, minlength=5, maxlength=5)",
+    "f 123: tf.nn.moments({x}, axes=[{axis}])[1]", "f 123 0.7: tf.{op}({x}, axis={axis}) for nn.softmax nn.log_softmax",
+    "tf.nn.l2_normalize({x}, axis={axis})",
+    "f 123: scale by maximum := {x} / (tf.reduce_max({x}{axes}, keepdims=True) + 1.0)",
+    "centre := {x} - tf.reduce_mean({x}{axes}, keepdims=True)", "n 23: tf.matmul({x}, {same})",
+    "f 23: matmul with matrix := {x} @ {matrix}", "matmul transposed := tf.matmul({x}, {same}, transpose_b=True)",
+    "f 123: tf.tensordot({x}, {matrix}, axes=1)",
+    "f 12: tensordot axes := tf.tensordot({x}, {same}, axes=[[{axis}], [{axis}]])",
+    "f 1: einsum inner := tf.einsum('i,i->', {x}, {same})", "f 2: tf.einsum('ij,jk->ik', {x}, {same})",
+    "f 123: einsum dots := tf.einsum('...i,...i->...', {x}, {same})", "n 23: tf.linalg.trace({x})",
+    "f 12: fft := tf.abs(tf.signal.rfft(tf.cast({x}, tf.float32)))",
+)  # fmt: skip
 
-_ARRANGEMENT = [
-    Operation("slice", "{x}[{s}]", "nbs", (1, 2, 3), 5.0),
-    Operation("tf.slice", "tf.slice({x}, [0] * {x}.shape.rank, [1] * {x}.shape.rank)", "nbs", (1, 2, 3)),
-    Operation("reverse", "tf.reverse({x}, [{axis}])", "nb", (1, 2, 3), 1.5),
-    Operation("roll", "tf.roll({x}, {shift}, axis={axis})", "nb", (1, 2, 3), 1.5),
-    Operation("roll axes", "tf.roll({x}, [{shift}, 1], axis=[{axis}, {axis}])", "n", (2, 3)),
-    Operation("stack", "tf.stack([{x}, {same}], axis={naxis})", "nbs", weight=1.5),
-    Operation("unstack", "tf.unstack({x}, axis={axis})[0]", "nbs", (1, 2, 3)),
-    Operation("unstack and add", "tf.add_n(tf.unstack({x}, axis={axis}))", "n", (1, 2, 3)),
-    Operation("unstack and stack", "tf.stack(tf.unstack({x}, axis={axis}), axis={axis})", "nb", (1, 2, 3)),
-    Operation("concat", "tf.concat([{x}, {same}], axis={axis})", "nbs", (1, 2, 3), 1.5),
-    Operation("split", "tf.split({x}, {small}, axis={axis})[-1]", "nbs", (1, 2, 3)),
-    Operation("split sizes", "tf.split({x}, [1, -1], axis={axis})[1]", "nbs", (1, 2, 3)),
-    Operation("gather", "tf.gather({x}, {pick})", "nbs", (1, 2, 3), 1.5),
-    Operation("gather of table", "tf.gather({table}, tf.cast({x}, tf.int32) % 9)", "i"),
-    Operation("gather batch_dims", "tf.gather({x}, [[0]] * {x}.shape[0], batch_dims=1)", "n", (2, 3)),
-    Operation("gather_nd", "tf.gather_nd({x}, [{idx}[:1]])", "nbs", (1, 2, 3)),
-    Operation("embedding", "tf.nn.embedding_lookup({table}, tf.cast({x}, tf.int64) % 9)", "i"),
-    Operation("transpose", "tf.transpose({x}, {perm})", "nbs", (2, 3), 1.5),
-    Operation("transpose all", "tf.transpose({x})", "nb", (1, 2, 3)),
-    Operation("matrix_transpose", "tf.linalg.matrix_transpose({x})", "n", (2, 3)),
-    Operation("expand_dims", "tf.expand_dims({x}, {naxis})", "nbs", weight=1.5),
-    Operation("squeeze", "tf.squeeze({x})", "nbs", weight=1.5),
-    Operation("squeeze axis", "tf.squeeze({x}, axis={axis})", "nbs", (1, 2, 3), 1.5),
-    Operation("squeeze of part", "tf.squeeze({x}[..., :1])", "nb", (1, 2, 3)),
-    Operation("reshape", "tf.reshape({x}, {shape})", "nbs", weight=2.0),
-    Operation("flatten", "tf.reshape({x}, [-1])", "nb"),
-    Operation("reshape like", "tf.reshape({x}, tf.shape({same}))", "nb"),
-    Operation("reshape by shape", "tf.reshape({x}, [{x}.shape[0], -1])", "nb", (1, 2, 3)),
-    Operation("ensure_shape", "tf.ensure_shape({x}, {x}.shape)", "nbs"),
-    Operation("pad", "tf.pad({x}, {pads})", "nb", (1, 2, 3), 1.5),
-    Operation("pad value", "tf.pad({x}, {pads}, constant_values={c})", "n", (1, 2, 3)),
-    Operation("pad reflect", "tf.pad({x}, {pads}, mode='REFLECT')", "n", (1, 2, 3)),
-    Operation("pad symmetric", "tf.pad({x}, {pads}, 'SYMMETRIC')", "n", (1, 2, 3)),
-    Operation("tile", "tf.tile({x}, {reps})", "nbs", (1, 2, 3)),
-    Operation("repeat", "tf.repeat({x}, 2, axis={axis})", "nb", (1, 2, 3)),
-    Operation("broadcast_to", "tf.broadcast_to({x}, [2, *{x}.shape])", "nb"),
-    Operation("one_hot", "tf.one_hot({x}, 5)", "i", (0, 1, 2), 1.5),
-    Operation("one_hot axis", "tf.one_hot({x}, 4, axis={naxis})", "i", (0, 1, 2), 2.0),
-    Operation("one_hot values", "tf.one_hot({x}, 3, on_value=2.0, off_value=-1.0, axis={naxis})", "i", (0, 1)),
-    Operation("where", "tf.where({bool}, {x}, {same})", "nbs", weight=1.5),
-    Operation("where number", "tf.where({bool}, {x}, {c})", "nbs"),
-    Operation("zeros_like", "tf.zeros_like({x})", "nb", weight=0.3),
-    Operation("ones_like", "tf.ones_like({x}) + {x}", "n", weight=0.5),
-    Operation("fill", "tf.fill({x}.shape, {c})", "n", (1, 2), 0.3),
-    Operation("band_part", "tf.linalg.band_part({x}, {small}, 0)", "n", (2, 3)),
-    Operation("diag", "tf.linalg.diag({x})", "n", (1, 2)),
-    Operation("diag_part", "tf.linalg.diag_part({x})", "n", (2, 3)),
-    Operation("eye", "{x} + tf.eye({x}.shape[-1], dtype={x}.dtype)", "n", (2, 3)),
-    Operation("sort", "tf.sort({x}, axis={axis})", "n", (1, 2, 3)),
-    Operation("sort down", "tf.sort({x}, direction='DESCENDING')", "n", (1, 2, 3)),
-    Operation("argsort", "tf.argsort({x}, axis={axis})", "n", (1, 2, 3)),
-    Operation("top_k", "tf.math.top_k({x}, k=1)[{small} % 2]", "n", (1, 2, 3)),
-    Operation("in_top_k", "tf.math.in_top_k([0, 0], tf.reshape({x}, [2, -1]), 1)", "f", (1, 2, 3), 0.5),
-    Operation("searchsorted", "tf.searchsorted(tf.constant([0.0, 1.0, 2.0], {x}.dtype), {x})", "f", (1,)),
-    Operation("scatter_nd", "tf.scatter_nd([[0], [2]], {x}[:2], [4, *{x}.shape[1:]])", "n", (1, 2)),
-    Operation("scatter_update", "tf.tensor_scatter_nd_update({x}, [[0]], [{x}[-1]])", "n", (1, 2)),
-    Operation("sequence_mask", "tf.sequence_mask(tf.cast({x}, tf.int32), 6)", "i", (0, 1)),
-    Operation("meshgrid", "tf.meshgrid({x}, {x})[0]", "n", (1,)),
-    Operation("range of length", "{x} + tf.cast(tf.range({x}.shape[0]), {x}.dtype)", "n", (1,)),
-    Operation("positions", "{x} * tf.cast(tf.range({x}.shape[-1]), {x}.dtype)", "n", (1, 2, 3)),
-    Operation("position rows", "{x} + tf.cast(tf.range({x}.shape[0]), {x}.dtype)[:, None]", "n", (2,)),
-    Operation("shape", "tf.cast(tf.shape({x}), tf.int64)", "nb", (1, 2, 3), 0.5),
-    Operation("times shape", "{x} * tf.cast(tf.shape({x})[0], {x}.dtype)", "n", (1, 2, 3)),
-    Operation("times static shape", "{x} * {x}.shape[0]", "n", (1, 2, 3)),
-    Operation("times last shape", "{x} * {x}.shape[-1]", "n", (1, 2, 3)),
-    Operation("size", "{x} + tf.cast(tf.size({x}), {x}.dtype)", "n", weight=0.7),
-    Operation("rank", "{x} + tf.cast(tf.rank({x}), {x}.dtype)", "n", weight=0.7),
-    Operation("batch_to_space", "tf.space_to_batch({x}[None, ..., None], [2, 2], [[0, 0], [0, 0]])[0]", "f", (2,), 0.5),
-    Operation("frame", "tf.signal.frame({x}, 2, 1, axis={axis})", "f", (1, 2), 0.7),
-    Operation("identity", "tf.identity({x})", "nbs", weight=0.5),
-    Operation("stop_gradient", "tf.stop_gradient({x})", "n", weight=0.5),
-    Operation("check_numerics", "tf.debugging.check_numerics({x}, 'no')", "f", weight=0.3),
-    Operation("combine", "tf.concat([tf.reshape({x}, [-1]), tf.reshape({same}, [-1])], 0)", "n"),
-]  # fmt: skip
+_ARRANGEMENT = _table(
+    "nbs 123 5: slice := {x}[{s}]", "nbs 123: tf.slice := tf.slice({x}, [0] * {x}.shape.rank, [1] * {x}.shape.rank)",
+    "nb 123 1.5: tf.reverse({x}, [{axis}])", "tf.roll({x}, {shift}, axis={axis})",
+    "n 23: roll axes := tf.roll({x}, [{shift}, 1], axis=[{axis}, {axis}])",
+    "nbs 0123 1.5: tf.stack([{x}, {same}], axis={naxis})", "nbs 123: tf.unstack({x}, axis={axis})[0]",
+    "n 123: unstack and add := tf.add_n(tf.unstack({x}, axis={axis}))",
+    "nb 123: unstack and stack := tf.stack(tf.unstack({x}, axis={axis}), axis={axis})",
+    "nbs 123 1.5: tf.concat([{x}, {same}], axis={axis})", "nbs 123: tf.split({x}, {small}, axis={axis})[-1]",
+    "split sizes := tf.split({x}, [1, -1], axis={axis})[1]", "nbs 123 1.5: tf.gather({x}, {pick})",
+    "i: gather of table := tf.gather({table}, tf.cast({x}, tf.int32) % 9)",
+    "n 23: gather batch_dims := tf.gather({x}, [[0]] * {x}.shape[0], batch_dims=1)",
+    "nbs 123: tf.gather_nd({x}, [{idx}[:1]])",
+    "i: embedding := tf.nn.embedding_lookup({table}, tf.cast({x}, tf.int64) % 9)",
+    "nbs 23 1.5: tf.transpose({x}, {perm})", "nb 123: transpose all := tf.transpose({x})",
+    "n 23: tf.linalg.matrix_transpose({x})", "nbs 0123 1.5: tf.expand_dims({x}, {naxis})", "tf.squeeze({x})",
+    "nbs 123 1.5: squeeze axis := tf.squeeze({x}, axis={axis})", "nb 123: squeeze of part := tf.squeeze({x}[..., :1])",
+    "nbs 0123 2: tf.reshape({x}, {shape})", "nb: flatten := tf.reshape({x}, [-1])",
+    "reshape like := tf.reshape({x}, tf.shape({same}))",
+    "nb 123: reshape by shape := tf.reshape({x}, [{x}.shape[0], -1])", "nbs: tf.ensure_shape({x}, {x}.shape)",
+    "nb 123 1.5: tf.pad({x}, {pads})", "n 123: pad value := tf.pad({x}, {pads}, constant_values={c})",
+    "pad reflect := tf.pad({x}, {pads}, mode='REFLECT')", "pad symmetric := tf.pad({x}, {pads}, 'SYMMETRIC')",
+    "nbs 123: tf.tile({x}, {reps})", "nb 123: tf.repeat({x}, 2, axis={axis})",
+    "nb: tf.broadcast_to({x}, [2, *{x}.shape])", "i 012 1.5: tf.one_hot({x}, 5)",
+    "i 012 2: one_hot axis := tf.one_hot({x}, 4, axis={naxis})",
+    "i 01: one_hot values := tf.one_hot({x}, 3, on_value=2.0, off_value=-1.0, axis={naxis})",
+    "nbs 0123 1.5: tf.where({bool}, {x}, {same})", "nbs: where number := tf.where({bool}, {x}, {c})",
+    "nb 0123 0.3: tf.zeros_like({x})", "n 0123 0.5: tf.ones_like({x}) + {x}", "n 12 0.3: tf.fill({x}.shape, {c})",
+    "n 23: tf.linalg.band_part({x}, {small}, 0)", "n 12: tf.linalg.diag({x})", "n 23: tf.linalg.diag_part({x})",
+    "eye := {x} + tf.eye({x}.shape[-1], dtype={x}.dtype)", "n 123: tf.sort({x}, axis={axis})",
+    "sort down := tf.sort({x}, direction='DESCENDING')", "tf.argsort({x}, axis={axis})",
+    "tf.math.top_k({x}, k=1)[{small} % 2]", "f 123 0.5: tf.math.in_top_k([0, 0], tf.reshape({x}, [2, -1]), 1)",
+    "f 1: tf.searchsorted(tf.constant([0.0, 1.0, 2.0], {x}.dtype), {x})",
+    "n 12: tf.scatter_nd([[0], [2]], {x}[:2], [4, *{x}.shape[1:]])",
+    "scatter_update := tf.tensor_scatter_nd_update({x}, [[0]], [{x}[-1]])",
+    "i 01: tf.sequence_mask(tf.cast({x}, tf.int32), 6)", "n 1: tf.meshgrid({x}, {x})[0]",
+    "range of length := {x} + tf.cast(tf.range({x}.shape[0]), {x}.dtype)",
+    "n 123: positions := {x} * tf.cast(tf.range({x}.shape[-1]), {x}.dtype)",
+    "n 2: position rows := {x} + tf.cast(tf.range({x}.shape[0]), {x}.dtype)[:, None]",
+    "nb 123 0.5: shape := tf.cast(tf.shape({x}), tf.int64)",
+    "n 123: times shape := {x} * tf.cast(tf.shape({x})[0], {x}.dtype)", "times static shape := {x} * {x}.shape[0]",
+    "times last shape := {x} * {x}.shape[-1]", "n 0123 0.7: size := {x} + tf.cast(tf.size({x}), {x}.dtype)",
+    "rank := {x} + tf.cast(tf.rank({x}), {x}.dtype)",
+    "f 2 0.5: batch_to_space := tf.space_to_batch({x}[None, ..., None], [2, 2], [[0, 0], [0, 0]])[0]",
+    "f 12 0.7: tf.signal.frame({x}, 2, 1, axis={axis})", "nbs 0123 0.5: tf.identity({x})",
+    "n 0123 0.5: tf.stop_gradient({x})", "f 0123 0.3: tf.debugging.check_numerics({x}, 'no')",
+    "n: combine := tf.concat([tf.reshape({x}, [-1]), tf.reshape({same}, [-1])], 0)",
+)  # fmt: skip
 
-_IMAGES = [
-    Operation("flip_left_right", "tf.image.flip_left_right({x})", "n", (3,)),
-    Operation("flip_up_down", "tf.image.flip_up_down({x})", "n", (3,)),
-    Operation("rot90", "tf.image.rot90({x}, k={small})", "n", (3,)),
-    Operation("image.transpose", "tf.image.transpose({x})", "n", (3,)),
-    Operation("resize", "tf.image.resize({x}, [5, 4])", "n", (3,), 1.5),
-    Operation("resize nearest", "tf.image.resize({x}, [4, 5], method='nearest')", "n", (3,)),
-    Operation("resize area", "tf.image.resize({x}, (4, 4), method='area')", "n", (3,)),
-    Operation("resize bicubic", "tf.image.resize({x}, [6, 5], method=tf.image.ResizeMethod.BICUBIC, antialias={flag})", "n", (3,)),
-    Operation("resize with expand", "tf.squeeze(tf.image.resize({x}[None], [4, 4]), 0)", "n", (3,)),
-    Operation("resize_with_pad", "tf.image.resize_with_pad({x}, 5, 7)", "f", (3,)),
-    Operation("resize_with_crop_or_pad", "tf.image.resize_with_crop_or_pad({x}, 4, 6)", "n", (3,)),
-    Operation("central_crop", "tf.image.central_crop({x}, 0.5)", "n", (3,)),
-    Operation("crop_to_bounding_box", "tf.image.crop_to_bounding_box({x}, 1, 0, 2, 2)", "n", (3,)),
-    Operation("pad_to_bounding_box", "tf.image.pad_to_bounding_box({x}, 1, 0, {x}.shape[0] + 2, {x}.shape[1] + 1)", "n", (3,)),
-    Operation("rgb_to_grayscale", "tf.image.rgb_to_grayscale({x})", "n", (3,)),
-    Operation("grayscale_to_rgb", "tf.image.grayscale_to_rgb({x}[..., :1])", "n", (3,)),
-    Operation("convert_image_dtype", "tf.image.convert_image_dtype({x}, {type})", "n", (3,), 1.5),
-    Operation("adjust_brightness", "tf.image.adjust_brightness({x}, 0.1)", "n", (3,)),
-    Operation("adjust_contrast", "tf.image.adjust_contrast({x}, 1.5)", "n", (3,)),
-    Operation("adjust_gamma", "tf.image.adjust_gamma(tf.abs({x}), 0.8)", "f", (3,)),
-    Operation("adjust_hue", "tf.image.adjust_hue({x}, 0.2)", "f", (3,)),
-    Operation("adjust_saturation", "tf.image.adjust_saturation({x}, 1.4)", "f", (3,)),
-    Operation("rgb_to_hsv", "tf.image.rgb_to_hsv({x})", "f", (3,)),
-    Operation("per_image_standardization", "tf.image.per_image_standardization({x})", "n", (3,)),
-    Operation("total_variation", "tf.image.total_variation({x})", "f", (3,)),
-    Operation("image_gradients", "tf.image.image_gradients({x}[None])[0][0]", "f", (3,)),
-    Operation("sobel", "tf.image.sobel_edges({x}[None])[0]", "f", (3,), 0.5),
-    Operation("max_pool", "tf.nn.max_pool2d({x}[None], 2, 1, 'SAME')[0]", "f", (3,)),
-    Operation("avg_pool", "tf.squeeze(tf.nn.avg_pool2d(tf.expand_dims({x}, 0), 2, 2, 'VALID'), axis=0)", "f", (3,)),
-    Operation("conv2d", "tf.nn.conv2d({x}[None], tf.ones([2, 2, {x}.shape[-1], 2], {x}.dtype), 1, 'SAME')[0]", "f", (3,), 0.6),
-    Operation("extract_patches", "tf.image.extract_patches({x}[None], [1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], 'VALID')[0]", "n", (3,), 0.6),
-    Operation("iou", "tf.image.draw_bounding_boxes({x}[None], [[[0.1, 0.2, 0.8, 0.9]]], [[1.0, 0.0, 0.0]])[0]", "f", (3,), 0.4),
-]  # fmt: skip
+_IMAGES = _table(
+    "n 3: tf.image.flip_left_right({x})", "tf.image.flip_up_down({x})", "tf.image.rot90({x}, k={small})",
+    "image.transpose := tf.image.transpose({x})", "n 3 1.5: tf.image.resize({x}, [5, 4])",
+    "n 3: resize nearest := tf.image.resize({x}, [4, 5], method='nearest')",
+    "resize area := tf.image.resize({x}, (4, 4), method='area')",
+    "resize bicubic := tf.image.resize({x}, [6, 5], method=tf.image.ResizeMethod.BICUBIC, antialias={flag})",
+    "resize with expand := tf.squeeze(tf.image.resize({x}[None], [4, 4]), 0)",
+    "f 3: tf.image.resize_with_pad({x}, 5, 7)", "n 3: tf.image.resize_with_crop_or_pad({x}, 4, 6)",
+    "tf.image.central_crop({x}, 0.5)", "tf.image.crop_to_bounding_box({x}, 1, 0, 2, 2)",
+    "tf.image.pad_to_bounding_box({x}, 1, 0, {x}.shape[0] + 2, {x}.shape[1] + 1)", "tf.image.rgb_to_grayscale({x})",
+    "tf.image.grayscale_to_rgb({x}[..., :1])", "n 3 1.5: tf.image.convert_image_dtype({x}, {type})",
+    "n 3: tf.image.adjust_brightness({x}, 0.1)", "tf.image.adjust_contrast({x}, 1.5)",
+    "f 3: tf.image.adjust_gamma(tf.abs({x}), 0.8)", "tf.image.adjust_hue({x}, 0.2)",
+    "tf.image.adjust_saturation({x}, 1.4)", "tf.image.rgb_to_hsv({x})", "n 3: tf.image.per_image_standardization({x})",
+    "f 3: tf.image.total_variation({x})", "tf.image.image_gradients({x}[None])[0][0]",
+    "f 3 0.5: sobel := tf.image.sobel_edges({x}[None])[0]",
+    "f 3: max_pool := tf.nn.max_pool2d({x}[None], 2, 1, 'SAME')[0]",
+    "avg_pool := tf.squeeze(tf.nn.avg_pool2d(tf.expand_dims({x}, 0), 2, 2, 'VALID'), axis=0)",
+    "f 3 0.6: tf.nn.conv2d({x}[None], tf.ones([2, 2, {x}.shape[-1], 2], {x}.dtype), 1, 'SAME')[0]",
+    "n 3 0.6: tf.image.extract_patches({x}[None], [1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], 'VALID')[0]",
+    "f 3 0.4: iou := tf.image.draw_bounding_boxes({x}[None], [[[0.1, 0.2, 0.8, 0.9]]], [[1.0, 0.0, 0.0]])[0]",
+)  # fmt: skip
 
-_TEXTS = [
-    *_each("strings.lower strings.upper strings.strip strings.length", "tf.{op}({x})", "s"),
-    Operation("strings.length utf8", "tf.strings.length({x}, unit='UTF8_CHAR')", "s"),
-    Operation("substr", "tf.strings.substr({x}, 0, {small})", "s"),
-    Operation("substr of length", "tf.strings.substr({x}, tf.strings.length({x}) // 2, 9)", "s"),
-    Operation("regex_replace", "tf.strings.regex_replace({x}, '[ae]+', '_')", "s"),
-    Operation("regex_full_match", "tf.strings.regex_full_match({x}, '.*e.*')", "s"),
-    Operation("strings.join", "tf.strings.join([{x}, {same}], separator='-')", "s"),
-    Operation("operator + of texts", "{x} + 'tail'", "s"),
-    Operation("reduce_join", "tf.strings.reduce_join({x}{axes}, separator='/')", "s", (1, 2)),
-    Operation("as_string", "tf.strings.as_string({x})", "nb"),
-    Operation("as_string rounded", "tf.strings.as_string({x}, precision=2, width=7)", "f"),
-    Operation("to_hash_bucket_fast", "tf.strings.to_hash_bucket_fast({x}, 50)", "s"),
-    Operation("to_hash_bucket_strong", "tf.strings.to_hash_bucket_strong({x}, 50, [1, 2])", "s", weight=0.5),
-    Operation("strings.split", "tf.strings.split({x})", "s", (0, 1)),
-    Operation("strings.split dense", "tf.strings.split({x}, ' ').to_tensor('', [{x}.shape[0], 3])", "s", (1,)),
-    Operation("strings.split first", "tf.strings.split({x} + ' end', ' ')[0]", "s", (0,)),
-    Operation("bytes_split", "tf.strings.bytes_split({x})", "s", (0, 1), 0.7),
-    Operation("unicode_decode", "tf.strings.unicode_decode({x}, 'UTF-8')", "s", (0, 1), 0.7),
-    Operation("unicode_transcode", "tf.strings.unicode_transcode({x}, 'UTF-8', 'UTF-16-BE')", "s", weight=0.5),
-    Operation("ngrams", "tf.strings.ngrams({x}, 2)", "s", (1,), 0.5),
-    Operation("encode_base64", "tf.io.decode_base64(tf.io.encode_base64({x}))", "s", weight=0.5),
-    Operation("lookup of texts", "{lookup}.lookup({x})", "s"),
-    Operation("lookup of numbers", "{lookup}.lookup(tf.cast({x}, tf.int64))", "i", weight=0.7),
-    Operation("to_number", "tf.strings.to_number({x})", "number", weight=4.0),
-    Operation("decode_raw", "tf.io.decode_raw({x}, tf.{raw})", "bytes8", weight=4.0),
-    Operation("decode_raw reshaped", "tf.reshape(tf.io.decode_raw({x}, tf.uint8), [2, 4])", "bytes8", (0,), 3.0),
-    Operation("decode_csv", "tf.io.decode_csv({x}, [[0.0], [0.0], ['']])[{small} % 2]", "csv", weight=4.0),
-    Operation("decode_csv joined", "tf.stack(tf.io.decode_csv({x}, [0.0, 1.0], select_cols=[0, 1]), axis=-1)", "csv", weight=3.0),
-    Operation("parse fixed", "tf.io.parse_single_example({x}, {'n': tf.io.FixedLenFeature([], tf.int64, 7)})['n']", "example", (0,), 4.0),
-    Operation("parse vector", "tf.io.parse_single_example({x}, {'v': tf.io.FixedLenFeature([3], tf.float32, [0.0] * 3)})['v']", "example", (0,), 4.0),
-    Operation("parse text", "tf.io.parse_single_example({x}, {'t': tf.io.FixedLenFeature([], tf.string, '')})['t']", "example", (0,), 3.0),
-    Operation("parse strict", "tf.io.parse_single_example({x}, {'v': tf.io.FixedLenFeature([3], tf.float32)})['v']", "example", (0,), 2.0),
-    Operation("parse varlen", "tf.sparse.to_dense(tf.io.parse_single_example({x}, {'many': tf.io.VarLenFeature(tf.int64)})['many'])", "example", (0,), 2.0),
-    Operation("parse sparse", "tf.io.parse_single_example({x}, {'many': tf.io.VarLenFeature(tf.int64)})['many'].values", "example", (0,), 2.0),
-    Operation("parse sequence", "tf.io.parse_single_example({x}, {'many': tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)})['many']", "example", (0,), 2.0),
-    Operation("parse ragged", "tf.io.parse_single_example({x}, {'many': tf.io.RaggedFeature(tf.int64)})['many']", "example", (0,), 2.0),
-    Operation("parse and pad", "tf.io.parse_single_example({x}, {'many': tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)})['many'][:2]", "example", (0,), 1.0),
-]  # fmt: skip
+_TEXTS = _table(
+    "s: tf.{op}({x}) for strings.lower strings.upper strings.strip strings.length",
+    "strings.length utf8 := tf.strings.length({x}, unit='UTF8_CHAR')", "tf.strings.substr({x}, 0, {small})",
+    "substr of length := tf.strings.substr({x}, tf.strings.length({x}) // 2, 9)",
+    "tf.strings.regex_replace({x}, '[ae]+', '_')", "tf.strings.regex_full_match({x}, '.*e.*')",
+    "strings.join := tf.strings.join([{x}, {same}], separator='-')", "operator + of texts := {x} + 'tail'",
+    "s 12: tf.strings.reduce_join({x}{axes}, separator='/')", "nb: tf.strings.as_string({x})",
+    "f: as_string rounded := tf.strings.as_string({x}, precision=2, width=7)",
+    "s: tf.strings.to_hash_bucket_fast({x}, 50)", "s 0123 0.5: tf.strings.to_hash_bucket_strong({x}, 50, [1, 2])",
+    "s 01: strings.split := tf.strings.split({x})",
+    "s 1: strings.split dense := tf.strings.split({x}, ' ').to_tensor('', [{x}.shape[0], 3])",
+    "s 0: strings.split first := tf.strings.split({x} + ' end', ' ')[0]", "s 01 0.7: tf.strings.bytes_split({x})",
+    "tf.strings.unicode_decode({x}, 'UTF-8')", "s 0123 0.5: tf.strings.unicode_transcode({x}, 'UTF-8', 'UTF-16-BE')",
+    "s 1 0.5: tf.strings.ngrams({x}, 2)", "s 0123 0.5: encode_base64 := tf.io.decode_base64(tf.io.encode_base64({x}))",
+    "s: lookup of texts := {lookup}.lookup({x})",
+    "i 0123 0.7: lookup of numbers := {lookup}.lookup(tf.cast({x}, tf.int64))",
+    "number 0123 4: tf.strings.to_number({x})", "bytes8 0123 4: tf.io.decode_raw({x}, tf.{raw})",
+    "bytes8 0 3: decode_raw reshaped := tf.reshape(tf.io.decode_raw({x}, tf.uint8), [2, 4])",
+    "csv 0123 4: tf.io.decode_csv({x}, [[0.0], [0.0], ['']])[{small} % 2]",
+    "csv 0123 3: decode_csv joined := tf.stack(tf.io.decode_csv({x}, [0.0, 1.0], select_cols=[0, 1]), axis=-1)",
+    "example 0 4: parse fixed := tf.io.parse_single_example({x}, {'n': tf.io.FixedLenFeature([], tf.int64, 7)})['n']",
+    "parse vector := tf.io.parse_single_example({x}, {'v': tf.io.FixedLenFeature([3], tf.float32, [0.0] * 3)})['v']",
+    "example 0 3: parse text := tf.io.parse_single_example({x}, {'t': tf.io.FixedLenFeature([], tf.string, '')})['t']",
+    "example 0 2: parse strict := tf.io.parse_single_example({x}, {'v': tf.io.FixedLenFeature([3], tf.float32)})['v']",
+    "parse varlen := tf.sparse.to_dense(tf.io.parse_single_example({x}, {'many': tf.io.VarLenFeature(tf.int64)})['many'])",
+    "parse sparse := tf.io.parse_single_example({x}, {'many': tf.io.VarLenFeature(tf.int64)})['many'].values",
+    "parse sequence := tf.io.parse_single_example({x}, {'many': tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)})['many']",
+    "parse ragged := tf.io.parse_single_example({x}, {'many': tf.io.RaggedFeature(tf.int64)})['many']",
+    "example 0: parse and pad := tf.io.parse_single_example({x}, {'many': tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)})['many'][:2]",
+)  # fmt: skip
 
-_CONTROL = [
-    Operation("cond", "tf.cond({cond}, lambda: {x}, lambda: {same})", "nb", weight=0.5),
-    Operation("cond numbers", "tf.cond({cond}, lambda: {x} + 1, lambda: {x} * 2)", "n", weight=0.2),
-    Operation("switch_case", "tf.switch_case(tf.cast(tf.size({x}), tf.int32) % 2, [lambda: {x}, lambda: {x} + 1])", "n", weight=0.2),
-    Operation("case", "tf.case([({cond}, lambda: {x} * 3)], default=lambda: {x})", "n", weight=0.2),
-    Operation("while_loop", "tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v + {c}), [0, {x}])[1]", "n", weight=0.5),
-    Operation("map_fn", "tf.map_fn(lambda row: row * 2, {x})", "n", (1, 2, 3), weight=0.2),
-    Operation("map_fn reduce", "tf.map_fn(tf.reduce_max, {x})", "n", (2, 3), weight=0.2),
-    Operation("vectorized_map", "tf.vectorized_map(lambda row: row + 1, {x})", "n", (1, 2, 3), 0.2),
-    Operation("scan", "tf.scan(lambda total, row: total + row, {x})", "n", (1, 2), 0.2),
-    Operation("foldl", "tf.foldl(lambda total, row: total + row, {x})", "n", (1, 2), 0.2),
-    Operation("loop over rows", "tf.stack([{x}[i] * i for i in range({x}.shape[0])])", "n", (1, 2, 3), weight=0.5),
-    Operation("loop over columns", "tf.stack([{x}[:, i] * i for i in range({x}.shape[1])], axis=1)", "n", (2,), weight=0.5),
-    Operation("sum of rows", "sum({x}[i] for i in range({x}.shape[0]))", "n", (1, 2, 3), weight=0.5),
-    Operation("len", "{x} * len({x})", "n", (1, 2, 3), weight=0.5),
-    Operation("rank choice", "({x} if {x}.shape.rank == 2 else {x} + 1)", "n", weight=0.5),
-    Operation("last size choice", "({x} * 2 if {x}.shape[0] == 3 else {x})", "n", (1, 2, 3), weight=0.5),
-    Operation("numpy_function", "tf.ensure_shape(tf.numpy_function(lambda a: a, [{x}], {x}.dtype), {x}.shape)", "n", weight=0.2),
-]  # fmt: skip
+_CONTROL = _table(
+    "nb 0123 0.5: tf.cond({cond}, lambda: {x}, lambda: {same})",
+    "n 0123 0.2: cond numbers := tf.cond({cond}, lambda: {x} + 1, lambda: {x} * 2)",
+    "tf.switch_case(tf.cast(tf.size({x}), tf.int32) % 2, [lambda: {x}, lambda: {x} + 1])",
+    "tf.case([({cond}, lambda: {x} * 3)], default=lambda: {x})",
+    "n 0123 0.5: tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v + {c}), [0, {x}])[1]",
+    "n 123 0.2: tf.map_fn(lambda row: row * 2, {x})", "n 23 0.2: map_fn reduce := tf.map_fn(tf.reduce_max, {x})",
+    "n 123 0.2: tf.vectorized_map(lambda row: row + 1, {x})", "n 12 0.2: tf.scan(lambda total, row: total + row, {x})",
+    "tf.foldl(lambda total, row: total + row, {x})",
+    "n 123 0.5: loop over rows := tf.stack([{x}[i] * i for i in range({x}.shape[0])])",
+    "n 2 0.5: loop over columns := tf.stack([{x}[:, i] * i for i in range({x}.shape[1])], axis=1)",
+    "n 123 0.5: sum of rows := sum({x}[i] for i in range({x}.shape[0]))", "len := {x} * len({x})",
+    "n 0123 0.5: rank choice := ({x} if {x}.shape.rank == 2 else {x} + 1)",
+    "n 123 0.5: last size choice := ({x} * 2 if {x}.shape[0] == 3 else {x})",
+    "n 0123 0.2: numpy_function := tf.ensure_shape(tf.numpy_function(lambda a: a, [{x}], {x}.dtype), {x}.shape)",
+)  # fmt: skip
 
-_DRAWS = [
-    Operation("random.uniform", "{x} + tf.random.uniform({x}.shape, seed={seed}, dtype={x}.dtype)", "f", weight=0.2),
-    Operation("random.normal", "{x} + tf.random.normal([], seed={seed}, dtype={x}.dtype)", "f", weight=0.2),
-    Operation("random.shuffle", "tf.random.shuffle({x}, seed={seed})", "n", (1, 2, 3), 0.2),
-    Operation("random_flip", "tf.image.random_flip_left_right({x}, seed={seed})", "n", (3,), 0.2),
-    Operation("random_crop", "tf.image.random_crop({x}, [2, 2, {x}.shape[-1]], seed={seed})", "n", (3,), 0.2),
-    Operation("stateless_uniform", "{x} * tf.random.stateless_uniform([], seed=[{seed}, 2], dtype={x}.dtype)", "f", weight=0.2),
-    Operation("stateless by element",
-              "{x} + tf.random.stateless_uniform([], seed=tf.cast([tf.size({x}), 2], tf.int32), dtype={x}.dtype)", "f", weight=0.3),
-]  # fmt: skip
+_DRAWS = _table(
+    "f 0123 0.2: random.uniform := {x} + tf.random.uniform({x}.shape, seed={seed}, dtype={x}.dtype)",
+    "random.normal := {x} + tf.random.normal([], seed={seed}, dtype={x}.dtype)",
+    "n 123 0.2: random.shuffle := tf.random.shuffle({x}, seed={seed})",
+    "n 3 0.2: random_flip := tf.image.random_flip_left_right({x}, seed={seed})",
+    "tf.image.random_crop({x}, [2, 2, {x}.shape[-1]], seed={seed})",
+    "f 0123 0.2: stateless_uniform := {x} * tf.random.stateless_uniform([], seed=[{seed}, 2], dtype={x}.dtype)",
+    "f 0123 0.3: stateless by element := {x} + tf.random.stateless_uniform([], seed=tf.cast([tf.size({x}), 2], tf.int32), dtype={x}.dtype)",
+)  # fmt: skip
 
-_RAGGED = [
-    Operation("ragged to_tensor", "{x}.to_tensor()", "r"),
-    Operation("ragged row_lengths", "{x}.row_lengths()", "r"),
-    Operation("ragged sum", "tf.reduce_sum(tf.cast({x}.row_lengths(), tf.float32))", "r"),
-    Operation("ragged values", "{x}.flat_values", "r"),
-    Operation("ragged strings", "tf.ragged.map_flat_values(tf.identity, {x})", "r"),
-    Operation("ragged from tensor", "tf.RaggedTensor.from_tensor({x})", "n", (2, 3), 0.6),
-    Operation("ragged concat", "tf.concat([{x}, {x}], axis=0)", "r", weight=0.5),
-    Operation("ragged slice", "{x}[:1]", "r", weight=0.5),
-]  # fmt: skip
+_RAGGED = _table(
+    "r: ragged to_tensor := {x}.to_tensor()", "ragged row_lengths := {x}.row_lengths()",
+    "ragged sum := tf.reduce_sum(tf.cast({x}.row_lengths(), tf.float32))", "ragged values := {x}.flat_values",
+    "ragged strings := tf.ragged.map_flat_values(tf.identity, {x})",
+    "n 23 0.6: ragged from tensor := tf.RaggedTensor.from_tensor({x})",
+    "r 0123 0.5: ragged concat := tf.concat([{x}, {x}], axis=0)", "ragged slice := {x}[:1]",
+)  # fmt: skip
 
-_HELPED = [
-    Operation("branch", "branch({x})", "n", weight=0.4),
-    Operation("branch that returns", "halved({x})", "f", weight=0.4),
-    Operation("loop over a range", "looped({x})", "n", (1, 2, 3), 0.4),
-    Operation("loop over a tensor", "summed({x})", "n", (1, 2, 3), 0.4),
-    Operation("loop until", "until({x})", "f", weight=0.3),
-]
+_HELPED = _table(
+    "n 0123 0.4: branch := branch({x})", "f 0123 0.4: branch that returns := halved({x})",
+    "n 123 0.4: loop over a range := looped({x})", "loop over a tensor := summed({x})",
+    "f 0123 0.3: loop until := until({x})",
+)  # fmt: skip
 """Operations that call a function of the module with statements, see `HELPERS`."""
 
 HELPERS = {
@@ -639,115 +563,79 @@ HELPERS = {
 }
 """Functions with branches and loops, as AutoGraph translates them."""
 
-_STATELESS = [
-    Operation("stateless_uniform of shape", "{x} + tf.random.stateless_uniform({x}.shape, seed=[{seed}, 2], dtype={x}.dtype)", "f", weight=0.3),
-    Operation("stateless_normal of tf.shape", "{x} * tf.random.stateless_normal(tf.shape({x}), seed=[{seed}, 2], dtype={x}.dtype)", "f", weight=0.3),
-    Operation("stateless flip", "tf.image.stateless_random_flip_left_right({x}, seed=({seed}, 1))", "n", (3,), 0.4),
-    Operation("stateless brightness", "tf.image.stateless_random_brightness({x}, 0.3, seed=({seed}, 1))", "f", (3,), 0.4),
-    Operation("stateless crop", "tf.image.stateless_random_crop({x}, [2, 2, {x}.shape[-1]], seed=({seed}, 1))", "n", (3,), 0.4),
-    Operation("stateless dropout", "tf.nn.experimental.stateless_dropout({x}, rate=0.4, seed=[{seed}, 0])", "f", (1, 2, 3), 0.3),
-    Operation("stateless shuffle", "tf.random.experimental.stateless_shuffle({x}, seed=[{seed}, 0])", "n", (1, 2, 3), 0.3),
-    Operation("dropout", "tf.nn.dropout({x}, rate=0.4, seed={seed})", "f", (1, 2, 3), 0.2),
-]  # fmt: skip
+_STATELESS = _table(
+    "f 0123 0.3: stateless_uniform of shape := {x} + tf.random.stateless_uniform({x}.shape, seed=[{seed}, 2], dtype={x}.dtype)",
+    "stateless_normal of tf.shape := {x} * tf.random.stateless_normal(tf.shape({x}), seed=[{seed}, 2], dtype={x}.dtype)",
+    "n 3 0.4: stateless flip := tf.image.stateless_random_flip_left_right({x}, seed=({seed}, 1))",
+    "f 3 0.4: stateless brightness := tf.image.stateless_random_brightness({x}, 0.3, seed=({seed}, 1))",
+    "n 3 0.4: stateless crop := tf.image.stateless_random_crop({x}, [2, 2, {x}.shape[-1]], seed=({seed}, 1))",
+    "f 123 0.3: stateless dropout := tf.nn.experimental.stateless_dropout({x}, rate=0.4, seed=[{seed}, 0])",
+    "n 123 0.3: stateless shuffle := tf.random.experimental.stateless_shuffle({x}, seed=[{seed}, 0])",
+    "f 123 0.2: tf.nn.dropout({x}, rate=0.4, seed={seed})",
+)  # fmt: skip
 
-_KERAS = [
-    Operation("Rescaling", "{rescaling}({x})", "f", weight=0.3),
-    Operation("Resizing", "{resizing}({x})", "f", (3,), 0.3),
-    Operation("CenterCrop", "{centercrop}({x})", "f", (3,), 0.3),
-    Operation("CategoryEncoding", "{encoding}(tf.cast({x}, tf.int32) % 4)", "i", (0, 1), 0.3),
-    Operation("Discretization", "{discretization}({x})", "f", weight=0.3),
-    Operation("Hashing", "{hashing}({x})", "s", weight=0.3),
-    Operation("UnitNormalization", "{unit}({x})", "f", (1, 2), 0.2),
-]
+_KERAS = _table(
+    "f 0123 0.3: Rescaling := {rescaling}({x})", "f 3 0.3: Resizing := {resizing}({x})",
+    "CenterCrop := {centercrop}({x})", "i 01 0.3: CategoryEncoding := {encoding}(tf.cast({x}, tf.int32) % 4)",
+    "f 0123 0.3: Discretization := {discretization}({x})", "s 0123 0.3: Hashing := {hashing}({x})",
+    "f 12 0.2: UnitNormalization := {unit}({x})",
+)  # fmt: skip
 
-_MORE = [
-    Operation("constant alone", "tf.constant([1.0, 2.0]) + 0 * tf.cast(tf.rank({x}), tf.float32)", "n", weight=0.3),
-    Operation("constant of no element", "tf.constant([3, 4])", "n", weight=0.2),
-    Operation("det", "tf.linalg.det({x} + tf.eye({x}.shape[-1], dtype={x}.dtype))", "f", (2, 3), 0.4),
-    Operation("inv", "tf.linalg.inv(tf.matmul({x}, {x}, transpose_b=True) + 9.0 * tf.eye({x}.shape[-2], dtype={x}.dtype))", "f", (2, 3), 0.4),
-    Operation("unique and add", "tf.reduce_sum(tf.unique({x})[0])", "n", (1,), 0.5),
-    Operation("where and count", "tf.size(tf.where({x} > {c}))", "n", (1, 2, 3), 0.5),
-    Operation("boolean_mask and add", "tf.reduce_sum(tf.boolean_mask({x}, {bool}))", "n", (1, 2, 3), 0.5),
-    Operation("histogram", "tf.histogram_fixed_width({x}, [0.0, 5.0], nbins=4)", "f", (1, 2), 0.3),
-    Operation("raw Squeeze", "tf.raw_ops.Squeeze(input={x}[..., :1], axis=[-1])", "n", (1, 2, 3), 0.5),
-    Operation("raw Max", "tf.raw_ops.Max(input={x}, axis={axis}, keep_dims={flag})", "n", (1, 2, 3), 0.5),
-    Operation("raw ArgMax", "tf.raw_ops.ArgMax(input={x}, dimension={axis})", "n", (1, 2, 3), 0.5),
-    Operation("raw ReverseV2", "tf.raw_ops.ReverseV2(tensor={x}, axis=[{axis}])", "n", (1, 2, 3), 0.5),
-    Operation("compat reduce_sum", "tf.compat.v1.reduce_sum({x}, {axis}, keepdims={flag})", "n", (1, 2, 3), 0.5),
-    Operation("compat where", "tf.compat.v1.where({x} > {c}, {x}, {x} * 2)", "n", (1, 2, 3), 0.5),
-    Operation("compat resize", "tf.compat.v1.image.resize_bilinear({x}[None], [4, 5], align_corners={flag})[0]", "n", (3,), 0.5),
-    Operation("compat squeeze", "tf.compat.v1.squeeze({x}[..., None], [-1])", "n", weight=0.4),
-    Operation("numpy flip", "tf.experimental.numpy.flip({x}, {axis})", "n", (1, 2, 3), 0.5),
-    Operation("numpy moveaxis", "tf.experimental.numpy.moveaxis({x}, {axis}, {axis})", "n", (2, 3), 0.5),
-    Operation("numpy ravel", "tf.experimental.numpy.ravel({x})", "n", weight=0.3),
-    Operation("serialize_tensor", "tf.strings.length(tf.io.serialize_tensor({x}))", "n", weight=0.3),
-    Operation("strings.format", "tf.strings.format('{}', {x})", "n", weight=0.3),
-    Operation("sparse and dense", "tf.sparse.to_dense(tf.sparse.from_dense({x}))", "n", (1, 2), 0.4),
-    Operation("sparse sum", "tf.sparse.reduce_sum(tf.sparse.from_dense({x}), {axis})", "f", (1, 2), 0.4),
-    Operation("edit_distance", "tf.strings.length(tf.strings.reduce_join({x}))", "s", (1, 2), 0.4),
-    Operation("confusion_matrix", "tf.math.confusion_matrix(tf.cast({x}, tf.int32) % 3, tf.cast({x}, tf.int32) % 3, 3)", "i", (1,), 0.3),
-    Operation("dynamic_stitch", "tf.dynamic_stitch([[0], [1]], [{x}[:1], {x}[-1:]])", "n", (1, 2), 0.3),
-    Operation("accumulate", "tf.math.accumulate_n([{x}, {same}])", "n", weight=0.4),
-    Operation("round to bytes", "tf.cast(tf.round({x} * 255.0), tf.uint8)", "f", weight=0.7),
-    Operation("clip to bytes", "tf.cast(tf.clip_by_value({x} * 255.0, 0.0, 255.0), tf.uint8)", "f", weight=0.7),
-    Operation("weights", "tf.cast(tf.not_equal({x}, {c}), tf.float32)", "n"),
-    Operation("mask product", "{x} * tf.cast({bool}, {x}.dtype)", "n"),
-    Operation("shift", "tf.concat([{x}[1:], {x}[:1]], 0)", "nb", (1, 2, 3)),
-    Operation("difference", "{x}[..., 1:] - {x}[..., :-1]", "n", (1, 2, 3)),
-    Operation("difference of rows", "{x}[1:] - {x}[:-1]", "n", (1, 2, 3)),
-    Operation("difference of columns", "{x}[:, 1:] - {x}[:, :-1]", "n", (2, 3)),
-    Operation("first and rest", "tf.concat([{x}[:, :1], {x}[:, 1:] * 2], axis=1)", "n", (2, 3)),
-    Operation("outer", "{x}[:, None] * {x}[None, :]", "n", (1,)),
-    Operation("outer of components", "{x}[..., None] * {y}", "n", (1, 2)),
-]  # fmt: skip
+_MORE = _table(
+    "n 0123 0.3: constant alone := tf.constant([1.0, 2.0]) + 0 * tf.cast(tf.rank({x}), tf.float32)",
+    "n 0123 0.2: constant of no element := tf.constant([3, 4])",
+    "f 23 0.4: tf.linalg.det({x} + tf.eye({x}.shape[-1], dtype={x}.dtype))",
+    "tf.linalg.inv(tf.matmul({x}, {x}, transpose_b=True) + 9.0 * tf.eye({x}.shape[-2], dtype={x}.dtype))",
+    "n 1 0.5: unique and add := tf.reduce_sum(tf.unique({x})[0])",
+    "n 123 0.5: where and count := tf.size(tf.where({x} > {c}))",
+    "boolean_mask and add := tf.reduce_sum(tf.boolean_mask({x}, {bool}))",
+    "f 12 0.3: histogram := tf.histogram_fixed_width({x}, [0.0, 5.0], nbins=4)",
+    "n 123 0.5: raw Squeeze := tf.raw_ops.Squeeze(input={x}[..., :1], axis=[-1])",
+    "raw Max := tf.raw_ops.Max(input={x}, axis={axis}, keep_dims={flag})",
+    "raw ArgMax := tf.raw_ops.ArgMax(input={x}, dimension={axis})",
+    "raw ReverseV2 := tf.raw_ops.ReverseV2(tensor={x}, axis=[{axis}])",
+    "compat reduce_sum := tf.compat.v1.reduce_sum({x}, {axis}, keepdims={flag})",
+    "compat where := tf.compat.v1.where({x} > {c}, {x}, {x} * 2)",
+    "n 3 0.5: compat resize := tf.compat.v1.image.resize_bilinear({x}[None], [4, 5], align_corners={flag})[0]",
+    "n 0123 0.4: compat squeeze := tf.compat.v1.squeeze({x}[..., None], [-1])",
+    "n 123 0.5: numpy flip := tf.experimental.numpy.flip({x}, {axis})",
+    "n 23 0.5: numpy moveaxis := tf.experimental.numpy.moveaxis({x}, {axis}, {axis})",
+    "n 0123 0.3: numpy ravel := tf.experimental.numpy.ravel({x})",
+    "serialize_tensor := tf.strings.length(tf.io.serialize_tensor({x}))",
+    "strings.format := tf.strings.format('{}', {x})",
+    "n 12 0.4: sparse and dense := tf.sparse.to_dense(tf.sparse.from_dense({x}))",
+    "f 12 0.4: sparse sum := tf.sparse.reduce_sum(tf.sparse.from_dense({x}), {axis})",
+    "s 12 0.4: edit_distance := tf.strings.length(tf.strings.reduce_join({x}))",
+    "i 1 0.3: tf.math.confusion_matrix(tf.cast({x}, tf.int32) % 3, tf.cast({x}, tf.int32) % 3, 3)",
+    "n 12 0.3: tf.dynamic_stitch([[0], [1]], [{x}[:1], {x}[-1:]])",
+    "n 0123 0.4: accumulate := tf.math.accumulate_n([{x}, {same}])",
+    "f 0123 0.7: round to bytes := tf.cast(tf.round({x} * 255.0), tf.uint8)",
+    "clip to bytes := tf.cast(tf.clip_by_value({x} * 255.0, 0.0, 255.0), tf.uint8)",
+    "n: weights := tf.cast(tf.not_equal({x}, {c}), tf.float32)", "mask product := {x} * tf.cast({bool}, {x}.dtype)",
+    "nb 123: shift := tf.concat([{x}[1:], {x}[:1]], 0)", "n 123: difference := {x}[..., 1:] - {x}[..., :-1]",
+    "difference of rows := {x}[1:] - {x}[:-1]", "n 23: difference of columns := {x}[:, 1:] - {x}[:, :-1]",
+    "first and rest := tf.concat([{x}[:, :1], {x}[:, 1:] * 2], axis=1)", "n 1: outer := {x}[:, None] * {x}[None, :]",
+    "n 12: outer of components := {x}[..., None] * {y}",
+)  # fmt: skip
 
 
-def _layer(text: str) -> _Place:
-    return lambda scope, x, name: scope.constant(text)
-
-
-_PLACES |= {
-    "rescaling": _layer("tf.keras.layers.Rescaling(1 / 255.0, offset=-0.5)"),
-    "resizing": _layer("tf.keras.layers.Resizing(4, 5)"),
-    "centercrop": _layer("tf.keras.layers.CenterCrop(2, 2)"),
-    "encoding": _layer("tf.keras.layers.CategoryEncoding(num_tokens=4, output_mode='multi_hot')"),
-    "discretization": _layer("tf.keras.layers.Discretization(bin_boundaries=[0.0, 1.0, 2.0])"),
-    "hashing": _layer("tf.keras.layers.Hashing(num_bins=7)"),
-    "unit": _layer("tf.keras.layers.UnitNormalization()"),
-}
-_PLACES["raw"] = lambda scope, x, name: scope.rng.choice(["uint8", "float32", "int32", "int16", "float64"])
-
-OPERATIONS: tuple[Operation, ...] = tuple(
-    one
-    for one in (
-        *_ARITHMETIC,
-        *_REDUCTIONS,
-        *_ARRANGEMENT,
-        *_IMAGES,
-        *_TEXTS,
-        *_CONTROL,
-        *_DRAWS,
-        *_RAGGED,
-        *_HELPED,
-        *_STATELESS,
-        *_KERAS,
-        *_MORE,
-    )
-    if one.weight > 0
-)
+OPERATIONS: tuple[Operation, ...] = (
+    *_ARITHMETIC, *_REDUCTIONS, *_ARRANGEMENT, *_IMAGES, *_TEXTS, *_CONTROL, *_DRAWS, *_RAGGED, *_HELPED, *_STATELESS,
+    *_KERAS, *_MORE,
+)  # fmt: skip
 """All of them."""
 
 CORE: tuple[Operation, ...] = tuple(
     one
     for one in (*_ARITHMETIC, *_REDUCTIONS, *_ARRANGEMENT, *_IMAGES, *_TEXTS, *_MORE)
     if re.search(
-        r"\{(axes|axis|naxis|s|perm|shape|pads|reps|pick|type|int|k|table|keep|bool)\}|squeeze|flip|crop|resize|shape\[|top_k|sort",
-        one.text,
+        r"\{(axes|axis|naxis|s|perm|shape|pads|reps|pick|type|int|k|table|keep|bool)\}"
+        r"|squeeze|flip|crop|resize|shape\[|top_k|sort", one.text
     )
     or one.kinds in ("number", "bytes8", "csv", "example")
-    or one.name
-    in ("add", "operator -", "operator *", "maximum", "relu", "sign", "floormod", "clip_by_value", "equal", "greater")
-)
+    or one.name in ("add", "operator -", "operator *", "maximum", "relu", "sign", "floormod", "clip_by_value", "equal",
+                    "greater")
+)  # fmt: skip
 """Operations with an axis, a slice, an attribute, a type, or a length, which may have different meanings for an element
 and for a batch."""
 
