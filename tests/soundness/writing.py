@@ -36,12 +36,8 @@ class Script:
             lines += ["", *definition.split("\n"), ""]
         body = [line for piece in self.pieces for line in piece]
         if self.inside:
-            body = [
-                "def make_dataset():",
-                *(f"    {line}" if line else "" for line in (*body, "return ds")),
-                "",
-                "ds = make_dataset()",
-            ]
+            inner = [f"    {line}" if line else "" for line in (*body, "return ds")]
+            body = ["def make_dataset():", *inner, "", "ds = make_dataset()"]
         lines += [*body, *self.tail, "dataset = ds"]
         text = "\n".join(lines) + ("\n" if self.ends else "")
         if self.tabs:
@@ -102,10 +98,10 @@ class Writer:
             pieces.append(tuple(rng.choice(_STYLES)(self, [self._batch()], dataset)))
         tail = (rng.choice(_TAILS).replace("DATASET", dataset),) if rng.random() < 0.3 else ()
         return Script(
-            head=("import functools", "import numpy as np", *head),
-            functions=tuple(self.functions),
-            pieces=tuple(pieces),
-            tail=tail,
+            ("import functools", "import numpy as np", *head),
+            tuple(self.functions),
+            tuple(pieces),
+            tail,
             newline=rng.choice(["\n", "\n", "\n", "\r\n"]),
             mark=rng.random() < 0.1,
             tabs=rng.random() < 0.1,
@@ -125,90 +121,56 @@ class Writer:
         rng = self.rng
         draw = rng.random()
         if draw < 0.5:
-            calls = rng.choice(
-                ["", "", "", ", num_parallel_calls=2", ", 2", ",\n        num_parallel_calls=2,  # two\n    "]
-            )
+            numbers = ["", "", "", ", num_parallel_calls=2", ", 2", ",\n        num_parallel_calls=2,  # two\n    "]
+            calls = rng.choice(numbers)
             return f".map({self._function()}{calls})"
         if draw < 0.65:
             return self._batch()
         return rng.choice(
             [".shuffle(9, seed=1)", ".shuffle(\n        buffer_size=20,\n        seed=3,\n    )", ".prefetch(1)",
-             ".prefetch(tf_AUTOTUNE)", ".cache()",
+             ".prefetch(-1)", ".cache()",
              ".repeat(2)", ".take(15)", ".skip(1)", ".filter(lambda *e: True)", ".repeat(1)", ".take(-1)"]
-        ).replace("tf_AUTOTUNE", "-1")  # fmt: skip
+        )  # fmt: skip
 
     def _batch(self) -> str:
         return self.rng.choice(
-            [
-                ".batch(4)",
-                ".batch(batch_size=3)",
-                ".batch(5, drop_remainder=True)",
-                ".batch(4, True)",
-                ".batch( 4 )",
-                ".batch(2+2)",
-            ]
-        )
+            [".batch(4)", ".batch(batch_size=3)", ".batch(5, drop_remainder=True)", ".batch(4, True)", ".batch( 4 )",
+             ".batch(2+2)"]
+        )  # fmt: skip
 
     def _function(self) -> str:
         """A function as an expression; adds its definition if it needs one."""
-        rng = self.rng
-        body = rng.choice(_BODIES).replace("tf_", "tensorflow")
-        kind = rng.choice(
-            [
-                "lambda",
-                "lambda",
-                "def",
-                "nested",
-                "partial",
-                "method",
-                "object",
-                "decorated",
-                "default",
-                "doc",
-                "static",
-                "long",
-            ]
-        )
+        body = self.rng.choice(_BODIES).replace("tf_", "tensorflow")
+        kind = self.rng.choice(_KINDS)
         name = self.name("prepare")
-        define = self.functions.append
-        match kind:
-            case "lambda":
-                return f"lambda x: {body}"
-            case "long":
-                return f"(\n        lambda x:  # a function\n        {body}\n    )"
-            case "def":
-                define(f"def {name}(x):\n    return {body}")
-            case "doc":
-                define(
-                    f'def {name}(x):\n    """Prepares x.\n\n    Not .map(x) or .batch(4).\n    """\n'
-                    f"    y = {body}  # é\n    return y"
-                )
-            case "nested":
-                define(
-                    f"def make_{name}():\n    def inner(x):\n        return {body}\n    return inner\n\n"
-                    f"{name} = make_{name}()"
-                )
-            case "partial":
-                define(f"def whole_{name}(k, x):\n    return {body}\n\n{name} = functools.partial(whole_{name}, 3)")
-            case "method":
-                define(f"class Has{name}:\n    def go(self, x):\n        return {body}\n\n{name} = Has{name}().go")
-            case "static":
-                define(
-                    f"class Has{name}:\n    @staticmethod\n    def go(x):\n        return {body}\n\n"
-                    f"{name} = Has{name}.go"
-                )
-            case "object":
-                define(f"class Has{name}:\n    def __call__(self, x):\n        return {body}\n\n{name} = Has{name}()")
-            case "decorated":
-                define(f"@tensorflow.function\ndef {name}(x):\n    return {body}")
-            case "default":
-                define(f"def {name}(x, k=2):\n    if k:\n        x = {body}\n    return x")
+        if kind == "lambda":
+            return f"lambda x: {body}"
+        if kind == "long":
+            return f"(\n        lambda x:  # a function\n        {body}\n    )"
+        self.functions.append(_DEFINITIONS[kind].format(name=name, body=body))
         return name
 
 
+_KINDS = (
+    "lambda", "lambda", "def", "nested", "partial", "method", "object", "decorated", "default", "doc", "static", "long"
+)  # fmt: skip
+_DEFINITIONS = {
+    "def": "def {name}(x):\n    return {body}",
+    "doc": 'def {name}(x):\n    """Prepares x.\n\n    Not .map(x) or .batch(4).\n    """\n    y = {body}  # é\n'
+           "    return y",
+    "nested": "def make_{name}():\n    def inner(x):\n        return {body}\n    return inner\n\n"
+              "{name} = make_{name}()",
+    "partial": "def whole_{name}(k, x):\n    return {body}\n\n{name} = functools.partial(whole_{name}, 3)",
+    "method": "class Has{name}:\n    def go(self, x):\n        return {body}\n\n{name} = Has{name}().go",
+    "static": "class Has{name}:\n    @staticmethod\n    def go(x):\n        return {body}\n\n{name} = Has{name}.go",
+    "object": "class Has{name}:\n    def __call__(self, x):\n        return {body}\n\n{name} = Has{name}()",
+    "decorated": "@tensorflow.function\ndef {name}(x):\n    return {body}",
+    "default": "def {name}(x, k=2):\n    if k:\n        x = {body}\n    return x",
+}  # fmt: skip
+"""How a function of a `body` is defined and bound to a `name`; the other kinds are expressions."""
+
 _IMPORTS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("import tensorflow", "import tensorflow as tf"), "tf.data.Dataset"),
-    (("import tensorflow", "import tensorflow as tf"), "tf.data.Dataset"),
+    *((("import tensorflow", "import tensorflow as tf"), "tf.data.Dataset"),) * 2,
     (("import tensorflow",), "tensorflow.data.Dataset"),
     (("import tensorflow", "from tensorflow import data as tfd"), "tfd.Dataset"),
     (("import tensorflow", "from tensorflow.data import Dataset"), "Dataset"),
@@ -218,23 +180,13 @@ _IMPORTS: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 _NOISE = (
-    "# ds = ds.map(old)",
-    "n = 1; m = 'ds.batch(4)'",
-    "text = '''\nds = ds.map(f)\n'''",
-    "",
-    "if True: pass",
-    "numbers = [.5, .25]",
-    "\f",
-    "assert ds is not None  # é ü 日本",
-)
-
+    "# ds = ds.map(old)", "n = 1; m = 'ds.batch(4)'", "text = '''\nds = ds.map(f)\n'''", "", "if True: pass",
+    "numbers = [.5, .25]", "\f", "assert ds is not None  # é ü 日本",
+)  # fmt: skip
 _TAILS = (
-    "valid = DATASET.range(9).map(lambda x: x + 1).batch(4)",
-    "for _ in range(2): pass",
-    "def unused(): return ds.map(lambda x: x)",
-    "other = ds",
-    "preview = ds.take(1)",
-)
+    "valid = DATASET.range(9).map(lambda x: x + 1).batch(4)", "for _ in range(2): pass",
+    "def unused(): return ds.map(lambda x: x)", "other = ds", "preview = ds.take(1)",
+)  # fmt: skip
 
 _BODIES = (
     "x * 2", "x + 1", "x * x - 3", "x[..., None]", "-x", "tf_.cast(x, 'float32') / 255.0", "tf_.reduce_sum(x)",
@@ -318,14 +270,11 @@ def _conditional(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
 
 
 def _unbound(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    lines = []
-    for link in links:
+    def called(link: str) -> str:
         method, _, rest = link[1:].partition("(")
-        given = rest[:-1].strip()
-        lines.append(
-            f"ds = {dataset}.{method}(ds{', ' if given else ''}{rest[:-1]})" if rest.endswith(")") else f"ds = ds{link}"
-        )
-    return lines
+        return f"{dataset}.{method}(ds{', ' if rest[:-1].strip() else ''}{rest[:-1]})"
+
+    return [f"ds = {called(link) if link.endswith(')') else f'ds{link}'}" for link in links]
 
 
 def _alias(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
@@ -333,26 +282,19 @@ def _alias(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
     for link in links:
         method, _, rest = link[1:].partition("(")
         name = writer.name("call")
-        lines += [
-            f"{name} = ds.{method}" if writer.rng.random() < 0.5 else f"{name} = getattr(ds, '{method}')",
-            f"ds = {name}({rest}",
-        ]
+        bound = f"ds.{method}" if writer.rng.random() < 0.5 else f"getattr(ds, '{method}')"
+        lines += [f"{name} = {bound}", f"ds = {name}({rest}"]
     return lines
 
 
 def _stars(writer: Writer, links: Sequence[str], dataset: str) -> Lines:
-    return [
-        "given = {'batch_size': 4}",
-        f"ds = ds{''.join(links)}",
-        "ds = ds.batch(**given)" if writer.rng.random() < 0.5 else "ds = ds.batch(*[3])",
-    ]
+    given = "**given" if writer.rng.random() < 0.5 else "*[3]"
+    return ["given = {'batch_size': 4}", f"ds = ds{''.join(links)}", f"ds = ds.batch({given})"]
 
-
-_STATEMENTS = _text("ds = ds<each>")
 
 _STYLES: tuple[_Style, ...] = (
-    _line, _line, _STATEMENTS, _STATEMENTS, _names, _parentheses, _parentheses, _backslashes, _dots_behind, _function,
-    _function,
+    _line, _line, *[_text("ds = ds<each>")] * 2, _names, _parentheses, _parentheses, _backslashes, _dots_behind,
+    _function, _function,
     _text("def <name>(ds):", "    ds = ds<each>", "    return ds", "valid = <name>(ds.take(5))", "ds = <name>(ds)",
           name="build"),
     _text("if (ds := ds<first>) is not None:", "    ds = ds<rest>"),
