@@ -68,17 +68,14 @@ class Chain:
         """The module: functions, and `make(folder)`, which returns the pipeline."""
         functions = [text for link in (self.source, *self.links) for text in link.functions]
         lines = ["import numpy as np", "import tensorflow as tf", "", *(_FILES if "folder" in self.source.text else ())]
-        for text in dict.fromkeys(functions):
-            lines += ["", "", text]
+        lines += [line for text in dict.fromkeys(functions) for line in ("", "", text)]
         lines += ["", "", "def make(folder):", *(f"    {line}" for line in self._made()), "    return ds", ""]
         return "\n".join(lines)
 
     def _made(self) -> list[str]:
         lines = ["state = tf.Variable(0, dtype=tf.int64)", "calls = []"] if _STATE.search(self._links()) else []
-        lines.append(f"ds = {self.source.text}")
-        for link in self.links:
-            lines.append(f"ds = {link.text.format(ds='ds')}" if "{ds}" in link.text else f"ds = ds{link.text}")
-        return lines
+        texts = (link.text.format(ds="ds") if "{ds}" in link.text else f"ds{link.text}" for link in self.links)
+        return [*lines, f"ds = {self.source.text}", *(f"ds = {text}" for text in texts)]
 
     def _links(self) -> str:
         return " ".join((self.source.text, *(link.text for link in self.links)))
@@ -149,16 +146,21 @@ class _Maker:
         texts = [self._statement(text) for text in before]
         result = self._packed(self._in_style(number), self._in_style(floats))
         if not texts and self.rng.random() < 0.5:
-            return f"lambda {self._taken()}: {result}", ()
+            return f"lambda {self.taken}: {result}", ()
         body = "".join(f"\n    {text}" for text in texts)
-        return name, (f"def {name}({self._taken()}):{body}\n    return {result}",)
+        return name, (f"def {name}({self.taken}):{body}\n    return {result}",)
 
     def predicate(self, text: str) -> str:
         """A predicate of an element."""
-        return f"lambda {self._taken()}: {self._in_style(text)}"
+        return f"lambda {self.taken}: {self._in_style(text)}"
 
-    def _taken(self) -> str:
-        return {"pair": "i, x", "dict": "e", "number": "i"}[self.style]
+    def by_style(self, **texts: str) -> str:
+        """The one of these texts that is for the style of the elements."""
+        return texts[self.style]
+
+    @property
+    def taken(self) -> str:
+        return self.by_style(pair="i, x", dict="e", number="i")
 
     def _statement(self, text: str) -> str:
         part, equals, rest = text.partition(" = ")
@@ -172,9 +174,7 @@ class _Maker:
         return text
 
     def _packed(self, number: str, floats: str) -> str:
-        return {"pair": f"({number}, {floats})", "dict": f"{{'i': {number}, 'x': {floats}}}", "number": number}[
-            self.style
-        ]
+        return self.by_style(pair=f"({number}, {floats})", dict=f"{{'i': {number}, 'x': {floats}}}", number=number)
 
 
 _PLAIN_FUNCTIONS = (
@@ -204,18 +204,19 @@ _RAISING = (
 )
 _PREDICATES = (
     "tf.reduce_sum(i) % 3 != 1", "tf.reduce_max(i) < 18", "tf.reduce_sum(i) % 2 == 0", "tf.reduce_min(i) > 2",
-    "tf.equal(tf.size(i), 0) == False",
-    "tf.reduce_any(i >= 0)",
+    "tf.equal(tf.size(i), 0) == False", "tf.reduce_any(i >= 0)",
 )  # fmt: skip
 
 _Operator = Callable[[_Maker], Link]
+
+_CALLS = ("", ", num_parallel_calls=2", ", num_parallel_calls=tf.data.AUTOTUNE",
+          ", num_parallel_calls=2, deterministic=False")  # fmt: skip
 
 
 def _map(maker: _Maker) -> Link:
     rng = maker.rng
     draw = rng.random()
     before: list[str] = []
-    state = False
     if draw < 0.6:
         number, floats = rng.choice(_PLAIN_FUNCTIONS)
     elif draw < 0.78:
@@ -226,19 +227,15 @@ def _map(maker: _Maker) -> Link:
         number, floats = rng.choice(_PLAIN_FUNCTIONS[:8])
         before = [rng.choice(_RAISING[: 4 if maker.style == "number" else 5])]
     elif draw < 0.96:
-        state, number, floats = True, "i + state.assign_add(1)", "x"
+        number, floats = "i + state.assign_add(1)", "x"
     else:
         number, floats = "tf.ensure_shape(tf.numpy_function(lambda a: a + 1, [i], tf.int64), i.shape)", "x"
     name, definition = maker.function(number, floats, before=before)
-    if state and definition:  # it closes over a variable of `make`
+    if "state." in number and definition:  # it closes over a variable of `make`
         taken = re.match(r"def \w+\((.*)\):\n    return (.*)$", definition[0])
         assert taken is not None
         name, definition = f"lambda {taken.group(1)}: {taken.group(2)}", ()
-    arguments = rng.choices(
-        ["", ", num_parallel_calls=2", ", num_parallel_calls=tf.data.AUTOTUNE",
-         ", num_parallel_calls=2, deterministic=False", ", deterministic=False"],
-        [10, 2, 2, 1, 1],
-    )[0]  # fmt: skip
+    arguments = rng.choices([*_CALLS, ", deterministic=False"], [10, 2, 2, 1, 1])[0]
     return Link("map", f".map({name}{arguments})", definition)
 
 
@@ -250,68 +247,52 @@ def _batch(maker: _Maker) -> Link:
 
 
 def _scan(maker: _Maker) -> Link:
-    taken = {"pair": "lambda s, e: (s + 1, (e[0] + s, e[1]))",
-             "dict": "lambda s, e: (s + 1, {'i': e['i'] + s, 'x': e['x']})",
-             "number": "lambda s, i: (s + 1, i + s)"}[maker.style]  # fmt: skip
-    return Link("scan", f".scan(tf.constant(0, tf.int64), {taken})")
+    taken = maker.by_style(pair="s, e: (s + 1, (e[0] + s, e[1]))", number="s, i: (s + 1, i + s)",
+                           dict="s, e: (s + 1, {'i': e['i'] + s, 'x': e['x']})")  # fmt: skip
+    return Link("scan", f".scan(tf.constant(0, tf.int64), lambda {taken})")
 
 
 def _flat_map(maker: _Maker) -> Link:
-    rng = maker.rng
-    element = {"pair": "(i, x)", "dict": "e", "number": "i"}[maker.style]
-    body = f"tf.data.Dataset.from_tensors({element})" + rng.choice(
-        [".repeat(2)", "", ".shuffle(3).repeat(2)", ".map(lambda *e: e if len(e) > 1 else e[0])"]
-    )
-    taken = maker._taken()
+    rng, taken = maker.rng, maker.taken
+    inner = rng.choice([".repeat(2)", "", ".shuffle(3).repeat(2)", ".map(lambda *e: e if len(e) > 1 else e[0])"])
+    element = maker.by_style(pair="(i, x)", dict="e", number="i")
+    given = f"lambda {taken}: tf.data.Dataset.from_tensors({element}){inner}"
     if rng.random() < 0.5:
-        return Link("flat_map", f".flat_map(lambda {taken}: {body})")
-    calls = rng.choice(
-        [
-            "",
-            ", num_parallel_calls=2",
-            ", num_parallel_calls=tf.data.AUTOTUNE",
-            ", num_parallel_calls=2, deterministic=False",
-        ]
-    )
+        return Link("flat_map", f".flat_map({given})")
+    calls = rng.choice(_CALLS)
     length = rng.choice(["", ", cycle_length=2", ", cycle_length=3, block_length=2"])
-    return Link("interleave", f".interleave(lambda {taken}: {body}{length}{calls})")
+    return Link("interleave", f".interleave({given}{length}{calls})")
 
 
 def _window(maker: _Maker) -> Link:
-    rng = maker.rng
-    size = rng.choice([2, 3, 5])
-    arguments = rng.choice(
-        [
-            "",
-            ", shift=1",
-            ", shift=2, drop_remainder=True",
-            ", shift=1, stride=2, drop_remainder=True",
-            ", drop_remainder=True",
-        ]
-    )
-    zipped = {
-        "pair": f"lambda i, x: tf.data.Dataset.zip((i.batch({size}), x.batch({size})))",
-        "dict": f"lambda e: tf.data.Dataset.zip({{'i': e['i'].batch({size}), 'x': e['x'].batch({size})}})",
-        "number": f"lambda i: i.batch({size})",
-    }[maker.style]
-    return Link("window", f".window({size}{arguments}).flat_map({zipped})")
+    size = maker.rng.choice([2, 3, 5])
+    arguments = maker.rng.choice(
+        ["", ", shift=1", ", shift=2, drop_remainder=True", ", shift=1, stride=2, drop_remainder=True",
+         ", drop_remainder=True"]
+    )  # fmt: skip
+    zipped = maker.by_style(
+        pair=f"i, x: tf.data.Dataset.zip((i.batch({size}), x.batch({size})))", number=f"i: i.batch({size})",
+        dict=f"e: tf.data.Dataset.zip({{'i': e['i'].batch({size}), 'x': e['x'].batch({size})}})",
+    )  # fmt: skip
+    return Link("window", f".window({size}{arguments}).flat_map(lambda {zipped})")
 
 
-_PAIRED = {
-    "pair": "lambda a, b: (a[0], a[1] + b[1])",
-    "dict": "lambda a, b: {{'i': a['i'], 'x': b['x']}}",
-    "number": "lambda a, b: a",
-}
+_PAIRED = {"pair": "(a[0], a[1] + b[1])", "dict": "{{'i': a['i'], 'x': b['x']}}", "number": "a"}
+
+
+def _zipped(maker: _Maker, one: str, other: str) -> Link:
+    """Two branches, joined element by element."""
+    joined = f".map(lambda a, b: {_PAIRED[maker.style]})"
+    return Link("zip", f"tf.data.Dataset.zip(({{ds}}{one}, {{ds}}{other})){joined}")
 
 
 def _branches(maker: _Maker) -> list[Link]:
-    """Two branches of one shuffle, each with its own iterator, joined element by element."""
+    """Two branches of one shuffle, each with its own iterator."""
     rng = maker.rng
     one, other = (rng.choice(["", ".repeat(2)", ".take(20).repeat(2)", ".skip(1).repeat(3)"]) for _ in range(2))
     more = rng.choice(["", ".batch(3)", ".prefetch(2)"])
     shuffle = Link("shuffle", rng.choice([".shuffle(50, seed=4)", ".shuffle(7, seed=4)", ".shuffle(9)"]))
-    joined = f"tf.data.Dataset.zip(({{ds}}{one}{more}, {{ds}}{other}{more})).map({_PAIRED[maker.style]})"
-    return [shuffle, Link("zip", joined)]
+    return [shuffle, _zipped(maker, one + more, other + more)]
 
 
 def _fixed(operator: str, *texts: str) -> _Operator:
@@ -329,11 +310,8 @@ _OPTIONS = (
 def _options(maker: _Maker) -> Link:
     chosen_option = maker.rng.choice(_OPTIONS)
     name = f"options{maker.rng.randrange(1000)}"
-    return Link(
-        "with_options",
-        f".with_options({name}())",
-        (f"def {name}():\n    options = tf.data.Options()\n    options.{chosen_option}\n    return options",),
-    )
+    made = f"def {name}():\n    options = tf.data.Options()\n    options.{chosen_option}\n    return options"
+    return Link("with_options", f".with_options({name}())", (made,))
 
 
 _OPERATORS: tuple[tuple[_Operator, float], ...] = (
@@ -345,12 +323,11 @@ _OPERATORS: tuple[tuple[_Operator, float], ...] = (
     (_window, 1.2),
     (lambda maker: Link("group_by_window", f".group_by_window({maker.predicate('tf.reduce_sum(i) % 2')}, "
                         "lambda k, d: d.batch(3), window_size=3)"), 0.3),
-    (lambda maker: Link("zip", f"tf.data.Dataset.zip(({{ds}}, {{ds}}.skip(1))).map({_PAIRED[maker.style]})"), 0.4),
+    (lambda maker: _zipped(maker, "", ".skip(1)"), 0.4),
     (lambda maker: Link("take_while", f".take_while({maker.predicate('tf.reduce_max(i) < 15')})"), 0.3),
     (_options, 0.7),
     (_fixed("shuffle", ".shuffle(5, seed=3)", ".shuffle(50, seed=4)", ".shuffle(6)",
-            ".shuffle(8, reshuffle_each_iteration=False)",
-            ".shuffle(4, seed=1, reshuffle_each_iteration=False)"), 3.0),
+            ".shuffle(8, reshuffle_each_iteration=False)", ".shuffle(4, seed=1, reshuffle_each_iteration=False)"), 3.0),
     (_fixed("repeat", ".repeat(2)", ".repeat(3)", ".repeat(1)", ".repeat()"), 1.8),
     (_fixed("take", ".take(7)", ".take(-1)", ".take(100)"), 1.0),
     (_fixed("skip", ".skip(2)", ".skip(0)"), 1.0),
@@ -422,11 +399,8 @@ def compose(seed: str) -> Chain:
     if not seed.startswith("recall:") and rng.random() < 0.1:  # the list of right proposals has none of them
         place = rng.randrange(len(links) + 1)
         links[place:place] = _branches(maker)
-    facts = {
-        "randomness_fixed": rng.random() < 0.3,
-        "cores_believed": rng.choice([None, None, 4]),
-        "epochs": rng.choice([None, None, 3]),
-    }
+    facts: dict[str, Any] = {"randomness_fixed": rng.random() < 0.3}
+    facts |= {name: rng.choice([None, None, few]) for name, few in (("cores_believed", 4), ("epochs", 3))}
     return Chain(source(rng, style), tuple(links), facts, style)
 
 

@@ -114,56 +114,35 @@ _ZEROS = {  # F14: zeros of another sign, denormals
 _RAISES = ("def checked(i):\n    return i + tf.gather(tf.constant([0, 0]), tf.cast(i == 7, tf.int32) * 5)",)
 _DIVIDES = ("def divided(i):\n    return tf.constant(40, tf.int64) // (i - 7)",)
 
+_CHECKS = ("def small(i):\n    tf.debugging.assert_less(i, tf.constant(20, tf.int64))\n    return i * 2",)
+
 _ERRORS = {  # F13: a cache hides errors from the second epoch on that were raised in every one
     "map that raises": ("tf.data.Dataset.range(20).map(divided)", _DIVIDES),
     "map that raises, in batches": ("tf.data.Dataset.range(20).map(divided).batch(3)", _DIVIDES),
-    "map that raises, ignored": (
-        "tf.data.Dataset.range(20).map(divided).ignore_errors().map(lambda x: x * 2)",
-        _DIVIDES,
-    ),
+    "map that raises, ignored": ("tf.data.Dataset.range(20).map(divided).ignore_errors().map(lambda x: x * 2)", _DIVIDES),
     "gather out of bounds": ("slices(np.arange(20, dtype=np.int32)).map(checked).batch(4)", _RAISES),
     "batches of batches with a rest": ("tf.data.Dataset.range(22).map(lambda x: x * 2).batch(4).batch(3)", ()),
     "rows of other lengths": ("tf.data.Dataset.range(9).map(lambda n: tf.range(n)).batch(2)", ()),
-    "text that is no number": (
-        "slices(alike(dtype=object, rows=30, odd=7, usual='1', unusual='x')).map(tf.strings.to_number).batch(4)",
-        (),
-    ),
-    "numbers that are checked": (
-        "slices(alike(3, rows=30, odd=7, unusual=np.nan)).map(lambda x: tf.debugging.check_numerics(x, '')).batch(4)",
-        (),
-    ),
-    "assertion": (
-        "tf.data.Dataset.range(30).map(small).batch(4)",
-        ("def small(i):\n    tf.debugging.assert_less(i, tf.constant(20, tf.int64))\n    return i * 2",),
-    ),
-    "shape that is ensured": (
-        "tf.data.Dataset.range(9).map(lambda n: tf.ensure_shape(tf.range(tf.minimum(n, 4)), [4])).batch(2)",
-        (),
-    ),
-}
-
-_GENERATORS = {  # F4, F8: Python that a map would freeze, and Python's numbers
-    "number of the module": (
-        "tf.data.Dataset.from_generator(numbered, output_signature=tf.TensorSpec([], tf.int64)).batch(4)",
-        ("SIZES = list(range(400, 440))\nepoch = 0\ndef numbered():\n    global epoch\n    epoch += 1\n    for size in SIZES:\n        yield size + epoch",),
-    ),
-    "square that outgrows int32": (
-        "tf.data.Dataset.from_generator(areas, output_signature=tf.TensorSpec([], tf.int64)).batch(4)",
-        ("LENGTHS = [100, 70_000, 90_000, 7, 65_536]\ndef areas():\n    for size in LENGTHS:\n        yield size * size // 1000",),
-    ),
-    "float of double precision": (
-        "tf.data.Dataset.from_generator(shares, output_signature=tf.TensorSpec([], tf.float64)).batch(2)",
-        ("PARTS = [0.1, 0.2, 0.3, 1e-9]\ndef shares():\n    for part in PARTS:\n        yield part / 3 + 1",),
-    ),
-    "rest of a negative number": (
-        "tf.data.Dataset.from_generator(rests, output_signature=tf.TensorSpec([], tf.int32)).batch(2)",
-        ("OFFSETS = [-7, -1, 3, 8]\ndef rests():\n    for offset in OFFSETS:\n        yield offset % 5",),
-    ),
-    "division that rounds": (
-        "tf.data.Dataset.from_generator(halves, output_signature=tf.TensorSpec([], tf.float32)).batch(2)",
-        ("COUNTS = [1, 2, 3, 16_777_217]\ndef halves():\n    for count in COUNTS:\n        yield count / 2",),
-    ),
+    "text that is no number": ("slices(alike(dtype=object, rows=30, odd=7, usual='1', unusual='x')).map(tf.strings.to_number).batch(4)", ()),
+    "numbers that are checked": ("slices(alike(3, rows=30, odd=7, unusual=np.nan)).map(lambda x: tf.debugging.check_numerics(x, '')).batch(4)", ()),
+    "assertion": ("tf.data.Dataset.range(30).map(small).batch(4)", _CHECKS),
+    "shape that is ensured": ("tf.data.Dataset.range(9).map(lambda n: tf.ensure_shape(tf.range(tf.minimum(n, 4)), [4])).batch(2)", ()),
 }  # fmt: skip
+
+_GENERATORS = {  # F4, F8: Python that a map would freeze, and Python's numbers: type, batch size, the generator
+    "number of the module": ("int64", 4, "SIZES = list(range(400, 440))\nepoch = 0\ndef numbered():\n    global epoch\n    epoch += 1\n    for size in SIZES:\n        yield size + epoch"),
+    "square that outgrows int32": ("int64", 4, "LENGTHS = [100, 70_000, 90_000, 7, 65_536]\ndef areas():\n    for size in LENGTHS:\n        yield size * size // 1000"),
+    "float of double precision": ("float64", 2, "PARTS = [0.1, 0.2, 0.3, 1e-9]\ndef shares():\n    for part in PARTS:\n        yield part / 3 + 1"),
+    "rest of a negative number": ("int32", 2, "OFFSETS = [-7, -1, 3, 8]\ndef rests():\n    for offset in OFFSETS:\n        yield offset % 5"),
+    "division that rounds": ("float32", 2, "COUNTS = [1, 2, 3, 16_777_217]\ndef halves():\n    for count in COUNTS:\n        yield count / 2"),
+}  # fmt: skip
+
+
+def _generator(kind: str, batch: int, text: str) -> tuple[str, tuple[str, ...]]:
+    name = text.partition("def ")[2].partition("(")[0]
+    made = f"tf.data.Dataset.from_generator({name}, output_signature=tf.TensorSpec([], tf.{kind})).batch({batch})"
+    return made, (text,)
+
 
 _OTHERS = {  # found later, or similar to those
     "softmax and its place": ("tf.argmax(tf.nn.softmax(x))", "alike(4, unusual=[1.0, 1.0, 1.0 + 1e-7, 1.0])"),
@@ -233,7 +212,8 @@ def _hands(*tables: Mapping[str, tuple[str, ...]]) -> Iterator[Hand]:
 
 HANDS: tuple[Hand, ...] = (
     *_hands(_AXES, _CASTS, _CONVERTERS, _LAST_ROWS, _ZEROS),
-    *(Hand(name, *row) for table in (_ERRORS, _GENERATORS) for name, row in table.items()),
+    *(Hand(name, *row) for name, row in _ERRORS.items()),
+    *(Hand(name, *_generator(*row)) for name, row in _GENERATORS.items()),
     *_hands(_OTHERS, _BATCHED_AS_ELEMENTS),
     *(Hand(name, expression) for name, expression in _PIPELINES.items()),
 )

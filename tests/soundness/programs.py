@@ -81,47 +81,40 @@ class Program:
 
     def source(self) -> str:
         """The module: constants, the function `f`, and `make(data)`, which returns the pipeline."""
-        lines = ["import numpy as np", "import tensorflow as tf", ""]
-        lines += [*self._helpers(), *(f"{name} = {text}" for name, text in dict(self.constants).items())]
-        lines += ["", "", *self._function(), "", "", *self._make()]
-        return "\n".join(lines) + "\n"
+        lines = ["import numpy as np", "import tensorflow as tf", "", *self._defined(), "", "", *self._function()]
+        return "\n".join([*lines, "", "", *self._make(), ""])
 
     def pasted(self) -> str:
         """A few lines to paste: the function, its data in words, the pipeline."""
         made = ", ".join(
-            f"{name}: {part.dtype}{list(part.shape)}{' ' + part.content if part.content else ''}"
-            for name, part in self.components.items()
+            f"{name}: {part.dtype}{list(part.shape)} {part.content}".strip() for name, part in self.components.items()
         )
         one = self.setting
         data = f"# {one.rows} rows, {one.manner}, row {one.odd} unlike the others (seed {one.seed}): {made}"
-        constants = [f"{name} = {text}" for name, text in dict(self.constants).items()]
-        return "\n".join([*self._helpers(), *constants, *self._function(), data, f"ds = {self._chain('ds')}"])
+        return "\n".join([*self._defined(), *self._function(), data, f"ds = {self._chain('ds')}"])
 
-    def _helpers(self) -> list[str]:
-        """Functions with branches and loops that a step calls."""
+    def _defined(self) -> list[str]:
+        """The functions with branches and loops that a step calls, and the constants."""
         called = " ".join(step.text for step in self.steps)
-        return [text for name, text in HELPERS.items() if f"{name}(" in called]
+        helpers = [text for name, text in HELPERS.items() if f"{name}(" in called]
+        return [*helpers, *(f"{name} = {text}" for name, text in dict(self.constants).items())]
 
     def _function(self) -> list[str]:
         body = self._body()
+        names, by_name = ", ".join(self.components), self.takes == "dict"
+        arguments = "element" if by_name else names
         if self.style == "lambda" and len(body) == 1:
-            return [f"f = lambda {self._arguments()}: {body[0].removeprefix('return ')}"]
-        lines = {
-            "tf.function": ["@tf.function"],
-            "signature": [f"@tf.function(input_signature={self._signature()})"],
-        }.get(self.style, [])
+            return [f"f = lambda {arguments}: {body[0].removeprefix('return ')}"]
+        inner = [f"    {line}" for line in body]
         if self.style == "helper":
-            inner = [f"    {line}" for line in body]
-            names = ", ".join(self.components)
-            called = [f"def f({self._arguments()}):", f"    return helper({self._given()})"]
-            return [f"def helper({names}):", *inner, "", "", *called]
-        if self.style == "stars" and self.takes == "arguments":
-            taken = f"    {', '.join(self.components)}{',' * (len(self.components) == 1)} = element"
-            return [*lines, "def f(*element):", taken, *(f"    {line}" for line in body)]
-        lines.append(f"def f({self._arguments()}):")
-        if self.takes == "dict" and self.style != "helper":
-            lines += [f"    {name} = element['{name}']" for name in self.components]
-        return [*lines, *(f"    {line}" for line in body)]
+            given = ", ".join(f"element['{name}']" for name in self.components) if by_name else names
+            return [f"def helper({names}):", *inner, "", "", f"def f({arguments}):", f"    return helper({given})"]
+        if self.style == "stars" and not by_name:
+            return ["def f(*element):", f"    {names}{',' * (len(self.components) == 1)} = element", *inner]
+        signature = f"(input_signature={self._signature()})" if self.style == "signature" else ""
+        lines = [f"@tf.function{signature}"] if self.style in ("tf.function", "signature") else []
+        parts = [f"    {name} = element['{name}']" for name in self.components] if by_name else []
+        return [*lines, f"def f({arguments}):", *parts, *inner]
 
     def _signature(self) -> str:
         specs = [f"tf.TensorSpec({list(part.shape)}, tf.{part.dtype})" for part in self.components.values()]
@@ -129,12 +122,6 @@ class Program:
             named = ", ".join(f"'{name}': {spec}" for name, spec in zip(self.components, specs, strict=True))
             return f"[{{{named}}}]"
         return f"[{', '.join(specs)}]"
-
-    def _arguments(self) -> str:
-        return "element" if self.takes == "dict" else ", ".join(self.components)
-
-    def _given(self) -> str:
-        return ", ".join(f"element['{name}']" if self.takes == "dict" else name for name in self.components)
 
     def _body(self) -> list[str]:
         names = list(self.gives)
@@ -144,8 +131,7 @@ class Program:
                 texts[step.name] = _substituted(step.text, texts)
             if sum(map(len, texts.values())) < 1500:
                 return [f"return {self._packed([texts.get(name, name) for name in names])}"]
-        lines = [f"{step.name} = {step.text}" for step in self.steps]
-        return [*lines, f"return {self._packed(names)}"]
+        return [*(f"{step.name} = {step.text}" for step in self.steps), f"return {self._packed(names)}"]
 
     def _packed(self, texts: Sequence[str]) -> str:
         if self.form == "list" and len(texts) > 1:
@@ -157,17 +143,10 @@ class Program:
         return "(" + "".join(f"{text}, " for text in texts) + ")"
 
     def _make(self) -> list[str]:
-        if self.takes == "dict":
-            given = "{" + ", ".join(f"'{name}': data['{name}']" for name in self.components) + "}"
-        elif len(self.components) == 1:
-            given = f"data['{next(iter(self.components))}']"
-        else:
-            given = "(" + ", ".join(f"data['{name}']" for name in self.components) + ")"
-        return [
-            "def make(data):",
-            f"    ds = tf.data.Dataset.from_tensor_slices({given})",
-            f"    return {self._chain('ds')}",
-        ]
+        parts = ", ".join(f"'{name}': " * (self.takes == "dict") + f"data['{name}']" for name in self.components)
+        given = f"{{{parts}}}" if self.takes == "dict" else f"({parts})" if len(self.components) > 1 else parts
+        made = f"    ds = tf.data.Dataset.from_tensor_slices({given})"
+        return ["def make(data):", made, f"    return {self._chain('ds')}"]
 
     def _chain(self, name: str) -> str:
         one = self.setting
@@ -187,18 +166,15 @@ class Program:
 
 def unpacked(packed: Mapping[str, Any]) -> Program:
     """The program from the result of `Program.packed`."""
-    fields = dict(packed)
-    fields["components"] = {
-        name: Component(part["dtype"], tuple(part["shape"]), part["content"])
-        for name, part in packed["components"].items()
+    parts = packed["components"].items()
+    setting = packed["setting"]
+    fields = {
+        "components": {name: Component(part["dtype"], tuple(part["shape"]), part["content"]) for name, part in parts},
+        "steps": tuple(Step(**{**step, "uses": tuple(step["uses"])}) for step in packed["steps"]),
+        "gives": tuple(packed["gives"]),
+        "setting": Setting(**setting | {name: tuple(setting[name]) for name in ("above", "between", "below")}),
     }
-    fields["steps"] = tuple(Step(**{**step, "uses": tuple(step["uses"])}) for step in packed["steps"])
-    fields["gives"] = tuple(packed["gives"])
-    setting = dict(packed["setting"])
-    for name in ("above", "between", "below"):
-        setting[name] = tuple(setting[name])
-    fields["setting"] = Setting(**setting)
-    return Program(**fields)
+    return Program(**{**packed, **fields})
 
 
 def _substituted(text: str, texts: Mapping[str, str]) -> str:
@@ -208,15 +184,10 @@ def _substituted(text: str, texts: Mapping[str, str]) -> str:
 def compose(
     seed: str, *, focus: Operation | None = None, manner: str | None = None, among: Sequence[Operation] = OPERATIONS
 ) -> Program:
-    """A program from a seed.
+    """A program from a seed that has the operation in focus, if any, and data of this one of `MANNERS`.
 
-    Args:
-        focus: an operation that it always has.
-        manner: of its data, one of `MANNERS`.
-        among: the operations it is composed of; if not all, elements are more often square.
-
-    Raises:
-        Unbuilt: the operation was not legal on any of the drawn tensors.
+    If it is composed among some operations only, elements are more often square. Raises `Unbuilt` where the operation
+    was not legal on any of the drawn tensors.
     """
     rng = random.Random(seed)
     for _ in range(_TRIES):
@@ -238,47 +209,40 @@ def _composed(rng: random.Random, focus: Operation | None, among: Sequence[Opera
     depth = rng.choices([1, 2, 3, 4, 5, 6, 7, 8], _DEPTHS)[0]
     place = rng.randrange(depth) if focus is not None else -1
     steps: list[Step] = []
+
+    def add(wanted: Operation | None) -> None:
+        steps.extend(filter(None, [_step(scope, f"h{len(steps)}", wanted, among)]))
+
     if focus is not None and focus.kinds == "r":
-        steps += filter(None, [_step(scope, "h0", rng.choice(_MAKE_RAGGED), among)])
+        add(rng.choice(_MAKE_RAGGED))
     for number in range(depth):
-        wanted = focus if number >= place and focus is not None and not _has(steps, focus) else None
-        step = _step(scope, f"h{len(steps)}", wanted, among)
-        if step is not None:
-            steps.append(step)
-    if focus is not None and not _has(steps, focus):
-        step = _step(scope, f"h{len(steps)}", focus, among)
-        if step is None:
-            return None
-        steps.append(step)
-    if not steps:
+        add(focus if number >= place and not _has(steps, focus) else None)
+    if not _has(steps, focus):
+        add(focus)
+    if not steps or not _has(steps, focus):
         return None
     gives = _gives(rng, components, steps)
-    steps = _needed(steps, gives)
-    if focus is not None and not _has(steps, focus):
+    if not _has(_needed(steps, gives), focus):
         return None
-    used = {name for step in steps for name in re.findall(r"\bK\d+\b", step.text)}
     form = rng.choice(["single", "tuple", "dict"] if len(gives) == 1 else ["tuple", "tuple", "dict", "list"])
     style = rng.choices(_STYLES, [12, 4, 2, 1, 2, 2, 1])[0]
     takes = "dict" if rng.random() < 0.15 else "arguments"
-    constants = {name: text for name, text in scope.constants.items() if name in used}
     if style == "lambda" and takes == "dict":
         style = "statements"
-    return Program(components, tuple(steps), gives, Setting(), form, takes, style, constants)
+    return _tidied(Program(components, tuple(steps), gives, Setting(), form, takes, style, scope.constants))
 
 
 _STYLES = ("statements", "expression", "tf.function", "signature", "helper", "lambda", "stars")
 
 
-def _has(steps: Sequence[Step], operation: Operation) -> bool:
-    return any(step.operation == operation.name for step in steps)
+def _has(steps: Sequence[Step], focus: Operation | None) -> bool:
+    return focus is None or any(step.operation == focus.name for step in steps)
 
 
 def _components(rng: random.Random, focus: Operation | None, *, square: bool) -> dict[str, Component]:
-    names = ("x", "y", "z")[: rng.choices([1, 2, 3], [5, 3, 1])[0]]
     found = {}
-    for place, name in enumerate(names):
-        kinds = focus.kinds if focus is not None and place == 0 else ""
-        ranks = focus.ranks if focus is not None and place == 0 else (0, 1, 2, 3)
+    for name in "xyz"[: rng.choices([1, 2, 3], [5, 3, 1])[0]]:
+        kinds, ranks = (focus.kinds, focus.ranks) if focus is not None and name == "x" else ("", (0, 1, 2, 3))
         found[name] = _component(rng, kinds, ranks, square=square)
     return found
 
@@ -370,36 +334,18 @@ def _setting(rng: random.Random, program: Program, manner: str | None) -> Settin
     if about == 2000 and rng.random() < 0.3:
         odd = rng.randrange(1200, 1800)
     above = [".shuffle(50, seed=3)"] if rng.random() < 0.2 else []
-    epochs, between, below = 1, [], []
+    epochs, between, below = 1, "", ""
     if rng.random() < 0.1:
         epochs = 3
-        above += rng.choice([[], [".cache()"], [".take(700)"], [".skip(3)"], [".prefetch(2)"], [".repeat(2)"]])
-        between += rng.choice(
-            [
-                [],
-                [".prefetch(1)"],
-                [".shuffle(20, seed=5, reshuffle_each_iteration=False)"],
-                [".take(901)"],
-                [".cache()"],
-            ]
-        )
-        below += rng.choice(
-            [[], [".prefetch(2)"], [".repeat(2)"], [".take(90)"], [".skip(1)"], [".cache()"], [".unbatch().batch(3)"]]
-        )
+        above.append(rng.choice(["", ".cache()", ".take(700)", ".skip(3)", ".prefetch(2)", ".repeat(2)"]))
+        unlike = ".shuffle(20, seed=5, reshuffle_each_iteration=False)"
+        between = rng.choice(["", ".prefetch(1)", unlike, ".take(901)", ".cache()"])
+        links = ["", ".prefetch(2)", ".repeat(2)", ".take(90)", ".skip(1)", ".cache()", ".unbatch().batch(3)"]
+        below = rng.choice(links)
     arguments = rng.choices(["", ", num_parallel_calls=2", ", num_parallel_calls=tf.data.AUTOTUNE"], [6, 1, 1])[0]
-    return Setting(
-        batch=batch,
-        drop_remainder=rng.random() < (0.7 if program.form == "list" else 0.25),
-        rows=rows,
-        manner=manner,
-        odd=odd,
-        seed=rng.randrange(1 << 30),
-        above=tuple(above),
-        between=tuple(between),
-        below=tuple(below),
-        map_arguments=arguments,
-        epochs=epochs,
-    )
+    drops, seed = rng.random() < (0.7 if program.form == "list" else 0.25), rng.randrange(1 << 30)
+    calls = (tuple(filter(None, links)) for links in (above, [between], [below]))
+    return Setting(batch, drops, rows, manner, odd, seed, *calls, arguments, epochs)  # type: ignore[arg-type]
 
 
 def smaller(program: Program) -> Iterator[Program]:
@@ -416,24 +362,15 @@ def smaller(program: Program) -> Iterator[Program]:
     for name in program.components:
         unused = not any(re.search(rf"\b{name}\b", step.text) for step in steps) and name not in program.gives
         if unused and len(program.components) > 1:
-            rest_of = {other: part for other, part in program.components.items() if other != name}
-            yield replace(program, components=rest_of)
-    one = program.setting
-    for changed in (
-        replace(one, above=(), between=(), below=(), epochs=1),
-        replace(one, map_arguments=""),
-        replace(one, above=()),
-        replace(one, between=()),
-        replace(one, below=()),
-        replace(one, epochs=1),
-        replace(one, drop_remainder=False),
-    ):
-        if changed != one:
+            yield replace(program, components={key: part for key, part in program.components.items() if key != name})
+    plain: dict[str, Any] = {"above": (), "between": (), "below": (), "epochs": 1}
+    alone = [{"map_arguments": ""}, *({name: value} for name, value in plain.items()), {"drop_remainder": False}]
+    for fields in (plain, *alone):
+        if (changed := replace(program.setting, **fields)) != program.setting:
             yield replace(program, setting=changed)
     if program.style != "statements" or program.takes != "arguments" or program.form == "dict":
-        yield replace(
-            program, style="statements", takes="arguments", form="single" if len(program.gives) == 1 else "tuple"
-        )
+        form = "single" if len(program.gives) == 1 else "tuple"
+        yield replace(program, style="statements", takes="arguments", form=form)
 
 
 def _renamed(step: Step, name: str, other: str) -> Step:

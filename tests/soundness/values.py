@@ -31,13 +31,7 @@ class Component:
 
 
 def column(component: Component, *, rows: int, manner: str, odd: int, seed: int) -> np.ndarray:
-    """The rows of one component.
-
-    Args:
-        manner: one of `MANNERS`.
-        odd: the index of the different row, where all others are equal or harmless.
-        seed: of all draws.
-    """
+    """The rows of one component, in one of the `MANNERS`; row `odd` is different where others are equal or harmless."""
     draw = np.random.default_rng(seed)
     if component.dtype == "string":
         return _texts(component, draw, rows=rows, manner=manner, odd=odd)
@@ -81,24 +75,17 @@ def extremes(dtype: str) -> np.ndarray:
         return np.array([True, False])
     if kind.kind == "f":
         info = np.finfo(kind)
-        listed = [
-            0.0,
-            -0.0,
-            np.nan,
-            np.inf,
-            -np.inf,
-            info.max,
-            info.min,
-            info.tiny,
-            -info.tiny,
-            info.smallest_subnormal,
-        ]
-        listed += [-info.smallest_subnormal, 0.5, 1.5, 2.5, -0.5, -1.5, 300.0, -1.0, 127.5, 255.5, 40000.0, 3e9]
+        listed = [0.0, -0.0, np.nan, np.inf, -np.inf, info.max, info.min, info.tiny, -info.tiny]
+        listed += [info.smallest_subnormal, -info.smallest_subnormal]
+        listed += [0.5, 1.5, 2.5, -0.5, -1.5, 300.0, -1.0, 127.5, 255.5, 40000.0, 3e9]
         with np.errstate(over="ignore"):
             return np.array(listed).astype(kind)
     info = np.iinfo(kind)
     listed = [0, 1, info.max, info.min, info.max - 1, max(info.min, -1), 100, 7]
     return np.array(listed, dtype=kind)
+
+
+_FLOATS = extremes("float32")
 
 
 def _with_extremes(values: np.ndarray, component: Component, draw: np.random.Generator, *, share: float) -> np.ndarray:
@@ -109,15 +96,7 @@ def _with_extremes(values: np.ndarray, component: Component, draw: np.random.Gen
 # -- strings
 
 _WORDS = (b"red", b"green apple", b"a", b" left", b"right ", b"two words", b"x,y", b"UPPER", b"caf\xc3\xa9", b"0")
-_ODD_WORDS = (
-    b"",
-    b" ",
-    b"\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e",
-    b"a" * 200,
-    b"\xff\xfe",
-    b"\x00\x01",
-    b"  many   blanks  ",
-)
+_ODD_WORDS = (b"", b" ", "日本語".encode(), b"a" * 200, b"\xff\xfe", b"\x00\x01", b"  many   blanks  ")
 _ODD_NUMBERS = (b"nan", b"inf", b"-0", b"-0.0", b"1e-42", b"9e30", b" 7 ", b"007", b"1e3")
 
 
@@ -137,10 +116,8 @@ def _texts(component: Component, draw: np.random.Generator, *, rows: int, manner
 
 
 def _filled(component: Component, draw: np.random.Generator) -> Any:
-    count = int(np.prod(component.shape))
-    return np.array([_text(component.content, draw, True) for _ in range(count)], dtype=object).reshape(
-        component.shape
-    )[()]
+    texts = [_text(component.content, draw, True) for _ in range(int(np.prod(component.shape)))]
+    return np.array(texts, dtype=object).reshape(component.shape)[()]
 
 
 def _text(kind: str, draw: np.random.Generator, odd: bool) -> bytes:
@@ -149,11 +126,7 @@ def _text(kind: str, draw: np.random.Generator, odd: bool) -> bytes:
             return bytes(draw.choice(np.array(_ODD_NUMBERS, dtype=object)))
         return str(round(float(draw.normal() * 50), 2)).encode()
     if kind == "bytes8":
-        return (
-            struct.pack("<2f", *draw.choice(extremes("float32"), 2))
-            if odd
-            else bytes(draw.integers(0, 99, 8, np.uint8))
-        )
+        return struct.pack("<2f", *draw.choice(_FLOATS, 2)) if odd else bytes(draw.integers(0, 99, 8, np.uint8))
     if kind == "csv":
         first = b"" if odd and draw.random() < 0.5 else str(int(draw.integers(-9, 99))).encode()
         last = b'"a, b"' if odd else bytes(draw.choice(np.array(_WORDS[:6], dtype=object)))
@@ -174,17 +147,11 @@ def _example(draw: np.random.Generator, odd: bool) -> bytes:
     many = draw.integers(0, 9, size=int(draw.integers(0, 5)) if not odd else 11)
     features["many"] = tf.train.Feature(int64_list=tf.train.Int64List(value=many))
     if odd:
-        for name in draw.choice(np.array(["n", "v", "t", "many"]), size=1):
-            del features[str(name)]
+        del features[str(draw.choice(np.array(list(features)), size=1)[0])]
     message = tf.train.Example(features=tf.train.Features(feature=features))
     return bytes(message.SerializeToString(deterministic=True))
 
 
-def columns(
-    components: Mapping[str, Component], *, rows: int, manner: str, odd: int, seed: int
-) -> dict[str, np.ndarray]:
-    """The rows of every component, by name."""
-    return {
-        name: column(component, rows=rows, manner=manner, odd=odd, seed=seed + place)
-        for place, (name, component) in enumerate(components.items())
-    }
+def columns(components: Mapping[str, Component], *, seed: int, **given: Any) -> dict[str, np.ndarray]:
+    """The rows of every component, by name; arguments as of `column`."""
+    return {name: column(one, seed=seed + place, **given) for place, (name, one) in enumerate(components.items())}
