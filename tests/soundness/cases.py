@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -49,7 +50,6 @@ class Case:
     patches: int = 0
 
     def packed(self) -> dict[str, Any]:
-        """As JSON knows it."""
         return asdict(self)
 
 
@@ -61,30 +61,17 @@ def tried(
     *,
     ask: bool,
 ) -> Tried:
-    """The results of a plan; the comparison is run where the data differ, or if `ask` is set.
+    """The results of a plan; pipetune's own comparison is run where the data differ, or if `ask` is set.
 
-    Args:
-        plan: the proposals, one or several.
-        safety: the class of all together.
-        verdict: the truth, depending on whether zeros and denormals were noted.
-        compared: runs pipetune's own comparison.
-        ask: run the comparison also if the data are equal.
+    `safety` is the class of all proposals together, `verdict` the truth, depending on whether zeros were noted.
     """
     found, answer = verdict(False), None
     if ask or not found.right:
         answer = compared()
         found = verdict(answer.notes_zeros)
-    return Tried(
-        tuple(dict.fromkeys(one.rule for one in plan)),
-        tuple(one.key for one in plan),
-        safety,
-        right=found.right,
-        accepted=answer.accepted if answer is not None else None,
-        kind=found.kind,
-        detail=found.detail,
-        why=answer.why if answer is not None else "",
-        zeros=found.zeros,
-    )
+    accepted, why = (answer.accepted, answer.why) if answer is not None else (None, "")
+    rules, keys = tuple(dict.fromkeys(one.rule for one in plan)), tuple(one.key for one in plan)
+    return Tried(rules, keys, safety, found.right, accepted, found.kind, found.detail, why, found.zeros)
 
 
 def first_built(family: str, seed: str, attempts: int, tried: Callable[[str], Case]) -> Case:
@@ -100,17 +87,26 @@ def first_built(family: str, seed: str, attempts: int, tried: Callable[[str], Ca
     return replace(case, seconds=time.monotonic() - started)
 
 
+Plans = Sequence[Sequence[Proposal]]
+
+
 def of_plans(
     case: Case,
-    plans: Sequence[Sequence[Proposal]],
+    planned: Callable[[], tuple[Sequence[Proposal], Plans]],
     tried: Callable[[Sequence[Proposal]], Tried],
     packed: Callable[[], dict[str, Any]],
 ) -> Case:
-    """The case with the results of these plans, without those that pipetune does not build.
+    """The case with the results of plans, without those that pipetune does not build.
 
-    Args:
-        packed: the case's program, for the reduction.
+    `planned` gives all proposals and the plans to try; `packed` the program of the case, for the reduction.
     """
+    try:
+        proposals, plans = planned()
+    except Crash as crash:
+        return replace(case, crash=str(crash), material=packed())
+    except Refused as reason:
+        return replace(case, unbuilt=str(reason))
+    case = replace(case, proposed=names_of(proposals))
     found: list[Tried] = []
     for plan in plans:
         try:
@@ -121,6 +117,25 @@ def of_plans(
             case = replace(case, crash=f"{' + '.join(one.key for one in plan)}: {crash}")
     material = packed() if case.crash or any(not one.right for one in found) else None
     return replace(case, tried=tuple(found), material=material)
+
+
+def without_one(parts: tuple[Any, ...], first: int = 0) -> Iterator[tuple[Any, ...]]:
+    """The parts without each of them in turn, from this one on."""
+    return (parts[:place] + parts[place + 1 :] for place in range(first, len(parts)))
+
+
+def names_of(proposals: Sequence[Proposal]) -> tuple[tuple[str, str], ...]:
+    """Key and class of each."""
+    return tuple((one.key, one.safety) for one in proposals)
+
+
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """While open, an error means that there is no case: TensorFlow cannot trace or build it."""
+    try:
+        yield
+    except Exception as error:
+        raise Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
 MOST_OF_A_RULE = 4

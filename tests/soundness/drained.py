@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,15 +91,12 @@ class Run:
         return raises.index(True) + 1 if True in raises else len(self.epochs)
 
     def until_error(self) -> Run:
-        """The events, epoch by epoch, for a loop that ends with an error."""
         return Run(self.spec, tuple(map(_until_error, self.epochs)))
 
 
 def _until_error(epoch: tuple[Event, ...]) -> tuple[Event, ...]:
-    for place, event in enumerate(epoch):
-        if isinstance(event, Raised):
-            return epoch[: place + 1]
-    return epoch
+    raised = [place for place, event in enumerate(epoch) if isinstance(event, Raised)]
+    return epoch[: raised[0] + 1] if raised else epoch
 
 
 def drain(dataset: Any, *, epochs: int = 1, most: int = 5000) -> Run:
@@ -134,21 +131,15 @@ def arrays(element: Any) -> Element:
     for part in tf.nest.flatten(element):
         if isinstance(part, tf.data.Dataset):
             inner = [arrays(item) for item in part]
-            found.append(np.asarray(len(inner)))
-            found += [array for item in inner for array in item]
+            found += [np.asarray(len(inner)), *itertools.chain(*inner)]
         elif isinstance(part, tf.experimental.Optional):
             has = bool(part.has_value())
             found.append(np.asarray(has))
             found += arrays(part.get_value()) if has else ()
         elif part is not None:
-            found += [_array(one) for one in tf.nest.flatten(part, expand_composites=True)]
+            tensors = tf.nest.flatten(part, expand_composites=True)
+            found += [np.asarray("variant" if one.dtype == tf.variant else one.numpy()) for one in tensors]
     return tuple(found)
-
-
-def _array(tensor: Any) -> np.ndarray:
-    if tensor.dtype == tf.variant:
-        return np.asarray("variant")
-    return np.asarray(tensor.numpy())
 
 
 def content(array: np.ndarray) -> bytes:
@@ -222,28 +213,25 @@ def in_order(original: Run, candidate: Run) -> Difference | None:
 
 
 def _epochs_differ(original: Run, candidate: Run) -> Difference | None:
-    worst: Difference | None = None
-    for number, (one, other) in enumerate(zip(original.epochs, candidate.epochs, strict=True)):
-        found = _events_differ(one, other)
-        if found is not None and (worst is None or found.kind > worst.kind):
-            worst = Difference(found.kind, f"epoch {number + 1}, {found.detail}")
-    return worst
+    pairs = enumerate(zip(original.epochs, candidate.epochs, strict=True), 1)
+    return _worst((f"epoch {number}, ", _events_differ(*pair)) for number, pair in pairs)
+
+
+def _worst(found: Iterable[tuple[str, Difference | None]]) -> Difference | None:
+    """The first of the worst differences, with its place."""
+    placed = [Difference(one.kind, place + one.detail) for place, one in found if one is not None]
+    return max(placed, key=lambda one: one.kind, default=None)
 
 
 def _events_differ(one: Sequence[Event], other: Sequence[Event]) -> Difference | None:
-    worst: Difference | None = None
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        found = _differ(a, b)
-        if found is not None and (worst is None or found.kind > worst.kind):
-            worst = Difference(found.kind, f"element {place}: {found.detail}")
-        if worst is not None and worst.kind >= Kind.ERROR:
-            return worst
-    if len(one) != len(other):
-        longer = one if len(one) > len(other) else other
-        rest = longer[min(len(one), len(other)) :]
-        kind = Kind.ERROR if any(isinstance(event, Raised) for event in rest) else Kind.COUNT
-        return Difference(kind, f"{_counted(one)} became {_counted(other)}")
-    return worst
+    pairs = enumerate(zip(one, other, strict=False))
+    worst = _worst((f"element {place}: ", _differ(*pair)) for place, pair in pairs)
+    if len(one) == len(other) or (worst is not None and worst.kind >= Kind.ERROR):
+        return worst
+    longer = one if len(one) > len(other) else other
+    rest = longer[min(len(one), len(other)) :]
+    kind = Kind.ERROR if any(isinstance(event, Raised) for event in rest) else Kind.COUNT
+    return Difference(kind, f"{_counted(one)} became {_counted(other)}")
 
 
 def _counted(events: Sequence[Event]) -> str:
@@ -259,8 +247,7 @@ def _differ(a: Event, b: Event) -> Difference | None:
         return Difference(Kind.ERROR, f"{_named(a)} became {_named(b)}")
     if len(a) != len(b):
         return Difference(Kind.SHAPE, f"{len(a)} tensors became {len(b)}")
-    found = [_arrays_differ(one, other) for one, other in zip(a, b, strict=True)]
-    return max((one for one in found if one is not None), key=lambda one: one.kind, default=None)
+    return _worst(("", _arrays_differ(*pair)) for pair in zip(a, b, strict=True))
 
 
 def _named(event: Event) -> str:
@@ -292,9 +279,10 @@ def _is_float(array: np.ndarray) -> bool:
 def _floats_differ(a: np.ndarray, b: np.ndarray) -> Difference:
     bits = np.dtype(f"V{a.dtype.itemsize}")
     apart = np.frombuffer(a.tobytes(), bits) != np.frombuffer(b.tobytes(), bits)
-    info = np.finfo(a.dtype) if a.dtype.kind in "fc" else None  # bfloat16 has none
-    smallest = float(info.smallest_normal) if info is not None else 1e-38
-    epsilon = float(info.eps) if info is not None else 2.0**-8
+    smallest, epsilon, most = 1e-38, 2.0**-8, 3e38  # of bfloat16
+    if a.dtype.kind in "fc":
+        info = np.finfo(a.dtype)
+        smallest, epsilon, most = float(info.smallest_normal), float(info.eps), float(info.max)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     one, other = a[apart].astype(wide), b[apart].astype(wide)
     with np.errstate(all="ignore"):
@@ -304,19 +292,17 @@ def _floats_differ(a: np.ndarray, b: np.ndarray) -> Difference:
         distance = np.abs(one - other) / np.maximum(np.abs(one), 1.0)
         finite = np.isfinite(one) & np.isfinite(other)
         near = finite & (distance <= TOLERANCE)
-        limit = 1e-6 * (float(info.max) if info is not None else 3e38)
+        limit = 1e-6 * most
         overflow = ~finite & ((np.abs(one) > limit) | np.isnan(one)) & ((np.abs(other) > limit) | np.isnan(other))
         # Another order of adding numbers as large as the greatest one: some dozens of units in its last place.
         greatest = float(np.max(np.abs(a[np.isfinite(a)].astype(wide)), initial=1.0))
         summed = finite & (np.abs(one - other) <= 256 * epsilon * greatest)
-    kinds = np.select(
-        [nan, zero, tiny, near, overflow, summed],
-        [Kind.NAN, Kind.ZERO, Kind.DENORMAL, Kind.ROUNDING, Kind.OVERFLOW, Kind.TOLERANCE],
-        default=Kind.VALUES,
-    )
-    worst = Kind(int(kinds.max()))
+    found = [nan, zero, tiny, near, overflow, summed]
+    known = [Kind.NAN, Kind.ZERO, Kind.DENORMAL, Kind.ROUNDING, Kind.OVERFLOW, Kind.TOLERANCE]
+    kinds = np.select(found, known, default=Kind.VALUES)
     place = int(np.argmax(kinds))
-    return Difference(worst, f"{one[place]!r} became {other[place]!r}, in {int(apart.sum())} of {a.size} numbers")
+    detail = f"{one[place]!r} became {other[place]!r}, in {int(apart.sum())} of {a.size} numbers"
+    return Difference(Kind(int(kinds[place])), detail)
 
 
 def _shown(a: np.ndarray, b: np.ndarray) -> str:
@@ -324,16 +310,12 @@ def _shown(a: np.ndarray, b: np.ndarray) -> str:
     if not len(where):
         return "other values"
     place = int(where[0])
-    values = a.reshape(-1)[place], b.reshape(-1)[place]
-    return f"{values[0]!r} became {values[1]!r}, in {len(where)} of {a.size} values"
+    return f"{a.flat[place]!r} became {b.flat[place]!r}, in {len(where)} of {a.size} values"
 
 
 def in_any_order(original: Run, candidate: Run, *, spare: int) -> Difference | None:
-    """The difference of two runs that should have the same rows of batches, in any order and epoch.
-
-    Args:
-        spare: rows that dropped last batches may exchange for others.
-    """
+    """The difference of two runs that should have the same rows of batches, in any order and epoch; `spare` rows may be
+    exchanged by dropped last batches."""
     if original.spec != candidate.spec:
         return Difference(Kind.SHAPE, f"{original.spec} became {candidate.spec}")
     one, other = _rows(original), _rows(candidate)

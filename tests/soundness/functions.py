@@ -30,12 +30,8 @@ def run(
 ) -> Case:
     """The case of this seed; its focus cycles through the operations, every second time through the core of them.
 
-    One in ten is a formula over random numbers, except with `ask_all`: the list of right proposals has none of them.
-
-    Args:
-        manner: of its data; drawn if not given.
-        core: whether it is composed of the core alone.
-        ask_all: whether every proposal is compared, not only those that are wrong and some others.
+    One in ten is a formula over random numbers, except with `ask_all`, which compares every proposal: the list of right
+    proposals has none of them. `manner` is that of its data, if given; `core` says whether it is of the core alone.
     """
     among = CORE if (index % 2 == 0 if core is None else core) else OPERATIONS
     place = index if core is not None else index // 2
@@ -58,16 +54,10 @@ class Built:
         self._data = program.data()
 
     def dataset(self, *, flushed: bool = False) -> Any:
-        """A new pipeline, with the same seeds each time.
-
-        Args:
-            flushed: of the same data with zeros in place of denormals.
-        """
+        """A new pipeline, with the same seeds each time; of the same data, or with zeros in place of denormals."""
         tf.random.set_seed(7)
-        try:
+        with cases.building():
             return self._module.make({name: flush(one) if flushed else one for name, one in self._data.items()})
-        except Exception as error:  # not a case if TensorFlow cannot trace it
-            raise Unbuilt(f"{type(error).__name__}: {str(error)[:100]}") from error
 
 
 _numbers = itertools.count(1)
@@ -95,21 +85,15 @@ def tried(program: Program, *, folder: str, seed: str = "", ask_all: bool = Fals
     if not original.elements:
         raise Unbuilt("it gives no element")
     random = _varies(built, original)
-    case = Case("function", seed, operations=program.operations)
-    try:
-        source = adapter.read(built.dataset())
-        proposals = source.proposals(adapter.Facts())
-    except adapter.Crash as crash:
-        return replace(case, crash=str(crash))
-    except adapter.Refused as reason:
-        return replace(case, unbuilt=str(reason))
-    case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
-    plans = [[one] for one in chosen(proposals, salt=seed, plain=_PLAIN)]
+
+    def planned() -> tuple[Sequence[adapter.Proposal], cases.Plans]:
+        proposals = adapter.read(built.dataset()).proposals(adapter.Facts())
+        return proposals, [[one] for one in chosen(proposals, salt=seed, plain=_PLAIN)]
 
     def of_plan(plan: Sequence[adapter.Proposal]) -> Tried:
         return _tried(built, plan[0], original, random=random, ask=ask_all or asked(plan[0], salt=seed))
 
-    return cases.of_plans(case, plans, of_plan, program.packed)
+    return cases.of_plans(Case("function", seed, operations=program.operations), planned, of_plan, program.packed)
 
 
 def _draws(program: Program) -> bool:
@@ -118,11 +102,10 @@ def _draws(program: Program) -> bool:
 
 def _varies(built: Built, original: Run) -> bool:
     """Whether two runs of the original differ; parallel calls share a generator, even if a few runs are equal."""
-    program = built.program
-    if not _draws(program):
-        return False
-    racy = "num_parallel_calls" in program.setting.map_arguments
-    return racy or in_order(original, drain(built.dataset(), epochs=program.setting.epochs)) is not None
+    setting = built.program.setting
+    if not _draws(built.program) or "num_parallel_calls" in setting.map_arguments:
+        return _draws(built.program)
+    return in_order(original, drain(built.dataset(), epochs=setting.epochs)) is not None
 
 
 def _rounds_by_itself(built: Built, original: Run) -> bool:
@@ -155,14 +138,9 @@ def _tried(built: Built, proposal: adapter.Proposal, original: Run, *, random: b
     safety = STATISTICAL if random and proposal.safety == EXACT else proposal.safety
 
     def judged(expected: Run, notes_zeros: bool) -> Verdict:
-        return judge(
-            expected,
-            candidate,
-            safety,
-            random=random or ((proposal.random or proposal.safety == STATISTICAL) and _draws(program)),
-            spare=(setting.batch - 1) * 4 * setting.epochs if setting.drop_remainder else 0,
-            notes_zeros=notes_zeros,
-        )
+        draws = random or ((proposal.random or proposal.safety == STATISTICAL) and _draws(program))
+        spare = (setting.batch - 1) * 4 * setting.epochs if setting.drop_remainder else 0
+        return judge(expected, candidate, safety, random=draws, spare=spare, notes_zeros=notes_zeros)
 
     def verdict(notes_zeros: bool) -> Verdict:
         found = judged(original, notes_zeros)

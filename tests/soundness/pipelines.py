@@ -18,7 +18,7 @@ import tensorflow as tf
 from tests.soundness import adapter, cases
 from tests.soundness.cases import Case, Tried, asked, chosen, lot
 from tests.soundness.chains import Chain, by_hand, compose, source
-from tests.soundness.drained import Element, Event, Raised, Run, Unbuilt, drain, in_order
+from tests.soundness.drained import Event, Raised, Run, Unbuilt, drain, in_order
 from tests.soundness.functions import load
 from tests.soundness.handwritten import HANDS
 from tests.soundness.verdict import EXACT, REORDERS, Verdict, as_varied, judge
@@ -38,10 +38,8 @@ class Built:
     def __init__(self, chain: Chain, folder: str) -> None:
         self.chain = chain
         self._folder = tempfile.mkdtemp(dir=folder)
-        try:
+        with cases.building():
             self._module = load(chain.text(), folder)
-        except Exception as error:
-            raise Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
 
     def dataset(self) -> Any:
         """A new pipeline, with the same seeds each time, in a folder without cache files."""
@@ -49,17 +47,18 @@ class Built:
             if name.startswith("pipetune-cache"):
                 (shutil.rmtree if os.path.isdir(name) else os.remove)(name)
         tf.random.set_seed(7)
-        try:
+        with cases.building():
             return self._module.make(self._folder)
-        except Exception as error:  # not a case if TensorFlow cannot build it
-            raise Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _drained(dataset: Any) -> Run:
+    return drain(dataset, epochs=EPOCHS, most=_MOST)
 
 
 def run(seed: str, index: int, *, folder: str, ask_all: bool = False) -> Case:
     """The case of this seed."""
-    return cases.first_built(
-        "pipeline", seed, _AGAIN, lambda one: tried(compose(one), folder=folder, seed=seed, ask_all=ask_all)
-    )
+    given: dict[str, Any] = {"folder": folder, "seed": seed, "ask_all": ask_all}
+    return cases.first_built("pipeline", seed, _AGAIN, lambda one: tried(compose(one), **given))
 
 
 def run_by_hand(seed: str, index: int, *, folder: str, ask_all: bool = False, plain: int = 2) -> Case:
@@ -90,11 +89,11 @@ def truth_of(built: Built) -> Truth:
     """The original drained two or more times: some originals differ from run to run."""
     first = built.dataset()
     endless = int(first.cardinality()) == tf.data.INFINITE_CARDINALITY or ".repeat()" in built.chain.text()
-    one = drain(first, epochs=EPOCHS, most=_MOST)
+    one = _drained(first)
     if not one.elements:
         raise Unbuilt("it gives no element")
-    again = drain(built.dataset(), epochs=EPOCHS, most=_MOST)
-    runs = (one,) if in_order(one, again) is None else (one, again, drain(built.dataset(), epochs=EPOCHS, most=_MOST))
+    again = _drained(built.dataset())
+    runs = (one,) if in_order(one, again) is None else (one, again, _drained(built.dataset()))
     return Truth(runs, endless or any(len(epoch) >= _MOST for epoch in one.epochs))
 
 
@@ -109,7 +108,7 @@ def drained_more(built: Built, truth: Truth) -> Truth:
     for _ in range(_DRAINED if truth.repeats else 0):
         if time.monotonic() > end:
             break
-        again = drain(built.dataset(), epochs=EPOCHS, most=_MOST)
+        again = _drained(built.dataset())
         if all(in_order(run, again) is not None for run in runs):
             runs.append(again)
     return truth if len(runs) == len(truth.runs) else replace(truth, runs=tuple(runs))
@@ -118,32 +117,27 @@ def drained_more(built: Built, truth: Truth) -> Truth:
 def tried(
     chain: Chain, *, folder: str, seed: str = "", ask_all: bool = False, alone: bool = False, plain: int = _PLAIN
 ) -> Case:
-    """The proposals for the pipeline, single and combined, and the truth about them.
+    """The proposals for the pipeline, single and combined (unless `alone`), and the truth about them.
 
-    Args:
-        ask_all: whether every proposal is compared, not only those that are wrong and some others.
-        alone: whether no plans of several rewrites are tried.
-        plain: number of proposals that keep functions.
+    With `ask_all` every proposal is compared, not only those that are wrong and some others; `plain` keep functions.
     """
     built = Built(chain, folder)
     truth = truth_of(built)
-    case = Case("pipeline", seed, operations=chain.operations)
-    facts = adapter.Facts(**chain.facts)
-    try:
-        source = adapter.read(built.dataset())
-        proposals = source.proposals(facts, source.counts(most=_MOST))
-    except adapter.Crash as crash:
-        return replace(case, crash=str(crash), material=chain.packed())
-    except adapter.Refused as reason:
-        return replace(case, unbuilt=str(reason))
-    case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
-    plans = [[one] for one in chosen(proposals, salt=seed, plain=plain)]
-    plans += [] if alone else joint(source, proposals, facts, salt=seed)
+
+    def planned() -> tuple[Sequence[adapter.Proposal], cases.Plans]:
+        source, facts, proposals = _proposed(built)
+        plans = [[one] for one in chosen(proposals, salt=seed, plain=plain)]
+        return proposals, [*plans, *([] if alone else joint(source, proposals, facts, salt=seed))]
 
     def of_plan(plan: Sequence[adapter.Proposal]) -> Tried:
         return _tried(built, plan, truth, ask=ask_all or (asked(plan[0], salt=seed) and len(plan) == 1))
 
-    return cases.of_plans(case, plans, of_plan, chain.packed)
+    return cases.of_plans(Case("pipeline", seed, operations=chain.operations), planned, of_plan, chain.packed)
+
+
+def _proposed(built: Built) -> tuple[adapter.Source, adapter.Facts, list[adapter.Proposal]]:
+    source, facts = adapter.read(built.dataset()), adapter.Facts(**built.chain.facts)
+    return source, facts, source.proposals(facts, source.counts(most=_MOST))
 
 
 def joint(
@@ -166,7 +160,7 @@ def joint(
 
 def _tried(built: Built, plan: Sequence[adapter.Proposal], truth: Truth, *, ask: bool) -> Tried:
     safety = adapter.strictest(*(one.safety for one in plan))
-    candidate = drain(adapter.built(built.dataset()).replayed(plan), epochs=EPOCHS, most=_MOST)
+    candidate = _drained(adapter.built(built.dataset()).replayed(plan))
 
     def judged_by(truth: Truth) -> Tried:
         def verdict(notes_zeros: bool) -> Verdict:
@@ -232,10 +226,7 @@ _BY_PLACE = re.compile(
 )
 """Operators whose elements depend on the order of the upstream elements."""
 
-
 _CHOOSES = re.compile(r"\.(filter|take_while|group_by_window|unique)\(")
-
-
 _BATCHES = re.compile(r"\.(batch|padded_batch|ragged_batch|rebatch)\(")
 
 
@@ -243,10 +234,7 @@ def _numbers(run: Run) -> Run:
     """Only the first tensor of every element, flattened: the numbers, which no function of a pair makes random."""
 
     def first(event: Event) -> Event:
-        if isinstance(event, Raised):
-            return event
-        kept: Element = tuple(part.reshape(-1) for part in event[:1])
-        return kept
+        return event if isinstance(event, Raised) else tuple(part.reshape(-1) for part in event[:1])
 
     return Run(run.spec, tuple(tuple(map(first, epoch)) for epoch in run.epochs))
 
@@ -256,27 +244,21 @@ def _numbers(run: Run) -> Run:
 
 def smaller(chain: Chain) -> Iterator[Chain]:
     """Pipelines with one operator fewer, or with a simpler one."""
-    for place in range(len(chain.links)):
-        yield replace(chain, links=chain.links[:place] + chain.links[place + 1 :])
+    for links in cases.without_one(chain.links):
+        yield replace(chain, links=links)
     for place, link in enumerate(chain.links):
-        for text in (
-            re.sub(r", (num_parallel_calls|deterministic)=[\w.]+", "", link.text),
-            re.sub(r", drop_remainder=True", "", link.text),
-        ):
-            if text != link.text:
+        for pattern in (r", (num_parallel_calls|deterministic)=[\w.]+", r", drop_remainder=True"):
+            if (text := re.sub(pattern, "", link.text)) != link.text:
                 yield replace(chain, links=(*chain.links[:place], replace(link, text=text), *chain.links[place + 1 :]))
     if chain.source.operator not in ("range", "from_tensor_slices"):
-        rng = random.Random(0)
-        yield replace(chain, source=source(rng, chain.style))
+        yield replace(chain, source=source(random.Random(0), chain.style))
 
 
 def of_rules(chain: Chain, rules: Sequence[str], *, folder: str) -> Iterator[Tried]:
     """Plans of one rewrite of each of these rules, and the truth about them."""
     built = Built(chain, folder)
     truth = truth_of(built)
-    facts = adapter.Facts(**chain.facts)
-    source = adapter.read(built.dataset())
-    proposals = source.proposals(facts, source.counts(most=_MOST))
+    source, facts, proposals = _proposed(built)
     plans: list[list[adapter.Proposal]] = [[]]
     for rule in rules:
         plans = [[*plan, one] for plan in plans for one in proposals if one.rule == rule][:12]

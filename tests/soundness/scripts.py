@@ -37,11 +37,8 @@ def datasets(path: str) -> dict[str, Any]:
     """The datasets a script leaves in variables; its own is `dataset`."""
     tf.random.set_seed(7)
     namespace: dict[str, Any] = {"__name__": "__main__", "__file__": path}
-    try:
-        with open(path, "rb") as file:
-            exec(compile(file.read(), path, "exec", dont_inherit=True), namespace)
-    except Exception as error:  # of an invalid script
-        raise Unbuilt(f"{type(error).__name__}: {str(error)[:200]}") from error
+    with cases.building(), open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec", dont_inherit=True), namespace)
     return {name: value for name, value in namespace.items() if isinstance(value, tf.data.Dataset)}
 
 
@@ -54,11 +51,8 @@ def written(text: str, folder: str) -> str:
 
 
 def _drained(path: str) -> dict[str, Run]:
-    return {
-        name: drain(value, epochs=_EPOCHS, most=_MOST)
-        for name, value in datasets(path).items()
-        if name in ("dataset", "valid")
-    }
+    live = datasets(path)
+    return {name: drain(live[name], epochs=_EPOCHS, most=_MOST) for name in ("valid", "dataset") if name in live}
 
 
 def tried(script: Script, *, folder: str, seed: str = "") -> Case:
@@ -72,11 +66,11 @@ def tried(script: Script, *, folder: str, seed: str = "") -> Case:
         with adapter.recording():
             live = datasets(path)
         source = adapter.read(live["dataset"])
-        others = [adapter.built(value) for name, value in live.items() if name == "valid"]
+        others = [adapter.built(live["valid"])] if "valid" in live else []
         proposals = source.proposals(adapter.Facts())
     except adapter.Crash as crash:
         return replace(case, crash=str(crash), material=script.packed())
-    case = replace(case, proposed=tuple((one.key, one.safety) for one in proposals))
+    case = replace(case, proposed=cases.names_of(proposals))
     found, patches = [], 0
     for proposal in chosen(proposals, salt=seed, plain=_PLAIN):
         try:
@@ -106,16 +100,8 @@ def _judged(
             why, kind = f"the changed script fails: {error}", "ERROR"
         else:
             why, kind = _data_harm(proposal, originals, changed, path)
-    return Tried(
-        (proposal.rule,),
-        (proposal.key,),
-        proposal.safety,
-        right=not why,
-        accepted=True,
-        kind=kind,
-        detail=why,
-        why=_diff(before, after) if why else "",
-    )
+    diff = _diff(before, after) if why else ""
+    return Tried((proposal.rule,), (proposal.key,), proposal.safety, not why, True, kind, why, diff)
 
 
 def _data_harm(
@@ -162,8 +148,10 @@ def text_harm(before: str, after: str) -> str:
     lost = [comment for line, comment in _comments(one) if comment in kept and line not in inside]
     if lost:
         return f"lost comments: {lost[:3]}"
-    statements = [Counter(_statements(tree, text)) for tree, text in zip(trees, (one, other), strict=True)]
-    missing = [text for text in statements[0] - statements[1] if not concerned & _names(text)]
+    parts, kept_parts = (
+        Counter(part for _, part in _statements(*pair)) for pair in zip(trees, (one, other), strict=True)
+    )
+    missing = [text for text in parts - kept_parts if not concerned & _names(text)]
     return f"a statement that is none of its affair: {missing[0][:80]!r}" if missing else ""
 
 
@@ -182,12 +170,8 @@ def _helpers(tree: ast.AST) -> set[str]:
 
 def _lines_of_statements(tree: ast.AST, text: str, concerned: frozenset[str] | set[str]) -> set[int]:
     """The lines of the simple statements that name one of these."""
-    found: set[int] = set()
-    for node in ast.walk(tree):
-        simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
-        if simple and concerned & _names(ast.get_source_segment(text, node) or ""):
-            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return found
+    concerning = (node for node, source in _statements(tree, text) if concerned & _names(source))
+    return {line for node in concerning for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 def _names(text: str) -> set[str]:
@@ -198,11 +182,11 @@ def _names(text: str) -> set[str]:
     return set(_CALLS_OF_DATASETS)
 
 
-def _statements(tree: ast.AST, text: str) -> Iterator[str]:
-    """The source text of the simple statements."""
+def _statements(tree: ast.AST, text: str) -> Iterator[tuple[ast.stmt, str]]:
+    """The simple statements, each with its source text."""
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            yield ast.get_source_segment(text, node) or ""
+            yield node, ast.get_source_segment(text, node) or ""
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
@@ -223,15 +207,14 @@ def _diff(before: str, after: str) -> str:
 
 def smaller(script: Script) -> Iterator[Script]:
     """Scripts with a piece fewer, or in a simpler style."""
-    for place in range(1, len(script.pieces)):
-        yield replace(script, pieces=script.pieces[:place] + script.pieces[place + 1 :])
-    for place in range(len(script.functions)):
-        yield replace(script, functions=script.functions[:place] + script.functions[place + 1 :])
-    if script.tail:
-        yield replace(script, tail=())
-    for fields in ({"newline": "\n"}, {"mark": False}, {"tabs": False}, {"inside": False}, {"ends": True}):
-        if replace(script, **fields) != script:  # type: ignore[arg-type]
-            yield replace(script, **fields)  # type: ignore[arg-type]
+    for pieces in cases.without_one(script.pieces, 1):
+        yield replace(script, pieces=pieces)
+    for functions in cases.without_one(script.functions):
+        yield replace(script, functions=functions)
+    plain: dict[str, Any] = {"tail": (), "newline": "\n", "mark": False, "tabs": False, "inside": False, "ends": True}
+    for name, value in plain.items():
+        if (simpler := replace(script, **{name: value})) != script:
+            yield simpler
 
 
 def of_rules(script: Script, rules: Sequence[str], *, folder: str) -> Sequence[Tried]:

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # warnings of generated functions
 ]
 
-from tests.soundness import adapter, chains, families, hunt, pipelines, programs, scripts, values
+from tests.soundness import adapter, cases, chains, families, hunt, pipelines, programs, scripts, values
 from tests.soundness.cases import Case, Tried
 from tests.soundness.drained import Kind, drain, either, flush, in_order
 from tests.soundness.handwritten import HANDS
@@ -41,12 +41,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield os.fspath(tmp_path)
 
 
-def _hand(index: int) -> Any:
-    marks = [] if HANDS[index].name in ("reverse of a cube", "raw bytes") else [pytest.mark.exhaustive]
-    return pytest.param(index, id=HANDS[index].name.replace(" ", "-"), marks=marks)
+ALWAYS = ("reverse of a cube", "raw bytes")
+ROWS = [
+    pytest.param(index, id=hand.name.replace(" ", "-"), marks=[] if hand.name in ALWAYS else [pytest.mark.exhaustive])
+    for index, hand in enumerate(HANDS)
+]
 
 
-@pytest.mark.parametrize("index", list(map(_hand, range(len(HANDS)))))
+@pytest.mark.parametrize("index", ROWS)
 def test_handwritten_pipelines_have_no_wrong_rewrite(index: int, folder: str) -> None:
     _nothing_wrong(families.run("hand", "hand", index, folder=folder, plain=0))
 
@@ -220,12 +222,8 @@ def test_same_seed_gives_the_same_case() -> None:
 
 
 def test_reduction_keeps_only_the_failing_part() -> None:
-    def smaller(numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        return (numbers[:place] + numbers[place + 1 :] for place in range(len(numbers)))
-
-    assert families.smallest(
-        tuple(range(20)), smaller, lambda numbers: {3, 11} <= set(numbers), most=300, seconds=60.0
-    ) == (3, 11)
+    fails = {3, 11}.issubset
+    assert families.smallest(tuple(range(20)), cases.without_one, fails, most=300, seconds=60.0) == (3, 11)
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,9 @@ def judge(
 ) -> Verdict:
     """Whether `candidate` may replace `original` in the class `safety`.
 
-    Args:
-        random: two runs of the original differ, or its draws may go to other elements.
-        spare: rows that dropped last batches may exchange for others where the order may differ.
-        notes_zeros: changes of denormals and of the sign of zeros were noted.
+    Two runs of a `random` original differ, or its draws may go to other elements; `spare` rows may be exchanged by
+    dropped last batches where the order may differ; `notes_zeros`: changes of denormals and of the sign of zeros were
+    noted.
     """
     found = in_order(original, candidate)
     if found is None:
