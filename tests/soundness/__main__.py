@@ -72,14 +72,8 @@ def _state(arguments: argparse.Namespace, cases: dict[str, int], seed: str, name
 def _hunted(
     arguments: argparse.Namespace, state: hunt.State, checkout: Path, given: dict[str, Any] | None = None
 ) -> hunt.State:
-    wanted = hunt.Wanted(
-        state.header["seed"],
-        state.header["cases"],
-        minutes=arguments.minutes,
-        processes=arguments.processes,
-        checkout=checkout,
-        given=given or {},
-    )
+    seed, cases = state.header["seed"], state.header["cases"]
+    wanted = hunt.Wanted(seed, cases, arguments.minutes, arguments.processes, checkout, given or {})
     return hunt.hunt(wanted, state)
 
 
@@ -108,17 +102,11 @@ def _kept(arguments: argparse.Namespace, state: hunt.State) -> dict[str, Any]:
     """Right proposals that are kept: of this run's cases where a checkout is given, otherwise of the list."""
     if arguments.before is not None:
         cases = {family: count for family, count in state.header["cases"].items() if family in recall.CASES}
-        other = hunt.opened(
-            hunt.STATE.with_name(".soundness-before.part.jsonl"), _header(state.header["seed"], cases, arguments.before)
-        )
-        right = recall.right_of(_hunted(arguments, other, arguments.before))
-        before, kept, _, _ = recall.compared(right, state)
-    else:
-        right = recall.load()
-        now = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
-        if not arguments.minutes:  # otherwise use what `recall` found at this commit
-            now = _hunted(arguments, now, arguments.checkout, {"ask_all": True})
-        before, kept, _, _ = recall.compared(right, now)
+        header = _header(state.header["seed"], cases, arguments.before)
+        other = hunt.opened(hunt.STATE.with_name(".soundness-before.part.jsonl"), header)
+        before, kept, _, _ = recall.compared(recall.right_of(_hunted(arguments, other, arguments.before)), state)
+    else:  # with a limit of time, what `recall` found at this commit
+        before, kept, _, _ = recall.compared(*_recalled(arguments, recall.KEPT, run=not arguments.minutes))
     return {"right_before": before, "right_kept": kept}
 
 
@@ -129,7 +117,9 @@ def _power(arguments: argparse.Namespace) -> int:
 
 
 def _right(arguments: argparse.Namespace) -> int:
-    cases = _recall_cases(arguments)
+    asked = {"function": arguments.functions, "pipeline": arguments.pipelines}
+    cases = {family: recall.CASES[family] if count is None else count for family, count in asked.items()}
+    cases["hand"] = len(HANDS)
     state = _state(arguments, cases, arguments.seed or recall.SEED, "-right", arguments.checkout)
     _hunted(arguments, state, arguments.checkout, {"ask_all": True})
     right = recall.right_of(state) | {"families": cases}
@@ -138,17 +128,15 @@ def _right(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _recall_cases(arguments: argparse.Namespace) -> dict[str, int]:
-    asked = {"function": arguments.functions, "pipeline": arguments.pipelines}
-    cases = {family: recall.CASES[family] if count is None else count for family, count in asked.items()}
-    return cases | {"hand": len(HANDS)}
+def _recalled(arguments: argparse.Namespace, path: Path, *, run: bool = True) -> tuple[dict[str, Any], hunt.State]:
+    """The list of right proposals, and what is known of its cases now."""
+    right = recall.load(path)
+    state = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
+    return right, _hunted(arguments, state, arguments.checkout, {"ask_all": True}) if run else state
 
 
 def _recall(arguments: argparse.Namespace) -> int:
-    right = recall.load(arguments.out or recall.KEPT)
-    state = _state(arguments, right["families"], right["seed"], "-recall", arguments.checkout)
-    _hunted(arguments, state, arguments.checkout, {"ask_all": True})
-    before, kept, by_rule, lost = recall.compared(right, state)
+    before, kept, by_rule, lost = recall.compared(*_recalled(arguments, arguments.out or recall.KEPT))
     print("\n".join(lost))
     for rule, one in sorted(by_rule.items()):
         print(f"{rule:24}{one['kept']:6} of {one['before']}")

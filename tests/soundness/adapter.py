@@ -116,9 +116,8 @@ class Source:
         """Elements per epoch of every operator with unknown cardinality, by its position; counted by draining."""
         found: dict[int, int] = {}
         for place, node in enumerate(self._live.pipeline):
-            if node.cardinality != -2 or any(
-                above.cardinality == -1 for above in self._live.pipeline.upstream(node.id)
-            ):
+            endless = any(above.cardinality == -1 for above in self._live.pipeline.upstream(node.id))
+            if node.cardinality != -2 or endless:
                 continue
             with contextlib.suppress(Exception):  # no count where it raises
                 count = sum(1 for _ in self._live.datasets[node.id].take(most))
@@ -127,11 +126,7 @@ class Source:
         return found
 
     def proposals(self, given: Facts, counts: dict[int, int] | None = None) -> list[Proposal]:
-        """The proposals of all rules.
-
-        Args:
-            counts: elements per epoch of operators with unknown cardinality, by their position.
-        """
+        """The proposals of all rules; `counts` are those of the method of this name."""
         with _guarded("proposing"):
             rewrites, _ = propose_all(self._context(given, counts or {}))
         return [_described(one) for one in rewrites]
@@ -142,11 +137,7 @@ class Source:
             return not find_conflict(self._context(given, {}), [one.rewrite for one in chosen])
 
     def replayed(self, chosen: Sequence[Proposal]) -> Any:
-        """The dataset under a plan of these rewrites.
-
-        Raises:
-            Refused: the plan cannot be built.
-        """
+        """The dataset under a plan of these rewrites; raises `Refused` where it cannot be built."""
         with _guarded("replaying"):
             return replay(self._live, self._edited(chosen))
 
@@ -159,22 +150,16 @@ class Source:
                 accepted = allows(found, plan)
         except Refused as reason:
             return Answer(False, plan.safety.name, str(reason), False)
-        said = (
-            *found.notes,
-            *(check.detail for check in found.checks),
-            *(n for one in plan.rewrites for n in one.notes),
-        )
+        said = [*found.notes, *(check.detail for check in found.checks)]
+        said += [note for one in plan.rewrites for note in one.notes]
         missing = "; ".join(f"{one.name} {one.detail}" for one in found.checks if one.equal is None)
         return Answer(accepted, found.safety.name, found.why or missing, any(map(_NOTES_ZEROS.search, said)))
 
     def emitted(
         self, chosen: Sequence[Proposal], others: Sequence[Source] = ()
     ) -> tuple[dict[str, tuple[str, str]], tuple[str, ...]]:
-        """Changed files with the text before and after; and the keys of the rewrites in them.
-
-        Args:
-            others: the other datasets of the script.
-        """
+        """Changed files with the text before and after, and the keys of the rewrites in them; of a script that also has
+        these other datasets."""
         plan = Plan("tuned", tuple(one.rewrite for one in chosen))
         from pipetune.source.emit import emit  # imported here so that other cases do not import it
 
@@ -191,38 +176,24 @@ class Source:
         ids = tuple(node.id for node in pipeline)
         diagnosis = Diagnosis(Verdict.INPUT_BOUND, "", bottleneck=ids[0], sequential_segments=(ids,))
         return RuleContext(
-            pipeline,
-            profile=_profile(pipeline, by_id),
-            diagnosis=diagnosis,
-            cores=2,
-            serial_cycle_length=2,
-            detected_cores=given.cores_believed,
-            memory_limit_bytes=1e12,
-            randomness_fixed=given.randomness_fixed,
-            epochs=given.epochs,
-            autotune_reading=_reading(pipeline),
-        )
+            pipeline, profile=_profile(pipeline, by_id), diagnosis=diagnosis, cores=2, serial_cycle_length=2,
+            detected_cores=given.cores_believed, memory_limit_bytes=1e12, randomness_fixed=given.randomness_fixed,
+            epochs=given.epochs, autotune_reading=_reading(pipeline),
+        )  # fmt: skip
 
 
 _NOTES_ZEROS = re.compile(r"sign of (a )?zero|zero'?s? sign|denormal|subnormal|-0\.0")
 """Messages of comparisons and rewrites that note that zeros and denormals may differ. Only here text is searched,
 because earlier versions do not have a value for it."""
 
-
 _PLAIN_EDITS = frozenset({"SetArgument", "Insert", "Remove", "Move", "SetOption", "ReplaceOperator"})
 """Edits that keep every traced function."""
 
 
 def _described(rewrite: Rewrite) -> Proposal:
-    return Proposal(
-        rule=rewrite.rule,
-        key=rewrite.key,
-        safety=rewrite.safety.name,
-        numbers_only=not needs_comparison(rewrite.edits),
-        functional=any(type(edit).__name__ not in _PLAIN_EDITS for edit in rewrite.edits),
-        random=not rewrite.reproducible,
-        rewrite=rewrite,
-    )
+    functional = any(type(edit).__name__ not in _PLAIN_EDITS for edit in rewrite.edits)
+    numbers_only, random = not needs_comparison(rewrite.edits), not rewrite.reproducible
+    return Proposal(rewrite.rule, rewrite.key, rewrite.safety.name, numbers_only, functional, random, rewrite)
 
 
 def _profile(pipeline: Pipeline, counts: dict[str, int]) -> Profile:
@@ -233,23 +204,15 @@ def _profile(pipeline: Pipeline, counts: dict[str, int]) -> Profile:
         ratio = float(size) if operator_facts(node.op).batches and isinstance(size, int) and size > 0 else 1.0
         for above in node.inputs:
             visits[above] = visits.get(above, 0.0) + visits.get(node.id, 0.0) * ratio
-    operators = []
-    for node in pipeline:
-        operators.append(
-            OperatorProfile(
-                node=node.id,
-                stage=Stage.EXTRACT if operator_facts(node.op).source else Stage.TRANSFORM,
-                cpu_seconds=1e-3,
-                wall_seconds=1e-3,
-                visits=visits.get(node.id, 1.0),
-                bytes_out=node.element_bytes or 1000.0,
-                on_batch_seconds=1e-4,
-                variant_shares=dict.fromkeys(GRAPH_EDITS, 0.1),
-                shrinking_share=0.1,
-                head_share=0.5,
-            )
+    operators = tuple(
+        OperatorProfile(
+            node.id, Stage.EXTRACT if operator_facts(node.op).source else Stage.TRANSFORM, cpu_seconds=1e-3,
+            wall_seconds=1e-3, visits=visits.get(node.id, 1.0), bytes_out=node.element_bytes or 1000.0,
+            on_batch_seconds=1e-4, variant_shares=dict.fromkeys(GRAPH_EDITS, 0.1), shrinking_share=0.1, head_share=0.5,
         )
-    return Profile(operators=tuple(operators), consumer=ConsumerProfile(kind="none", why="made up"), cardinality=counts)
+        for node in pipeline
+    )  # fmt: skip
+    return Profile(operators=operators, consumer=ConsumerProfile(kind="none", why="made up"), cardinality=counts)
 
 
 def _reading(pipeline: Pipeline) -> AutotuneValues:
@@ -273,11 +236,7 @@ def strictest(*classes: str) -> str:
 
 @contextlib.contextmanager
 def without(guards: str) -> Iterator[bool]:
-    """While open, these guards of pipetune accept everything; yields whether this version has each of them.
-
-    Args:
-        guards: their names, with " and " between them.
-    """
+    """While open, these guards ("one and another") accept everything; yields whether this version has each of them."""
     with contextlib.ExitStack() as stack:
         there = [any([stack.enter_context(_replaced(*one)) for one in _GUARDS[name]]) for name in guards.split(" and ")]
         yield all(there)

@@ -65,15 +65,9 @@ def reduced(case: Mapping[str, Any], rules: Sequence[str], kind: str, *, folder:
 
     program = family.unpacked(case["material"])
     small = smallest(program, family.smaller, fails, most=family.most, seconds=family.seconds)
-    return {
-        "rule": "+".join(rules),
-        "kind": kind,
-        "safety": last.safety,
-        "detail": last.detail,
-        "operations": list(small.operations),
-        "text": small.pasted() + (f"\n{last.why}" if case["family"] == "script" else ""),
-        "program": small.packed(),
-    }
+    text = small.pasted() + (f"\n{last.why}" if case["family"] == "script" else "")
+    found = {"rule": "+".join(rules), "kind": kind, "safety": last.safety, "detail": last.detail, "text": text}
+    return {**found, "operations": list(small.operations), "program": small.packed()}
 
 
 def smallest(
@@ -81,11 +75,7 @@ def smallest(
 ) -> Any:
     """The smallest case reached by steps after each of which it still fails (delta debugging).
 
-    Args:
-        smaller: simplifications of a case, the best first.
-        fails: whether a case fails in the same way.
-        most: number of cases tried at most.
-        seconds: time after which no more are tried.
+    At most `most` cases are tried, for so many seconds; `smaller` gives the simplifications of a case, the best first.
     """
     end, left = time.monotonic() + seconds, most
     while True:

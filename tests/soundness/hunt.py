@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import signal
 import subprocess
+import textwrap
 import threading
 import time
 from collections import Counter
@@ -48,7 +50,7 @@ class State:
     def add_case(self, family: str, index: int, case: dict[str, Any]) -> None:
         with self._lock:
             self.cases[family, index] = case
-            self._write({"family": family, "index": index, "case": case})
+            self._write(_case_line(family, index, case))
 
     def forget_wrong(self) -> None:
         """Removes the cases in which something wrong was accepted: they run again, with the present suite."""
@@ -86,11 +88,14 @@ def opened(path: Path, header: dict[str, Any]) -> State:
         state.cases = {key: case for key, case in state.cases.items() if key[0] in same}
         state.failures = [failure for failure in state.failures if failure["family"] in same]
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [header]
-    lines += [{"family": family, "index": index, "case": case} for (family, index), case in state.cases.items()]
+    lines = [header, *(_case_line(*key, case) for key, case in state.cases.items())]
     lines += [{"failure": failure} for failure in state.failures]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return state
+
+
+def _case_line(family: str, index: int, case: dict[str, Any]) -> dict[str, Any]:
+    return {"family": family, "index": index, "case": case}
 
 
 def _read(state: State) -> None:
@@ -111,27 +116,16 @@ def _read(state: State) -> None:
 
 def left_header(path: Path) -> dict[str, Any] | None:
     """The header of an interrupted run, or None."""
-    if not path.exists():
-        return None
-    with path.open(encoding="utf-8") as file:
-        try:
-            header: dict[str, Any] = json.loads(file.readline())
-        except ValueError:
-            return None
-    return header
+    with contextlib.suppress(FileNotFoundError, ValueError), path.open(encoding="utf-8") as file:
+        header: dict[str, Any] = json.loads(file.readline())
+        return header
+    return None
 
 
 NOT_RUN = (
-    "bench",
-    "cli",
-    "core/file_events.py",
-    "core/restoration.py",
-    "core/undo.py",
-    "report",
-    "stages",
-    "supervisor",
+    "bench", "cli", "core/file_events.py", "core/restoration.py", "core/undo.py", "report", "stages", "supervisor",
     "worker",
-)
+)  # fmt: skip
 """Packages and modules that no case imports: cases do not train, and change only their own files."""
 
 NO_PATCH = "source"
@@ -189,10 +183,8 @@ def _jobs(wanted: Wanted, state: State) -> Iterator[tuple[str, int]]:
     longest = max(wanted.cases.values(), default=0)
     for position in range(longest):
         for family, count in wanted.cases.items():
-            first, last = position * count // longest, (position + 1) * count // longest
-            for index in range(first, last):
-                if (family, index) not in state.cases:
-                    yield family, index
+            indices = range(position * count // longest, (position + 1) * count // longest)
+            yield from ((family, index) for index in indices if (family, index) not in state.cases)
 
 
 def _run_one(worker: Worker, job: tuple[str, int], wanted: Wanted, state: State, stopped: threading.Event) -> None:
@@ -204,15 +196,8 @@ def _run_one(worker: Worker, job: tuple[str, int], wanted: Wanted, state: State,
     except Hung as reason:
         if stopped.is_set():
             return
-        case = {
-            "family": family,
-            "seed": seed,
-            "unbuilt": str(reason),
-            "tried": [],
-            "proposed": [],
-            "operations": [],
-            "hung": True,
-        }
+        case = {"family": family, "seed": seed, "unbuilt": str(reason), "hung": True}
+        case |= {"tried": [], "proposed": [], "operations": []}
     state.add_case(family, index, case)
     for one in wrong_of(case):
         label = f"{'+'.join(one['rules'])} {one['safety']} {one['kind']}"
@@ -231,23 +216,17 @@ def wrong_of(case: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _to_reduce(state: State, case: dict[str, Any], one: dict[str, Any]) -> bool:
     """Whether this failure is reduced: the first few of each rule, class and kind."""
-    if not case.get("material"):
-        return False
-    rules = "+".join(one["rules"])
     seen = Counter((failure["rule"], failure["safety"], failure["kind"]) for failure in state.failures)
     singly = {failure["rule"] for failure in state.failures if failure["seed"] == case["seed"]}
-    if len(one["rules"]) > 1 and any(rule in singly for rule in one["rules"]):
-        return False  # a single one of them is the cause
-    return seen[rules, one["safety"], one["kind"]] < REDUCED
+    if not case.get("material") or (len(one["rules"]) > 1 and singly & set(one["rules"])):
+        return False  # nothing to reduce, or a single one of the rules is the cause
+    return seen["+".join(one["rules"]), one["safety"], one["kind"]] < REDUCED
 
 
 def _reduce(worker: Worker, case: dict[str, Any], one: dict[str, Any], state: State) -> None:
     request = {"do": "reduce", "case": case, "rules": one["rules"], "kind": one["kind"]}
-    try:
-        failure = worker.ask(request, seconds=REDUCE_SECONDS)
-    except Hung:
-        return
-    failure |= {"seed": case["seed"], "family": case["family"]}
-    state.add_failure(failure)
-    text = "\n".join(f"    {line}" for line in failure["text"].splitlines())
-    print(f"  the smallest: {failure['rule']} {failure['safety']} {failure['kind']}\n{text}", flush=True)
+    with contextlib.suppress(Hung):
+        failure = worker.ask(request, seconds=REDUCE_SECONDS) | {"seed": case["seed"], "family": case["family"]}
+        state.add_failure(failure)
+        text = textwrap.indent(failure["text"], "    ")
+        print(f"  the smallest: {failure['rule']} {failure['safety']} {failure['kind']}\n{text}", flush=True)

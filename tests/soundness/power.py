@@ -12,13 +12,9 @@ from tests.soundness.hunt import CASE_SECONDS, wrong_of
 from tests.soundness.processes import ROOT, Hung, Worker
 
 GUARDS = (
-    "none",
-    "structure",
-    "generated inputs",
-    "epochs",
-    "structure and generated inputs",
+    "none", "structure", "generated inputs", "epochs", "structure and generated inputs",
     "structure and generated inputs and sample",
-)
+)  # fmt: skip
 """Guards that `adapter.without` switches off. They build on each other, hence the last two combinations."""
 
 SETS = {
@@ -27,6 +23,9 @@ SETS = {
     "pipelines written by hand": ("hand", {}),
 }
 """The cases run with each guard off: their family, and their arguments."""
+
+
+_WIDTHS = (7, 11, 7, 10, 10)
 
 
 def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> tuple[list[int], bool]:
@@ -40,14 +39,8 @@ def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> 
     total = [0] * 5
     switched = True
     for index in range(min(count, len(HANDS)) if family == "hand" else count):
-        request = {
-            "do": "case",
-            "family": family,
-            "seed": f"{seed}:{family}:{index}",
-            "index": index,
-            "given": given,
-            "without": guard,
-        }
+        request = {"do": "case", "family": family, "seed": f"{seed}:{family}:{index}", "index": index}
+        request |= {"given": given, "without": guard}
         try:
             case = worker.ask(request, seconds=CASE_SECONDS)
         except Hung:
@@ -62,10 +55,8 @@ def measure(guard: str, name: str, *, count: int, seed: str, worker: Worker) -> 
 
 def show(guards: list[str], *, count: int, seed: str, checkout: Path = ROOT) -> None:
     """Prints the table, each line as soon as it is known."""
-    print(
-        f"{'guard off':44}{'set':36}{'cases':>7}{'proposals':>11}{'wrong':>7}{'accepted':>10}{'of cases':>10}",
-        flush=True,
-    )
+    heads = zip(("cases", "proposals", "wrong", "accepted", "of cases"), _WIDTHS, strict=True)
+    print(f"{'guard off':44}{'set':36}" + "".join(f"{one:>{width}}" for one, width in heads), flush=True)
     worker = Worker(checkout)
     try:
         for guard in guards:
@@ -74,7 +65,7 @@ def show(guards: list[str], *, count: int, seed: str, checkout: Path = ROOT) -> 
                 if not switched:
                     print(f"{guard:44}this version has no such guard", flush=True)
                     break
-                figures = zip(found, (7, 11, 7, 10, 10), strict=True)
+                figures = zip(found, _WIDTHS, strict=True)
                 print(f"{guard:44}{name:36}" + "".join(f"{one:{width}}" for one, width in figures), flush=True)
     finally:
         worker.end()

@@ -20,8 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _CASES = 120  # of one worker: TensorFlow keeps some 3 MB of each
 _MOST_BYTES = 2_500_000_000  # resident, after which a worker is renewed too
-
-
 _START_SECONDS = 30.0  # of processor time, until TensorFlow is imported
 _WAITING = 10.0  # the elapsed time of a case may be so many times its limit of processor time
 
@@ -81,24 +79,13 @@ class Worker:
     def _start(self) -> None:
         path = os.pathsep.join(dict.fromkeys((str(self._checkout), str(ROOT))))
         self._temporary = tempfile.TemporaryDirectory(prefix="soundness-", ignore_cleanup_errors=True)
-        environment = {
-            **os.environ,
-            "TMPDIR": self._temporary.name,
-            "PYTHONPATH": path,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "PYTHONHASHSEED": "0",
-        }
+        fixed = {"TMPDIR": self._temporary.name, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
         python = self._checkout / ".venv" / "bin" / "python"
         command = [str(python) if python.exists() else sys.executable, "-P", "-m", "tests.soundness.worker"]
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd=self._checkout,
-            start_new_session=True,
-        )
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env=os.environ | fixed, cwd=self._checkout,
+        )  # fmt: skip
         self._buffer, self._answered = b"", 0
 
     def _line(self, seconds: float) -> bytes:

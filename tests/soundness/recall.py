@@ -20,7 +20,6 @@ SEED = "recall"
 CASES = {"function": 600, "pipeline": 200, "hand": 999}
 """The number of cases of the list; of those written by hand, all."""
 
-
 _CLASSES = ("EXACT", "STATISTICAL", "REORDERS", "APPROXIMATE")
 
 
@@ -28,12 +27,8 @@ def right_of(state: State) -> dict[str, Any]:
     """The right and accepted proposals of every case: `family:index` -> [key, class]."""
     cases = {}
     for (family, index), case in sorted(state.cases.items()):
-        right = [
-            [one["keys"][0], one["safety"]]
-            for one in case["tried"]
-            if one["right"] and one["accepted"] and len(one["keys"]) == 1 and not one["zeros"]
-        ]
-        if right:
+        single = [one for one in case["tried"] if len(one["keys"]) == 1 and not one["zeros"]]
+        if right := [[*one["keys"], one["safety"]] for one in single if one["right"] and one["accepted"]]:
             cases[f"{family}:{index}"] = right
     return {"commit": state.header["commit"], "seed": state.header["seed"], "cases": cases}
 

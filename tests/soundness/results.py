@@ -25,14 +25,10 @@ def counted(state: State) -> dict[str, Any]:
             total["script_wrong"] += sum(not one["right"] for one in case["tried"])
             continue
         for one in case["tried"]:
-            wrong = bool(one["accepted"]) and not one["right"]
-            figures = {
-                "proposals": 1,
-                "structurally_wrong": int(not one["right"]),
-                "accepted_wrong": int(wrong),
-                "asked": int(one["accepted"] is not None),
-                "accepted": int(bool(one["accepted"])),
-            }
+            accepted, wrong = bool(one["accepted"]), not one["right"]
+            known = {"proposals": True, "structurally_wrong": wrong, "accepted_wrong": accepted and wrong}
+            known |= {"asked": one["accepted"] is not None, "accepted": accepted}
+            figures = {name: int(value) for name, value in known.items()}
             by_rule["+".join(sorted(one["rules"])) if len(one["rules"]) == 1 else "several"].update(figures)
             total.update(figures)
         if family == "function" and ran:
@@ -40,23 +36,18 @@ def counted(state: State) -> dict[str, Any]:
                 by_op[name]["functions"] += 1
                 by_op[name]["structurally_wrong"] += any(not one["right"] for one in case["tried"])
                 by_op[name]["accepted_wrong"] += bool(wrong_of(case))
+    tables = {"by_rule": by_rule, "by_op": by_op}
     return {
-        "commit": state.header["commit"],
-        "commits": state.header["commits"],
+        **{name: state.header[name] for name in ("commit", "commits")},
         "seeds": [state.header["seed"]],
         "functions": total["function"],
-        "proposals": total["proposals"],
-        "structurally_wrong": total["structurally_wrong"],
-        "accepted_wrong": total["accepted_wrong"],
-        "by_rule": {name: dict(by_rule[name]) for name in sorted(by_rule)},
-        "by_op": {name: dict(by_op[name]) for name in sorted(by_op)},
+        **{name: total[name] for name in ("proposals", "structurally_wrong", "accepted_wrong")},
+        **{name: {one: dict(table[one]) for one in sorted(table)} for name, table in tables.items()},
         "pipelines": total["pipeline"] + total["hand"],
         "pipelines_wrong": total["pipeline_cases_wrong"] + total["hand_cases_wrong"],
         "patches": total["patches"],
         "patches_wrong": total["script_wrong"],
-        "crashed": total["crashed"],
-        "unbuilt": total["unbuilt"],
-        "hung": total["hung"],
+        **{name: total[name] for name in ("crashed", "unbuilt", "hung")},
     }
 
 
@@ -69,7 +60,6 @@ def told(state: State) -> str:
         f"were none, {figures['hung']} hung, {figures['crashed']} ended pipetune"
     ]
     lines.append(f"{'rule':24}{'tried':>8}{'wrong':>8}{'accepted wrong':>16}")
-    for name, one in figures["by_rule"].items():
+    for name, one in (*figures["by_rule"].items(), ("all", figures)):
         lines.append(f"{name:24}{one['proposals']:8}{one['structurally_wrong']:8}{one['accepted_wrong']:16}")
-    lines.append(f"{'all':24}{figures['proposals']:8}{figures['structurally_wrong']:8}{figures['accepted_wrong']:16}")
     return "\n".join(lines)

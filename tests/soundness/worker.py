@@ -41,9 +41,9 @@ def _answered(request: dict[str, Any], folder: str) -> dict[str, Any]:
     with adapter.without(request.get("without", "none")) as switched:
         match request["do"]:
             case "case":
-                found = families.run(
-                    request["family"], request["seed"], request["index"], folder=folder, **request.get("given", {})
-                ).packed()
+                given = request.get("given", {})
+                case = families.run(request["family"], request["seed"], request["index"], folder=folder, **given)
+                found = case.packed()
             case "reduce":
                 found = families.reduced(request["case"], request["rules"], request["kind"], folder=folder)
             case other:
