@@ -36,17 +36,12 @@ def run(base: Path, how: str) -> Trial:
     """Analyzes the script, which trains with a "loop" or with "fit", with its files in `base`."""
     own, results = base / "own", base / "out"
     kinds = {place: writes.prepared(own / place) for place in PLACES[how]}
-    (own / "caches").mkdir()
+    (own / "caches").mkdir(parents=True)
     before = {place: writes.trees(own / place, found) for place, found in kinds.items()}
     command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--no-trials", "--out", str(results)]
+    command += ["tests/scripts/writes_files.py", str(own), how]
     ended = subprocess.run(
-        [*command, "tests/scripts/writes_files.py", str(own), how],
-        cwd=ROOT,
-        env=_ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+        command, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True, timeout=280, check=False
     )
     lost = {place: writes.lost(own / place, before[place]) for place in kinds}
     found = {place: kinds for place, kinds in lost.items() if kinds}
@@ -59,10 +54,7 @@ def count_files(base: Path) -> dict[str, int]:
     Args:
         base: an empty folder for the results, which are kept.
     """
-    trials = []
-    for how in PLACES:
-        (base / how).mkdir()
-        trials.append(run(base / how, how))
+    trials = [run(base / how, how) for how in PLACES]
     for trial in trials:
         trial.ended.check_returncode()
     lost = sum(len(kinds) for trial in trials for kinds in trial.lost.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import logging
 import logging.handlers
@@ -56,12 +57,16 @@ class Kind:
 KINDS: dict[str, Kind] = {}
 
 
+def add(name: str, change: Change, **more: Any) -> None:
+    KINDS[name] = Kind(change, **more)
+
+
 def kind(name: str, **more: Any) -> Callable[[Change], Change]:
-    def add(change: Change) -> Change:
-        KINDS[name] = Kind(change, **more)
+    def added(change: Change) -> Change:
+        add(name, change, **more)
         return change
 
-    return add
+    return added
 
 
 def tree(folder: Path) -> dict[str, tuple[object, ...]]:
@@ -83,35 +88,21 @@ def tree(folder: Path) -> dict[str, tuple[object, ...]]:
 # -- the standard library
 
 
-@kind("json")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with open(folder / "file", "w") as stream:
-        json.dump({"step": step}, stream)
+def _stream(mode: str, write: Callable[[Any, int], object], name: str = "file") -> Change:
+    """Writes to a file that is opened for it."""
+
+    def change(folder: Path, _opened: Any, step: int) -> None:
+        with open(folder / name.format(step), mode) as stream:
+            write(stream, step)
+
+    return change
 
 
-@kind("pickle")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with open(folder / "file", "wb") as stream:
-        pickle.dump(step, stream)
-
-
-@kind("append")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with open(folder / "file", "a") as stream:
-        stream.write(f"step {step}\n")
-
-
-@kind("exclusive", prepare=_nothing)
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with open(folder / f"new-{step}", "x") as stream:
-        stream.write("new")
-
-
-@kind("in place")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with open(folder / "file", "r+b") as stream:
-        stream.seek(step)
-        stream.write(b"changed in place")
+add("json", _stream("w", lambda stream, step: json.dump({"step": step}, stream)))
+add("pickle", _stream("wb", lambda stream, step: pickle.dump(step, stream)))
+add("append", _stream("a", lambda stream, step: stream.write(f"step {step}\n")))
+add("exclusive", _stream("x", lambda stream, _: stream.write("new"), "new-{}"), prepare=_nothing)
+add("in place", _stream("r+b", lambda stream, step: (stream.seek(step), stream.write(b"changed in place"))))
 
 
 @kind("log opened before", opened=lambda folder: open(folder / "file", "a"))  # noqa: SIM115
@@ -158,21 +149,14 @@ def _(folder: Path, _opened: Any, step: int) -> None:
     os.close(descriptor)
 
 
-@kind("os.truncate")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    os.truncate(folder / "file", 7)
+def _path(change: Callable[[Path], object]) -> Change:
+    """Changes a file by its path, where it still is."""
+    return lambda folder, *_: change(folder / "file") if (folder / "file").exists() else None
 
 
-@kind("os.remove")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(folder / "file")
-
-
-@kind("os.rename")
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(folder / "file", folder / "file.bak")
+add("os.truncate", _path(lambda path: os.truncate(path, 7)))
+add("os.remove", _path(lambda path: os.remove(path)))
+add("os.rename", _path(lambda path: os.rename(path, f"{path}.bak")))
 
 
 @kind("written aside and replaced")
@@ -183,16 +167,12 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 
 
 def _folder_of_files(folder: Path) -> None:
-    (folder / "run" / "deep").mkdir(parents=True)
-    for name in ("run/a", "run/deep/b", "run/deep/c"):
-        (folder / name).write_bytes(PRECIOUS)
+    _several(folder, "run/a", "run/deep/b", "run/deep/c")
     os.symlink("deep/b", folder / "run" / "link")
     os.chmod(folder / "run" / "deep", 0o750)
 
 
-@kind("rmtree", prepare=_folder_of_files)
-def _(folder: Path, _opened: Any, step: int) -> None:
-    shutil.rmtree(folder / "run", ignore_errors=True)
+add("rmtree", lambda folder, *_: shutil.rmtree(folder / "run", ignore_errors=True), prepare=_folder_of_files)
 
 
 @kind("folder renamed", prepare=_folder_of_files)
@@ -224,8 +204,7 @@ def _(folder: Path, opened: Any, step: int) -> None:
 
 
 def _latest(folder: Path) -> None:
-    for name in ("one", "two"):
-        (folder / name).write_bytes(PRECIOUS)
+    _several(folder, "one", "two")
     os.symlink("one", folder / "latest")
 
 
@@ -261,57 +240,51 @@ def _(folder: Path, _opened: Any, step: int) -> None:
         archive.add(__file__, "a")
 
 
-def _shelf(folder: Path) -> None:
+def _shelved(folder: Path, key: str = "precious", value: object = PRECIOUS) -> None:
     with shelve.open(str(folder / "shelf")) as shelf:
-        shelf["precious"] = PRECIOUS
+        shelf[key] = value
 
 
-@kind("shelve", prepare=_shelf)
-def _(folder: Path, _opened: Any, step: int) -> None:
-    with shelve.open(str(folder / "shelf")) as shelf:
-        shelf[str(step)] = step
+add("shelve", lambda folder, _, step: _shelved(folder, str(step), step), prepare=_shelved)
 
 
 def _database(folder: Path, *more: str, name: str = "runs.db") -> None:
-    connection = sqlite3.connect(folder / name)
-    for statement in (*more, "create table runs (step integer)", "insert into runs values (-1)"):
-        connection.execute(statement)
+    with contextlib.closing(sqlite3.connect(folder / name)) as connection:
+        for statement in (*more, "create table runs (step integer)"):
+            connection.execute(statement)
+        _inserted(connection, -1)
+
+
+def _inserted(connection: sqlite3.Connection, step: int) -> None:
+    connection.execute("insert into runs values (?)", [step])
     connection.commit()
-    connection.close()
 
 
 @kind("sqlite", prepare=_database)
 def _(folder: Path, _opened: Any, step: int) -> None:
-    connection = sqlite3.connect(folder / "runs.db")
-    connection.execute("insert into runs values (?)", [step])
-    connection.commit()
-    connection.close()
+    with contextlib.closing(sqlite3.connect(folder / "runs.db")) as connection:
+        _inserted(connection, step)
 
 
 @kind("sqlite named by a URI", prepare=lambda folder: _database(folder, name="all runs.db"))
 def _(folder: Path, _opened: Any, step: int) -> None:
     uri = f"{(folder / 'all runs.db').as_uri()}?mode=rw#runs"  # as_uri writes the space as %20
-    connection = sqlite3.connect(uri, uri=True)
-    connection.execute("insert into runs values (?)", [step])
-    connection.commit()
-    connection.close()
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        _inserted(connection, step)
 
 
 @kind("sqlite opened before", prepare=_database, opened=lambda folder: sqlite3.connect(folder / "runs.db"))
 def _(folder: Path, opened: Any, step: int) -> None:
-    opened.execute("insert into runs values (?)", [step])
-    opened.commit()
+    _inserted(opened, step)
     opened.execute("delete from runs")  # not committed yet: SQLite's own journal exists next to the file
 
 
-@kind(
+add(
     "sqlite with a write-ahead log",
+    lambda _, opened, step: _inserted(opened, step),
     prepare=lambda folder: _database(folder, "pragma journal_mode=wal"),
     opened=lambda folder: sqlite3.connect(folder / "runs.db", check_same_thread=False),
 )
-def _(folder: Path, opened: Any, step: int) -> None:
-    opened.execute("insert into runs values (?)", [step])
-    opened.commit()
 
 
 @kind("mmap")
@@ -320,11 +293,14 @@ def _(folder: Path, _opened: Any, step: int) -> None:
         memory[:5] = b"mmap!"
 
 
+def _several(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(PRECIOUS)
+
+
 def _chunks(folder: Path) -> None:
-    (folder / "store" / "images").mkdir(parents=True)
-    (folder / "store" / ".zgroup").write_text("{}")
-    for chunk in range(3):
-        (folder / "store" / "images" / f"0.{chunk}").write_bytes(PRECIOUS)
+    _several(folder, "store/.zgroup", "store/images/0.0", "store/images/0.1", "store/images/0.2")
 
 
 @kind("directory store", prepare=_chunks)
@@ -345,8 +321,7 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 
 
 def _checkpoints(folder: Path) -> None:
-    for number in range(3):
-        (folder / f"ckpt-{number}").write_bytes(PRECIOUS)
+    _several(folder, "ckpt-0", "ckpt-1", "ckpt-2")
     (folder / "checkpoint").write_text("ckpt-2")
 
 
@@ -368,13 +343,10 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 @kind("relative path")
 def _(folder: Path, _opened: Any, step: int) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink("file", dir_fd=descriptor)
         os.mkdir(f"new-{step}", dir_fd=descriptor)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(descriptor)
+    os.close(descriptor)
 
 
 # -- other libraries
@@ -391,25 +363,14 @@ def _(folder: Path, _opened: Any, step: int) -> None:
     np.savetxt(folder / "file", [step])
 
 
-@kind("tofile", modules=("numpy",))
-def _(folder: Path, _opened: Any, step: int) -> None:
-    import numpy as np
-
-    np.arange(step + 3).tofile(folder / "file")
+def _mapped(folder: Path, name: str = "file", mode: str = "r+", **more: Any) -> Any:
+    return _module("numpy").memmap(folder / name, mode=mode, dtype="uint8", **more)
 
 
 @kind("memmap", modules=("numpy",))
 def _(folder: Path, _opened: Any, step: int) -> None:
-    import numpy as np
-
-    np.memmap(folder / "file", mode="r+", dtype="uint8")[:3] = 7
-    np.memmap(folder / "new", mode="w+", dtype="uint8", shape=9)[:3] = 7
-
-
-def _mapped(folder: Path) -> Any:
-    import numpy as np
-
-    return np.memmap(folder / "file", mode="r+", dtype="uint8")
+    _mapped(folder)[:3] = 7
+    _mapped(folder, "new", "w+", shape=9)[:3] = 7
 
 
 @kind("memmap opened before", modules=("numpy",), opened=_mapped)
@@ -417,41 +378,31 @@ def _(folder: Path, opened: Any, step: int) -> None:
     opened[:4] = step % 256
 
 
-@kind("to_parquet", modules=("pandas", "pyarrow"), native=True)
-def _(folder: Path, _opened: Any, step: int) -> None:
-    import pandas as pd
+_module: Callable[[str], Any] = importlib.import_module
 
-    pd.DataFrame({"step": [step]}).to_parquet(folder / "file")
+add("tofile", lambda folder, _, step: _module("numpy").arange(step + 3).tofile(folder / "file"), modules=("numpy",))
+add(
+    "to_parquet",
+    lambda folder, _, step: _module("pandas").DataFrame({"step": [step]}).to_parquet(folder / "file"),
+    modules=("pandas", "pyarrow"),
+    native=True,
+)
+add(
+    "image",
+    lambda folder, *_: _module("PIL.Image").new("RGB", (4, 4)).save(folder / "file", format="png"),
+    modules=("PIL",),
+)
 
 
-@kind("image", modules=("PIL",))
-def _(folder: Path, _opened: Any, step: int) -> None:
-    from PIL import Image
-
-    Image.new("RGB", (4, 4)).save(folder / "file", format="png")
-
-
-def _datasets(folder: Path) -> None:
-    import h5py
-
-    with h5py.File(folder / "file", "w") as file:
-        file["precious"] = [1, 2, 3]
+def _datasets(folder: Path, name: str = "file", mode: str = "w", key: str = "precious", value: object = (1, 2)) -> None:
+    with _module("h5py").File(folder / name, mode) as file:
+        file[key] = value
 
 
 @kind("h5py", modules=("h5py",), native=True, prepare=_datasets)
 def _(folder: Path, _opened: Any, step: int) -> None:
-    import h5py
-
-    with h5py.File(folder / "file", "w") as file:
-        file["step"] = step
-    with h5py.File(folder / "new", "a") as file:
-        file[str(step)] = step
-
-
-def _open_datasets(folder: Path) -> Any:
-    import h5py
-
-    return h5py.File(folder / "file", "a")
+    _datasets(folder, key="step", value=step)
+    _datasets(folder, "new", "a", key=str(step), value=step)
 
 
 @kind(
@@ -459,7 +410,7 @@ def _open_datasets(folder: Path) -> Any:
     modules=("h5py",),
     native=True,
     prepare=_datasets,
-    opened=_open_datasets,
+    opened=lambda folder: _module("h5py").File(folder / "file", "a"),
     stays=frozenset({"file"}),  # opening the file writes to it, before the loop
 )
 def _(folder: Path, opened: Any, step: int) -> None:
@@ -472,9 +423,7 @@ def _(folder: Path, opened: Any, step: int) -> None:
 
 
 def _tf() -> Any:
-    import tensorflow
-
-    return tensorflow
+    return _module("tensorflow")
 
 
 @kind("GFile w", native=True, opened=lambda _folder: "w")
@@ -494,8 +443,8 @@ def _(folder: Path, opened: Any, step: int) -> None:
 def _(folder: Path, _opened: Any, step: int) -> None:
     gfile = _tf().io.gfile
     gfile.makedirs(str(folder / "new" / str(step)))
-    gfile.copy(str(folder / "run" / "a"), str(folder / "new" / str(step) / "a")) if step == 0 else None
     if step == 0:
+        gfile.copy(str(folder / "run" / "a"), str(folder / "new" / "0" / "a"))
         gfile.rename(str(folder / "run" / "a"), str(folder / "run" / "deep" / "b"), overwrite=True)
         gfile.remove(str(folder / "run" / "deep" / "c"))
         gfile.rmtree(str(folder / "run" / "deep"))
@@ -536,8 +485,7 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 
 @kind("checkpoints of TensorFlow", native=True, prepare=_checkpoints)
 def _(folder: Path, _opened: Any, step: int) -> None:
-    tf = _tf()
-    tf.train.Checkpoint(value=tf.Variable(step)).write(str(folder / f"ckpt-{step % 5}"))
+    _tf().train.Checkpoint(value=_tf().Variable(step)).write(str(folder / f"ckpt-{step % 5}"))
 
 
 @kind("Keras saves", native=True)
@@ -557,8 +505,6 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 
 def chosen(*, native: bool | None = None) -> Mapping[str, Kind]:
     """The kinds whose libraries are installed: all, those that write in C, or those visible to Python."""
-    import importlib.util
-
     return {
         name: found
         for name, found in KINDS.items()
@@ -612,8 +558,7 @@ def lost(base: Path, before: Mapping[str, Mapping[str, tuple[object, ...]]]) -> 
     for name, was in before.items():
         now = tree(base / name.replace(" ", "-"))
         paths = sorted({*was, *now} - KINDS[name].stays)
-        differs = [path for path in paths if was.get(path) != now.get(path)]
-        if differs:
+        if differs := [path for path in paths if was.get(path) != now.get(path)]:
             found[name] = differs
     return found
 
