@@ -64,20 +64,18 @@ def main() -> int:
     if given.command == "one":
         return _one(given.folder, given.names[0], given.budget)
     names = given.names or list(find_workloads())
-    different = []
+    compares, problems = given.command == "compare", []
     for name in names:
         before, now = given.folder / name / "kept", given.folder / name / "now"
-        out = now if given.command == "compare" else before
         problem = _run(given.folder, name, given.budget, replays=given.command != "record")
-        _keep(given.folder / name, out)
-        if given.command == "compare":
+        _keep(given.folder / name, now if compares else before)
+        if compares:
             lines = list(_differences(before, now))
-            problem = problem or ("" if not lines else f"{len(lines)} lines differ")
+            problem = problem or (f"{len(lines)} lines differ" if lines else "")
             print("\n".join(line[:_LONGEST_LINE] for line in lines[:_MOST_LINES]))
-        print(f"{name:14}{problem or 'as recorded' if given.command == 'compare' else problem or 'kept'}", flush=True)
-        if problem:
-            different.append(name)
-    return 1 if different else 0
+        print(f"{name:14}{problem or ('as recorded' if compares else 'kept')}", flush=True)
+        problems.append(problem)
+    return 1 if any(problems) else 0
 
 
 def _run(folder: Path, name: str, budget: str, *, replays: bool) -> str:
@@ -126,8 +124,7 @@ def _recorder(place: Path) -> Iterator[None]:
 
         def listen() -> None:
             with contextlib.suppress(OSError, EOFError), listener.accept() as connection:
-                while True:
-                    file.write(connection.recv_bytes())
+                while file.write(connection.recv_bytes()):
                     file.flush()
 
         thread = threading.Thread(target=listen, daemon=True)
@@ -160,13 +157,13 @@ def _verification(place: Path) -> Iterator[None]:
         held._over = True
         yield held
 
+    patches: list[tuple[Any, str, Any]] = [(held_scripts.HeldScript, "_request", ask)]
+    patches += [(confirmation.SystemClock, "now", lambda _: clock.now())]
+    patches += [(verification, "time", time), (analysis, "time", time)]
+    patches += [(held_scripts.ScriptStarter, "held_script", started)] * answers.replays
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(held_scripts.HeldScript, "_request", ask))
-        stack.enter_context(mock.patch.object(confirmation.SystemClock, "now", lambda _: clock.now()))
-        stack.enter_context(mock.patch.object(verification, "time", time))
-        stack.enter_context(mock.patch.object(analysis, "time", time))
-        if answers.replays:
-            stack.enter_context(mock.patch.object(held_scripts.ScriptStarter, "held_script", started))
+        for patch in patches:
+            stack.enter_context(mock.patch.object(*patch))
         yield
 
 
@@ -204,10 +201,8 @@ def _results(place: Path) -> list[Path]:
 def _differences(before: Path, now: Path) -> Iterator[str]:
     """The lines in which the files differ."""
     for name in sorted({path.relative_to(one) for one in (before, now) for path in one.rglob("*") if path.is_file()}):
-        one, other = (
-            (folder / name).read_text(encoding="utf-8").splitlines() if (folder / name).exists() else []
-            for folder in (before, now)
-        )
+        paths = (folder / name for folder in (before, now))
+        one, other = (path.read_text(encoding="utf-8").splitlines() if path.exists() else [] for path in paths)
         yield from difflib.unified_diff(one, other, f"kept/{name}", f"now/{name}", lineterm="", n=0)
 
 

@@ -16,32 +16,19 @@ from tests.recorded.answers import Answers, Clock, answered, replace_everywhere
 REPLAYS, RECORDER = "PIPETUNE_TESTS_REPLAYS", "PIPETUNE_TESTS_RECORDER"
 """Environment variables with the file of answers, or with the socket to send them to."""
 
-FUNCTIONS = (
-    "pipetune.measure.machine:read_machine",
-    "pipetune.measure.machine:reset_peak_rss",
-    "pipetune.measure.machine:peak_rss_bytes",
-    "pipetune.measure.machine:rss_bytes",
-    "pipetune.measure.machine:detect_resources",
-    "pipetune.measure.shuffles:seconds_per_element",
-    "pipetune.measure.profiler:profile_input",
-    "pipetune.measure.differencing:measure_costs",
-    "pipetune.measure.source_reads:observe",
-    "pipetune.measure.files:residency",
-    "pipetune.measure.files:sweep_files",
-    "pipetune.measure.source_reads:sweep_source",
-    "pipetune.measure.files:compare",
-    "pipetune.measure.memory:sample_memory",
-    "pipetune.measure.epochs:measure_transfer",
-    "pipetune.measure.epochs:measure_next",
-    "pipetune.measure.epochs:run_epochs",
-    "pipetune.measure.epochs:first_seconds",
-    "pipetune.timing.windows:input_window",
-    "pipetune.measure.epochs:measure_overheads",
-    "pipetune.measure.variant_costs:measure_batch_costs",
-    "pipetune.measure.variant_costs:measure_shares",
-    "pipetune.measure.memory:measure_padding",
-)
-"""The functions that measure, with their modules."""
+FUNCTIONS = {
+    "measure.differencing": ("measure_costs",),
+    "measure.epochs": ("measure_transfer", "measure_next", "run_epochs", "first_seconds", "measure_overheads"),
+    "measure.files": ("residency", "sweep_files", "compare"),
+    "measure.machine": ("read_machine", "reset_peak_rss", "peak_rss_bytes", "rss_bytes", "detect_resources"),
+    "measure.memory": ("sample_memory", "measure_padding"),
+    "measure.profiler": ("profile_input",),
+    "measure.shuffles": ("seconds_per_element",),
+    "measure.source_reads": ("observe", "sweep_source"),
+    "measure.variant_costs": ("measure_batch_costs", "measure_shares"),
+    "timing.windows": ("input_window",),
+}
+"""The functions that measure, by module."""
 
 WINDOWS = ("bound_window", "input_window", "training_window", "watch_autotune")  # of a plan, but for the first
 
@@ -75,10 +62,10 @@ def install() -> None:
     else:  # not to a file, because files written while measuring are restored
         connection = Client(os.environ[RECORDER])
         answers.keep = lambda asked, answer: connection.send_bytes(pickle.dumps((asked, answer)))
-    for name in FUNCTIONS:
-        module, _, function = name.partition(":")
-        old = getattr(importlib.import_module(module), function)
-        replace_everywhere("pipetune", old, answered(answers, old, function))
+    for module, functions in FUNCTIONS.items():
+        for function in functions:
+            old = getattr(importlib.import_module(f"pipetune.{module}"), function)
+            replace_everywhere("pipetune", old, answered(answers, old, function))
     from pipetune.measure.runner import TensorFlowRunner
     from pipetune.timing.cpu_load import LoadMeter
 
