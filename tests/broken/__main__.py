@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,18 +89,10 @@ class Report:
 
     def __init__(self, seed: str, commit: str, breaks: Sequence[Break]) -> None:
         self._breaks = breaks
-        empty = {
-            "seed": seed,
-            "commit": commit,
-            "changes": {str(one): {"run": [], "detected_by": ""} for one in breaks},
-        }
-        kept = json.loads(STATE.read_text()) if STATE.exists() else {}
-        same = (
-            kept.get("seed") == seed
-            and kept.get("commit") == commit
-            and kept["changes"].keys() == empty["changes"].keys()
-        )
-        self._content = kept if same else empty
+        changes = {str(one): {"run": [], "detected_by": ""} for one in breaks}
+        kept = json.loads(STATE.read_text()) if STATE.exists() else {"changes": {}}
+        same = {**kept, "changes": list(kept["changes"])} == {"seed": seed, "commit": commit, "changes": list(changes)}
+        self._content = kept if same else {"seed": seed, "commit": commit, "changes": changes}
 
     def knows(self, one: Break, tests: str) -> bool:
         return tests in self._of(one)["run"]
@@ -163,23 +155,11 @@ def chosen(root: Path, seed: str, count: int) -> list[Break]:
     return breaks
 
 
-_SWAPPED: dict[type[cst.CSTNode], cst.CSTNode] = {
-    cst.Equal: cst.NotEqual(),
-    cst.NotEqual: cst.Equal(),
-    cst.LessThan: cst.LessThanEqual(),
-    cst.LessThanEqual: cst.LessThan(),
-    cst.GreaterThan: cst.GreaterThanEqual(),
-    cst.GreaterThanEqual: cst.GreaterThan(),
-    cst.Is: cst.IsNot(),
-    cst.IsNot: cst.Is(),
-    cst.In: cst.NotIn(),
-    cst.NotIn: cst.In(),
-    cst.And: cst.Or(),
-    cst.Or: cst.And(),
-    cst.Add: cst.Subtract(),
-    cst.Subtract: cst.Add(),
-    cst.Multiply: cst.Add(),
-}
+_PAIRS: tuple[tuple[type[cst.CSTNode], type[cst.CSTNode]], ...] = (
+    (cst.Equal, cst.NotEqual), (cst.LessThan, cst.LessThanEqual), (cst.GreaterThan, cst.GreaterThanEqual),
+    (cst.Is, cst.IsNot), (cst.In, cst.NotIn), (cst.And, cst.Or), (cst.Add, cst.Subtract),
+)  # fmt: skip
+_SWAPPED = {one: other() for pair in _PAIRS for one, other in (pair, pair[::-1])} | {cst.Multiply: cst.Add()}
 
 
 def _other(node: cst.CSTNode) -> cst.CSTNode | None:
@@ -242,11 +222,10 @@ def tests_that_run(coverage: CoverageData, one: Break) -> list[str]:
         if contexts := sorted({context.rpartition("|")[0] for context in by_line.get(line, ()) if context}):
             break
     package = one.file.split("/")[1]
-    seen: dict[str, int] = defaultdict(int)
+    seen: Counter[str] = Counter()
     ranks = {}
     for test in contexts:
-        file = test.split("::")[0]
-        seen[file] += 1
+        seen[file := test.split("::")[0]] += 1
         ranks[test] = (not file.startswith(f"tests/{package}/"), seen[file])
     return sorted(contexts, key=ranks.__getitem__)[:_MOST_LIKELY]
 
