@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 
-from pipetune import tensorflow_private
+from pipetune import tensorflow_private as private
 from pipetune.core import cluster
 
 RANGE = tf.data.Dataset.range
@@ -23,12 +23,6 @@ RANGE = tf.data.Dataset.range
 
 def values(dataset: Any) -> list[Any]:
     return [element.tolist() for element in dataset.as_numpy_iterator()]
-
-
-@pytest.fixture(autouse=True)
-def _no_global_seed() -> Any:
-    yield
-    tf.random.set_seed(None)
 
 
 # -- tensorflow_private, name by name
@@ -45,42 +39,40 @@ def test_eager_draws_without_seeds_are_the_same_in_every_process_until_training_
     def drawn_in_a_function() -> Any:
         return tf.random.uniform([9])
 
-    with tensorflow_private.seeded_eager_draws(1, until=lambda: bool(training)):
+    with private.seeded_eager_draws(1, until=lambda: bool(training)):
         dataset = RANGE(9).shuffle(9)
         first, second, of_function = draw(), draw(), drawn_in_a_function().numpy().tolist()
         training.append(True)
         unseeded = draw()
     training.clear()
     tf.random.set_seed(None)  # forgets the kernels of these seeds, as in a new process
-    with tensorflow_private.seeded_eager_draws(1, until=lambda: bool(training)):
+    with private.seeded_eager_draws(1, until=lambda: bool(training)):
         assert (draw(), draw()) == (first, second)
         assert drawn_in_a_function().numpy().tolist() != of_function
     assert first[:2] != second[:2] and unseeded[:2] != first[:2] != draw()[:2]
     assert dataset._seed.numpy() == dataset._seed2.numpy() == 0  # as without: a new order in each process
-    assert tensorflow_private.global_seed() is None
+    assert private.global_seed() is None
 
 
 def test_every_dataset_is_created_through_one_init(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    original = tensorflow_private.DatasetV2.__init__
+    original = private.DatasetV2.__init__
 
     def counting(dataset: Any, *args: Any, **named: Any) -> None:
         original(dataset, *args, **named)
         made.append(type(dataset).__name__)
 
-    monkeypatch.setattr(tensorflow_private.DatasetV2, "__init__", counting)
+    monkeypatch.setattr(private.DatasetV2, "__init__", counting)
     RANGE(3).map(lambda x: x).batch(2).prefetch(1)
     tf.data.TFRecordDataset(["a"])
     assert made[:4] == ["_RangeDataset", "_MapDataset", "_BatchDataset", "_PrefetchDataset"]
     assert made[-1] == "TFRecordDatasetV2"
-    assert tf.data.Dataset is tensorflow_private.DatasetV2
+    assert tf.data.Dataset is private.DatasetV2
 
 
 def test_iterators_of_eager_loops_are_owned_iterators() -> None:
-    assert type(iter(RANGE(3))) is tensorflow_private.OwnedIterator
-    assert {"__next__", "get_next", "get_next_as_optional", "element_spec"} <= set(
-        dir(tensorflow_private.OwnedIterator)
-    )
+    assert type(iter(RANGE(3))) is private.OwnedIterator
+    assert {"__next__", "get_next", "get_next_as_optional", "element_spec"} <= set(dir(private.OwnedIterator))
 
 
 def test_new_variables_are_seen_with_their_initial_values() -> None:
@@ -93,7 +85,7 @@ def test_new_variables_are_seen_with_their_initial_values() -> None:
             made.append(tf.Variable(2.0))
         made[0].assign_add(1.0)
 
-    with tensorflow_private.watching_new_variables(lambda variable: seen.append(float(variable.numpy()))):
+    with private.watching_new_variables(lambda variable: seen.append(float(variable.numpy()))):
         tf.Variable(1.0).assign(9.0)
         step()
     tf.Variable(3.0)
@@ -102,45 +94,42 @@ def test_new_variables_are_seen_with_their_initial_values() -> None:
 
 def test_inputs() -> None:
     source = RANGE(3)
-    assert tensorflow_private.inputs(source.map(lambda x: x)) == (source,)
-    assert tensorflow_private.inputs(source) == ()
+    assert private.inputs(source.map(lambda x: x)) == (source,)
+    assert private.inputs(source) == ()
     other = RANGE(2)
-    assert tensorflow_private.inputs(tf.data.Dataset.zip((source, other))) == (source, other)
+    assert private.inputs(tf.data.Dataset.zip((source, other))) == (source, other)
     names = tf.data.Dataset.from_tensor_slices(["a"])
-    assert tensorflow_private.inputs(tf.data.TFRecordDataset(names))
-    assert tensorflow_private.inputs(object()) == ()
+    assert private.inputs(tf.data.TFRecordDataset(names))
+    assert private.inputs(object()) == ()
 
 
 def test_serialized_graph_recreates_the_dataset() -> None:
     dataset = RANGE(5).map(lambda x: x * 3).batch(2)
-    again = tensorflow_private.dataset_from_graph(tensorflow_private.serialized_graph(dataset), dataset.element_spec)
+    again = private.dataset_from_graph(private.serialized_graph(dataset), dataset.element_spec)
     assert values(again) == values(dataset)
     assert again.element_spec == dataset.element_spec
-    assert tensorflow_private.inputs(again) == ()  # so that replay cannot confuse the graph with the original
+    assert private.inputs(again) == ()  # so that replay cannot confuse the graph with the original
 
 
 def test_serialized_graph_keeps_tables_variables_and_python() -> None:
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [5, 6]), 0)
     variable = tf.Variable(10, dtype=tf.int64)
-    dataset = RANGE(2).map(
-        lambda x: (
-            tf.cast(table.lookup(tf.cast(x, tf.int32)), tf.int64)
-            + variable
-            + tf.py_function(lambda y: y, [x], tf.int64)
-        )
-    )
-    again = tensorflow_private.dataset_from_graph(
-        tensorflow_private.serialized_graph(dataset), tf.TensorSpec(None, tf.int64)
-    )
+
+    def sum_of_all(x: Any) -> Any:
+        python = tf.py_function(lambda y: y, [x], tf.int64)
+        return tf.cast(table.lookup(tf.cast(x, tf.int32)), tf.int64) + variable + python
+
+    graph = private.serialized_graph(RANGE(2).map(sum_of_all))
+    again = private.dataset_from_graph(graph, tf.TensorSpec(None, tf.int64))
     assert values(again) == [15, 17]
 
 
-def test_op_definitions() -> None:
-    assert tensorflow_private.op_is_stateful("RandomUniform") and tensorflow_private.op_has_seed("RandomUniform")
-    assert not tensorflow_private.op_is_stateful("AddV2") and not tensorflow_private.op_has_seed("AddV2")
-    assert not tensorflow_private.op_is_stateful("StatelessRandomUniformV2")
-    assert tensorflow_private.op_is_stateful("NoSuchOp") and not tensorflow_private.op_has_seed("NoSuchOp")
-    assert tensorflow_private.op_is_stateful("PrintV2") and tensorflow_private.op_is_stateful("WriteFile")
+def test_op_definitions_and_determinism() -> None:
+    assert private.op_determinism_enabled() is False
+    stateful = ("RandomUniform", "NoSuchOp", "PrintV2", "WriteFile")
+    for op in {*stateful, "AddV2", "StatelessRandomUniformV2"}:
+        assert private.op_is_stateful(op) == (op in stateful), op
+    assert [op for op in ("RandomUniform", "AddV2", "NoSuchOp") if private.op_has_seed(op)] == ["RandomUniform"]
 
 
 def test_autograph_maps_generated_lines_to_the_users_file() -> None:
@@ -157,12 +146,12 @@ def test_autograph_maps_generated_lines_to_the_users_file() -> None:
         while frame is not None and frame.f_code.co_name != "tf__traced":
             frame = frame.f_back
         assert frame is not None and "__autograph_generated_file" in frame.f_code.co_filename
-        found.append(tensorflow_private.autograph_origin(frame.f_code.co_filename, frame.f_lineno))
+        found.append(private.autograph_origin(frame.f_code.co_filename, frame.f_lineno))
 
     RANGE(2).map(traced)
     line = traced.__code__.co_firstlineno + 3
     assert found[0] == (__file__, line, "traced")
-    assert tensorflow_private.autograph_origin("no such file", 3) is None
+    assert private.autograph_origin("no such file", 3) is None
 
 
 def test_traced_function_is_reused_without_calling_python() -> None:
@@ -174,7 +163,7 @@ def test_traced_function_is_reused_without_calling_python() -> None:
 
     dataset = RANGE(3).map(counted)
     before = len(calls)
-    with tensorflow_private.reusing_traced_functions():
+    with private.reusing_traced_functions():
         again = RANGE(4).map(dataset._map_func)
         parallel = RANGE(4).map(dataset._map_func, num_parallel_calls=2)
         fresh = RANGE(2).map(lambda x: x + 1)  # a Python function is traced as usual
@@ -188,13 +177,12 @@ def test_traced_function_is_reused_without_calling_python() -> None:
 
 def test_traced_function_can_run_another_graph() -> None:
     dataset = RANGE(3).map(lambda i: {"a": i})
-    other = tensorflow_private.data_function(lambda i: [i + 10], [tf.TensorSpec([], tf.int64)])
-    text = tensorflow_private.data_function(lambda i: [tf.strings.as_string(i)], [tf.TensorSpec([], tf.int64)])
-    with tensorflow_private.reusing_traced_functions():
-        again = RANGE(3).map(tensorflow_private.with_function(dataset._map_func, other))
-        words = RANGE(3).map(
-            tensorflow_private.with_function(dataset._map_func, text, output_spec=tf.TensorSpec([], tf.string))
-        )
+    other = private.data_function(lambda i: [i + 10], [tf.TensorSpec([], tf.int64)])
+    text = private.data_function(lambda i: [tf.strings.as_string(i)], [tf.TensorSpec([], tf.int64)])
+    with private.reusing_traced_functions():
+        again = RANGE(3).map(private.with_function(dataset._map_func, other))
+        spec = tf.TensorSpec([], tf.string)
+        words = RANGE(3).map(private.with_function(dataset._map_func, text, output_spec=spec))
     assert [int(element["a"]) for element in again] == [10, 11, 12]
     assert again.element_spec == dataset.element_spec
     assert [bytes(word) for word in words.as_numpy_iterator()] == [b"0", b"1", b"2"]
@@ -206,7 +194,7 @@ def test_fixed_seeds_reach_a_shuffle_without_drawing() -> None:
     tf.random.set_seed(1)
     expected = values(RANGE(20).shuffle(20))
     tf.random.set_seed(1)
-    with tensorflow_private.fixed_seeds(original._seed, original._seed2):
+    with private.fixed_seeds(original._seed, original._seed2):
         again = RANGE(20).shuffle(20)
     assert (again._seed, again._seed2) == (original._seed, original._seed2)
     assert values(again) == values(original)
@@ -223,26 +211,18 @@ def test_additional_seed_draw_changes_a_shuffles_order() -> None:
 
 def test_global_seed_and_its_generator() -> None:
     tf.random.set_seed(None)
-    assert tensorflow_private.global_seed() is None
+    assert private.global_seed() is None
     tf.random.set_seed(7)
-    assert tensorflow_private.global_seed() == 7
-    generator = tensorflow_private.op_seed_generator()
+    assert private.global_seed() == 7
+    generator = private.op_seed_generator()
     state = generator.getstate()
     first = float(tf.random.uniform([]))
     assert float(tf.random.uniform([])) != first
     generator.setstate(state)
     assert generator.getstate() == state
-    assert generator.randint(0, 1000) == _drawn_after(state)
-
-
-def _drawn_after(state: Any) -> int:
     again = random.Random()
     again.setstate(state)
-    return again.randint(0, 1000)
-
-
-def test_op_determinism_can_be_read() -> None:
-    assert tensorflow_private.op_determinism_enabled() is False
+    assert generator.randint(0, 1000) == again.randint(0, 1000)
 
 
 def test_dense_table_exports_unused_buckets_under_reserved_keys() -> None:
@@ -250,20 +230,16 @@ def test_dense_table_exports_unused_buckets_under_reserved_keys() -> None:
     table.insert([5], [50])
     keys, exported = table.export()
     assert set(keys.numpy().reshape(-1).tolist()) == {5, -1}
-    assert [int(mark) for mark in tensorflow_private.reserved_keys(table)] == [-1, -2]
-    assert tensorflow_private.table_values(table, exported).shape == (4,)
-    assert tensorflow_private.reserved_keys(tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)) == ()
+    assert [int(mark) for mark in private.reserved_keys(table)] == [-1, -2]
+    assert private.table_values(table, exported).shape == (4,)
+    assert private.reserved_keys(tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)) == ()
 
 
-def test_none_in_an_element_has_its_own_spec() -> None:
-    dataset = RANGE(2).map(lambda x: (x, None))
-    assert isinstance(dataset.element_spec[1], tensorflow_private.NoneTensorSpec)
-
-
-def test_restructured() -> None:
+def test_structure_of_elements() -> None:
+    assert isinstance(RANGE(2).map(lambda x: (x, None)).element_spec[1], private.NoneTensorSpec)
     dataset = RANGE(2).map(lambda x: (x, x + 1))
     spec = {"a": tf.TensorSpec([], tf.int64), "b": tf.TensorSpec([], tf.int64)}
-    again = tensorflow_private.with_structure(dataset, spec)
+    again = private.with_structure(dataset, spec)
     assert next(again.as_numpy_iterator()) == {"a": 0, "b": 1}
 
 
@@ -279,22 +255,17 @@ def test_live_objects_keep_what_replay_needs() -> None:
     assert scan._initial_state is not None and scan._scan_func.function is not None
     grouped = source.group_by_window(lambda x: x % 2, lambda key, window: window.batch(2), 2)
     assert all(getattr(grouped, name).function for name in ("_key_func", "_reduce_func", "_window_size_func"))
-    interleaved = source.interleave(lambda x: RANGE(x), cycle_length=2, block_length=3)
-    assert (int(interleaved._cycle_length), int(interleaved._block_length)) == (2, 3)
+    serial = source.interleave(lambda x: RANGE(x), cycle_length=2, block_length=3)
     interleaved = source.apply(tf.data.experimental.parallel_interleave(RANGE, 2, block_length=3))
-    assert (int(interleaved._cycle_length), int(interleaved._block_length)) == (2, 3)
+    assert {(int(one._cycle_length), int(one._block_length)) for one in (serial, interleaved)} == {(2, 3)}
+    assert int(source.interleave(RANGE)._cycle_length) == tf.data.AUTOTUNE  # the default without parallel calls
     assert int(interleaved._buffer_output_elements) == 6 and int(interleaved._prefetch_input_elements) == 4
     assert interleaved._deterministic == "true" and interleaved._map_func.function is not None
 
 
-def test_default_cycle_length_is_autotune_without_parallel_calls() -> None:
-    interleaved = RANGE(4).interleave(lambda x: RANGE(x))
-    assert int(interleaved._cycle_length) == tf.data.AUTOTUNE
-
-
 def test_every_call_of_a_tf_function_runs_it_by_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[tuple[list[Any], list[Any]]] = []
-    owner, name = tensorflow_private.ConcreteFunction, tensorflow_private.RUN_FUNCTION
+    owner, name = private.ConcreteFunction, private.RUN_FUNCTION
     run = getattr(owner, name)
 
     def running(function: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
@@ -350,25 +321,23 @@ def names(model: Any) -> list[str]:
 def test_runtime_model_of_a_graph_without_optimisations() -> None:
     dataset = RANGE(100).map(lambda x: x + 1).map(lambda x: x * 2, num_parallel_calls=3).batch(4).prefetch(2)
     model = modelled(with_options(dataset))
-    kinds = names(model)
-    assert [kind for kind in kinds if kind not in ("Root", "Options")] == [
-        "Prefetch", "BatchV2", "ParallelMapV2", "Map", "Range"
-    ]  # fmt: skip
+    kinds = [kind for kind in names(model) if kind not in ("Root", "Options")]
+    assert kinds == ["Prefetch", "BatchV2", "ParallelMapV2", "Map", "Range"]
     by_name = {node.name: node for node in model.nodes.values()}
-    parallelism = [p for p in by_name["ParallelMapV2"].parameters if p.name == "parallelism"]
-    assert [parameter.value for parameter in parallelism] == [3.0]
-    assert not parallelism[0].tunable
+    parallelism = [one for one in by_name["ParallelMapV2"].parameters if one.name == "parallelism"]
+    assert [(one.value, one.tunable) for one in parallelism] == [(3.0, False)]
     assert by_name["BatchV2"].num_elements >= 1
     for name in ("processing_time", "bytes_produced", "buffered_elements", "buffered_bytes", "inputs"):
         assert hasattr(by_name["Prefetch"], name)
 
 
 def test_runtime_model_shows_default_optimisations() -> None:
-    kinds = names(modelled(with_options(RANGE(100).map(lambda x: x + 1).batch(4), optimised=True)))
-    assert "MapAndBatch" in kinds and "Map" not in kinds
-    kinds = names(modelled(with_options(RANGE(100).map(lambda x: tf.random.uniform([])), optimised=True)))
-    assert "Map" in kinds  # a random function is not made parallel
-    assert "Prefetch" in kinds  # where nothing is asynchronous, a prefetch is added at the end
+    def kinds(dataset: Any) -> list[str]:
+        return names(modelled(with_options(dataset, optimised=True)))
+
+    assert {"MapAndBatch", "Map"} & set(kinds(RANGE(100).map(lambda x: x + 1).batch(4))) == {"MapAndBatch"}
+    # A random function is not made parallel; where nothing is asynchronous, a prefetch is added at the end.
+    assert {"Map", "Prefetch"} <= set(kinds(RANGE(100).map(lambda x: tf.random.uniform([]))))
 
 
 def test_no_runtime_model_without_autotune() -> None:
@@ -412,7 +381,7 @@ def test_late_bound_closure_changes_when_traced_again() -> None:
     for factor in (2, 3):
         dataset = dataset.map(lambda x: x * factor)  # noqa: B023 - the bug replay must not have
     assert values(dataset) == [0, 6, 12]
-    first = tensorflow_private.inputs(dataset)[0]
+    first = private.inputs(dataset)[0]
     assert values(RANGE(3).map(first._map_func._func).map(dataset._map_func._func)) == [0, 9, 18]
 
 
@@ -426,16 +395,16 @@ def test_tensorflow_fingerprint_does_not_identify_a_pipeline() -> None:
 def test_only_own_devices_are_synchronised_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorflow.python.eager import context
 
-    alone = tensorflow_private.own_devices()
+    alone = private.own_devices()
     assert alone == tuple(device.name for device in tf.config.list_logical_devices()) != ()
-    tensorflow_private.sync_devices()
+    private.sync_devices()
     names = [f"/job:worker/replica:0/task:{task}/device:CPU:{number}" for task in range(2) for number in range(2)]
     listed = [tf.config.LogicalDevice(name, "CPU") for name in names]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda: listed)
-    assert tensorflow_private.own_devices() == tuple(names)
+    assert private.own_devices() == tuple(names)
     server = tf.train.ServerDef(job_name="worker", task_index=1)
     monkeypatch.setattr(context.context(), "_collective_ops_server_def", server)
-    assert tensorflow_private.own_devices() == tuple(names[2:])
+    assert private.own_devices() == tuple(names[2:])
 
 
 # -- what the undo journal and the redirection of file caches depend on
@@ -444,12 +413,9 @@ def test_only_own_devices_are_synchronised_in_a_cluster(monkeypatch: pytest.Monk
 def test_python_file_operations_go_through_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     for name in ("WritableFile", "CopyFile", "RenameFile", "DeleteFile", "DeleteRecursively", "CreateDir"):
-        original = getattr(tensorflow_private.file_operations, name)
-        monkeypatch.setattr(
-            tensorflow_private.file_operations,
-            name,
-            lambda *args, of=original, called=name: (seen.append(called), of(*args))[1],
-        )
+        original = getattr(private.file_operations, name)
+        recorded = lambda *args, of=original, called=name: (seen.append(called), of(*args))[1]  # noqa: E731
+        monkeypatch.setattr(private.file_operations, name, recorded)
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     with tf.io.gfile.GFile(one, "w") as file:
         file.write("a")
@@ -476,13 +442,11 @@ def test_complete_file_cache_has_an_index_and_prefixed_files(tmp_path: Path) -> 
 def test_finished_snapshot_is_recognised_by_its_metadata(tmp_path: Path) -> None:
     rows = RANGE(10).snapshot(str(tmp_path))
     iterator = iter(rows)  # the folder is created before the first element is requested
-    (folder,) = tmp_path.iterdir()
-    assert not tensorflow_private.snapshot_is_finished(str(folder))
+    (folder,) = map(str, tmp_path.iterdir())
+    assert not private.snapshot_is_finished(folder)
     del iterator
     list(rows)
-    (folder,) = tmp_path.iterdir()
-    assert tensorflow_private.snapshot_is_finished(str(folder))
-    assert not tensorflow_private.snapshot_is_finished(str(tmp_path))
+    assert list(map(private.snapshot_is_finished, [*map(str, tmp_path.iterdir()), str(tmp_path)])) == [True, False]
 
 
 def test_iterator_begins_anew_inside_a_function() -> None:
@@ -490,7 +454,7 @@ def test_iterator_begins_anew_inside_a_function() -> None:
     iterator = iter(numbers.take(0))
 
     def again(_: Any) -> Any:
-        with tf.control_dependencies([tensorflow_private.restart_iterator(iterator, numbers)]):
+        with tf.control_dependencies([private.restart_iterator(iterator, numbers)]):
             return tf.stack([iterator.get_next() for _ in range(3)])
 
     first, second = values(RANGE(2).map(again))
