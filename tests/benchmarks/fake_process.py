@@ -19,14 +19,7 @@ from pipetune.report.progress import Progress as Screen
 
 
 class FakeBench:
-    """Runs `pipetune bench` on a suite whose process is this one.
-
-    Args:
-        folder: where the results go.
-        suite: the suite.
-        figures: what the process sends.
-        machine: where they are measured.
-    """
+    """Runs `pipetune bench` on a suite whose process is this one and sends these figures."""
 
     def __init__(self, folder: Path, suite: Suite[Any], figures: Mapping[str, object], machine: Machine) -> None:
         (folder / "figures.json").write_text(json.dumps({"figures": encode(figures), "machine": encode(machine)}))
@@ -36,13 +29,9 @@ class FakeBench:
     def run(self, *names: str, **request: Any) -> tuple[list[str], int]:
         """Returns the figures that were shown, and the exit status."""
         shown: list[str] = []
+        wanted = Request(names, self._folder, **request)
         with Screen(io.StringIO()) as screen:
-            _, status = bench(
-                self._suite,
-                Request(names, self._folder, **request),
-                screen=screen,
-                show=lambda name, _: shown.append(name),
-            )
+            _, status = bench(self._suite, wanted, screen=screen, show=lambda name, _: shown.append(name))
         return shown, status
 
     @property

@@ -5,23 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.decisions.cases import (
-    NOTHING,
-    PROVEN,
-    Case,
-    Decision,
-    Judgement,
-    PossibleGain,
-    Run,
-    choose_cases,
-    is_right,
-    judgements,
-    load_cases,
-    load_gains,
-)
+from benchmarks.decisions import cases as decisions
+from benchmarks.decisions.cases import NOTHING, PROVEN, Case, Decision, Judgement, PossibleGain, Run, load_cases
 from pipetune.core.errors import PipetuneError
 
 GAIN = PossibleGain((2.0,) * 60, True, "abc")
@@ -49,7 +38,7 @@ def test_data_is_cold_where_the_script_is_analyzed_so(tmp_path: Path) -> None:
 
 
 def test_what_is_to_be_gained_was_measured_with_an_experts_script() -> None:
-    cases, gains = load_cases(), load_gains().gains
+    cases, gains = load_cases(), decisions.load_gains().gains
     assert all(case.expert for case in cases.values() if case.wanted == PROVEN)
     assert set(gains) <= set(cases)
     for name, gain in gains.items():
@@ -87,21 +76,20 @@ def test_right(
     wanted: str, answer: str, shipped: bool, gain: float | None, possible: PossibleGain | None, right: bool | None
 ) -> None:
     case = Case("photos", "photos/train.py", wanted)
-    assert is_right(case, answer, shipped=shipped, gain=gain, possible=possible) is right
+    assert decisions.is_right(case, answer, shipped=shipped, gain=gain, possible=possible) is right
 
 
 def decision(seed: int, neighbours: int = 0, **values: object) -> Decision:
-    known = {"right": True, "harmful": False, "seconds_to_patch": float(seed), "answer": PROVEN, **values}
-    return Decision(
-        "photos", neighbours, seed, wanted=PROVEN, seconds_to_verdict=5.0, seconds_total=60.0, commit="", **known
-    )  # type: ignore[arg-type]
+    known: dict[str, Any] = {"right": True, "harmful": False, "seconds_to_patch": float(seed), "answer": PROVEN}
+    known |= {"wanted": PROVEN, "seconds_to_verdict": 5.0, "seconds_total": 60.0, "commit": "", **values}
+    return Decision("photos", neighbours, seed, **known)
 
 
 def test_summary_counts_by_neighbours() -> None:
     quiet = [decision(seed) for seed in range(1, 21)]
     quiet += [decision(30, right=False, harmful=True), decision(31, right=None, harmful=None, seconds_to_patch=None)]
     beside = [decision(1, 2, right=False, answer=NOTHING[0], seconds_to_patch=None)]
-    assert judgements([*beside, *quiet]) == {
+    assert decisions.judgements([*beside, *quiet]) == {
         # 21 patches: the middle one after 11 s; 95 % of them, 20, within 20 s
         "0": Judgement(right=20, cases=21, harmful=1, median_seconds=11.0, p95_seconds=20.0, unjudged=1),
         "2": Judgement(right=0, cases=1, harmful=0, median_seconds=None, p95_seconds=None),
@@ -109,7 +97,7 @@ def test_summary_counts_by_neighbours() -> None:
 
 
 def test_runs_of_a_case() -> None:
-    assert list(choose_cases(("photos",))) == ["photos"]
+    assert list(decisions.choose_cases(("photos",))) == ["photos"]
     assert Case("a", "a/train.py", PROVEN).runs == (Run(0, 0),)
     assert Case("a", "a/train.py", PROVEN, neighbours=(0, 2)).runs == (Run(0, 0), Run(2, 0), Run(2, 1))
     assert len(Case("a", "a/train.py", PROVEN, neighbours=(0, 1), repeats=10).runs) == 20

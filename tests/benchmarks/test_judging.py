@@ -58,21 +58,15 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path, monkeypat
     data = json.loads((tmp_path / "decisions.json").read_text())
     assert len(data["cases"]) == 3 and data["machine"]["processor"] == "An Invented Processor"
     # No gain is fixed, so that a patch of `a` cannot be judged; for `b` any patch is wrong.
-    assert data["summary"] == {
-        "0": {
-            "right": 0, "cases": 1, "harmful": 0, "median_seconds": 44.0, "p95_seconds": 44.0, "unjudged": 2,
-        }
-    }  # fmt: skip
+    counts = {"right": 0, "cases": 1, "harmful": 0, "unjudged": 2}
+    assert data["summary"] == {"0": {**counts, "median_seconds": 44.0, "p95_seconds": 44.0}}
 
     # Earlier decisions are judged as soon as what can be gained is fixed.
     cases.save_gains(cases.Gains("an invented machine", {"a": PossibleGain((1.5,) * cases.FIXED_PAIRS, True, "abc")}))
     assert bench.run() == ([], 0)
     rows = json.loads((tmp_path / "decisions.json").read_text())["cases"]
-    assert [(row["name"], row["right"], row["wanted_gain"]) for row in rows] == [
-        ("a", True, 1.5),
-        ("a", True, 1.5),
-        ("b", False, None),
-    ]
+    judged = [(row["name"], row["right"], row["wanted_gain"]) for row in rows]
+    assert judged == [("a", True, 1.5), ("a", True, 1.5), ("b", False, None)]
 
 
 @pytest.mark.usefixtures("table")
@@ -97,12 +91,8 @@ def test_runs_that_fail_and_quiet_runs_on_a_busy_machine_do_not_count(
 
 @pytest.mark.parametrize(
     ("ratios", "gain", "harmful"),
-    [
-        (QUIET, 1.4, False),
-        ((0.96,) * 12, 0.96, True),
-        ((0.98,) * 12, 0.98, False),
-        ((0.5,) * 11, None, None),  # too few pairs to say
-    ],
+    # Eleven pairs are too few to say.
+    [(QUIET, 1.4, False), ((0.96,) * 12, 0.96, True), ((0.98,) * 12, 0.98, False), ((0.5,) * 11, None, None)],
 )
 def test_harmful_is_a_patch_that_makes_training_slower(
     ratios: tuple[float, ...], gain: float | None, harmful: bool | None
@@ -126,23 +116,23 @@ def test_an_answer_without_a_patch_is_not_harmful_and_has_no_time_to_a_patch() -
 
 @pytest.mark.usefixtures("table")
 def test_quiet_pairs_of_an_expert_add_up() -> None:
+    def added(starts_counted: bool, *pairs: TimedPair) -> tuple[int, float, bool, bool]:
+        judging.add_gain("a", Timing(pairs, starts_counted=starts_counted))
+        gain = cases.load_gains().gains["a"]
+        return len(gain.ratios), gain.median, gain.starts_counted, gain.fixed
+
     quiet, loud = TimedPair(2.0, 0.05), TimedPair(1.0, 0.9)
-    judging.add_gain("a", Timing((quiet, loud, quiet), starts_counted=True))
-    judging.add_gain("a", Timing((loud,), starts_counted=False))  # nothing in it counts
-    judging.add_gain("a", Timing((quiet,) * 57, starts_counted=True))
-    gain = cases.load_gains().gains["a"]
-    assert (len(gain.ratios), gain.median, gain.starts_counted, gain.fixed) == (59, 2.0, True, False)
-    judging.add_gain("a", Timing((quiet,), starts_counted=False))
-    gain = cases.load_gains().gains["a"]
-    assert gain.fixed and not gain.starts_counted
+    added(True, quiet, loud, quiet)
+    added(False, loud)  # nothing in it counts
+    assert added(True, *(quiet,) * 57) == (59, 2.0, True, False)
+    assert added(False, quiet) == (60, 2.0, False, True)
 
 
 def test_a_script_is_copied_and_its_data_is_linked_to(tmp_path: Path) -> None:
     examples = tmp_path / "examples"
     for name in ("set/one/train.py", "set/one/helper.py", "set/one/expert.py", "set/data/x", "photos/data/y"):
-        path = examples / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("original")
+        (examples / name).parent.mkdir(parents=True, exist_ok=True)
+        (examples / name).write_text("original")
     copy = copy_script(examples / "set" / "one" / "train.py", tmp_path / "copy", examples)
     assert sorted(path.name for path in copy.parent.iterdir()) == ["helper.py", "train.py"]
     assert (copy.parents[2] / "photos" / "data" / "y").read_text() == "original"
@@ -154,17 +144,16 @@ def test_a_script_is_copied_and_its_data_is_linked_to(tmp_path: Path) -> None:
 
 
 def test_pairs_of_the_same_patch_are_used_again(tmp_path: Path) -> None:
-    patched = tmp_path / "patched"
-    patched.mkdir()
-    script = patched / "train.py"
-    script.write_text("patched = 1\n")
-    for name in ("one-0-0", "one-1-1", "one_more-0-0"):
-        (tmp_path / name).mkdir()
-    first = PairsOfPatch(tmp_path / "one-0-0", "one", patched)
+    def pairs_of(run: str, text: str) -> PairsOfPatch:
+        for name in (run, "patched"):
+            (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / "patched" / "train.py").write_text(text)
+        return PairsOfPatch(tmp_path / run, run.partition("-")[0], tmp_path / "patched")
+
+    first = pairs_of("one-0-0", "patched = 1\n")
     assert first.ratios == ()
     first.add((1.5, 1.6))
     first.save()
-    assert PairsOfPatch(tmp_path / "one-1-1", "one", patched).ratios == (1.5, 1.6)
-    assert PairsOfPatch(tmp_path / "one_more-0-0", "one_more", patched).ratios == ()
-    script.write_text("patched = 2\n")
-    assert PairsOfPatch(tmp_path / "one-1-1", "one", patched).ratios == ()
+    assert pairs_of("one-1-1", "patched = 1\n").ratios == (1.5, 1.6)
+    assert pairs_of("one_more-0-0", "patched = 1\n").ratios == ()
+    assert pairs_of("one-1-1", "patched = 2\n").ratios == ()

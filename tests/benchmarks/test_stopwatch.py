@@ -12,15 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.decisions import stopwatch, timed_script
-from benchmarks.decisions.stopwatch import (
-    TimedPair,
-    TimedScript,
-    Timing,
-    _Measurements,
-    _Window,
-    median_interval,
-    time_scripts,
-)
+from benchmarks.decisions.stopwatch import TimedPair, TimedScript, Timing, median_interval, time_scripts
 from benchmarks.decisions.timed_script import StepWindows
 from pipetune.core.results import RunFailed
 
@@ -73,9 +65,9 @@ def test_files_are_dropped_from_the_page_cache_before_each_window(
 
 
 def test_waits_of_epochs_are_those_of_both_scripts() -> None:
-    slow, fast = _Measurements(starts=[2.0, 5.0, 2.0]), _Measurements(starts=[1.0, 1.0, 1.0])
+    slow, fast = (stopwatch._Measurements(starts=starts) for starts in ([2.0, 5.0, 2.0], [1.0, 1.0, 1.0]))
     assert (slow.waits, fast.waits) == ([0.0, 3.0, 0.0], [0.0] * 3)  # 0.5 s on average
-    fast.windows.append(_Window(step_seconds=0.1, other_cores=0.0))
+    fast.windows.append(stopwatch._Window(step_seconds=0.1, other_cores=0.0))
     assert list(fast.step_seconds(10.0, 0.5)) == pytest.approx([0.25])
     assert list(fast.step_seconds(math.inf, 0.0)) == [0.1]  # too few starts are known
 
@@ -108,25 +100,20 @@ def test_steps_and_starts_of_epochs_are_kept_apart(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(timed_script.os, "kill", lambda *sent: (signals.append(sent), clock.append(clock[-1] + 100)))
     windows = StepWindows(str(tmp_path / "windows"), 10.0)
 
-    def epoch(*ends: float) -> None:
-        windows.epoch_begins()
+    def steps(*ends: float, begins: float = 0.0) -> None:
+        if begins:
+            clock.append(begins)
+            windows.epoch_begins()
         for end in ends:
             clock.append(end)
             windows.step_ends()
 
-    clock.append(50.0)
-    epoch(53.0, 54.0, 55.0)  # 3 s until the first step ended, then steps of 1 s
-    clock.append(60.0)  # validation, say
-    epoch(64.0, 65.0, 66.0)
+    steps(53.0, 54.0, 55.0, begins=50.0)  # 3 s until the first step ended, then steps of 1 s
+    steps(64.0, 65.0, 66.0, begins=60.0)  # after validation, say
     assert not signals  # 10 s are over, and there were only four steps
-    clock.append(67.0)
-    windows.step_ends()
+    steps(67.0)
     assert signals == [(os.getpid(), signal.SIGSTOP)]
-    clock.append(168.5)  # continued at 167
-    windows.step_ends()
-    for end in (169.0, 170.0, 171.0, 178.0):
-        clock.append(end)
-        windows.step_ends()
+    steps(168.5, 169.0, 170.0, 171.0, 178.0)  # continued at 167
     first, second = map(json.loads, (tmp_path / "windows").read_text().splitlines())
     assert (first["steps"], first["seconds"], first["starts"], first["epochs"]) == (5, 5.0, [3.0, 4.0], [3])
     assert (second["steps"], second["seconds"], second["starts"]) == (5, 11.0, [])
@@ -161,6 +148,5 @@ def test_scripts_are_timed_as_they_are_and_save_nothing(tmp_path: Path, monkeypa
     loop.write_text(LOOP)
     both = TimedScript(fit), TimedScript(loop, ("1000000",), loop=True)
     timing = time_scripts(*both, pairs=3, starts=1, window_seconds=0.05)
-    assert len(timing.pairs) == 3
-    assert all(ratio > 0 for ratio in timing.ratios)
+    assert len(timing.pairs) == 3 and all(ratio > 0 for ratio in timing.ratios)
     assert {entry.name for entry in tmp_path.iterdir()} == {"fit.py", "loop.py"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from benchmarks.accuracy.results import FIGURES, AccuracyFigure
 from benchmarks.claims import Claim
 from benchmarks.resumable import ResumableResults
 from pipetune.core.codec import decode
-from pipetune.core.messages import FigureMeasured, Job, LogLine, Mode, WorkerFinished, from_line, write_job
+from pipetune.core.messages import FigureMeasured, LogLine, WorkerFinished
 from pipetune.core.results import Interval
 from pipetune.core.settings import Settings
-from tests.benchmarks.jobs import messages_of
+from tests.benchmarks.jobs import messages_of, received
 from tests.core.sessions import MACHINE
 
 
@@ -53,10 +52,8 @@ def test_figure_is_sent_with_its_claims_and_failure_is_reported(
         raise RuntimeError("no windows")
 
     claims = lambda found, *, quick: [Claim("images", f"{found.images.median:.0%}")]  # noqa: E731
-    figures: dict[str, object] = {
-        "attribution": SimpleNamespace(measure=fail, claims=claims),
-        "overhead": SimpleNamespace(measure=measure, claims=claims),
-    }
+    ways = {"attribution": fail, "overhead": measure}
+    figures = {name: SimpleNamespace(measure=way, claims=claims) for name, way in ways.items()}
     monkeypatch.setattr(bench, "read_machine", lambda: MACHINE)
     monkeypatch.setattr(bench, "figure_module", figures.__getitem__)
     settings = Settings(quick=True, seed=7)
@@ -90,15 +87,10 @@ def test_saved_results_are_used_only_under_the_same_condition(tmp_path: Path) ->
 @pytest.mark.tensorflow
 def test_process_reports_the_machine(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
-    read_end, write_end = os.pipe()
-    job = Job(Mode.BENCH, write_end, Settings(quick=True), arguments=("overhead",), out=str(tmp_path))
-    write_job(job, tmp_path / "job.json")
     command = [sys.executable, "-m", "benchmarks.accuracy", str(tmp_path / "job.json")]
-    done = subprocess.run(command, pass_fds=(write_end,), check=False, capture_output=True, text=True)
-    os.close(write_end)
-    with open(read_end, "rb") as stream:
-        messages = [from_line(line) for line in stream]
-    assert done.returncode == 0, done.stderr
+    run = lambda write_end: subprocess.run(command, pass_fds=(write_end,), check=False).returncode  # noqa: E731
+    messages, code = received(tmp_path, run, settings=Settings(quick=True), arguments=("overhead",))
+    assert code == 0
     (machine,) = [message.machine for message in messages if isinstance(message, FigureMeasured)]
     assert machine is not None and machine.cores_granted >= 1
     assert messages[-1] == WorkerFinished(0)

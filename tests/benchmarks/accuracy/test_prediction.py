@@ -23,11 +23,9 @@ PLANS = {"written": "", "cached": "| cache cpu=0us ", "off": ""}
 
 def case(rates: Mapping[str, float], *, text: str = TEXT) -> prediction.Case:
     words = {name: parse(text.format(PLANS.get(name, ""))) for name in rates}
-    plans = tuple(
-        prediction.MeasuredPlan(name, words[name].pipeline, (0.9 * rate, rate, 1.5 * rate))
-        for name, rate in rates.items()
-    )
-    return prediction.Case(text, words["written"].profile, 2.0, plans)
+    measured = {name: (0.9 * rate, rate, 1.5 * rate) for name, rate in rates.items()}
+    plans = (prediction.MeasuredPlan(name, words[name].pipeline, found) for name, found in measured.items())
+    return prediction.Case(text, words["written"].profile, 2.0, tuple(plans))
 
 
 def test_errors_are_of_the_median_rate() -> None:

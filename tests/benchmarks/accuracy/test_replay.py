@@ -9,17 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import recorded
-from benchmarks.recorded import (
-    CONDITIONS,
-    SCALE,
-    UNITS,
-    FakeClock,
-    RecordedWindow,
-    Recording,
-    ReplayRunner,
-    Series,
-    rewrite,
-)
+from benchmarks.recorded import FakeClock, RecordedWindow, Recording, ReplayRunner, Series, rewrite
 from pipetune.core.edits import Plan
 from pipetune.search.statistics import lag_one
 
@@ -32,9 +22,8 @@ def series(*walls: int, slice_steps: int = 0) -> Series:
 
 
 def runner(*walls: int, gain: float = 1.0) -> ReplayRunner:
-    return ReplayRunner(
-        FakeClock(), series(*walls), series(*walls, slice_steps=10), gain=lambda plan: gain if plan.rewrites else 1.0
-    )
+    both = series(*walls), series(*walls, slice_steps=10)
+    return ReplayRunner(FakeClock(), *both, gain=lambda plan: gain if plan.rewrites else 1.0)
 
 
 @pytest.mark.parametrize("seconds", [0.15, 1.2])
@@ -53,7 +42,7 @@ def test_training_window_has_requested_steps() -> None:
     assert window.cpu_seconds / window.steps == pytest.approx(0.015)
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", recorded.UNITS)
 def test_gain_changes_the_rate(unit: str) -> None:
     made = runner(1000, gain=1.25)
 
@@ -78,18 +67,16 @@ def test_recording_round_trips(tmp_path: Path) -> None:
     assert recorded.load(tmp_path / "one.json") == made
 
 
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("unit", recorded.UNITS)
+@pytest.mark.parametrize("condition", recorded.CONDITIONS)
 def test_recording_of_the_package_contains_real_noise(unit: str, condition: str) -> None:
-    found = recorded.load().series_for(unit, condition)
-    assert len(found.windows) >= 100
-    slowness = [statistics.fmean(window.wall) / SCALE for window in found.windows]
-    assert statistics.median(slowness) == pytest.approx(1.0, abs=0.15)
-    spread = statistics.stdev(slowness)
-    assert 0.002 < spread < 2.0
+    slowness, quiet = (
+        [statistics.fmean(window.wall) / recorded.SCALE for window in recorded.load().series_for(unit, one).windows]
+        for one in (condition, "quiet")
+    )
+    assert len(slowness) >= 100 and statistics.median(slowness) == pytest.approx(1.0, abs=0.15)
+    assert 0.002 < statistics.stdev(slowness) < 2.0
     if condition != "quiet":
-        quiet = recorded.load().series_for(unit, "quiet")
-        calm = statistics.stdev(statistics.fmean(window.wall) / SCALE for window in quiet.windows)
-        assert spread > calm
+        assert statistics.stdev(slowness) > statistics.stdev(quiet)
         assert max(slowness) > 1.2  # spikes
         assert lag_one(slowness) is not None

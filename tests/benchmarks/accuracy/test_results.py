@@ -62,23 +62,18 @@ def test_schema_rejects_missing_key() -> None:
 def test_missing_file_loads_as_none_and_damaged_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.json"
     assert load(Accuracy, path) is None
-    path.write_text('{"schema": 1, "pipetune": "0.1.0", "quick": 3}')
-    with pytest.raises(PipetuneError, match="is damaged"):
-        load(Accuracy, path)
-    path.write_text("{")
-    with pytest.raises(PipetuneError, match="is not valid JSON"):
-        load(Accuracy, path)
+    for text, why in (('{"schema": 1, "pipetune": "0.1.0", "quick": 3}', "is damaged"), ("{", "is not valid JSON")):
+        path.write_text(text)
+        with pytest.raises(PipetuneError, match=why):
+            load(Accuracy, path)
 
 
 def test_figures_from_another_machine_keep_that_machine() -> None:
     other = replace(MACHINE, processor="Another Processor", memory_available_bytes=1)
     known = measured("attribution", "overhead").with_figure("sharing", figure("sharing"), other)
     assert known.machine == other
-    assert {name: figure.machine for name, figure in known.figures.items()} == {
-        "attribution": MACHINE,
-        "overhead": MACHINE,
-        "sharing": None,
-    }
+    machines = {name: figure.machine for name, figure in known.figures.items()}
+    assert machines == {"attribution": MACHINE, "overhead": MACHINE, "sharing": None}
     back = known.with_figure("bottleneck", figure("bottleneck"), replace(MACHINE, load_average=3.0))
     assert [name for name, figure in back.figures.items() if figure.machine] == ["sharing"]
 

@@ -50,16 +50,14 @@ def test_process_that_cannot_start_is_reported_with_its_reason(tmp_path: Path) -
 
 @pytest.mark.exhaustive
 def test_real_processes_read_at_the_same_time_and_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "WINDOW_SECONDS", 0.5)
-    monkeypatch.setattr(sharing, "WARMUP_SECONDS", 0.2)
-    monkeypatch.setattr(sharing, "PROCESSES", (1, 2))
-    monkeypatch.setattr(sharing, "predict_rates", lambda folder: {1: 100.0, 2: 200.0})  # a profile takes half a minute
+    predicted = lambda folder: {1: 100.0, 2: 200.0}  # noqa: E731, a profile takes half a minute
+    constants = {"WINDOW_SECONDS": 0.5, "WARMUP_SECONDS": 0.2, "PROCESSES": (1, 2), "predict_rates": predicted}
+    for name, value in constants.items():
+        monkeypatch.setattr(sharing, name, value)
     (tmp_path / "train.py").write_text(TRAIN)
     one, two = sharing.measure_example(tmp_path, rounds=1, seed=0, progress=lambda activity: None)
-    assert [(row.example, row.processes, row.predicted) for row in (one, two)] == [
-        (tmp_path.name, 1, 100.0),
-        (tmp_path.name, 2, 200.0),
-    ]
+    rows = [(row.example, row.processes, row.predicted) for row in (one, two)]
+    assert rows == [(tmp_path.name, 1, 100.0), (tmp_path.name, 2, 200.0)]
     assert one.low == one.measured == one.high > 0 and two.measured > 0
     with sharing.start_readers(tmp_path, 2) as running:
         assert all(process.poll() is None for process in running)

@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
+from benchmarks.accuracy import simulated_sessions
 from benchmarks.accuracy.false_positives import LONG_BUDGET_SECONDS, TARGET_ACCEPTED
-from benchmarks.accuracy.simulated_sessions import (
-    BUDGET_SECONDS,
-    SCENES,
-    Scene,
-    SessionDesign,
-    share,
-    share_by_scene,
-    simulate_session,
-    simulate_sessions,
-)
+from benchmarks.accuracy.simulated_sessions import SessionDesign, share, simulate_session, simulate_sessions
 from pipetune.search import race, statistics
 from pipetune.search.statistics import holm
 
@@ -33,7 +25,7 @@ def bound(count: int) -> int:
 @pytest.mark.parametrize(
     ("budget_seconds", "decided"),
     [
-        (BUDGET_SECONDS, 0.15),  # with other users' work, a minute is often too short for a decision
+        (simulated_sessions.BUDGET_SECONDS, 0.15),  # with other users' work, a minute is often too short for a decision
         (LONG_BUDGET_SECONDS, 0.6),
     ],
 )
@@ -55,16 +47,16 @@ def test_unplanned_looks_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_session_is_reproducible_by_seed() -> None:
-    scene = SCENES[0]
+    scene = simulated_sessions.SCENES[0]
     assert simulate_session(scene, seed=3) == simulate_session(scene, seed=3)
     assert len({simulate_session(scene, seed=seed).seconds for seed in range(4)}) > 1
 
 
 def test_large_gain_is_found_on_a_quiet_machine() -> None:
-    quiet = Scene("input", "quiet")
+    quiet = simulated_sessions.Scene("input", "quiet")
     outcomes = [simulate_session(quiet, SessionDesign(gain=1.5), seed=seed) for seed in range(12)]
     assert sum(one.found for one in outcomes) >= 10
-    assert share_by_scene(outcomes, lambda one: one.found)["input, quiet"].sessions == 12
+    assert simulated_sessions.share_by_scene(outcomes, lambda one: one.found)["input, quiet"].sessions == 12
 
 
 def test_shares_have_exact_intervals() -> None:

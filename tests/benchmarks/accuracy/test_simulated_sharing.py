@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -24,39 +25,30 @@ def rates(*segments: Segment, cores: float = 2, crowded_speed: float = 1.0) -> l
     return [simulate(segments, processes=n, cores=cores, crowded_speed=crowded_speed) for n in (1, 2, 4)]
 
 
-def test_empty_pipeline_takes_no_time() -> None:
-    assert simulate((), processes=2, cores=2) == float("inf")
-    assert simulate((segment(0.0),), processes=2, cores=2) == float("inf")
+THREE = segment(0.004), segment(0.010), segment(0.002)  # 16 ms of work per element: two cores deliver 125 per second
 
 
-def test_one_thread_fills_one_core() -> None:
-    assert rates(segment(0.010)) == pytest.approx([100, 200, 200])
-
-
-def test_parallel_operator_leaves_no_cores_for_second_process() -> None:
-    assert rates(segment(0.010, calls=2)) == pytest.approx([200, 200, 200])
-
-
-def test_waiting_uses_no_core() -> None:
-    assert rates(segment(0.010, cpu=0.0)) == pytest.approx([100, 200, 400])
-    # 1 ms of work in 10 ms: four processes use less than half a core
-    assert rates(segment(0.010, cpu=0.001), cores=1) == pytest.approx([100, 200, 400], rel=0.02)
-
-
-def test_stages_overlap_and_slowest_is_the_limit() -> None:
-    assert rates(segment(0.004), segment(0.010), segment(0.002), cores=8) == pytest.approx([100, 200, 400], rel=1e-3)
-    # 16 ms of work per element: two cores deliver 125 per second
-    assert rates(segment(0.004), segment(0.010), segment(0.002)) == pytest.approx([100, 125, 125], rel=0.02)
+@pytest.mark.parametrize(
+    ("segments", "cores", "expected", "error"),
+    [
+        pytest.param((), 2, (math.inf,) * 3, 0.0, id="no pipeline"),
+        pytest.param((segment(0.0),), 2, (math.inf,) * 3, 0.0, id="no work"),
+        pytest.param((segment(0.010),), 2, (100, 200, 200), 1e-6, id="one thread fills one core"),
+        pytest.param((segment(0.010, calls=2),), 2, (200, 200, 200), 1e-6, id="parallel operator leaves no core"),
+        pytest.param((segment(0.010, cpu=0.0),), 2, (100, 200, 400), 1e-6, id="waiting uses no core"),
+        pytest.param((segment(0.010, cpu=0.001),), 1, (100, 200, 400), 0.02, id="four use less than half a core"),
+        pytest.param(THREE, 8, (100, 200, 400), 1e-3, id="stages overlap and the slowest is the limit"),
+        pytest.param(THREE, 2, (100, 125, 125), 0.02, id="stages overlap on the cores there are"),
+        pytest.param((segment(0.010, cpu=0.020),), 2, (100, 100, 100), 1e-6, id="kernel uses both cores"),
+        pytest.param((segment(0.010, cpu=0.020),), 4, (100, 200, 200), 1e-6, id="kernel uses two of four cores"),
+    ],
+)
+def test_rates_of_processes(segments: tuple[Segment, ...], cores: float, expected: list[float], error: float) -> None:
+    assert rates(*segments, cores=cores) == pytest.approx(list(expected), rel=error)
 
 
 def test_crowded_cores_are_slower() -> None:
     assert rates(segment(0.010), crowded_speed=0.8) == pytest.approx([100, 160, 160])
-
-
-def test_kernels_with_several_threads_use_several_cores() -> None:
-    wide = segment(0.010, cpu=0.020)
-    assert rates(wide) == pytest.approx([100, 100, 100])
-    assert rates(wide, cores=4) == pytest.approx([100, 200, 200])
 
 
 @pytest.mark.parametrize(
@@ -77,20 +69,14 @@ def test_simulation_of_one_process_agrees_with_model(text: str, cores: float) ->
         assert alone == pytest.approx(predict(words.pipeline, profile, cores).rate, rel=0.08)
 
 
-SEGMENTS = st.lists(
-    st.builds(
-        lambda seconds, share, calls: segment(seconds, cpu=share * seconds, calls=calls),
-        st.floats(1e-4, 1e-1),
-        st.floats(0.0, 1.5),
-        st.integers(1, 4),
-    ),
-    min_size=1,
-    max_size=3,
-)
+SEGMENT = st.builds(
+    lambda seconds, share, calls: segment(seconds, cpu=share * seconds, calls=calls),
+    st.floats(1e-4, 1e-1), st.floats(0.0, 1.5), st.integers(1, 4),
+)  # fmt: skip
 
 
 @settings(max_examples=25)
-@given(SEGMENTS, st.integers(1, 3), st.integers(1, 8))
+@given(st.lists(SEGMENT, min_size=1, max_size=3), st.integers(1, 3), st.integers(1, 8))
 def test_rate_of_processes_is_bounded(segments: list[Segment], processes: int, cores: int) -> None:
     one, more = (simulate(segments, processes=n, cores=cores, elements=240) for n in (processes, processes + 1))
     cpu_seconds = sum(work.cpu_seconds for each in segments for work in each.work)

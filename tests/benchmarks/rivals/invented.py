@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rivals import workloads
 from benchmarks.rivals.results import PIPETUNE, RIVALS, Benchmarks, CacheUse, WorkloadResult
 from pipetune.core.results import Interval, Rate
 from tests.core.sessions import MACHINE
+
+
+def examples(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Makes a folder with workloads of these names, in place of the examples."""
+    for name in names:
+        (folder / "examples" / name).mkdir(parents=True)
+        (folder / "examples" / name / "workload.toml").write_text("")
+    monkeypatch.setattr(workloads, "EXAMPLES", folder / "examples")
 
 
 def interval(median: float, spread: float = 0.05) -> Interval:
@@ -12,13 +25,7 @@ def interval(median: float, spread: float = 0.05) -> Interval:
 
 
 def result(
-    name: str,
-    over: float,
-    *,
-    bare: float | None = None,
-    best: float = 1.02,
-    end_to_end: float | None = 1.5,
-    why: str = "",
+    name: str, over: float, *, bare: float = 0.0, best: float = 1.02, end_to_end: float | None = 1.5, why: str = ""
 ) -> WorkloadResult:
     """A workload that is `over` times as fast as `defaults`; `bare` times without its cache, if it has one."""
     others = {rival: interval(over) for rival in RIVALS if rival != PIPETUNE}
@@ -26,7 +33,7 @@ def result(
     kept = {**ratios, "defaults": interval(bare), "autotune": interval(bare / 2)} if bare else ratios
     cache = CacheUse(1e6, 10.0, 6.3e9, True, "It would hold 58.7 GiB of the published 5.9 GiB: that fits in 59.6 GiB.")
     return WorkloadResult(
-        name=name,
+        name,
         rivals={rival: Rate(1000.0 * (place + 1), 10.0, 12.5, 0.25, 100.0) for place, rival in enumerate(RIVALS)},
         ratio_over=ratios,
         without_cache=kept,

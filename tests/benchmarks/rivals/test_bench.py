@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rivals import workloads
 from benchmarks.rivals.suite import SUITE
 from pipetune.cli.main import main
 from tests.benchmarks.fake_process import FakeBench
-from tests.benchmarks.rivals.invented import result
+from tests.benchmarks.rivals.invented import examples, result
 from tests.core.sessions import MACHINE
 
 pytestmark = pytest.mark.slow
@@ -21,10 +20,7 @@ NAMES = ("table", "series", "digits")
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    for name in NAMES:
-        (tmp_path / "examples" / name).mkdir(parents=True)
-        (tmp_path / "examples" / name / "workload.toml").write_text("")
-    monkeypatch.setattr(workloads, "EXAMPLES", tmp_path / "examples")
+    examples(tmp_path, monkeypatch, *NAMES)
     return FakeBench(tmp_path, SUITE, {name: result(name, 3.0) for name in NAMES}, MACHINE)
 
 
@@ -59,7 +55,10 @@ def test_quick_suite_has_its_own_workloads_and_files(fake: FakeBench, tmp_path: 
     assert (tmp_path / "benchmarks-quick.json").exists() and not (tmp_path / "benchmarks.json").exists()
 
 
-@pytest.mark.parametrize(("option", "kind", "known"), [([], "workload", "digits"), (["--decisions"], "case", "photos")])
+@pytest.mark.parametrize(
+    ("option", "kind", "known"),
+    [([], "workload", "digits"), (["--decisions"], "case", "photos"), (["--accuracy"], "figure", "overhead")],
+)
 def test_unknown_name_is_usage_error(
     option: list[str], kind: str, known: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,15 +10,8 @@ import pytest
 
 from benchmarks import ProgressCallback
 from benchmarks.recorded import FakeClock, FakeRunner, Noise, rewrite
-from benchmarks.rivals.contenders import (
-    UNCACHED,
-    Contenders,
-    add_expert,
-    cache_use,
-    choose_contenders,
-    describe_plan,
-    source_bytes,
-)
+from benchmarks.rivals import contenders
+from benchmarks.rivals.contenders import UNCACHED, Contenders, cache_use, choose_contenders, describe_plan, source_bytes
 from benchmarks.rivals.results import EXPERT, PIPETUNE, RIVALS
 from benchmarks.rivals.rounds import Length, compare_rates, measure_windows
 from benchmarks.rivals.workloads import Workload
@@ -50,21 +43,16 @@ def published(size: int | None) -> Workload:
 
 def machine_contenders(workload: Workload = INVENTED) -> Contenders:
     known = context()
-    plans = {
-        "off": baselines.off_plan(known.pipeline),
-        "defaults": Plan("defaults"),
-        "autotune": baselines.autotune_plan(known.pipeline, 2),
-    }
+    off, autotune = baselines.off_plan(known.pipeline), baselines.autotune_plan(known.pipeline, 2)
+    plans = {"off": off, "defaults": Plan("defaults"), "autotune": autotune}
     return choose_contenders(known, plans, OUR_PLAN, workload=workload)
 
 
 def test_every_rival_has_a_plan_and_two_if_its_cache_counts() -> None:
     all_contenders = machine_contenders()
     assert [name for name in all_contenders.plans if not name.endswith(UNCACHED)] == MACHINE_RIVALS
-    assert [name for name in all_contenders.plans if name.endswith(UNCACHED)] == [
-        "plumber" + UNCACHED,
-        PIPETUNE + UNCACHED,
-    ]
+    uncached = [name for name in all_contenders.plans if name.endswith(UNCACHED)]
+    assert uncached == ["plumber" + UNCACHED, PIPETUNE + UNCACHED]
     assert all_contenders.without_cache(PIPETUNE) == PIPETUNE + UNCACHED
     assert all_contenders.without_cache("off") == "off"
     for name, plan in all_contenders.plans.items():
@@ -96,7 +84,7 @@ def test_uncached_contender_has_the_plan_found_without_caches() -> None:
 def test_expert_precedes_pipetune_and_its_cache_must_fit(size: int | None, counts: bool) -> None:
     expert = parse("range | map | cache | shuffle 9 | batch 10").pipeline
     expert = replace(expert, nodes=tuple(replace(node, element_bytes=1000.0, cardinality=100) for node in expert))
-    known = add_expert(machine_contenders(), expert, workload=published(size), source_bytes=10e3)
+    known = contenders.add_expert(machine_contenders(), expert, workload=published(size), source_bytes=10e3)
     assert [name for name in known.plans if not name.endswith(UNCACHED)] == list(RIVALS)
     assert known.caches[EXPERT].counts is counts and known.caches[EXPERT].held_bytes == 100e3
     measured = {name: plan for name, plan in known.plans.items() if name.startswith(EXPERT)}
@@ -137,27 +125,19 @@ def test_plan_descriptions() -> None:
     assert describe_plan(plans[PIPETUNE], pipeline) == "cache, parallel-map"
 
 
-def window(rate: float, *, first: float = 0.1) -> Window:
-    return Window(10, 100, 100 / rate, 1e-3, first)
+def window(rate: float) -> Window:
+    return Window(10, 100, 100 / rate, 1e-3, 0.1)
 
 
 def test_ratios_are_between_windows_of_the_same_round() -> None:
-    windows = {
-        "defaults": [window(rate) for rate in (100, 110, 90)],
-        "plumber": [window(rate) for rate in (400, 440, 360)],
-        "plumber" + UNCACHED: [window(rate) for rate in (100, 110, 90)],
-        PIPETUNE: [window(rate) for rate in (800, 880, 720)],
-        PIPETUNE + UNCACHED: [window(rate) for rate in (300, 330, 270)],
-    }
+    rates = {"defaults": 100, "plumber": 400, "plumber" + UNCACHED: 100, PIPETUNE: 800, PIPETUNE + UNCACHED: 300}
+    windows = {name: [window(rate * turn) for turn in (1.0, 1.1, 0.9)] for name, rate in rates.items()}
     compared = compare_rates("small", windows, Contenders(dict.fromkeys(windows, Plan(""))))
     assert set(compared.rivals) == {"defaults", "plumber", PIPETUNE}
     assert compared.rivals["defaults"].examples_per_second == pytest.approx(100)
-    assert {name: round(ratio.median, 6) for name, ratio in compared.ratio_over.items()} == {
-        "defaults": 8.0, "plumber": 2.0,
-    }  # fmt: skip
-    assert {name: round(ratio.median, 6) for name, ratio in compared.without_cache.items()} == {
-        "defaults": 3.0, "plumber": 3.0,
-    }  # fmt: skip
+    for ratios, expected in (compared.ratio_over, (8.0, 2.0)), (compared.without_cache, (3.0, 3.0)):
+        found = {name: round(ratio.median, 6) for name, ratio in ratios.items()}
+        assert found == dict(zip(("defaults", "plumber"), expected, strict=True))
     assert compared.over_defaults["plumber"].median == pytest.approx(4)
     assert compared.ratio_over["defaults"].high == pytest.approx(8)  # drift falls on both sides of a round alike
 
@@ -170,17 +150,11 @@ def in_rounds(
 
 
 def test_rounds_measure_every_contender_once_and_drop_failed_ones() -> None:
-    plans = {
-        "defaults": Plan("defaults"),
-        "plumber": Plan("plumber", (rewrite("breaks"),)),
-        PIPETUNE: Plan(PIPETUNE, (rewrite("faster"),)),
-    }
-    runner = FakeRunner(
-        FakeClock(),
-        gain=lambda plan: 2.0 if plan.name == PIPETUNE else 1.0,
-        noise=Noise(spread=0.02, wander=0.1),
-        fails={rewrite("breaks").key: "no such op"},
-    )
+    plans = {"defaults": Plan("defaults"), "plumber": Plan("plumber", (rewrite("breaks"),))}
+    plans[PIPETUNE] = Plan(PIPETUNE, (rewrite("faster"),))
+    noise, fails = Noise(spread=0.02, wander=0.1), {rewrite("breaks").key: "no such op"}
+    gain = {PIPETUNE: 2.0}
+    runner = FakeRunner(FakeClock(), gain=lambda plan: gain.get(plan.name, 1.0), noise=noise, fails=fails)
     activities: list[str] = []
     windows, failed = in_rounds(plans, runner, rounds=12, progress=activities.append)
     assert failed == {"plumber": "no such op"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import ProgressCallback, measuring_process
 from benchmarks.processes import Analysis
 from benchmarks.rivals import __main__ as rivals
-from benchmarks.rivals import workloads
 from benchmarks.rivals.__main__ import combine_results
 from benchmarks.rivals.results import PIPETUNE, CacheUse, WorkloadResult
 from benchmarks.rivals.workloads import Workload
@@ -20,30 +20,18 @@ from pipetune.core.messages import FigureMeasured, Job, LogLine, Message, Mode, 
 from pipetune.core.results import RunFailed
 from pipetune.core.settings import Settings
 from tests.benchmarks.jobs import messages_of
-from tests.benchmarks.rivals.invented import interval, result
+from tests.benchmarks.rivals.invented import examples, interval, result
 from tests.core.sessions import MACHINE, session
 
-MEASURED = WorkloadResult(
-    "a",
-    rivals=result("a", 2.0).rivals,
-    ratio_over={"defaults": interval(2.0)},
-    without_cache={"defaults": interval(1.5)},
-    over_defaults={"off": interval(0.9)},
-    plans={"off": "options"},
-)
-
+MEASURED = WorkloadResult("a", result("a", 2.0).rivals, {"defaults": interval(2.0)}, {"defaults": interval(1.5)})
 CACHE, PREFETCH = (Rewrite(op, "n1", Safety.EXACT, (Insert("n1", op, f"{op}@n1"),), "") for op in ("cache", "prefetch"))
 
 
 def messages_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str, quick: bool = False) -> list[Message]:
     """The messages of the process that measures these workloads, run in this process."""
-    for name in names:
-        (tmp_path / "examples" / name).mkdir(parents=True)
-        (tmp_path / "examples" / name / "workload.toml").write_text("")
-    monkeypatch.setattr(workloads, "EXAMPLES", tmp_path / "examples")
-    messages, code = messages_of(
-        rivals.measure, tmp_path, monkeypatch, rivals.QUICK_SECONDS, settings=Settings(quick=quick), arguments=names
-    )
+    examples(tmp_path, monkeypatch, *names)
+    job: dict[str, Any] = {"settings": Settings(quick=quick), "arguments": names}
+    messages, code = messages_of(rivals.measure, tmp_path, monkeypatch, rivals.QUICK_SECONDS, **job)
     assert messages[-1] == WorkerFinished(code)
     return messages
 
@@ -63,9 +51,8 @@ def test_each_workload_is_sent_and_failure_is_reported(tmp_path: Path, monkeypat
     assert "broken could not be measured: no such op" in log and "bench.log" in log
     assert messages[-1] == WorkerFinished(1)
     activities = [one.activity for one in messages if isinstance(one, Progress)]
-    assert [activity for activity in activities if not activity.endswith(": beginning")] == [
-        "table (1 of 3): measuring", "broken (2 of 3): measuring", "digits (3 of 3): measuring",
-    ]  # fmt: skip
+    places = ("table (1 of 3)", "broken (2 of 3)", "digits (3 of 3)")
+    assert [one for one in activities if not one.endswith(": beginning")] == [f"{one}: measuring" for one in places]
 
 
 def test_quick_run_starts_nothing_that_it_has_no_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +98,8 @@ def test_plan_with_a_cache_is_followed_by_an_analysis_without_caches(
 
     monkeypatch.setattr(rivals, "analyze", analyze)
     first = analysis_with(CACHE, PREFETCH) if cached else analysis_with(PREFETCH)
-    job = Job(Mode.BENCH, -1, Settings(quick=quick))
-    small = Workload("a", tmp_path)
-    uncached, notes = rivals._analyze_without_caches(small, first, tmp_path / "bare", job, lambda activity: None)
+    given = Workload("a", tmp_path), first, tmp_path / "bare", Job(Mode.BENCH, -1, Settings(quick=quick))
+    uncached, notes = rivals._analyze_without_caches(*given, lambda activity: None)
     assert (uncached is not None) is again and notes == []
     assert requests == ([(tmp_path / "bare", ("--without", "cache"))] if again else [])
 

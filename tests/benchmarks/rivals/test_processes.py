@@ -32,28 +32,18 @@ from pipetune.pipelines import live, replay
 SCRIPT = """
 import numpy as np
 import tensorflow as tf
-
-
 def heavy(row):
     return tf.reduce_sum(tf.linalg.matmul(row, row, transpose_b=True), axis=1)
-
-
 def training_dataset(rows=32):
     values = np.ones([rows, 64, 64], "float32")
-    dataset = tf.data.Dataset.from_tensor_slices(values).map(heavy)
-    return dataset.shuffle(8).batch(4)
+    return tf.data.Dataset.from_tensor_slices(values).map(heavy).shuffle(8).batch(4)
 """
 EXPERT_SCRIPT = """
 import tensorflow as tf
 import train
-
-
 def training_dataset(rows=32):
-    values = tf.ones([rows, 64, 64])
-    dataset = tf.data.Dataset.from_tensor_slices(values).map(train.heavy, num_parallel_calls=2).cache()
+    dataset = tf.data.Dataset.from_tensor_slices(tf.ones([rows, 64, 64])).map(train.heavy, num_parallel_calls=2).cache()
     return dataset.shuffle(8).batch(4)
-
-
 train.training_dataset = training_dataset
 """
 CACHE = Rewrite(
@@ -86,17 +76,15 @@ def test_all_rivals_are_measured_on_the_same_dataset(tmp_path: Path, monkeypatch
     Path(uncached).rename(tmp_path / "uncached.json")
     job = job_for(tmp_path, Plan("dataset", (CACHE,)))
     result = measure_rates(small, job, activities.append, plan_without_cache=str(tmp_path / "uncached.json"))
-    assert result.result.failed == {}
-    assert list(result.result.rivals) == list(RIVALS)
-    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in result.result.rivals.values())
-    assert set(result.result.ratio_over) == set(RIVALS) - {PIPETUNE} == set(result.result.without_cache)
-    assert result.result.caches[PIPETUNE].counts and result.result.caches[PIPETUNE].bytes_ratio == pytest.approx(
-        8192 / (32 * 64 * 64 * 4)
-    )
-    assert "cache()" in result.result.plans["plumber"] and result.result.plans[PIPETUNE] == "cache"
-    assert result.result.caches[EXPERT].counts and result.result.caches[EXPERT].held_bytes == 32 * 64 * 4
-    assert result.result.plans[EXPERT] == "expert.py"
-    assert result.result.rivals[EXPERT].examples_per_second != result.result.rivals["defaults"].examples_per_second
+    found, expert = result.result, result.result.caches[EXPERT]
+    assert found.failed == {} and list(found.rivals) == list(RIVALS)
+    assert all(rate.examples_per_second and rate.cpu_us_per_example for rate in found.rivals.values())
+    assert set(found.ratio_over) == set(RIVALS) - {PIPETUNE} == set(found.without_cache)
+    assert found.caches[PIPETUNE].counts
+    assert found.caches[PIPETUNE].bytes_ratio == pytest.approx(8192 / (32 * 64 * 64 * 4))
+    assert "cache()" in found.plans["plumber"] and found.plans[PIPETUNE] == "cache"
+    assert expert.counts and expert.held_bytes == 32 * 64 * 4 and found.plans[EXPERT] == "expert.py"
+    assert found.rivals[EXPERT].examples_per_second != found.rivals["defaults"].examples_per_second
     assert activities[-1] == "round 2 of 2, 10 pipelines in turn"
     write_value(result, tmp_path / "measured.json")
     assert read_value(RatesMeasurement, tmp_path / "measured.json").plans == result.plans
@@ -143,10 +131,10 @@ def test_output_of_a_process_is_logged_and_its_failure_reported(tmp_path: Path) 
     activities: list[str] = []
     log = tmp_path / "log"
     log.write_text("of an earlier one\n")
-    seconds = run_process(
-        (sys.executable, "-c", "print('done')"), activity="counting", log=log, progress=activities.append
-    )
-    assert seconds > 0 and activities == ["counting"] and log.read_text().endswith("done\n")
+
+    def run(text: str) -> float:
+        return run_process((sys.executable, "-c", text), activity="counting", log=log, progress=activities.append)
+
+    assert run("print('done')") > 0 and activities == ["counting"] and log.read_text().endswith("done\n")
     with pytest.raises(RunFailed, match=r"counting failed with exit status 3: one / two"):
-        failing = "import sys; print('one'); print('two'); sys.exit(3)"
-        run_process((sys.executable, "-c", failing), activity="counting", log=log, progress=activities.append)
+        run("import sys; print('one'); print('two'); sys.exit(3)")

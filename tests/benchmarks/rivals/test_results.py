@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -34,8 +35,7 @@ def test_saved_benchmarks_validate_and_round_trip(workloads: tuple[WorkloadResul
 
 
 def test_schema_rejects_missing_key() -> None:
-    data = invented.benchmarks(invented.result("digits", 4.0)).data()
-    assert isinstance(data["workloads"], list)
+    data: Any = invented.benchmarks(invented.result("digits", 4.0)).data()
     del data["workloads"][0]["plan_seconds"]
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, schema("benchmarks"))
@@ -70,18 +70,17 @@ def told(*workloads: WorkloadResult, **changes: object) -> dict[str, Claim]:
 
 def test_targets_are_met_or_missed() -> None:
     good, bad = invented.result("good", 16.0, bare=4.0), invented.result("bad", 1.1, best=0.8)
-    met = told(good)
-    assert met["geometric mean over defaults, no caches"].met is True
-    assert met["geometric mean over autotune, with caches"].met is True
-    assert met["workloads with a certainly faster rival (ratio below 0.97)"].measured == "0 of 1"
-    assert met["mean time to a plan"].met is True
-    both = told(good, bad)
-    assert both["geometric mean over defaults, no caches"].met is True  # the root of 4 and 1.1 is 2.1
+    defaults, time = "geometric mean over defaults, no caches", "mean time to a plan"
+    faster = "workloads with a certainly faster rival (ratio below 0.97)"
+    met, both = told(good), told(good, bad)
+    assert met[defaults].met is met["geometric mean over autotune, with caches"].met is met[time].met is True
+    assert met[faster].measured == "0 of 1"
+    assert both[defaults].met is True  # the root of 4 and 1.1 is 2.1
     assert both["geometric mean over autotune, no caches"].met is False
-    behind = both["workloads with a certainly faster rival (ratio below 0.97)"]
+    behind = both[faster]
     assert behind.met is False and behind.measured == "1 of 2 (bad)"
     assert not any(claim.met is False and "training" in claim.what for claim in both.values())
-    assert told(replace(good, plan_seconds=61.0))["mean time to a plan"].met is False
+    assert told(replace(good, plan_seconds=61.0))[time].met is False
 
 
 def test_expert_must_be_nearly_reached_on_every_workload() -> None:
@@ -110,10 +109,8 @@ def test_no_targets_for_incomplete_suite() -> None:
 
 
 def test_shortfall_reason_for_each_missed_target() -> None:
-    bad = replace(
-        invented.result("bad", 2.0),
-        ratio_over={"cores": invented.interval(0.5, 1.0), "plumber": invented.interval(0.8)},
-    )
+    ratios = {"cores": invented.interval(0.5, 1.0), "plumber": invented.interval(0.8)}
+    bad = replace(invented.result("bad", 2.0), ratio_over=ratios)
     busy = invented.result("busy", 1.0, why="no plan: the model takes the time")
     assert shortfall_reasons(invented.benchmarks(bad, busy)) == (
         "bad: plumber is faster, pipetune's ratio over it is 0.80x (0.76x to 0.84x); it sets map num_parallel_calls=2",
@@ -132,13 +129,10 @@ arguments = ["--steps", "20"]
 
 
 def folder(tmp_path: Path, *names: str) -> Path:
-    for name in names:
+    for name in (*names, "data", "jax"):  # besides, a folder of files, and an example that no rival is measured on
         (tmp_path / name).mkdir()
-        (tmp_path / name / "train.py").write_text("")
-        (tmp_path / name / "workload.toml").write_text("")
-    for other in ("data", "jax"):  # no workloads: a folder of files, and an example that no rival is measured on
-        (tmp_path / other).mkdir()
-    (tmp_path / "jax" / "train.py").write_text("")
+        for file in ("train.py", "workload.toml")[: 0 if name == "data" else 1 if name == "jax" else 2]:
+            (tmp_path / name / file).write_text("")
     return tmp_path
 
 
