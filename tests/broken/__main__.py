@@ -89,10 +89,10 @@ class Report:
 
     def __init__(self, seed: str, commit: str, breaks: Sequence[Break]) -> None:
         self._breaks = breaks
-        changes = {str(one): {"run": [], "detected_by": ""} for one in breaks}
+        changes: dict[str, Any] = {str(one): {"run": [], "detected_by": ""} for one in breaks}
         kept = json.loads(STATE.read_text()) if STATE.exists() else {"changes": {}}
         same = {**kept, "changes": list(kept["changes"])} == {"seed": seed, "commit": commit, "changes": list(changes)}
-        self._content = kept if same else {"seed": seed, "commit": commit, "changes": changes}
+        self._content: dict[str, Any] = kept if same else {"seed": seed, "commit": commit, "changes": changes}
 
     def knows(self, one: Break, tests: str) -> bool:
         return tests in self._of(one)["run"]

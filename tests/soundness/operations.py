@@ -348,7 +348,7 @@ _PLACES: dict[str, _Place] = {
 # -- the operations
 
 
-def _table(*entries: str) -> list[Operation]:
+def _operations(*entries: str) -> list[Operation]:
     """Operations as `n 123 0.5: name := text`: kinds, ranks (or all), weight (or 1), name (or the called function), text.
 
     Kinds, ranks and weight are those of the entry before where none are given. `n: tf.{op}({x}) for exp log` is two.
@@ -367,7 +367,7 @@ def _table(*entries: str) -> list[Operation]:
     return found
 
 
-_ARITHMETIC = _table(
+_ARITHMETIC = _operations(
     "n: tf.{op}({x}) for abs negative sign square floor math.ceil round math.rint",
     "f 0123 0.5: tf.{op}({x}) for sqrt math.rsqrt exp math.expm1 math.log math.log1p sin cos tan tanh sigmoid atan "
     "asinh math.erf math.reciprocal math.softplus math.softsign math.lgamma math.digamma",
@@ -388,7 +388,7 @@ _ARITHMETIC = _table(
     "n: complex_abs := tf.abs(tf.complex(tf.cast({x}, tf.float32), 2.0))",
 )  # fmt: skip
 
-_REDUCTIONS = _table(
+_REDUCTIONS = _operations(
     "n 123 1.5: tf.{op}({x}{axes}{keep}) for reduce_sum reduce_mean reduce_max reduce_min",
     "f 123 0.5: tf.{op}({x}{axes}{keep}) for reduce_prod math.reduce_std math.reduce_variance reduce_logsumexp "
     "math.reduce_euclidean_norm", "b 123: tf.{op}({x}{axes}{keep}) for reduce_any reduce_all",
@@ -410,7 +410,7 @@ _REDUCTIONS = _table(
     "f 12: fft := tf.abs(tf.signal.rfft(tf.cast({x}, tf.float32)))",
 )  # fmt: skip
 
-_ARRANGEMENT = _table(
+_ARRANGEMENT = _operations(
     "nbs 123 5: slice := {x}[{s}]", "nbs 123: tf.slice := tf.slice({x}, [0] * {x}.shape.rank, [1] * {x}.shape.rank)",
     "nb 123 1.5: tf.reverse({x}, [{axis}])", "tf.roll({x}, {shift}, axis={axis})",
     "n 23: roll axes := tf.roll({x}, [{shift}, 1], axis=[{axis}, {axis}])",
@@ -458,7 +458,7 @@ _ARRANGEMENT = _table(
     "n: combine := tf.concat([tf.reshape({x}, [-1]), tf.reshape({same}, [-1])], 0)",
 )  # fmt: skip
 
-_IMAGES = _table(
+_IMAGES = _operations(
     "n 3: tf.image.flip_left_right({x})", "tf.image.flip_up_down({x})", "tf.image.rot90({x}, k={small})",
     "image.transpose := tf.image.transpose({x})", "n 3 1.5: tf.image.resize({x}, [5, 4])",
     "n 3: resize nearest := tf.image.resize({x}, [4, 5], method='nearest')",
@@ -481,7 +481,7 @@ _IMAGES = _table(
     "f 3 0.4: iou := tf.image.draw_bounding_boxes({x}[None], [[[0.1, 0.2, 0.8, 0.9]]], [[1.0, 0.0, 0.0]])[0]",
 )  # fmt: skip
 
-_TEXTS = _table(
+_TEXTS = _operations(
     "s: tf.{op}({x}) for strings.lower strings.upper strings.strip strings.length",
     "strings.length utf8 := tf.strings.length({x}, unit='UTF8_CHAR')", "tf.strings.substr({x}, 0, {small})",
     "substr of length := tf.strings.substr({x}, tf.strings.length({x}) // 2, 9)",
@@ -512,7 +512,7 @@ _TEXTS = _table(
     "example 0: parse and pad := tf.io.parse_single_example({x}, {'many': tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)})['many'][:2]",
 )  # fmt: skip
 
-_CONTROL = _table(
+_CONTROL = _operations(
     "nb 0123 0.5: tf.cond({cond}, lambda: {x}, lambda: {same})",
     "n 0123 0.2: cond numbers := tf.cond({cond}, lambda: {x} + 1, lambda: {x} * 2)",
     "tf.switch_case(tf.cast(tf.size({x}), tf.int32) % 2, [lambda: {x}, lambda: {x} + 1])",
@@ -529,7 +529,7 @@ _CONTROL = _table(
     "n 0123 0.2: numpy_function := tf.ensure_shape(tf.numpy_function(lambda a: a, [{x}], {x}.dtype), {x}.shape)",
 )  # fmt: skip
 
-_DRAWS = _table(
+_DRAWS = _operations(
     "f 0123 0.2: random.uniform := {x} + tf.random.uniform({x}.shape, seed={seed}, dtype={x}.dtype)",
     "random.normal := {x} + tf.random.normal([], seed={seed}, dtype={x}.dtype)",
     "n 123 0.2: random.shuffle := tf.random.shuffle({x}, seed={seed})",
@@ -539,7 +539,7 @@ _DRAWS = _table(
     "f 0123 0.3: stateless by element := {x} + tf.random.stateless_uniform([], seed=tf.cast([tf.size({x}), 2], tf.int32), dtype={x}.dtype)",
 )  # fmt: skip
 
-_RAGGED = _table(
+_RAGGED = _operations(
     "r: ragged to_tensor := {x}.to_tensor()", "ragged row_lengths := {x}.row_lengths()",
     "ragged sum := tf.reduce_sum(tf.cast({x}.row_lengths(), tf.float32))", "ragged values := {x}.flat_values",
     "ragged strings := tf.ragged.map_flat_values(tf.identity, {x})",
@@ -547,7 +547,7 @@ _RAGGED = _table(
     "r 0123 0.5: ragged concat := tf.concat([{x}, {x}], axis=0)", "ragged slice := {x}[:1]",
 )  # fmt: skip
 
-_HELPED = _table(
+_HELPED = _operations(
     "n 0123 0.4: branch := branch({x})", "f 0123 0.4: branch that returns := halved({x})",
     "n 123 0.4: loop over a range := looped({x})", "loop over a tensor := summed({x})",
     "f 0123 0.3: loop until := until({x})",
@@ -563,7 +563,7 @@ HELPERS = {
 }
 """Functions with branches and loops, as AutoGraph translates them."""
 
-_STATELESS = _table(
+_STATELESS = _operations(
     "f 0123 0.3: stateless_uniform of shape := {x} + tf.random.stateless_uniform({x}.shape, seed=[{seed}, 2], dtype={x}.dtype)",
     "stateless_normal of tf.shape := {x} * tf.random.stateless_normal(tf.shape({x}), seed=[{seed}, 2], dtype={x}.dtype)",
     "n 3 0.4: stateless flip := tf.image.stateless_random_flip_left_right({x}, seed=({seed}, 1))",
@@ -574,14 +574,14 @@ _STATELESS = _table(
     "f 123 0.2: tf.nn.dropout({x}, rate=0.4, seed={seed})",
 )  # fmt: skip
 
-_KERAS = _table(
+_KERAS = _operations(
     "f 0123 0.3: Rescaling := {rescaling}({x})", "f 3 0.3: Resizing := {resizing}({x})",
     "CenterCrop := {centercrop}({x})", "i 01 0.3: CategoryEncoding := {encoding}(tf.cast({x}, tf.int32) % 4)",
     "f 0123 0.3: Discretization := {discretization}({x})", "s 0123 0.3: Hashing := {hashing}({x})",
     "f 12 0.2: UnitNormalization := {unit}({x})",
 )  # fmt: skip
 
-_MORE = _table(
+_MORE = _operations(
     "n 0123 0.3: constant alone := tf.constant([1.0, 2.0]) + 0 * tf.cast(tf.rank({x}), tf.float32)",
     "n 0123 0.2: constant of no element := tf.constant([3, 4])",
     "f 23 0.4: tf.linalg.det({x} + tf.eye({x}.shape[-1], dtype={x}.dtype))",

@@ -344,8 +344,8 @@ def _setting(rng: random.Random, program: Program, manner: str | None) -> Settin
         below = rng.choice(links)
     arguments = rng.choices(["", ", num_parallel_calls=2", ", num_parallel_calls=tf.data.AUTOTUNE"], [6, 1, 1])[0]
     drops, seed = rng.random() < (0.7 if program.form == "list" else 0.25), rng.randrange(1 << 30)
-    calls = (tuple(filter(None, links)) for links in (above, [between], [below]))
-    return Setting(batch, drops, rows, manner, odd, seed, *calls, arguments, epochs)  # type: ignore[arg-type]
+    calls = [tuple(filter(None, links)) for links in (above, [between], [below])]
+    return Setting(batch, drops, rows, manner, odd, seed, calls[0], calls[1], calls[2], arguments, epochs)
 
 
 def smaller(program: Program) -> Iterator[Program]:
