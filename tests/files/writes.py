@@ -351,6 +351,8 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 
 # -- other libraries
 
+_module: Callable[[str], Any] = importlib.import_module
+
 
 @kind("numpy.save", modules=("numpy",))
 def _(folder: Path, _opened: Any, step: int) -> None:
@@ -377,8 +379,6 @@ def _(folder: Path, _opened: Any, step: int) -> None:
 def _(folder: Path, opened: Any, step: int) -> None:
     opened[:4] = step % 256
 
-
-_module: Callable[[str], Any] = importlib.import_module
 
 add("tofile", lambda folder, _, step: _module("numpy").arange(step + 3).tofile(folder / "file"), modules=("numpy",))
 add(
