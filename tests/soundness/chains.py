@@ -52,9 +52,9 @@ class Chain:
         """
         if _STATE.search(links := self._links()) and _STOPS_EARLY.search(links):
             return True
-        shuffled = ["shuffle(" in link.text for link in self.links]
         for place, link in enumerate(self.links):
-            if link.text.count("{ds}") > 1 and "prefetch(" in link.text and any(shuffled[:place]):
+            shuffled = any("shuffle(" in upstream.text for upstream in self.links[:place])
+            if link.text.count("{ds}") > 1 and "prefetch(" in link.text and shuffled:
                 return True
         defined = {text.split("(")[0].removeprefix("def "): text for link in self.links for text in link.functions}
         for link in self.links:
@@ -64,11 +64,14 @@ class Chain:
                 return True
         return False
 
+    @property
+    def _functions(self) -> dict[str, None]:
+        return dict.fromkeys(text for link in (self.source, *self.links) for text in link.functions)
+
     def text(self) -> str:
         """The module: functions, and `make(folder)`, which returns the pipeline."""
-        functions = [text for link in (self.source, *self.links) for text in link.functions]
         lines = ["import numpy as np", "import tensorflow as tf", "", *(_FILES if "folder" in self.source.text else ())]
-        lines += [line for text in dict.fromkeys(functions) for line in ("", "", text)]
+        lines += [line for text in self._functions for line in ("", "", text)]
         lines += ["", "", "def make(folder):", *(f"    {line}" for line in self._made()), "    return ds", ""]
         return "\n".join(lines)
 
@@ -82,8 +85,7 @@ class Chain:
 
     def pasted(self) -> str:
         """A few lines to paste."""
-        functions = [text for link in (self.source, *self.links) for text in link.functions]
-        return "\n".join([*dict.fromkeys(functions), "tf.random.set_seed(7)", *self._made()])
+        return "\n".join([*self._functions, "tf.random.set_seed(7)", *self._made()])
 
     def packed(self) -> dict[str, Any]:
         return asdict(replace(self, facts=dict(self.facts)))
@@ -169,9 +171,7 @@ class _Maker:
         return self._in_style(text)
 
     def _in_style(self, text: str) -> str:
-        if self.style == "dict":
-            return re.sub(r"\b([ix])\b", r"e['\1']", text)
-        return text
+        return re.sub(r"\b([ix])\b", r"e['\1']", text) if self.style == "dict" else text
 
     def _packed(self, number: str, floats: str) -> str:
         return self.by_style(pair=f"({number}, {floats})", dict=f"{{'i': {number}, 'x': {floats}}}", number=number)

@@ -128,7 +128,7 @@ class Program:
         if self.style in ("expression", "lambda") and self.takes == "arguments":
             texts: dict[str, str] = {}
             for step in self.steps:
-                texts[step.name] = _substituted(step.text, texts)
+                texts[step.name] = re.sub(r"\bh\d+\b", lambda match: f"({texts[match.group()]})", step.text)
             if sum(map(len, texts.values())) < 1500:
                 return [f"return {self._packed([texts.get(name, name) for name in names])}"]
         return [*(f"{step.name} = {step.text}" for step in self.steps), f"return {self._packed(names)}"]
@@ -138,9 +138,11 @@ class Program:
             return f"[{', '.join(texts)}]"
         if self.form == "dict":
             return "{" + ", ".join(f"'r{place}': {text}" for place, text in enumerate(texts)) + "}"
-        if self.form == "single" and len(texts) == 1:
-            return texts[0]
-        return "(" + "".join(f"{text}, " for text in texts) + ")"
+        return (
+            texts[0]
+            if self.form == "single" and len(texts) == 1
+            else "(" + "".join(f"{text}, " for text in texts) + ")"
+        )
 
     def _make(self) -> list[str]:
         parts = ", ".join(f"'{name}': " * (self.takes == "dict") + f"data['{name}']" for name in self.components)
@@ -175,10 +177,6 @@ def unpacked(packed: Mapping[str, Any]) -> Program:
         "setting": Setting(**setting | {name: tuple(setting[name]) for name in ("above", "between", "below")}),
     }
     return Program(**{**packed, **fields})
-
-
-def _substituted(text: str, texts: Mapping[str, str]) -> str:
-    return re.sub(r"\bh\d+\b", lambda match: f"({texts[match.group()]})", text)
 
 
 def compose(
@@ -301,17 +299,14 @@ _HELD = frozenset(tf.as_dtype(name) for name in (*FLOATS, *INTEGERS, "bool", "st
 
 def _gives(rng: random.Random, components: Mapping[str, Component], steps: Sequence[Step]) -> tuple[str, ...]:
     names = [steps[-1].name]
-    if len(steps) > 1 and rng.random() < 0.3:
-        names.append(rng.choice(steps[:-1]).name)
-    if rng.random() < 0.3:
-        names.append(rng.choice(list(components)))
+    names += [rng.choice(steps[:-1]).name] if len(steps) > 1 and rng.random() < 0.3 else []
+    names += [rng.choice(list(components))] if rng.random() < 0.3 else []
     return tuple(dict.fromkeys(names))
 
 
 def _needed(steps: Sequence[Step], gives: Sequence[str]) -> list[Step]:
     """The program without steps that no result depends on."""
-    wanted = set(gives)
-    kept = []
+    wanted, kept = set(gives), []
     for step in reversed(steps):
         if step.name in wanted:
             kept.append(step)
