@@ -30,9 +30,7 @@ TPU = InputDistribution("TPUStrategyV2", 8, DATASET)
     ],
 )
 @pytest.mark.mission("C3.own", "B10.generator")
-def test_python_operator_that_all_workers_wait_for_or_a_tpu_cannot_run(
-    text: str, handover: InputDistribution | None, expected: list[str]
-) -> None:
+def test_python_on_the_chief_or_for_a_tpu(text: str, handover: InputDistribution | None, expected: list[str]) -> None:
     assert codes(text, handover=handover) == expected
 
 

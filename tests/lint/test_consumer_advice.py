@@ -80,8 +80,7 @@ def test_multi_step_calls_train_all_steps_and_restore_model() -> None:
         assert window.steps == 2 * number
         taken = int(model.optimizer.iterations) - before
         assert taken >= 2 * number and taken % number == 0
-        assert model.train_function is own and consumer.accepts_multi_step_calls
-        assert steps_per_call(model) == 1
+        assert model.train_function is own and consumer.accepts_multi_step_calls and steps_per_call(model) == 1
     for number in (8, 32):
         with consumer.multi_step_calls(number):
             assert model.train_function is kept[number]  # not traced again
@@ -107,8 +106,7 @@ def test_input_of_fit_is_described() -> None:
     assert "300 rows, 1.2 MiB" in describe_input({"a": tf.zeros([300, 1000]), "b": np.zeros([300, 24], np.float32)})
     one = describe_input(Batches())
     assert "given Batches" in one and "workers=1, use_multiprocessing=False, max_queue_size=10" in one
-    assert "batches/s" in one and "at most" in one
-    assert "share the GIL" in describe_input(Batches(workers=4))
+    assert "batches/s" in one and "at most" in one and "share the GIL" in describe_input(Batches(workers=4))
     assert "batches/s" not in describe_input(Batches(fails=True))
     assert describe_input(iter([])) == "Model.fit was given list_iterator, not a tf.data.Dataset"
     assert describe_input(None) == "Model.fit was given NoneType, not a tf.data.Dataset"

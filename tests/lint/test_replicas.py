@@ -40,48 +40,23 @@ def test_no_finding_if_all_replicas_have_rows(text: str, handover: InputDistribu
 @pytest.mark.parametrize(
     ("text", "handover", "code", "words"),
     [
-        (
-            "range elements=80 | batch 8",
-            mirrored(3, 3, 2),
-            "uneven-replicas n1",
-            ["8 is divided into 3, 3 and 2", "a multiple of 3", "6 or 9"],
-        ),
-        (
-            "range elements=80 | batch 4",
-            mirrored(1, 1, 1, 1, 0),
-            "idle-replicas n1",
-            ["1 of 5 replicas gets nothing", ": 5."],
-        ),
-        (
-            "range elements=12 | batch 8 | prefetch 1",
-            mirrored(4, 4),
-            "empty-replica-batch n1",
-            ["has 4 of 8 rows", "1 of 2 replicas gets an empty batch", "NaN", "4 of 12 rows"],
-        ),
-        (
-            "range elements=9 | batch 8",
-            mirrored(2, 2, 2, 2),
-            "empty-replica-batch n1",
-            ["3 of 4 replicas get an empty batch"],
-        ),
-        (
-            "range elements=7 | batch 2 drop_remainder=True spec=TensorSpec(shape=(2,)) elements=3",
-            mirrored(how=FUNCTION, batch=2, replicas=2),
-            "replicas-run-out n1",
-            ["has 3 elements for 2 replicas", "the last 1 (2 rows) reach no replica"],
-        ),
-        (
-            "range elements=5 | batch 2 spec=TensorSpec(shape=(None,))",
-            mirrored(how=FUNCTION, batch=2, replicas=2),
-            "empty-replica-batch n1",
-            ["1 of 2 replicas gets an empty batch"],
-        ),
+        ("range elements=80 | batch 8", mirrored(3, 3, 2), "uneven-replicas n1",
+         ["8 is divided into 3, 3 and 2", "a multiple of 3", "6 or 9"]),
+        ("range elements=80 | batch 4", mirrored(1, 1, 1, 1, 0), "idle-replicas n1",
+         ["1 of 5 replicas gets nothing", ": 5."]),
+        ("range elements=12 | batch 8 | prefetch 1", mirrored(4, 4), "empty-replica-batch n1",
+         ["has 4 of 8 rows", "1 of 2 replicas gets an empty batch", "NaN", "4 of 12 rows"]),
+        ("range elements=9 | batch 8", mirrored(2, 2, 2, 2), "empty-replica-batch n1",
+         ["3 of 4 replicas get an empty batch"]),
+        ("range elements=7 | batch 2 drop_remainder=True spec=TensorSpec(shape=(2,)) elements=3",
+         mirrored(how=FUNCTION, batch=2, replicas=2), "replicas-run-out n1",
+         ["has 3 elements for 2 replicas", "the last 1 (2 rows) reach no replica"]),
+        ("range elements=5 | batch 2 spec=TensorSpec(shape=(None,))", mirrored(how=FUNCTION, batch=2, replicas=2),
+         "empty-replica-batch n1", ["1 of 2 replicas gets an empty batch"]),
     ],
-)
+)  # fmt: skip
 @pytest.mark.mission("B2.said", "B7.empty", "B7.offer")
-def test_replicas_without_rows_are_reported(
-    text: str, handover: InputDistribution, code: str, words: list[str]
-) -> None:
+def test_replicas_without_rows(text: str, handover: InputDistribution, code: str, words: list[str]) -> None:
     assert codes(text, handover=handover) == [code]
     (one,) = found(text, handover=handover)
     assert all(word in f"{one.message} {one.hint}" for word in words), (one.message, one.hint)

@@ -16,13 +16,8 @@ LEAK = "validation-leak n1"
         (f"{SHUFFLED} | skip 20", f"{SHUFFLED} | take 20", "validation", 2, [LEAK]),
         (f"{SHUFFLED} | skip 20 | batch 4", f"{SHUFFLED} | take 20 | batch 4", "evaluation", 2, [LEAK]),
         (f"{SHUFFLED} | take 80 | cache", f"{SHUFFLED} | skip 80", "prediction", 2, ["frozen-order n3", LEAK]),
-        (
-            f"{SHUFFLED} | shuffle 9 | skip 20",
-            f"{SHUFFLED} | shuffle 9 | take 20",
-            "validation",
-            3,
-            ["validation-leak n2"],
-        ),
+        (f"{SHUFFLED} | shuffle 9 | skip 20", f"{SHUFFLED} | shuffle 9 | take 20", "validation", 3,
+         ["validation-leak n2"]),
         (
             f"{SHUFFLED} | skip 20",
             f"{SHUFFLED} | take 20",
@@ -38,7 +33,7 @@ LEAK = "validation-leak n1"
         (f"{SHUFFLED} | skip 20", f"{SHUFFLED} | map", "validation", 2, []),
         ("range elements=100 | skip 20 | shuffle 80", "range elements=100 | take 20", "validation", 1, []),
     ],
-)
+)  # fmt: skip
 def test_validation_leaks(training, other, role, shared, expected):
     read = use(training)
     assert codes(training, sharing(read, use(other, role=role), shared)) == expected

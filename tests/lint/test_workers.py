@@ -98,41 +98,41 @@ def test_findings_about_division_of_data(
     assert codes(text, workers=workers, worker_coverage=worker_coverage) == expected
 
 
-def test_messages_have_the_numbers() -> None:
-    (one,) = found("range | batch 4", workers=ALONE, worker_coverage=OriginalSharding(2, BOTH))
-    assert one.message.endswith("every epoch trains 2 times on each of its 8 examples, in 4 steps.")
-    (one,) = found("range | shard 2 | batch 4", workers=STRATEGY, worker_coverage=OriginalSharding(2, HALF, "DATA"))
-    assert "divides each part again, with the policy DATA: 4 of 8 elements reach none of 2 workers" in one.message
-    assert "OFF" in one.hint
-    (one,) = found("range | batch 4", workers=STRATEGY, worker_coverage=OriginalSharding(2, UNEVEN, "FILE"))
-    assert "The workers receive 6, 2 batches per epoch: after 2 of 6 steps" in one.message
-    (one,) = found("range | batch 4", workers=STRATEGY, worker_coverage=OriginalSharding(2, ONE_IDLE, "FILE"))
-    assert one.message == "Of 2 workers, worker 1 gets no data at all."
+SIZED = replace(READS_ALL, workers=tuple(replace(one, read_bytes=50, used_bytes=10) for one in READS_ALL.workers))
+LONG = OriginalSharding(2, None, "DATA", "too long", files=9, file_bytes=90_000)
+HIDDEN = "list_files | interleave inner=TextLineDataset | scan | batch 4"
 
 
-@pytest.mark.mission("B3.wrong", "B3.waste")
-def test_message_explains_why_all_workers_read_everything() -> None:
-    (one,) = found(LINES, workers=STRATEGY, worker_coverage=OriginalSharding(2, READS_ALL, "DATA"))
-    assert "reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA." in one.message
-    sized = replace(READS_ALL, workers=tuple(replace(one, read_bytes=50, used_bytes=10) for one in READS_ALL.workers))
-    (one,) = found(LINES, workers=STRATEGY, worker_coverage=OriginalSharding(2, sized, "DATA"))
-    assert "2.0 elements and 5.0 bytes for each one it uses" in one.message
-    long = OriginalSharding(2, None, "DATA", "too long", files=9, file_bytes=90_000)
-    (one,) = found(IN_ORDER, workers=STRATEGY, worker_coverage=long)
-    assert "reads all of 9 files, in total 180,000 bytes where 90,000 are used: its auto" in one.message
-    hidden = "list_files | interleave inner=TextLineDataset | scan | batch 4"
-    (one,) = found(hidden, workers=STRATEGY, worker_coverage=OriginalSharding(2, READS_ALL, "DATA", stopped_at="n3"))
-    assert "gives up at scan" in one.message and "OFF" in one.hint
-
-
-@pytest.mark.mission("B8.stateful")
-def test_message_has_numbers_of_lost_and_repeated_elements() -> None:
-    (one,) = found("range | shuffle 9 | batch 4", workers=STRATEGY, worker_coverage=OriginalSharding(2, APART, "DATA"))
-    assert "2 of 8 elements reach no worker, and 2 reach several" in one.message and "seed" in one.hint
-    (one,) = found(
-        "range | shuffle 9 | batch 4", workers=STRATEGY, worker_coverage=OriginalSharding(2, None, "DATA", "too long")
-    )
-    assert "some elements reach several" in one.message
+@pytest.mark.parametrize(
+    ("text", "workers", "coverage", "words"),
+    [
+        ("range | batch 4", ALONE, OriginalSharding(2, BOTH),
+         ["every epoch trains 2 times on each of its 8 examples, in 4 steps.|"]),
+        ("range | shard 2 | batch 4", STRATEGY, OriginalSharding(2, HALF, "DATA"),
+         ["divides each part again, with the policy DATA: 4 of 8 elements reach none of 2 workers", "OFF"]),
+        ("range | batch 4", STRATEGY, OriginalSharding(2, UNEVEN, "FILE"),
+         ["The workers receive 6, 2 batches per epoch: after 2 of 6 steps"]),
+        ("range | batch 4", STRATEGY, OriginalSharding(2, ONE_IDLE, "FILE"),
+         ["|Of 2 workers, worker 1 gets no data at all.|"]),
+        (LINES, STRATEGY, OriginalSharding(2, READS_ALL, "DATA"),
+         ["reads all of 2 files, 2.0 elements for each one it uses: its auto_shard_policy is DATA."]),
+        (LINES, STRATEGY, OriginalSharding(2, SIZED, "DATA"), ["2.0 elements and 5.0 bytes for each one it uses"]),
+        (IN_ORDER, STRATEGY, LONG, ["reads all of 9 files, in total 180,000 bytes where 90,000 are used: its auto"]),
+        (HIDDEN, STRATEGY, OriginalSharding(2, READS_ALL, "DATA", stopped_at="n3"), ["gives up at scan", "OFF"]),
+        ("range | shuffle 9 | batch 4", STRATEGY, OriginalSharding(2, APART, "DATA"),
+         ["2 of 8 elements reach no worker, and 2 reach several", "seed"]),
+        ("range | shuffle 9 | batch 4", STRATEGY, OriginalSharding(2, None, "DATA", "too long"),
+         ["some elements reach several"]),
+        ("range | batch 8", ALONE, None, ["HOROVOD_SIZE defines 2 workers", "shard"]),
+    ],
+)  # fmt: skip
+@pytest.mark.mission("B3.wrong", "B3.waste", "B8.stateful")
+def test_messages_have_the_numbers(
+    text: str, workers: JobWorkers, coverage: OriginalSharding | None, words: list[str]
+) -> None:
+    (one,) = found(text, workers=workers, worker_coverage=coverage)
+    message, *hints = words
+    assert message in f"|{one.message}|" and all(hint in one.hint for hint in hints), one
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,7 @@ def test_message_has_numbers_of_lost_and_repeated_elements() -> None:
     ],
 )
 @pytest.mark.mission("B8.stateful")
-def test_equal_draws_and_state_per_worker_are_reported(
-    text: str, workers: JobWorkers | None, expected: list[str]
-) -> None:
+def test_equal_draws_and_state_per_worker(text: str, workers: JobWorkers | None, expected: list[str]) -> None:
     told = [code for code in codes(text, workers=workers) if not code.startswith("unsharded")]
     assert told == expected
     if workers is STRATEGY:
@@ -180,8 +178,3 @@ def test_equal_draws_and_state_per_worker_are_reported(
 )
 def test_unsharded_workers_are_reported(text, workers, how, expected):
     assert codes(text, workers=workers, **how) == expected
-
-
-def test_message_names_source_of_worker_count():
-    (finding,) = found("range | batch 8", workers=ALONE)
-    assert "HOROVOD_SIZE defines 2 workers" in finding.message and "shard" in finding.hint
