@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,9 +52,10 @@ def run_notebook(folder: Path, *cells: str) -> list[Cell]:
     return [Cell(cell) for cell in notebook.cells]
 
 
-LOAD = "%load_ext pipetune"
-
-BUILD = """
+CELLS = """
+# %% LOAD
+%load_ext pipetune
+# %% BUILD
 import time
 import numpy as np
 import tensorflow as tf
@@ -69,35 +71,25 @@ def load(number):
 train = tf.data.Dataset.range(80)
 train = train.map(load)
 train = train.batch(4)
-"""
-
-MODEL = """
+# %% MODEL
 import keras
 model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
 model.compile("adam", "mse")
 before = model.get_weights()
-"""
-
-FIT = """
+# %% FIT
 %%pipetune --budget 6 --allow python-parallel,statistical tuned
 print("before the first step")
 
 model.fit(train, epochs=3, verbose=0)
 print("after the last step")
-"""
-
-UNCHANGED = """
+# %% UNCHANGED
 same = all((now == then).all() for now, then in zip(model.get_weights(), before))
 print(same, int(model.optimizer.iterations), type(tuned).__name__)
 print(list(tuned.to_frame()["source"]))
 print(tuned.session.main_dataset.file, tuned.session.main_dataset.line)
-"""
-
-NORMALLY = FIT.replace("%%pipetune --budget 6 --allow python-parallel,statistical tuned", "")
-
-ITERATIONS = "print(int(model.optimizer.iterations))"
-
-DIFF = """
+# %% ITERATIONS
+print(int(model.optimizer.iterations))
+# %% DIFF
 from pipetune.core.settings import Command
 from pipetune.core.edits import Insert, Plan, Rewrite, Safety
 from pipetune.core.profile import Diagnosis, Verdict
@@ -112,7 +104,59 @@ result = DatasetResult(pipeline, "training", diagnosis=Diagnosis(Verdict.BALANCE
 patch = Cells().finish(Session("1", Command(), datasets=(result,), status="done")).patch
 print(patch.diff if patch else "")
 print([(node.op, node.shared) for node in pipeline])
+# %% LOOP
+optimizer = keras.optimizers.Adam(0.01)
+losses, steps = [], 0
+
+@tf.function
+def train_step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x)[:, 0] - y) ** 2)
+    weights = model.trainable_variables
+    optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+    return loss
+# %% TRAIN
+for epoch in range(2):
+    for x, y in train:
+        losses.append(float(train_step(x, y)))
+        steps += 1
+        print("step", steps)
+        open("log.csv", "a").write("a line\\n")
+# %% STATE
+import builtins, os, sys
+same = all((now == then).all() for now, then in zip(model.get_weights(), before))
+print(same, losses, steps, int(optimizer.iterations), "x" in globals(), os.path.exists("log.csv"))
+hooked = [name for name in dir(builtins) if "pipetune" in name]
+print(hooked, tf.data.Dataset.__iter__.__module__, keras.Model.fit.__module__)
+print(_pipetune.outcome in ("proven", "likely", "undecided", "none", "not-input-bound"), sys.stdout.__class__.__name__)
+# %% ERROR
+%%pipetune
+reached = 1
+raise ValueError("of the cell")
+model.fit(train)
+# %% ARRAYS
+%%pipetune
+model.fit(np.ones([8, 4]), np.ones(8), verbose=0)
+next(iter(train))
+# %% FUNCTION
+@tf.function
+def train_all(dataset, held):
+    for x, y in dataset:
+        train_step(x, y)
+        next(held)
+
+held = iter(tf.data.Dataset.range(100))
+before = model.get_weights()
+# %% TRAIN_ALL
+train_all(train, held)
+print("trained")
+# %% AFTER
+print(all((now == then).all() for now, then in zip(model.get_weights(), before)), int(next(held)))
 """
+CELL = SimpleNamespace(**dict(re.findall(r"^# %% (\w+)\n(.*?)\n(?=# %%|\Z)", CELLS, re.DOTALL | re.MULTILINE)))
+
+
+NORMALLY = CELL.FIT.replace("%%pipetune --budget 6 --allow python-parallel,statistical tuned", "")
 
 
 def test_fit_cell_stops_at_its_first_step_and_shows_the_report(fit: list[Cell]) -> None:
@@ -136,8 +180,7 @@ def test_progress_is_shown_below_the_cell(fit: list[Cell]) -> None:
 def test_nothing_is_changed_by_it(fit: list[Cell]) -> None:
     same, sources, consumer, *_ = fit[5].printed.splitlines()
     assert same == "True 0 TunedSession"
-    assert sources == "['In [3], line 13', 'In [3], line 14', 'In [3], line 15']"
-    assert consumer == "In [5] 4"
+    assert sources == "['In [3], line 13', 'In [3], line 14', 'In [3], line 15']" and consumer == "In [5] 4"
 
 
 def test_same_cell_trains_when_it_is_run_normally(fit: list[Cell]) -> None:
@@ -151,80 +194,16 @@ def test_plan_is_written_into_the_text_of_the_cell(fit: list[Cell]) -> None:
     assert "[('range', 1), ('map', 1), ('batch', 1)]" in fit[8].printed, "of the last run of the cell alone"
 
 
-LOOP = """
-optimizer = keras.optimizers.Adam(0.01)
-losses, steps = [], 0
-
-@tf.function
-def train_step(x, y):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean((model(x)[:, 0] - y) ** 2)
-    weights = model.trainable_variables
-    optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
-    return loss
-"""
-
-TRAIN = """
-for epoch in range(2):
-    for x, y in train:
-        losses.append(float(train_step(x, y)))
-        steps += 1
-        print("step", steps)
-        open("log.csv", "a").write("a line\\n")
-"""
-
-STATE = """
-import builtins, os, sys
-same = all((now == then).all() for now, then in zip(model.get_weights(), before))
-print(same, losses, steps, int(optimizer.iterations), "x" in globals(), os.path.exists("log.csv"))
-hooked = [name for name in dir(builtins) if "pipetune" in name]
-print(hooked, tf.data.Dataset.__iter__.__module__, keras.Model.fit.__module__)
-print(_pipetune.outcome in ("proven", "likely", "undecided", "none", "not-input-bound"), sys.stdout.__class__.__name__)
-"""
-
-ERROR = """
-%%pipetune
-reached = 1
-raise ValueError("of the cell")
-model.fit(train)
-"""
-
-ARRAYS = """
-%%pipetune
-model.fit(np.ones([8, 4]), np.ones(8), verbose=0)
-next(iter(train))
-"""
-
-
-FUNCTION = """
-@tf.function
-def train_all(dataset, held):
-    for x, y in dataset:
-        train_step(x, y)
-        next(held)
-
-held = iter(tf.data.Dataset.range(100))
-before = model.get_weights()
-"""
-
-TRAIN_ALL = """
-train_all(train, held)
-print("trained")
-"""
-
-AFTER = """
-print(all((now == then).all() for now, then in zip(model.get_weights(), before)), int(next(held)))
-"""
-
-
-FIT_CELLS = (LOAD, BUILD, BUILD, MODEL, FIT, UNCHANGED, NORMALLY, ITERATIONS, DIFF)
+FIT_CELLS = (
+    CELL.LOAD, CELL.BUILD, CELL.BUILD, CELL.MODEL, CELL.FIT, CELL.UNCHANGED, NORMALLY, CELL.ITERATIONS, CELL.DIFF,
+)  # fmt: skip
 """A cell that calls `fit`; the cell that builds its data is run twice."""
 
 LOOP_CELLS = (
-    "%unload_ext pipetune", "%%pipetune\n1", BUILD, DIFF, MODEL, LOOP, LOAD, f"%%pipetune --budget 6{TRAIN}", STATE,
-    TRAIN, "print(steps, len(losses))", ERROR, "print(reached)", ARRAYS, "%%pipetune --budget much\n1",
-    "%%pipetune --allow reorders\n1", "%%pipetune 2nd\n1",
-    FUNCTION, f"%%pipetune --budget 6{TRAIN_ALL}", AFTER, TRAIN_ALL, AFTER,
+    "%unload_ext pipetune", "%%pipetune\n1", CELL.BUILD, CELL.DIFF, CELL.MODEL, CELL.LOOP, CELL.LOAD,
+    f"%%pipetune --budget 6\n{CELL.TRAIN}", CELL.STATE, CELL.TRAIN, "print(steps, len(losses))", CELL.ERROR,
+    "print(reached)", CELL.ARRAYS, "%%pipetune --budget much\n1", "%%pipetune --allow reorders\n1", "%%pipetune 2nd\n1",
+    CELL.FUNCTION, f"%%pipetune --budget 6\n{CELL.TRAIN_ALL}", CELL.AFTER, CELL.TRAIN_ALL, CELL.AFTER,
 )  # fmt: skip
 """A loop, whose data is built while the extension is taken out; and what goes wrong."""
 
@@ -268,8 +247,7 @@ def test_function_that_reads_a_dataset_is_measured_and_trains_afterwards(loop: l
     measured, state, normally, after = loop[-4:]
     assert measured.raised == "" and len(measured.html) == 1, measured.outputs
     assert "a tf.function over train" in measured.printed and "trained" not in measured.printed
-    assert state.printed == "True 0\n"
-    assert normally.printed == "trained\n" and after.printed == "False 21\n"
+    assert state.printed == "True 0\n" and normally.printed == "trained\n" and after.printed == "False 21\n"
 
 
 def test_error_of_the_cell_is_shown_as_its_own(loop: list[Cell]) -> None:

@@ -75,8 +75,7 @@ def test_terminal_shows_each_step_and_the_verdict_without_control_characters(mon
 
 @pytest.mark.usefixtures("kernel")
 def test_notebook_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert in_notebook()
-    assert "INPUT-BOUND" in shown(monkeypatch, terminal=False)
+    assert in_notebook() and "INPUT-BOUND" in shown(monkeypatch, terminal=False)
 
 
 def test_log_file_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +89,7 @@ def test_nothing_is_shown_unless_requested(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_ipython_is_not_imported_to_look_for_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert running_shell() is None and not in_notebook()
-    assert "IPython" not in sys.modules
+    assert running_shell() is None and not in_notebook() and "IPython" not in sys.modules
 
 
 def test_shell_of_a_terminal_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
