@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
+import linecache
 import os
 import sys
 import threading
@@ -13,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rich.progress
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -38,6 +38,7 @@ from pipetune.core.results import RunFailed, Window
 from pipetune.pipelines import call_sites
 
 Dataset = tf.data.Dataset
+TEXTS = itertools.count()
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Run:
     windows: list[Window] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     stopped: bool = False
+    seen: list[Any] = field(default_factory=list)  # what a script given as text appends to `seen`
 
     @property
     def use(self) -> consumption.Consumption:
@@ -118,7 +120,16 @@ def pairs() -> Any:
     return Dataset.from_tensor_slices(arrays()).batch(4)
 
 
-# -- Keras
+def run_text(text: str, given: dict[str, Any] | None = None, **how: Any) -> Run:
+    """Runs a script of which this is the text, with these names besides the usual ones, as `run` does."""
+    seen: list[Any] = []
+    names = {"tf": tf, "keras": keras, "np": np, "Dataset": Dataset, "model": compiled(), "compiled": compiled}
+    names |= {"pairs": pairs, "seen": seen}
+    file = f"/{next(TEXTS)}/train.py"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    found = run(lambda: exec(compile(text, file, "exec"), {**names, **(given or {}), "__name__": "__main__"}), **how)
+    found.seen = seen
+    return found
 
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
@@ -134,8 +145,7 @@ def test_fit_is_training_and_does_not_return(library: str) -> None:
         after.append("here")
 
     found = run(script)
-    assert found.stopped and not after
-    assert isinstance(found.consumer, FitConsumer)
+    assert found.stopped and not after and isinstance(found.consumer, FitConsumer)
     assert (found.use.role, found.use.consumer_call, found.use.name) == ("training", "Model.fit", "train")
     assert (found.use.steps_per_epoch, found.use.epochs) == (5, 3)
     assert found.use.file == __file__ and found.use.line > 0
@@ -153,32 +163,27 @@ def test_fit_is_training_and_does_not_return(library: str) -> None:
         ("model.fit(train)\nmodel.evaluate(train)", 1, False),
         ("for pair in train:\n    pass", 1, True),
         ("for epoch in range(3):\n    for pair in train:\n        pass", None, False),
-        ("for pair in track(train):\n    pass", None, False),  # by a library, which may read it several times
+        # by a library, which may read it several times
+        ("import rich.progress\nfor pair in rich.progress.track(train, disable=True):\n    pass", None, False),
     ],
 )
 def test_epochs_are_certain_where_data_are_read_once(text: str, epochs: int | None, certain: bool) -> None:
-    script = compile(text, "train.py", "exec")
-    names = {"model": compiled(), "train": pairs(), "track": functools.partial(rich.progress.track, disable=True)}
-    found = run(lambda: exec(script, {**names, "__name__": "__main__"}))
-    (use,) = found.script.uses
+    (use,) = run_text(f"train = pairs()\n{text}").script.uses
     assert (use.epochs, use.epochs_certain) == (epochs, certain)
 
 
 def test_evaluate_predict_and_adapt_are_not_training() -> None:
-    def script() -> None:
-        evaluated, predicted, adapted = pairs(), pairs().map(lambda x, y: x), pairs().map(lambda x, y: x)
-        model = compiled()
-        model.evaluate(evaluated, verbose=0, steps=3)
-        model.predict(predicted, verbose=0)
-        keras.layers.Normalization().adapt(adapted)
-
-    found = run(script)
+    found = run_text(
+        "evaluated, predicted, adapted = pairs(), pairs().map(lambda x, y: x), pairs().map(lambda x, y: x)\n"
+        "model.evaluate(evaluated, verbose=0, steps=3)\nmodel.predict(predicted, verbose=0)\n"
+        "keras.layers.Normalization().adapt(adapted)"
+    )
     assert not found.begun and not found.stopped
     assert found.roles == {"evaluated": "evaluation", "predicted": "prediction", "adapted": "adapt"}
     assert [use.steps_per_epoch for use in found.script.uses] == [3, None, None]
     said = found.script.describe_other_uses()
-    assert "only passed evaluated to evaluate (test_hooks.py:" in said and "loop that calls test_on_batch" in said
-    assert "only passed predicted to predict (test_hooks.py:" in said and "adapted" not in said
+    assert "only passed evaluated to evaluate (train.py:" in said and "loop that calls test_on_batch" in said
+    assert "only passed predicted to predict (train.py:" in said and "adapted" not in said
 
 
 def test_script_that_switches_eager_execution_off_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,125 +194,60 @@ def test_script_that_switches_eager_execution_off_is_told_so(monkeypatch: pytest
 
 
 def test_previews_before_fit_are_not_training() -> None:
-    def script() -> None:
-        train = pairs()
-        next(iter(train))
-        for _ in train.take(1):
-            pass
-        for _element in train.take(2):
-            break
-        for _element in train:
-            break
-        compiled().fit(train, epochs=3)
-
-    found = run(script)
+    found = run_text(
+        "train = pairs()\nnext(iter(train))\nfor _ in train.take(1):\n    pass\nfor _ in train.take(2):\n    break\n"
+        "for _ in train:\n    break\nmodel.fit(train, epochs=3)"
+    )
     assert found.use.name == "train" and found.use.role == "training"
     assert found.use.readings.elements is None, "a glance says nothing of how far fit reads"
 
 
 def test_fit_on_arrays_is_noted_and_runs_unchanged() -> None:
-    def script() -> None:
-        compiled().fit(*arrays(), verbose=0)
-
-    found = run(script)
+    found = run(lambda: compiled().fit(*arrays(), verbose=0))
     assert not found.begun
     (note,) = found.script.notes
     assert note.startswith("Model.fit was given ndarray (") and "not a tf.data.Dataset" in note
 
 
-def test_fit_on_the_target_dataset_is_training() -> None:
-    ran: list[str] = []
-
-    def script() -> None:
-        first, second = pairs(), pairs()
-        compiled().fit(first, verbose=0)
-        ran.append("first")
-        compiled().fit(second, verbose=0)
-        ran.append("second")
-
-    found = run(script, wanted="second")
-    assert found.use.name == "second" and ran == ["first"]
-
-
-def test_loop_over_the_target_dataset_is_training() -> None:
-    def script() -> None:
-        first, second = Dataset.range(30), Dataset.range(40)
-        for _ in first:
-            pass
-        for _ in second:
-            pass
-
-    found = run(script, wanted="second")
-    assert found.use.name == "second" and found.stopped
+@pytest.mark.parametrize("use", ["model.fit({}, verbose=0)\n", "for _ in {}:\n    pass\n"])
+def test_use_of_the_target_dataset_is_training(use: str) -> None:
+    each = [f"{use.format(name)}seen.append('{name}')\n" for name in ("first", "second")]
+    found = run_text("first, second = pairs().repeat(3), pairs().repeat(3)\n" + "".join(each), wanted="second")
+    assert found.use.name == "second" and found.seen == ["first"] and found.stopped
 
 
 def test_optimizer_is_built_before_the_first_window() -> None:
-    models: list[Any] = []
-
-    def script() -> None:
-        models.append(compiled())
-        models[0].compile(keras.optimizers.Adam(), "mse")
-        models[0].fit(pairs())
-
-    run(script)
-    assert models[0].optimizer.built
+    model = compiled()
+    model.compile(keras.optimizers.Adam(), "mse")
+    run(lambda: model.fit(pairs()))
+    assert model.optimizer.built
 
 
-# -- loops: the user's own body runs on the served datasets
+LOOPS = {
+    "for": "for element in train:\n    seen.append(int(element))",
+    "get_next": "iterator = iter(train)\nwhile True:\n    seen.append(int(iterator.get_next()))",
+    "optional": "iterator = iter(train)\nwhile (element := iterator.get_next_as_optional()).has_value():\n"
+    "    seen.append(int(element.get_value()))",
+    "NumPy": "for element in train.as_numpy_iterator():\n    assert isinstance(element, np.generic | np.ndarray)\n"
+    "    seen.append(int(element))",
+}
 
 
-def body_of(consume: Callable[[Any, Callable[[Any], None]], None], *, count: int = 100) -> tuple[Run, list[Any]]:
-    """Runs a loop over `count` numbers and serves two windows of others; also returns the elements its body got."""
-    seen: list[Any] = []
-
-    def script() -> None:
-        train = Dataset.range(count)
-        consume(train, lambda element: seen.append(int(element)))
-
-    return run(script, serve=(Dataset.range(1000, 1003), Dataset.range(2000, 2100))), seen
-
-
-def by_for(dataset: Any, body: Callable[[Any], None]) -> None:
-    for element in dataset:
-        body(element)
-
-
-def by_get_next(dataset: Any, body: Callable[[Any], None]) -> None:
-    iterator = iter(dataset)
-    while True:
-        body(iterator.get_next())
-
-
-def by_optional(dataset: Any, body: Callable[[Any], None]) -> None:
-    iterator = iter(dataset)
-    while (element := iterator.get_next_as_optional()).has_value():
-        body(element.get_value())
-
-
-def by_numpy(dataset: Any, body: Callable[[Any], None]) -> None:
-    for element in dataset.as_numpy_iterator():
-        assert isinstance(element, np.generic | np.ndarray)
-        body(element)
-
-
-@pytest.mark.parametrize("consume", [by_for, by_get_next, by_optional, by_numpy])
-def test_loop_is_served_windows_after_twenty_elements(consume: Any) -> None:
-    found, seen = body_of(consume)
-    assert found.stopped
-    assert found.consumer.kind == "loop" and found.use.role == "training"
-    assert found.use.consumer_call == "a Python loop"
-    assert found.use.name == "dataset"
+@pytest.mark.parametrize("loop", LOOPS)
+def test_loop_is_served_windows_after_twenty_elements(loop: str) -> None:
+    others = (Dataset.range(1000, 1003), Dataset.range(2000, 2100))
+    found = run_text(f"train = Dataset.range(100)\n{LOOPS[loop]}", serve=others)
+    assert found.stopped and found.consumer.kind == "loop" and found.use.role == "training"
+    assert found.use.consumer_call == "a Python loop" and found.use.name == "train"
     # 20 elements of the script, then each window: two warm-up steps and four counted; a short dataset repeats.
     windows = [1000, 1001, 1002, 1000, 1001, 1002, 2000, 2001, 2002, 2003, 2004, 2005]
-    assert seen == [*range(20), *windows]
-    assert [window.steps for window in found.windows] == [4, 4]
+    assert found.seen == [*range(20), *windows] and [window.steps for window in found.windows] == [4, 4]
     assert all(window.wait_seconds is not None for window in found.windows)
 
 
 def test_loop_of_fewer_than_twenty_elements_is_a_preview() -> None:
-    found, seen = body_of(by_for, count=19)
-    assert not found.begun and seen == list(range(19))
-    assert found.roles == {"dataset": "preview"}
+    found = run_text(f"train = Dataset.range(19)\n{LOOPS['for']}")
+    assert not found.begun and found.seen == list(range(19)) and found.roles == {"train": "preview"}
     assert found.script.uses[0].elements == 19
 
 
@@ -322,45 +262,29 @@ def test_loop_body_that_raises_fails_all_windows() -> None:
 
 
 def test_failing_or_empty_input_fails_only_its_window() -> None:
-    seen: list[int] = []
-
-    def script() -> None:
-        by_for(Dataset.range(50), lambda element: seen.append(int(element)))
-
     bad = Dataset.range(9).map(lambda x: tf.debugging.check_numerics(1.0 / tf.cast(3 - x, tf.float32), "bad"))
-    found = run(script, serve=(bad, Dataset.range(0), Dataset.range(7, 13)))
-    assert len(found.failures) == 2
-    assert "bad" in found.failures[0] and "empty" in found.failures[1]
-    assert len(found.windows) == 1 and seen[-6:] == [7, 8, 9, 10, 11, 12]
+    found = run_text(
+        "for number in Dataset.range(50):\n    seen.append(int(number))",
+        serve=(bad, Dataset.range(0), Dataset.range(7, 13)),
+    )
+    assert len(found.failures) == 2 and "bad" in found.failures[0] and "empty" in found.failures[1]
+    assert len(found.windows) == 1 and found.seen[-6:] == [7, 8, 9, 10, 11, 12]
 
 
 def test_loops_after_a_swallowed_stop_are_stopped_again() -> None:
-    def script() -> None:
-        for _ in range(3):
-            try:
-                by_for(Dataset.range(50), lambda element: None)
-            except:  # noqa: E722 - what scripts do
-                swallowed.append(1)
-
-    swallowed: list[int] = []
-    found = run(script, serve=(Dataset.range(5),))
+    text = "for _ in range(3):\n    try:\n        for _ in Dataset.range(50):\n            pass\n    except:\n"
+    found = run_text(f"{text}        seen.append(1)", serve=(Dataset.range(5),))
     assert len(found.windows) == 1 and len(found.begun) == 1
-    assert len(swallowed) == 3  # each later loop is stopped at its first element
+    assert len(found.seen) == 3  # each later loop is stopped at its first element
 
 
 def test_validation_between_epochs_is_not_served_training_data() -> None:
-    validated: list[list[int]] = []
-
-    def script() -> None:
-        train, check = Dataset.range(15), Dataset.range(100, 103)
-        for _ in range(3):
-            for _ in train:
-                pass
-            validated.append([int(element) for element in check])
-
-    found = run(script, serve=(Dataset.range(5),))
-    assert found.use.name == "train"
-    assert validated == [[100, 101, 102]]
+    found = run_text(
+        "train, check = Dataset.range(15), Dataset.range(100, 103)\nfor _ in range(3):\n"
+        "    for _ in train:\n        pass\n    seen.append([int(element) for element in check])",
+        serve=(Dataset.range(5),),
+    )
+    assert found.use.name == "train" and found.seen == [[100, 101, 102]]
     assert found.roles == {"train": "training", "check": "validation"}
 
 
@@ -381,35 +305,27 @@ def test_data_evaluated_before_training_is_validated_on_if_each_epoch_evaluates_
     assert found.roles == {"train": "training", "check": "validation", "seen": "evaluation"}
 
 
-def test_datasets_of_one_call_are_each_served_their_own_data() -> None:
-    """Also where the loop makes a new iterator of one of them at each step."""
-    seen: list[tuple[int, int]] = []
-
-    def script() -> None:
-        first, second = [Dataset.range(start, start + 100) for start in (1000, 2000)]
-        stream = iter(first)
-        while True:
-            seen.append((int(next(stream)), int(next(iter(second)))))
-
-    found = run(script, serve=(Dataset.range(5),))
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        (  # the loop makes a new iterator of one of them at each step
+            "first, second = [Dataset.range(start, start + 100) for start in (1000, 2000)]\nstream = iter(first)\n"
+            "while True:\n    seen.append([int(next(stream)), int(next(iter(second)))])",
+            lambda step: [2000],
+        ),
+        (
+            "a, b, c = [iter(Dataset.range(start, start + 100)) for start in (1000, 2000, 3000)]\n"
+            "while True:\n    seen.append([int(next(stream)) for stream in (b, a, c)])",
+            lambda step: [1000 + step, 3000 + step],
+        ),
+    ],
+)
+def test_datasets_of_one_call_are_each_served_their_own_data(text: str, others: Callable[[int], list[int]]) -> None:
+    found = run_text(text, serve=(Dataset.range(5),))
     assert len(found.windows) == 1 and found.stopped
-    assert [one for one, _ in seen[20:]] == [0, 1, 2, 3, 4, 0][: len(seen) - 20]
-    assert [other for _, other in seen] == [2000] * len(seen)
-    assert len(found.script.streams_alike) == 1
-
-
-def test_any_of_many_streams_may_be_the_one_that_trains() -> None:
-    def script() -> None:
-        streams = [iter(Dataset.range(start, start + 100)) for start in (1000, 2000, 3000)]
-        while True:
-            seen.append([int(next(stream)) for stream in (streams[1], streams[0], streams[2])])
-
-    seen: list[list[int]] = []
-    found = run(script, serve=(Dataset.range(5),))
-    assert len(found.windows) == 1 and found.stopped
-    assert [first for first, *_ in seen[20:]] == [0, 1, 2, 3, 4, 0][: len(seen) - 20]
-    assert [others for _, *others in seen] == [[1000 + step, 3000 + step] for step in range(len(seen))]
-    assert len(found.script.streams_alike) == 2
+    assert [first for first, *_ in found.seen[20:]] == [0, 1, 2, 3, 4, 0][: len(found.seen) - 20]
+    assert [rest for _, *rest in found.seen] == [others(step) for step in range(len(found.seen))]
+    assert len(found.script.streams_alike) == len(others(0))
 
 
 def test_datasets_of_a_window_have_no_call_site() -> None:
@@ -421,17 +337,17 @@ def test_datasets_of_a_window_have_no_call_site() -> None:
         assert call_sites.location(train) is not None
 
 
-# -- functions
-
-
-def test_tf_function_without_a_dataset_is_not_training() -> None:
-    def script() -> None:
-        step = tf.function(lambda x: x + 1)
-        assert int(step(tf.constant(1))) == 2
-        inner = Dataset.range(3).map(lambda x: Dataset.range(x).reduce(np.int64(0), lambda a, b: a + b))
-        assert [int(x) for x in inner] == [0, 0, 1]
-
-    assert not run(script).begun
+def test_reduce_and_functions_without_a_dataset_are_not_training() -> None:
+    found = run_text(
+        "assert int(tf.function(lambda x: x + 1)(tf.constant(1))) == 2\n"
+        "add = lambda a, b: a + b\n"
+        "inner = Dataset.range(3).map(lambda x: Dataset.range(x).reduce(np.int64(0), add))\n"
+        "assert [int(x) for x in inner] == [0, 0, 1]\n"
+        "total = Dataset.range(50)\ntotal.reduce(np.int64(0), add)"
+    )
+    assert not found.begun
+    uses = [(use.name, use.role, use.consumer_call) for use in found.script.uses if use.role != "preview"]
+    assert uses == [("total", "other", "Dataset.reduce")]
 
 
 def test_nested_tf_functions_are_still_converted_by_autograph() -> None:
@@ -457,37 +373,12 @@ def test_nested_tf_functions_are_still_converted_by_autograph() -> None:
     assert not run(script).begun
 
 
-def test_reduce_is_recorded_as_another_use() -> None:
-    def script() -> None:
-        total = Dataset.range(50)
-        total.reduce(np.int64(0), lambda a, b: a + b)
-
-    found = run(script)
-    assert not found.begun
-    assert [(use.name, use.role, use.consumer_call) for use in found.script.uses] == [
-        ("total", "other", "Dataset.reduce")
-    ]
-
-
-# -- after training has begun, and after the end
-
-
 def test_fit_after_training_has_begun_stops_the_script() -> None:
-    fits: list[str] = []
-
-    def script() -> None:
-        model, train = compiled(), pairs()
-        for _ in range(3):
-            try:
-                model.fit(train)
-            except:  # noqa: E722 - what scripts do
-                fits.append("swallowed")
-        for _ in train:
-            fits.append("looped")
-
-    found = run(script)
-    assert found.stopped and len(found.begun) == 1
-    assert fits == ["swallowed"] * 3
+    found = run_text(
+        "train = pairs()\nfor _ in range(3):\n    try:\n        model.fit(train)\n    except:\n"
+        "        seen.append('swallowed')\nfor _ in train:\n    seen.append('looped')"
+    )
+    assert found.stopped and len(found.begun) == 1 and found.seen == ["swallowed"] * 3
 
 
 def test_hooks_are_undone_after_the_run() -> None:
@@ -551,11 +442,7 @@ def test_iterators_of_pipetune_are_not_uses() -> None:
 
 
 def test_number_of_recorded_previews_is_bounded() -> None:
-    def script() -> None:
-        for _ in range(60):
-            next(iter(Dataset.range(3)))
-
-    assert len(run(script).script.uses) <= 51
+    assert len(run_text("for _ in range(60):\n    next(iter(Dataset.range(3)))").script.uses) <= 51
 
 
 def test_training_in_a_forked_child_is_not_observed() -> None:
@@ -579,9 +466,7 @@ def test_training_in_a_forked_child_is_not_observed() -> None:
 
 
 @pytest.mark.parametrize("index", [None, 1, 0])
-def test_server_join_is_refused_for_the_first_lockstep_worker(
-    monkeypatch: pytest.MonkeyPatch, index: int | None
-) -> None:
+def test_server_join_is_refused_in_lockstep(monkeypatch: pytest.MonkeyPatch, index: int | None) -> None:
     served: list[Any] = []
     monkeypatch.setattr(tf.distribute.Server, "join", served.append)
     if index is not None:
@@ -596,23 +481,11 @@ def test_server_join_is_refused_for_the_first_lockstep_worker(
     assert served == ([] if index == 0 else ["it"])
 
 
-@pytest.mark.parametrize(("length", "way", "elements"), [(5, "break", 5), (9, "end", None), (99, "break", 14)])
-def test_how_far_a_loop_reads_is_seen_while_it_is_measured(length: int, way: str, elements: int | None) -> None:
-    train = Dataset.range(9)
-
-    def epoch() -> None:
-        for number, _ in enumerate(train, 1):
-            if number == length:
-                break
-
-    def whole_epoch() -> None:
-        for _ in train:
-            pass
-
-    def script() -> None:
-        for _ in range(9):
-            epoch() if way == "break" else whole_epoch()
-
-    found = run(script, serve=(Dataset.range(50), Dataset.range(50)))
-    assert len(found.windows) == 2
-    assert found.use.readings.elements == elements
+@pytest.mark.parametrize(
+    ("leave", "elements"),
+    [("if n == 5:\n            break", 5), ("pass", None), ("if n == 99:\n            break", 14)],
+)
+def test_how_far_a_loop_reads_is_seen_while_it_is_measured(leave: str, elements: int | None) -> None:
+    text = f"train = Dataset.range(9)\nfor _ in range(9):\n    for n, _ in enumerate(train, 1):\n        {leave}"
+    found = run_text(text, serve=(Dataset.range(50), Dataset.range(50)))
+    assert len(found.windows) == 2 and found.use.readings.elements == elements

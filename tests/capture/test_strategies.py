@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from pipetune.core.edits import Plan, Rewrite, Safety, SetArgument
 from pipetune.core.pipeline import SERVICE
 from pipetune.pipelines import call_sites, live
 from pipetune.source.emit import emit
-from tests.capture.test_hooks import arrays, by_get_next, by_optional, compiled, pairs, run
+from tests.capture.test_hooks import LOOPS, Run, compiled, pairs, run, run_text
 
 Dataset = tf.data.Dataset
 
@@ -35,116 +34,81 @@ def mirrored() -> Any:
     return tf.distribute.MirroredStrategy(["CPU:0"])
 
 
-# -- not training under a strategy
-
-
-def test_default_strategy_is_not_a_handover() -> None:
-    def script() -> None:
-        dataset = Dataset.range(40)
-        strategy = tf.distribute.get_strategy()
-        for _ in strategy.experimental_distribute_dataset(dataset):
-            pass
-        compiled().fit(pairs())
-
-    found = run(script)
-    assert (
-        found.use.distributed_input is None
-        and found.use.consumer_call == "a Python loop"
-        and found.use.name == "dataset"
+def in_strategy(text: str, **how: Any) -> Run:
+    made = (
+        "dataset = Dataset.range(40).batch(2)\nstrategy = mirrored()\nhand = strategy.experimental_distribute_dataset\n"
     )
+    return run_text(made + text, {"mirrored": mirrored}, **how)
 
 
-def test_plain_loop_over_a_distributed_source_has_no_handover() -> None:
-    def script() -> None:
-        dataset = Dataset.range(40).batch(2)
-        mirrored().experimental_distribute_dataset(dataset)
-        for _ in dataset:
-            pass
-
-    found = run(script, serve=(Dataset.range(4).batch(2),))
-    assert found.use.distributed_input is None and len(found.windows) == 1
-
-
-def test_one_element_of_a_distributed_dataset_is_a_preview() -> None:
-    def script() -> None:
-        dataset = Dataset.range(40).batch(2)
-        next(iter(mirrored().experimental_distribute_dataset(dataset)))
-
-    found = run(script)
-    assert not found.begun and found.roles == {"dataset": "preview"}
-    assert found.script.uses[0].elements == 1
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for _ in tf.distribute.get_strategy().experimental_distribute_dataset(dataset):\n    pass\nmodel.fit(pairs())",
+        "hand(dataset)\nfor _ in dataset:\n    pass",
+    ],
+    ids=["default-strategy", "plain-loop"],
+)
+def test_loop_without_a_handover(text: str) -> None:
+    found = in_strategy(text, serve=(Dataset.range(4).batch(2),))
+    assert (found.use.distributed_input, found.use.consumer_call) == (None, "a Python loop")
+    assert found.use.name == "dataset" and len(found.windows) == 1
 
 
-def test_evaluation_under_a_strategy_is_not_training() -> None:
-    def script() -> None:
-        strategy = mirrored()
-        with strategy.scope():
-            model = compiled()
-        checked = pairs()
-        model.evaluate(strategy.experimental_distribute_dataset(checked), verbose=0, steps=2)
-        model.fit(*arrays(), verbose=0)
-
-    found = run(script)
-    assert not found.begun and found.roles == {"checked": "evaluation"}
+@pytest.mark.parametrize(
+    ("text", "role", "elements"),
+    [
+        ("next(iter(hand(dataset)))", "preview", 1),
+        (
+            "with strategy.scope():\n    model = compiled()\n"
+            "dataset = pairs()\nmodel.evaluate(hand(dataset), verbose=0, steps=2)\n"
+            "model.fit(np.ones([4, 2]), np.zeros([4, 1]), verbose=0)",
+            "evaluation",
+            None,
+        ),
+    ],
+)
+def test_use_under_a_strategy_that_is_not_training(text: str, role: str, elements: int | None) -> None:
+    found = in_strategy(text)
+    assert not found.begun and found.roles == {"dataset": role}
+    assert elements in (None, found.script.uses[0].elements)
 
 
 @pytest.mark.mission("B10.values")
 def test_distributed_values_from_a_function_are_noted_and_not_training() -> None:
-    def script() -> None:
-        strategy = mirrored()
-        for _ in range(3):
-            strategy.experimental_distribute_values_from_function(lambda context: tf.constant(1.0))
-
-    found = run(script)
+    found = in_strategy("strategy.experimental_distribute_values_from_function(lambda context: tf.constant(1.0))\n" * 3)
     assert not found.begun
     (note,) = found.script.notes
     assert note.startswith("MirroredStrategy.experimental_distribute_values_from_function")
 
 
-# -- loops
-
-
-def by_epochs(distributed: Any, body: Callable[[Any], None]) -> None:
-    while True:
-        for _step, element in enumerate(distributed):
-            body(element)
-
-
-def handed_as_dataset(strategy: Any, dataset: Any) -> Any:
-    return strategy.experimental_distribute_dataset(dataset)
-
-
-def made_in_function(strategy: Any, dataset: Any) -> Any:
-    return strategy.distribute_datasets_from_function(lambda context: dataset.prefetch(1))
+EPOCHS = "while True:\n    for _step, element in enumerate(train):\n        seen.append(int(element))"
+HANDED = "strategy.experimental_distribute_dataset(train)"
+MADE = "strategy.distribute_datasets_from_function(lambda context: train.prefetch(1))"
 
 
 @pytest.mark.parametrize(
-    ("consume", "hand", "make"),
+    ("loop", "count", "hand", "make"),
     [
-        (by_epochs, handed_as_dataset, mirrored),
-        (by_get_next, handed_as_dataset, mirrored),
-        (by_optional, made_in_function, lambda: tf.distribute.OneDeviceStrategy("CPU:0")),
+        (EPOCHS, 12, HANDED, mirrored),
+        (LOOPS["get_next"], 25, HANDED, mirrored),
+        (LOOPS["optional"], 25, MADE, lambda: tf.distribute.OneDeviceStrategy("CPU:0")),
     ],
 )
 @pytest.mark.mission("B5.for", "B5.optional", "B9.under")
-def test_distributed_loop_is_served_windows_through_its_strategy(consume: Any, hand: Any, make: Any) -> None:
-    seen: list[Any] = []
-    how = DATASET if hand is handed_as_dataset else FUNCTION
+def test_distributed_loop_is_served_windows_through_its_strategy(loop: str, count: int, hand: str, make: Any) -> None:
     strategy = make()
-
-    def script() -> None:
-        train = Dataset.range(25 if consume is not by_epochs else 12)
-        consume(hand(strategy, train), lambda element: seen.append(int(element)))
-
-    found = run(script, serve=(Dataset.range(1000, 1003), Dataset.range(2000, 2100)))
+    text = f"train = Dataset.range({count})\nhanded = {hand}\n{loop.replace('train', 'handed')}"
+    others = (Dataset.range(1000, 1003), Dataset.range(2000, 2100))
+    found = run_text(text, {"strategy": strategy}, serve=others)
     assert found.stopped and found.consumer.kind == "loop" and found.use.role == "training"
-    assert seen[20:] == [1000, 1001, 1002, 1000, 1001, 1002, 2000, 2001, 2002, 2003, 2004, 2005]
-    assert [window.steps for window in found.windows] == [4, 4]
-    assert found.use.distributed_input is not None
+    assert found.seen[20:] == [1000, 1001, 1002, 1000, 1001, 1002, 2000, 2001, 2002, 2003, 2004, 2005]
+    assert [window.steps for window in found.windows] == [4, 4] and found.use.distributed_input is not None
     facts = found.use.distributed_input.handover()
+    how = DATASET if hand == HANDED else FUNCTION
     assert (facts.strategy, facts.replicas, facts.how) == (type(strategy).__name__, 1, how)
     assert facts.shares == () and facts.elements_per_step == 1
-    if hand is handed_as_dataset:
+    if hand == HANDED:
         assert found.use.name == "train"
     else:
         place = call_sites.location(found.use.dataset)
@@ -162,9 +126,6 @@ def test_distributed_iterator_of_the_script_is_released() -> None:
 
     assert len(run(script, serve=(Dataset.range(3),)).windows) == 1
     assert iterators[0]._iterators is None, "it would go on filling buffers"
-
-
-# -- source patches
 
 
 DISTRIBUTED = """
@@ -202,9 +163,6 @@ def test_calls_behind_a_distributed_dataset_are_patched_at_their_call_sites(tmp_
     assert as_written == patched == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18, 20, 22]]
 
 
-# -- functions and fit
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.parametrize("distributed", [False, True])
@@ -225,11 +183,9 @@ def test_fit_under_a_strategy_trains_on_variants(library: str, distributed: bool
     found = run(script)
     assert found.stopped and isinstance(found.consumer, FitConsumer)
     assert found.roles == {"train": "training", "check": "validation"}
-    assert (
-        found.use.distributed_input is not None
-        and found.use.distributed_input.handover().strategy == "MirroredStrategy"
-    )
-    assert found.use.distributed_input.how == (DATASET if distributed else FIT)
+    taken_by = found.use.distributed_input
+    assert taken_by is not None and taken_by.handover().strategy == "MirroredStrategy"
+    assert taken_by.how == (DATASET if distributed else FIT)
     window = found.consumer.window(pairs(), steps=3, warmup=1)
     assert window.steps == 3 and int(taken[0].optimizer.iterations.numpy()) == 1 + 3 + 1
 
@@ -250,9 +206,8 @@ def test_fit_on_a_dataset_creator_trains_on_its_dataset(under: Any) -> None:
     assert found.stopped and found.use.consumer_call == FIT and found.use.steps_per_epoch == 3
     place = call_sites.location(found.use.dataset)
     assert place is not None and place.method == "repeat"
-    assert (found.use.distributed_input is not None and found.use.distributed_input.how == FUNCTION) is (
-        under is mirrored
-    )
+    taken = found.use.distributed_input
+    assert (taken is not None and taken.how == FUNCTION) is (under is mirrored)
     assert found.consumer.window(pairs().repeat(), steps=3, warmup=1).steps == 3
 
 
