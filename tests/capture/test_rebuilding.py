@@ -1,4 +1,7 @@
-"""Datasets that a loop rebuilds in each iteration: found in real scripts, from where they are created and read."""
+"""Datasets that a loop rebuilds in each iteration: found in real scripts, from where they are created and read.
+
+Also whether the running call of `fit`, or loop, is the only one of the script; where that is uncertain, it is not.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,9 @@ def last_use(folder: Path, text: str) -> Consumption:
     path.write_text(START + text)
     uses: list[Consumption] = []
 
-    def read(dataset: Any, *_more: Any) -> None:
-        use = Consumption(dataset, "", "training", "a loop", call_path=call_sites.path_from(sys._getframe(1)))
-        uses.append(use)
+    def read(dataset: Any, *_more: Any, frames: int = 1) -> None:
+        path = call_sites.path_from(sys._getframe(frames))
+        uses.append(Consumption(dataset, "", "training", "a loop", call_path=path))
 
     class Read:
         """Records what a loop reads, as it begins."""
@@ -59,8 +62,7 @@ def last_use(folder: Path, text: str) -> Consumption:
             self.dataset = dataset
 
         def __iter__(self) -> Iterator[int]:
-            use = Consumption(self.dataset, "", "training", "a loop", call_path=call_sites.path_from(sys._getframe(1)))
-            uses.append(use)
+            read(self.dataset, frames=2)
             return iter([1, 2])
 
     with call_sites.Recorder():
@@ -154,11 +156,8 @@ def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> 
         ("for k in (3, 4):\n    read(make(k).shuffle(9, seed=k))\n", None, ["range", "map", "shuffle"]),
         ("def run(k):\n    ds = make(k)\n    read(ds)\nfor k in (3, 4):\n    run(k)\n", None, ["range", "map"]),
         ("ds = make()\nfor k in (3, 4):\n    read(ds.shuffle(k))\n", None, ["shuffle"]),
-        (
-            "for k in (3, 4):\n    ds = make(k)\n    for n in (2, 3):\n        ds = ds.shuffle(n)\n    read(ds)\n",
-            None,
-            ["range", "map", "shuffle", "shuffle"],
-        ),
+        ("for k in (3, 4):\n    ds = make(k)\n    for n in (2, 3):\n        ds = ds.shuffle(n)\n    read(ds)\n", None,
+         ["range", "map", "shuffle", "shuffle"]),
         ("for k in (3, 4):\n    for x in Read(make(k).batch(k)):\n        abs(x)\n", None, ["range", "map", "batch"]),
         ("all(read(make(k)) is None for k in (3, 4))\n", None, ["range", "map"]),
         ("for k in (3, 4):\n    read(make(k))\n", 1, ["range", "map"]),
@@ -168,10 +167,8 @@ def test_dataset_without_a_recorded_call_site_has_no_finding(tmp_path: Path) -> 
         ("ds = make()\nfor epoch in range(2):\n    read(ds)\n", None, []),
         ("ds = make()\nread(ds)\n", None, []),
     ],
-)
-def test_what_each_iteration_builds_and_reads_once(
-    tmp_path: Path, text: str, epochs: int | None, rebuilt: list[str]
-) -> None:
+)  # fmt: skip
+def test_what_each_iteration_builds(tmp_path: Path, text: str, epochs: int | None, rebuilt: list[str]) -> None:
     use = last_use(tmp_path, text)
     source = live.read(use.dataset)
     found = rebuilt_operators(source, use, epochs=epochs)
@@ -179,67 +176,36 @@ def test_what_each_iteration_builds_and_reads_once(
 
 
 FIRST_TIME = {
-    "if None": "ds = None\nfor epoch in range(2):\n    if ds is None:\n        ds = make()\n    read(ds)\n",
-    "if it is time": "for epoch in range(2):\n    if epoch % 5 == 0:\n        ds = make(3 + epoch)\n    read(ds)\n",
-    "unless kept": """kept = {}
-def get(k):
-    if k not in kept:
-        kept[k] = make(k)
-    return kept[k]
-for epoch in range(2):
-    read(get(3))
-""",
-    "returned if kept": """kept = {}
-def get(k):
-    if k in kept:
-        return kept[k]
-    ds = make(k)
-    kept[k] = ds
-    return ds
-for epoch in range(2):
-    read(get(3))
-""",
-    "unless found": """kept = {}
-def get(k):
-    try:
-        return kept[k]
-    except KeyError:
-        kept[k] = make(k)
-        return kept[k]
-for epoch in range(2):
-    read(get(3))
-""",
-    "attribute": """class Lazy:
-    def get(self):
-        if not hasattr(self, 'made'):
-            self.made = make()
-        return self.made
-lazy = Lazy()
-for epoch in range(2):
-    read(lazy.get())
-""",
-    "cached function": """import functools
-@functools.lru_cache
-def get():
-    return make()
-for epoch in range(2):
-    read(get())
-""",
-    "cached property": """import functools
-class Lazy:
-    @functools.cached_property
-    def made(self):
-        return make()
-lazy = Lazy()
-for epoch in range(2):
-    read(lazy.made)
-""",
-}
+    "if None": ("ds = None\n", "if ds is None:\n        ds = make()\n    read(ds)"),
+    "if it is time": ("", "if epoch % 5 == 0:\n        ds = make(3 + epoch)\n    read(ds)"),
+    "unless kept": ("kept = {}\ndef get(k):\n    if k not in kept:\n        kept[k] = make(k)\n    return kept[k]\n",
+        "read(get(3))"),
+    "returned if kept": (
+        "kept = {}\ndef get(k):\n    if k in kept:\n        return kept[k]\n"
+        "    ds = make(k)\n    kept[k] = ds\n    return ds\n",
+        "read(get(3))",
+    ),
+    "unless found": (
+        "kept = {}\ndef get(k):\n    try:\n        return kept[k]\n    except KeyError:\n"
+        "        kept[k] = make(k)\n        return kept[k]\n",
+        "read(get(3))",
+    ),
+    "attribute": (
+        "class Lazy:\n    def get(self):\n        if not hasattr(self, 'made'):\n            self.made = make()\n"
+        "        return self.made\nlazy = Lazy()\n",
+        "read(lazy.get())",
+    ),
+    "cached function": ("@functools.lru_cache\ndef get():\n    return make()\n", "read(get())"),
+    "cached property": (
+        "class Lazy:\n    @functools.cached_property\n    def made(self):\n        return make()\nlazy = Lazy()\n",
+        "read(lazy.made)",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("text", FIRST_TIME.values(), ids=FIRST_TIME)
-def test_what_only_the_first_iteration_builds_is_not_rebuilt(tmp_path: Path, text: str) -> None:
-    use = last_use(tmp_path, text)
+@pytest.mark.parametrize(("before", "body"), FIRST_TIME.values(), ids=FIRST_TIME)
+def test_what_only_the_first_iteration_builds_is_not_rebuilt(tmp_path: Path, before: str, body: str) -> None:
+    use = last_use(tmp_path, f"import functools\n{before}for epoch in range(2):\n    {body}\n")
     source = live.read(use.dataset)
     assert rebuilding.find(source, use) == [] and rebuilt_operators(source, use) == frozenset()
 
@@ -252,3 +218,102 @@ def test_what_a_rebuilt_dataset_is_made_into_is_rebuilt(tmp_path: Path) -> None:
 def test_function_that_counts_its_calls_keeps_nothing(tmp_path: Path) -> None:
     counting = "n = [0]\ndef get():\n    n[0] += 1\n    if n[0] > 9:\n        raise ValueError\n    return make()\n"
     assert found(tmp_path, f"{counting}for epoch in range(2):\n    read(get())\n")
+
+
+class _Model:
+    """Records the answer for each call of `fit`."""
+
+    def __init__(self) -> None:
+        self.answers: list[bool] = []
+
+    def fit(self, _data: Any) -> None:
+        self.answers.append(rebuilding.is_read_once(sys._getframe(1), method="fit", data="data"))
+
+    def evaluate(self, _data: Any) -> None:
+        pass
+
+
+def first_answer(text: str, **names: Any) -> bool:
+    model = _Model()
+    exec(compile(text, "train.py", "exec"), {"model": model, "__name__": "__main__", **names})
+    return model.answers[0]
+
+
+def _loops_once(text: str) -> bool:
+    class Data:
+        def __iter__(self) -> Iterator[int]:
+            answers.append(rebuilding.is_read_once(sys._getframe(1), data="data"))
+            return iter([1, 2, 3])
+
+    answers: list[bool] = []
+    exec(compile(text, "train.py", "exec"), {"data": Data(), "Data": Data, "__name__": "__main__"})
+    return answers[0]
+
+
+ONCE = [
+    "model.fit(data)",
+    "for x in range(3):\n    pass\nmodel.fit(data)\nfor y in range(2):\n    pass",
+    "class Trainer:\n    def train(self):\n        model.fit(data)\nTrainer().train()",
+    "def train(data):\n    model.fit(data)\ndef main():\n    train(data)\nmain()",
+    "with open(__import__('os').devnull):\n    model.fit(data)",
+    "model.fit(data)\nmodel.evaluate([2])",
+    "while True:\n    model.fit(data)\n    break",
+]
+AGAIN = [
+    "for epoch in range(2):\n    model.fit(data)",
+    "left = 2\nwhile left:\n    left -= 1\n    model.fit(data)",
+    "model.fit(data)\nmodel.fit(data)",
+    "model.fit(data)\nmodel.evaluate(data)",
+    "def train():\n    model.fit(data)\ntrain()\ntrain()",
+    "def train():\n    model.fit(data)\nfor _ in range(2):\n    train()",
+    "def train():\n    model.fit(data)\ndef tune():\n    model.fit(data)\ntrain()\ntune()",
+    "def train():\n    for _ in range(2):\n        one()\ndef one():\n    model.fit(data)\ntrain()",
+    "def train(rounds):\n    model.fit(data)\n    if rounds:\n        train(rounds - 1)\ntrain(1)",
+    "[model.fit(data) for _ in range(2)]",
+    "list(map(lambda one: model.fit(one), [data, data]))",
+    "sorted([1, 2], key=lambda _: model.fit(data) or 0)",
+    "class Trainer:\n    def __init__(self):\n        model.fit(data)\nTrainer()\nTrainer()",
+    "import functools\n@functools.lru_cache\ndef train():\n    model.fit(data)\ntrain()\ntrain()",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "once"), [*((text, True) for text in ONCE), *((text, False) for text in AGAIN)])
+def test_single_call_is_recognized(text: str, once: bool) -> None:
+    assert first_answer(text, data=[1]) is once
+
+
+@pytest.mark.parametrize(
+    ("helper", "once"),
+    [
+        ("def train(model, data):\n    model.fit(data)\n", True),
+        ("def train(model, data):\n    model.fit(data)\ndef again(*what):\n    train(*what)\n", False),
+        ("def train(model, data):\n    model.fit(data)\n    model.fit(data)\n", False),
+        ("def train(model, data):\n    for _ in range(2):\n        model.fit(data)\n", False),
+    ],
+)
+def test_call_in_a_module_counts_what_all_files_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: str, once: bool
+) -> None:
+    (tmp_path / "helper_of_test.py").write_text(helper)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "helper_of_test", raising=False)
+    rebuilding._compiled.cache_clear()
+    assert first_answer("import helper_of_test as h\nh.train(model, [1])", __name__="x") is once
+
+
+@pytest.mark.parametrize(
+    ("text", "once"),
+    [
+        ("for x in data:\n    pass", True),
+        ("for number, x in enumerate(data):\n    pass", True),
+        ("left = iter(data)\nfor step in range(2):\n    next(left)", True),
+        ("def train(data):\n    for x in data:\n        pass\ntrain(data)", True),
+        ("for epoch in range(2):\n    for x in data:\n        pass", False),
+        ("for epoch in range(2):\n    left = iter(data)\n    next(left)", False),
+        ("for x in data:\n    pass\nfor x in data:\n    pass", False),
+        ("def train():\n    for x in data:\n        pass\nfor epoch in range(2):\n    train()", False),
+        ("def train():\n    for x in data:\n        pass\ntrain()\ntrain()", False),
+    ],
+)
+def test_only_loop_over_the_data_is_recognized(text: str, once: bool) -> None:
+    assert _loops_once(text) is once
