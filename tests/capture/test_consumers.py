@@ -19,13 +19,13 @@ from pipetune.core.errors import StepFailed
 from pipetune.core.results import RunFailed
 from pipetune.measure import machine, runner
 from pipetune.pipelines import files, live
+from tests.capture.test_hooks import arrays
 
 Dataset = tf.data.Dataset
 
 
 def pairs(rows: int = 24) -> Any:
-    arrays = np.ones([rows, 2], "float32"), np.zeros([rows, 1], "float32")
-    return Dataset.from_tensor_slices(arrays).batch(4)
+    return Dataset.from_tensor_slices(arrays(rows)).batch(4)
 
 
 class Counting(keras.Model):  # type: ignore[misc,name-defined]
@@ -79,8 +79,7 @@ def test_consecutive_windows_do_not_retrace() -> None:
     model.call = lambda x: [traces.append(1), original(x)][1]
     for dataset in (pairs(), pairs().prefetch(2), pairs(32)):
         consumer.window(dataset, steps=3, warmup=1)
-    assert len(traces) <= 1
-    assert int(model.steps) == 3 * (1 + 3 + 1)
+    assert len(traces) <= 1 and int(model.steps) == 3 * (1 + 3 + 1)
 
 
 def test_steps_per_execution_rounds_windows_up_to_whole_executions() -> None:
@@ -104,24 +103,19 @@ def test_steps_per_execution_is_read_from_a_distributed_variable() -> None:
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
         model.compile("sgd", "mse", steps_per_execution=3)
-    assert not isinstance(model.steps_per_execution, int)
-    assert steps_per_call(model) == 3
+    assert not isinstance(model.steps_per_execution, int) and steps_per_call(model) == 3
     assert steps_per_call(object()) == steps_per_call(counting()) == 1
 
 
-class Broken(Counting):
-    def call(self, x: Any) -> Any:
-        return tf.debugging.check_numerics(self.dense(x) / 0.0, "theirs in the graph")
-
-
 def test_fit_input_that_raises_or_is_empty_fails_its_window() -> None:
-    def bad(x: Any, y: Any) -> Any:
-        return tf.debugging.check_numerics(x / 0.0, "bad input"), y
+    class Broken(Counting):
+        def call(self, x: Any) -> Any:
+            return tf.debugging.check_numerics(self.dense(x) / 0.0, "theirs in the graph")
 
-    consumer = fitted(counting())
+    consumer, broken = fitted(counting()), Broken()
     with pytest.raises(RunFailed, match="bad input"):
-        consumer.window(pairs().map(bad), steps=2, warmup=0)
-    broken = Broken()
+        bad = pairs().map(lambda x, y: (tf.debugging.check_numerics(x / 0.0, "bad input"), y))
+        consumer.window(bad, steps=2, warmup=0)
     broken.compile("sgd", "mse")
     with pytest.raises(RunFailed, match="theirs in the graph") as raised:
         fitted(broken).window(pairs(), steps=2, warmup=0)
@@ -131,14 +125,10 @@ def test_fit_input_that_raises_or_is_empty_fails_its_window() -> None:
     assert consumer.window(pairs(), steps=2, warmup=0).steps == 2  # later windows still work
 
 
-# -- step functions
-
-
 def test_step_window_counts_steps_rows_and_input_wait() -> None:
     seen: list[Any] = []
     window = loop_consumer.StepConsumer(lambda x, y: seen.append((x, y))).window(pairs(), steps=5, warmup=2)
-    assert len(seen) == 7
-    assert window.steps == 5 and window.examples == 20
+    assert len(seen) == 7 and window.steps == 5 and window.examples == 20
     assert window.wait_seconds is not None and 0 <= window.wait_seconds <= window.wall_seconds
 
 
@@ -153,7 +143,7 @@ def test_step_is_called_according_to_its_signature() -> None:
     assert loop_consumer.call_step(max, element) == 2  # a builtin without a signature
 
 
-# -- the runner around them
+ALONE = consumption.NoConsumer("alone")
 
 
 def make_runner(dataset: Any, consumer: Any, tmp_path: Path, rows: float = 4.0) -> runner.TensorFlowRunner:
@@ -192,22 +182,13 @@ def test_weights_optimizer_and_counters_are_restored_after_each_window(tmp_path:
         (Dataset.range(5).enumerate(), (1, 1)),
         (Dataset.range(1).enumerate(), (0, 0)),
         # Has a zip, and TensorFlow does not join it with another dataset.
-        (
-            Dataset.sample_from_datasets(
-                [Dataset.range(5).map(lambda x: (tf.zeros([2]), x)).repeat()] * 2,
-                weights=Dataset.from_tensors(0).repeat().map(lambda _: tf.constant([1.0, 0.0])),
-            ),
-            (0, 1),
-        ),
+        (Dataset.sample_from_datasets([Dataset.range(5).map(lambda x: (tf.zeros([2]), x)).repeat()] * 2,
+         weights=Dataset.from_tensors(0).repeat().map(lambda _: tf.constant([1.0, 0.0]))), (0, 1)),
     ],
-)
-def test_input_of_the_bound_is_one_element_with_a_number_as_most_have(
-    tmp_path: Path, dataset: Any, expected: Any
-) -> None:
-    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
-    (element,) = list(measured.training_dataset(None))
-    seen = tf.nest.map_structure(lambda part: int(tf.reduce_sum(part)), element)
-    assert seen == expected
+)  # fmt: skip
+def test_input_of_the_bound_is_one_numbered_element(tmp_path: Path, dataset: Any, expected: Any) -> None:
+    (element,) = list(make_runner(dataset, ALONE, tmp_path).training_dataset(None))
+    assert tf.nest.map_structure(lambda part: int(tf.reduce_sum(part)), element) == expected
 
 
 def test_state_is_restored_after_a_failed_window(tmp_path: Path) -> None:
@@ -218,16 +199,15 @@ def test_state_is_restored_after_a_failed_window(tmp_path: Path) -> None:
         if int(counter) > 3:
             raise ZeroDivisionError
 
-    measured = make_runner(pairs(), loop_consumer.StepConsumer(step), tmp_path)
     with pytest.raises(StepFailed):
-        measured.training_window(Plan("current"), steps=8)
+        make_runner(pairs(), loop_consumer.StepConsumer(step), tmp_path).training_window(Plan("current"), steps=8)
     assert int(counter) == 0
 
 
 def test_input_window_restores_variables_of_the_pipeline(tmp_path: Path) -> None:
     counter = tf.Variable(0, dtype=tf.int64)
     dataset = Dataset.range(8).map(lambda x: counter.assign_add(1))
-    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path, 1.0)
+    measured = make_runner(dataset, ALONE, tmp_path, 1.0)
     assert not measured.trains
     measured.input_window(Plan("current"), seconds=0.01, warmup_seconds=0.0)
     assert int(counter) == 0
@@ -235,7 +215,7 @@ def test_input_window_restores_variables_of_the_pipeline(tmp_path: Path) -> None
 
 def test_original_plan_is_the_user_s_dataset_and_other_plans_are_built_once(tmp_path: Path) -> None:
     dataset = pairs()
-    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
+    measured = make_runner(dataset, ALONE, tmp_path)
     assert measured.dataset(Plan("current")) is dataset
     assert measured.dataset(PREFETCH) is measured.dataset(PREFETCH)
     built = measured.dataset(PREFETCH)
@@ -252,24 +232,21 @@ def test_cache_of_a_plan_is_filled_before_its_windows(tmp_path: Path) -> None:
         yield from range(6)
 
     dataset = Dataset.from_generator(generate, output_signature=tf.TensorSpec([], tf.int64)).batch(2)
-    measured = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
-    measured.input_window(CACHE, seconds=0.01, warmup_seconds=0.0)
-    assert len(generated) == 1
-    measured.input_window(CACHE, seconds=0.01, warmup_seconds=0.0)
-    assert len(generated) == 1
+    measured = make_runner(dataset, ALONE, tmp_path)
+    for _ in range(2):
+        measured.input_window(CACHE, seconds=0.01, warmup_seconds=0.0)
+        assert len(generated) == 1
 
 
 def test_plan_that_cannot_be_rebuilt_fails_its_window(tmp_path: Path) -> None:
-    measured = make_runner(pairs(), consumption.NoConsumer("alone"), tmp_path)
-    wrong = plan(Insert("n0", "map", "m"))
     with pytest.raises(RunFailed, match="cannot be rebuilt"):
-        measured.input_window(wrong, seconds=0.01, warmup_seconds=0.0)
+        wrong = plan(Insert("n0", "map", "m"))
+        make_runner(pairs(), ALONE, tmp_path).input_window(wrong, seconds=0.01, warmup_seconds=0.0)
 
 
 def test_file_cache_is_measured_in_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    dataset = Dataset.range(8).map(lambda value: value * 2).batch(4)
-    measuring = make_runner(dataset, consumption.NoConsumer("alone"), tmp_path)
+    measuring = make_runner(Dataset.range(8).map(lambda value: value * 2).batch(4), ALONE, tmp_path)
     cached = plan(Insert("n1", "cache", "cache@n1", {"filename": "pipetune-cache-x"}))
     with files.private_files():
         window = measuring.input_window(cached, seconds=0.05, warmup_seconds=0.0)
