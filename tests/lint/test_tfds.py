@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pipetune.lint import find_mistakes
-from pipetune.lint.dataset_use import JobWorkers
+from pipetune.lint.dataset_use import DatasetUse, JobWorkers
 from pipetune.lint.workers import find_division_problems
 from tests.core.tfds_pipelines import made_by_tfds
 from tests.lint.uses import use
@@ -16,6 +17,12 @@ FILES = "from_tensor_slices elements=8"
 READ = f"{FILES} | interleave cycle_length=16 block_length=16 | map"
 SHUFFLED = f"{FILES} | shuffle 8 | interleave cycle_length=16 block_length=16 | map"
 SUBSET = ["tfds-subset"]
+
+
+def read_by_tfds(text: str, count: int, **more: Any) -> DatasetUse:
+    """The use of a pipeline of which TensorFlow Datasets made the first operators."""
+    one = use(text, **more)
+    return replace(one, pipeline=made_by_tfds(one.pipeline, count))
 
 
 @pytest.mark.parametrize(
@@ -39,9 +46,8 @@ SUBSET = ["tfds-subset"]
     ],
 )
 def test_take_of_other_examples_than_first_of_split(text: str, by_tfds: int, expected: list[str]) -> None:
-    one = use(text)
-    one = replace(one, pipeline=made_by_tfds(one.pipeline, by_tfds))
-    assert [finding.code for finding in find_mistakes(one) if finding.code.startswith("tfds")] == expected
+    found = find_mistakes(read_by_tfds(text, by_tfds))
+    assert [finding.code for finding in found if finding.code.startswith("tfds")] == expected
 
 
 def test_take_of_all_elements_is_not_reported() -> None:
@@ -51,20 +57,17 @@ def test_take_of_all_elements_is_not_reported() -> None:
 
 
 def test_finding_describes_examples_and_split_to_request() -> None:
-    one = use(f"{READ} | take 1000")
-    (found,) = find_mistakes(replace(one, pipeline=made_by_tfds(one.pipeline, 3)))
+    (found,) = find_mistakes(read_by_tfds(f"{READ} | take 1000", 3))
     assert "take(1,000) returns 16 examples of each of 8 files in turn" in found.message
     assert "split='train[:1000]'" in found.hint and found.line == 4
-    two = use(f"{SHUFFLED} | take 1000")
-    (found,) = find_mistakes(replace(two, pipeline=made_by_tfds(two.pipeline, 4)))
+    (found,) = find_mistakes(read_by_tfds(f"{SHUFFLED} | take 1000", 4))
     assert "whichever files tfds.load reads first" in found.message
 
 
 def test_unsharded_tfds_read_is_reported_with_input_context() -> None:
-    one = use(f"{READ} | batch 4", workers=JobWorkers(4, "TF_CONFIG"))
-    (own,) = find_mistakes(one)
+    (own,) = find_mistakes(use(f"{READ} | batch 4", workers=JobWorkers(4, "TF_CONFIG")))
     assert own.code == "unsharded-workers" and "dataset.shard(workers, index)" in own.hint
-    by_tfds = replace(one, pipeline=made_by_tfds(one.pipeline, 3))
+    by_tfds = read_by_tfds(f"{READ} | batch 4", 3, workers=JobWorkers(4, "TF_CONFIG"))
     (found,) = find_mistakes(by_tfds)
     assert found.code == "unsharded-workers" and "read_config=tfds.ReadConfig(input_context=context)" in found.hint
     assert list(find_division_problems(by_tfds)) == [found]  # that is asked again once elements are counted

@@ -14,19 +14,15 @@ from tests import words
 _UNKNOWN = ("filter", "unbatch", "interleave", "flat_map", "take_while")
 
 
-def use(text: str, *, live: int = 0, **more: Any) -> DatasetUse:
-    """The use of the pipeline that `text` describes.
-
-    Args:
-        live: the id of the first live dataset; pipelines with the same beginning then share these datasets.
-    """
+def use(text: str, **more: Any) -> DatasetUse:
+    """The use of the pipeline that `text` describes."""
     pipeline = words.pipeline(text, options=more.pop("options", None))
     nodes = []
     for node in pipeline:
         above = (*pipeline.upstream(node.id), node)
         known = None if any(one.op in _UNKNOWN for one in above) else max_elements(pipeline, None, node.id)
         nodes.append(replace(node, cardinality=UNKNOWN if known is None else known))
-    objects = {node.id: live + position for position, node in enumerate(nodes)}
+    objects = {node.id: position for position, node in enumerate(nodes)}
     return DatasetUse(replace(pipeline, nodes=tuple(nodes)), dataset_ids=objects, **more)
 
 
