@@ -11,7 +11,7 @@ import json
 import linecache
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from pipetune.pipelines import call_sites, live
 from tests.capture.test_hooks import Run, run
 
 Dataset = tf.data.Dataset
+WORKERS = 2
 THREADS = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)  # more than workers, for any number of cores
 
 gc.collect()
@@ -111,49 +112,55 @@ def distributed() -> Any:
     return STRATEGY.experimental_distribute_dataset(numbers())
 
 
-def forms() -> dict[str, Any]:
+Answer = tuple[str, Any, Any]
+"""What is examined, what is found, and what is expected."""
+
+
+def forms() -> Iterator[Answer]:
     """Each way to give a dataset to a coordinator but that of `served`, with a window of the scheduled steps."""
-    given = {
+    for name, form in {
         "a function of a dataset": numbers,
         "a distributed dataset of a function": in_function(),
         "a distributed dataset": distributed(),
         "a dataset": numbers(),
-    }
-    served = {}
-    for name, one_form in given.items():
-        found = trains(one, one_form)
-        served[name] = [found.consumer.kind, window(found.consumer, numbers()), int(TAKEN) > 0, found.stopped]
-    return served
+    }.items():
+        found = trains(one, form)
+        steps, calls, _ = window(found.consumer, numbers())
+        seen = [found.consumer.kind, steps, int(TAKEN) > 0, found.stopped]
+        yield name, seen, ["coordinator", 6, True, True]
+        yield f"{name}: calls of the window, and its warm-up on every worker", calls, WORKERS * (6 + 2)
 
 
-def served() -> dict[str, Any]:
+def served() -> Iterator[Answer]:
     TAKEN.assign(5)
     found = trains(one, tf.function(in_function))
-    consumer = found.consumer
-    assert isinstance(consumer, CoordinatorConsumer)
-    facts: dict[str, Any] = {
-        "restored": int(TAKEN),
-        "said": [
-            found.use.role,
-            found.use.consumer_call,
-            found.use.distributed_input.handover().workers,
-            consumer.description,
-        ],
-        "others": window(consumer, Dataset.from_tensors(tf.fill([4], tf.constant(1, tf.int64)))),
-        "one step a call": consumer.accepts_multi_step_calls,
-    }
+    consumer, use, handed = found.consumer, found.use, found.use.distributed_input
+    assert isinstance(consumer, CoordinatorConsumer) and handed is not None
+    yield "restored: steps were taken to see whether they can be", int(TAKEN), 5
+    said = [use.role, use.consumer_call, handed.handover().workers, consumer.description]
+    scheduled = "ClusterCoordinator.schedule"
+    yield "described", said, ["training", scheduled, 2, f"{scheduled}, on 2 workers"]
+    steps, calls, total = window(consumer, Dataset.from_tensors(tf.fill([4], tf.constant(1, tf.int64))))
+    yield "others: every element is four ones", [steps, total], [6, 4 * calls]
+    yield "one step a call", consumer.accepts_multi_step_calls, True
     traced = one.experimental_get_tracing_count()
     with consumer.multi_step_calls(4):
-        facts["four a call"] = [window(consumer, numbers(), steps=6), consumer.accepts_multi_step_calls]
-    facts["again one"] = window(consumer, numbers())
-    facts["different shapes"] = window(consumer, Dataset.range(12).batch(3, drop_remainder=True))
-    facts["raises"] = window(consumer, Dataset.range(12).map(broken).batch(4, drop_remainder=True))
-    facts["after that"] = window(consumer, numbers())
-    facts["python"] = window(consumer, Dataset.range(12).map(in_python).batch(4, drop_remainder=True))
+        steps, calls, _ = window(consumer, numbers(), steps=6)
+        yield "four a call: two calls of four; the warm-up is one", [steps, calls], [8, WORKERS * (8 + 4)]
+        yield "no more a call", consumer.accepts_multi_step_calls, False
+    yield "again one", window(consumer, numbers())[:2], [6, WORKERS * 8]
+    for what, dataset in (
+        ("different shapes", Dataset.range(12).batch(3, drop_remainder=True)),
+        ("too much", Dataset.range(12).map(broken).batch(4, drop_remainder=True)),
+        ("Python function", Dataset.range(12).map(in_python).batch(4, drop_remainder=True)),
+    ):
+        failed = window(consumer, dataset)
+        yield what, what in failed and (what != "too much" or "InvalidArgumentError" in failed), True
+        yield f"after {what}", window(consumer, numbers())[0], 6
     cached = Dataset.range(12).map(drawn).cache().repeat().batch(12, drop_remainder=True)
-    facts["cached"] = [epoch(cached), epoch(cached)]
-    facts["traced again"] = one.experimental_get_tracing_count() - traced
-    return facts
+    filled, again = epoch(cached), epoch(cached)
+    yield "cached once per worker", [filled == again, len(filled), filled[0] != filled[1]], [True, WORKERS, True]
+    yield "traced again: iterators of all of them are alike", one.experimental_get_tracing_count() - traced, 0
 
 
 def broken(number: Any) -> Any:
@@ -183,12 +190,17 @@ def epoch(dataset: Any) -> list[list[int]]:
     return [numbers.tolist() for numbers in made]
 
 
-def looked_at() -> dict[str, Any]:
+def looked_at() -> Iterator[Answer]:
     """Other uses of a coordinator in scripts."""
-    several = trains(three, tf.function(in_function))
-    consumer = several.consumer
-    endless = trains(all_there_are, numbers)
-    raising = trains(one, lambda: numbers().skip(2).map(broken))
+    consumer: Any = trains(three, tf.function(in_function)).consumer
+    found = [*window(consumer, numbers(), steps=6)[:2], consumer.accepts_multi_step_calls]
+    yield "three a call: one step per element", found, [6, WORKERS * (6 + 3), False]
+    for step, given, why in (
+        (all_there_are, numbers, "reads its iterator to"),
+        (one, lambda: numbers().skip(2).map(broken), "too much"),
+    ):
+        consumer = trains(step, given).consumer
+        yield why, [consumer.kind, why in consumer.description], ["none", True]
 
     def two() -> None:
         checked = iter(COORDINATOR.create_per_worker_dataset(lambda: Dataset.range(8).batch(4, drop_remainder=True)))
@@ -199,26 +211,21 @@ def looked_at() -> dict[str, Any]:
         COORDINATOR.schedule(one, args=(checked,))
 
     both = run(two)
+    seen = [both.use.dataset.cardinality().numpy().item(), sorted(use.role for use in both.script.uses)]
+    yield "the first that is scheduled", seen, [3, ["preview", "training"]]
 
     def made_once(_context: Any) -> Any:
         return Dataset.range(12).batch(4, drop_remainder=True)
 
     by_one_call = trains(one, tf.function(lambda: STRATEGY.distribute_datasets_from_function(made_once)))
+    shared = [node.shared for node in live.read(by_one_call.use.dataset).pipeline]
+    yield "made at each call by the script, which pipetune only looks at", shared, [1, 1]
     scheduled = trains(one, tf.function(in_function), name="another")
-    seen = [use.role for use in both.script.uses]
-    return {
-        "three a call": [window(consumer, numbers(), steps=6), consumer.accepts_multi_step_calls],
-        "all of it": [endless.consumer.kind, endless.consumer.description],
-        "raises": [raising.consumer.kind, raising.consumer.description],
-        "the first that is scheduled": [both.use.dataset.cardinality().numpy().item(), sorted(seen)],
-        "made at each call": [node.shared for node in live.read(by_one_call.use.dataset).pipeline],
-        "another is wanted": [len(scheduled.begun), scheduled.stopped],
-    }
+    yield "another is wanted", [len(scheduled.begun), scheduled.stopped], [0, False]
 
 
-def replaced() -> dict[str, Any]:
+def replaced() -> Iterator[Answer]:
     """Sums of the elements a script trains on after its dataset is substituted, as `pipetune run` does."""
-    sums = {}
     for name, given in {"function": tf.function(in_function), "distributed": distributed, "dataset": numbers}.items():
         patches = Patches()
         substitute(lambda one: one.map(tf.ones_like).repeat() if int(one.cardinality()) == 3 else one, patches)
@@ -230,8 +237,7 @@ def replaced() -> dict[str, Any]:
         for _ in range(8):  # more than the original dataset has
             COORDINATOR.schedule(one, args=(iterator,))
         COORDINATOR.join()
-        sums[name] = int(SUM)
-    return sums
+        yield f"replaced {name}", int(SUM), 8 * 4
 
 
 OUTSIDE = {"train": Dataset.range(12)}
@@ -244,32 +250,37 @@ with STRATEGY.scope():
     TABLE_THERE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(TENSOR, TENSOR), -1)
 
 
-def captured() -> dict[str, Any]:
-    """Objects captured by functions that workers call: kind, name, and the text of the line."""
-    given: dict[str, Any] = {
-        "nothing": in_function,
-        "arrays": lambda: Dataset.from_tensor_slices((ARRAY, TENSOR)).batch(4),
-        "in scope": lambda: numbers().map(lambda x: TABLE_THERE.lookup(x) + MADE_THERE),
-        "a live dataset": OUTSIDE["train"],
-        "a distributed dataset": STRATEGY.experimental_distribute_dataset(OUTSIDE["train"]),
-        "dataset": lambda: OUTSIDE["train"].batch(4),
-        "dataset, by a distributed one": lambda: STRATEGY.distribute_datasets_from_function(takes_dataset),
-        "dataset, by a distributed one of here": STRATEGY.distribute_datasets_from_function(takes_dataset),
-        "dataset, by tf_keras": creating(takes_dataset),
-        "dataset, without a name": lambda: vars(Held)["kept"]().batch(4),
-        "iterator": lambda: numbers().map(lambda x: x + next(DRAWN)),
-        "variable": lambda: numbers().map(lambda x: x + MADE_HERE),
-        "generator of numbers": lambda: numbers().map(lambda x: DRAWS.normal([])),
-    }
-    found = {}
-    for name, one_given in given.items():
+def captured() -> Iterator[Answer]:
+    """Objects captured by functions that workers call: kind, name, and how the text of the line begins."""
+    train, taken = "OUTSIDE['train']", 'train = OUTSIDE["train"]'
+    given: dict[str, tuple[Any, list[list[str]]]] = {
+        "nothing": (in_function, []),
+        "arrays": (lambda: Dataset.from_tensor_slices((ARRAY, TENSOR)).batch(4), []),
+        "in scope": (lambda: numbers().map(lambda x: TABLE_THERE.lookup(x) + MADE_THERE), []),
+        "a live dataset": (OUTSIDE["train"], []),
+        "a distributed dataset": (STRATEGY.experimental_distribute_dataset(OUTSIDE["train"]), []),
+        "dataset": (lambda: OUTSIDE["train"].batch(4), [["dataset", train, '"dataset": (lambda']]),
+        "dataset, by a distributed one": (lambda: STRATEGY.distribute_datasets_from_function(takes_dataset),
+            [["dataset", train, taken]]),
+        "dataset, by a distributed one of here": (STRATEGY.distribute_datasets_from_function(takes_dataset),
+            [["dataset", train, taken]]),
+        "dataset, by tf_keras": (creating(takes_dataset), [["dataset", train, taken]]),
+        "dataset, without a name": (lambda: vars(Held)["kept"]().batch(4),
+            [["dataset", "", "return run(lambda: COORDINATOR.create_per_worker_dataset(given))"]]),
+        "iterator": (lambda: numbers().map(lambda x: x + next(DRAWN)), [["iterator", "DRAWN", '"iterator": (lambda']]),
+        "variable": (lambda: numbers().map(lambda x: x + MADE_HERE), [["state", "MADE_HERE", '"variable": (lambda']]),
+        "generator": (lambda: numbers().map(lambda x: DRAWS.normal([])), [["state", "DRAWS", '"generator": (lambda']]),
+    }  # fmt: skip
+    for name, (one_given, expected) in given.items():
         (use,) = [
             use
             for use in created(one_given).uses
             if use.distributed_input is not None and use.distributed_input.how == COORDINATOR_CALL
         ]
-        found[name] = [[one.kind, one.name, linecache.getline(one.file, one.line).strip()] for one in use.captured]
-    return found
+        found = [[one.kind, one.name, linecache.getline(one.file, one.line).strip()] for one in use.captured]
+        for line, (*_, begin) in zip(found, expected, strict=False):
+            line[2] = begin if line[2].startswith(begin) else line[2]
+        yield f"captured: {name}", found, expected
 
 
 def created(given: Any) -> ObservedScript:
@@ -298,32 +309,30 @@ def creating(dataset_fn: Any) -> Any:
     return per_worker_dataset_fn
 
 
-def told() -> dict[str, Any]:
+def reported() -> Iterator[Answer]:
     """The error of a failed input, the detection of coordinator threads, and the device of Python functions."""
     iterator = iter(COORDINATOR.create_per_worker_dataset(lambda: numbers().map(broken)))
     lost = tensorflow_private.create_on_workers(COORDINATOR, lambda: np.linalg.inv(np.zeros([2, 2])))
     like = tensorflow_private.wrap_iterators(lost, iterator)
+    raised = ""
     try:
         tensorflow_private.run_step_on_workers(COORDINATOR, one, (like,), {})
     except Exception as error:
         raised = type(tensorflow_private.unwrap_worker_error(error)).__name__
+    yield "raised", raised, "LinAlgError"
     inside = tensorflow_private.fetch_from_workers(
         COORDINATOR, lambda: tf.constant(tensorflow_private.in_coordinator_dispatch())
     )
+    yield "threads", [bool(one) for one in inside], [True, True]
+    yield "here", tensorflow_private.in_coordinator_dispatch(), False
     calling = COORDINATOR.create_per_worker_dataset(lambda: numbers().map(in_python))
     graph = calling._dataset_fn.graph.as_graph_def()
     at = {node.device for function in graph.library.function for node in function.node_def if node.op == "PyFunc"}
-    return {
-        "python": sorted(at),
-        "raised": raised,
-        "threads": [bool(one) for one in inside],
-        "here": tensorflow_private.in_coordinator_dispatch(),
-    }
+    yield "a worker calls Python at the chief", ["/job:chief" in one for one in at], [True]
 
 
 if __name__ == "__main__":
     tf.get_logger().setLevel("CRITICAL")
-    found = {"forms": forms(), "served": served(), "read": looked_at(), "replaced": replaced(), "told": told()}
-    found["captured"] = captured()
-    print(json.dumps(found), flush=True)
+    parts = (forms(), served(), looked_at(), replaced(), captured(), reported())
+    print(json.dumps([answer for part in parts for answer in part]), flush=True)
     os._exit(0)  # the servers never end
