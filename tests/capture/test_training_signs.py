@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import sys
 import time
 import types
@@ -35,71 +36,55 @@ def observed(script: Callable[[], None], **how: Any) -> tuple[ObservedScript, li
     return seen, found
 
 
+SCRIPTS = {
+    "printing": "total = 0\nfor element in dataset:\n    total += int(element)",
+    "evaluating": "model, metric = tf.Variable([2.0]), keras.metrics.Mean()\nfor element in dataset:\n"
+    "    metric.update_state(model * tf.cast(element, tf.float32))",
+    "gradients": """
+weights, frozen, optimizer = tf.Variable([2.0]), tf.Variable(tf.zeros([3])), keras.optimizers.SGD()
+@tf.function
+def step(element):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weights * tf.cast(element + 1, tf.float32) + tf.reduce_sum(frozen))
+    optimizer.apply_gradients([(tape.gradient(loss, weights), weights)])
+for element in dataset:
+    step(element)
+""",
+    "every eighth step": "weights = tf.Variable([2.0])\nfor number, _ in enumerate(dataset):\n    if number % 8 == 7:\n"
+    "        weights.assign_add([1.0])",
+    "short datasets": "weights = tf.Variable([2.0])\nfor size in (10, 11, 12, 13, 14, 15):\n"
+    "    for _ in tf.data.Dataset.range(size):\n        weights.assign_add([1.0])",
+    "a dataset for each epoch": "weights = tf.Variable([2.0])\nfor epoch in range(6):\n"
+    "    for _ in tf.data.Dataset.range(10 + epoch):\n        weights.assign_add([1.0])",
+    "printing twice": f"for element in dataset.take({FIRST_ELEMENTS - 1}):\n    print(element)\n"
+    "for element in dataset:\n    print(element)",
+}
+SCRIPTS["gradients after printing"] = f"for element in dataset.take(40):\n    print(element)\n{SCRIPTS['gradients']}"
+CHANGES = "it changes trainable variables"
+
+
 def begun(
-    script: Callable[[Any], None], *, count: int = 100, wanted: str | None = None, loop: int | None = None
+    script: str | Callable[[Any], None], *, count: int = 100, wanted: str | None = None, loop: int | None = None
 ) -> tuple[int, str] | None:
     """The element at which a loop over `count` elements is taken for training, and the sign; None if it is not."""
 
     def run() -> None:
         dataset = tf.data.Dataset.range(count)
-        script(dataset)
+        if isinstance(script, str):
+            file, text = f"/{script}/train.py", SCRIPTS[script]
+            linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+            exec(compile(text, file, "exec"), {"tf": tf, "keras": keras, "dataset": dataset, "__name__": "__main__"})
+        else:
+            script(dataset)
 
     _, found = observed(run, target_dataset=wanted, training_loop=loop)
     return (found[0].elements, found[0].training_sign) if found else None
 
 
-def printing(dataset: Any) -> None:
-    total = 0
-    for element in dataset:
-        total += int(element)
-
-
-def evaluating(dataset: Any) -> None:
-    model, metric = tf.Variable([2.0]), keras.metrics.Mean()
-    for element in dataset:
-        metric.update_state(model * tf.cast(element, tf.float32))
-
-
-def by_gradients(dataset: Any) -> None:
-    weights, frozen = tf.Variable([2.0]), tf.Variable(tf.zeros([3]))
-    optimizer = keras.optimizers.SGD()
-
-    @tf.function
-    def step(element: Any) -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(weights * tf.cast(element + 1, tf.float32) + tf.reduce_sum(frozen))
-        optimizer.apply_gradients([(tape.gradient(loss, weights), weights)])
-
-    for element in dataset:
-        step(element)
-
-
-def every_eighth_step(dataset: Any) -> None:
-    weights = tf.Variable([2.0])
-    for number, _ in enumerate(dataset):
-        if number % 8 == 7:
-            weights.assign_add([1.0])
-
-
-@pytest.mark.parametrize("script", [by_gradients, every_eighth_step])
-def test_loop_that_changes_trainable_variables_trains(script: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize("script", ["gradients", "every eighth step", "gradients after printing"])
+def test_loop_that_changes_trainable_variables_trains(script: str) -> None:
     found = begun(script)
-    assert found is not None
-    assert found[0] <= FIRST_ELEMENTS + 16 and found[1] == "it changes trainable variables"
-
-
-def on_short_datasets(_dataset: Any) -> None:
-    weights = tf.Variable([2.0])
-    for size in (10, 11, 12, 13, 14, 15):
-        for _ in tf.data.Dataset.range(size):
-            weights.assign_add([1.0])
-
-
-def on_a_dataset_for_each_epoch(_dataset: Any) -> None:
-    weights = tf.Variable([2.0])
-    for epoch in range(6):
-        for _ in tf.data.Dataset.range(10 + epoch):
-            weights.assign_add([1.0])
+    assert found is not None and found[0] <= FIRST_ELEMENTS + 16 and found[1] == CHANGES
 
 
 def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
@@ -112,46 +97,29 @@ def test_short_epochs_of_a_rebuilt_dataset_are_counted_together() -> None:
                 weights.assign_add([1.0])
 
     _, (use,) = observed(epochs, on_iteration=seen.append)
-    assert (use.elements, use.training_sign) == (FIRST_ELEMENTS + 1, "it changes trainable variables")
-    assert use.first_dataset is seen[0] and use.dataset is seen[-1] is not seen[0], (
-        "what is undone began with the first"
-    )
-    assert begun(on_a_dataset_for_each_epoch) == (FIRST_ELEMENTS + 1, "it changes trainable variables")
-    assert begun(on_short_datasets) is None  # each may be for something else
+    assert (use.elements, use.training_sign) == (FIRST_ELEMENTS + 1, CHANGES)
+    assert use.first_dataset is seen[0] and use.dataset is seen[-1] is not seen[0], "it is undone from the first"
+    assert begun("a dataset for each epoch") == (FIRST_ELEMENTS + 1, CHANGES)
+    assert begun("short datasets") is None  # each may be for something else
 
 
-@pytest.mark.parametrize("script", [printing, evaluating])
-def test_loop_that_changes_nothing_does_not_train(script: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize("script", ["printing", "evaluating"])
+def test_loop_that_changes_nothing_does_not_train(script: str) -> None:
     assert begun(script) is None
 
 
 def test_loop_without_a_sign_is_taken_after_many_elements_and_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_signs, "UNCERTAIN_SECONDS", 0.0)
-    found = begun(printing, count=1000)
+    found = begun("printing", count=1000)
     assert found is not None and UNCERTAIN_ELEMENTS <= found[0] < UNCERTAIN_ELEMENTS + 64 and found[1] == ""
-    assert begun(printing, count=UNCERTAIN_ELEMENTS - 1) is None
+    assert begun("printing", count=UNCERTAIN_ELEMENTS - 1) is None
 
 
-def test_loop_over_the_requested_dataset_is_not_questioned() -> None:
-    assert begun(printing, wanted="dataset") == (FIRST_ELEMENTS, "")
-
-
-@pytest.mark.parametrize(("loop", "expected"), [(0, None), (1, (FIRST_ELEMENTS, "")), (2, None)])
-def test_loop_that_trained_before_is_not_questioned(loop: int, expected: tuple[int, str] | None) -> None:
-    def script(dataset: Any) -> None:
-        printing(dataset.take(FIRST_ELEMENTS - 1))
-        printing(dataset)
-
-    assert begun(script, loop=loop) == expected
-
-
-def test_printing_loop_leaves_training_to_the_loop_after_it() -> None:
-    def script(dataset: Any) -> None:
-        printing(dataset.take(40))
-        by_gradients(dataset)
-
-    found = begun(script)
-    assert found is not None and found[1] == "it changes trainable variables"
+@pytest.mark.parametrize(
+    ("how", "trains"), [({"wanted": "dataset"}, True), ({"loop": 0}, False), ({"loop": 1}, True), ({"loop": 2}, False)]
+)
+def test_loop_that_is_requested_or_trained_before_is_not_questioned(how: dict[str, Any], trains: bool) -> None:
+    assert begun("printing twice", **how) == ((FIRST_ELEMENTS, "") if trains else None)
 
 
 def test_pytorch_optimizer_that_steps_trains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +138,7 @@ def test_pytorch_optimizer_that_steps_trains(monkeypatch: pytest.MonkeyPatch) ->
             for hook in list(registered.values()):
                 hook(None, (), {})
 
-    assert begun(script) == (FIRST_ELEMENTS + 1, "it calls torch.optim.Optimizer.step")
-    assert not registered
+    assert begun(script) == (FIRST_ELEMENTS + 1, "it calls torch.optim.Optimizer.step") and not registered
 
 
 def test_jax_arrays_that_an_iteration_carries_over_show_training() -> None:
@@ -192,8 +159,7 @@ def test_jax_arrays_that_an_iteration_carries_over_show_training() -> None:
             batch = jax.numpy.ones(3) * element.numpy()
             total = total + batch.sum()
 
-    found = begun(training)
-    assert found == (FIRST_ELEMENTS + 1, "it updates state, which holds JAX arrays")
+    assert begun(training) == (FIRST_ELEMENTS + 1, "it updates state, which holds JAX arrays")
     assert begun(looking) is None
 
 
@@ -227,5 +193,4 @@ def test_of_two_datasets_of_a_step_the_one_that_is_waited_for_is_chosen(order: i
             weights.assign_add([1.0])
 
     script, (use,) = observed(train)
-    assert use.dataset is waited
-    assert [one.dataset for one in script.uses if one.in_turn] == [other]
+    assert use.dataset is waited and [one.dataset for one in script.uses if one.in_turn] == [other]
