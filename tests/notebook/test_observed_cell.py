@@ -32,6 +32,7 @@ from pipetune.notebook.observed_cell import ObservedCell
 
 WINDOWS = 2
 STEPS = 10
+STEP = "for x, y in data:\n    weight.assign_add(1.0)"
 
 
 @dataclass
@@ -146,35 +147,34 @@ def test_loop_is_measured_and_leaves_nothing_behind(notebook: Notebook) -> None:
 
 
 def test_what_the_cell_did_before_the_loop_is_kept(notebook: Notebook) -> None:
-    notebook.run("""
-        open("prepared", "w").write("ready")
-        weight.assign(5.0)
-        next(iter(data))
-        made = tf.Variable(1.0)
-        made.assign(2.0)
-        next(iter(data))
-        weight.assign(7.0)
-        steps = 0
-        for x, y in data:
-            steps += 1
-            weight.assign_add(1.0)
-            made.assign_add(1.0)
-    """)
+    notebook.run(
+        "open('prepared', 'w').write('ready')\nweight.assign(5.0)\nnext(iter(data))\nmade = tf.Variable(1.0)\n"
+        "made.assign(2.0)\nnext(iter(data))\nweight.assign(7.0)\nsteps = 0\n"
+        f"{STEP}\n    steps += 1\n    made.assign_add(1.0)"
+    )
     assert (float(notebook.names["weight"]), float(notebook.names["made"]), notebook.names["steps"]) == (7.0, 2.0, 0)
     assert Path("prepared").read_text() == "ready"
 
 
-def test_steps_of_earlier_epochs_are_undone_too(notebook: Notebook) -> None:
-    notebook.run("""
-        epochs = 0
-        short = data.take(6)
-        for epoch in range(9):
-            epochs += 1
-            for x, y in short:
-                weight.assign_add(1.0)
-    """)
+EPOCHS = (
+    "epochs = 0\nshort = data.take(6)\nfor epoch in range(9):\n    epochs += 1\n    for x, y in short:\n"
+    "        weight.assign_add(1.0)"
+)
+RANGE = "epochs = 1\ntaken = iter(data.repeat())\nfor step in range(25):\n    next(taken)\n    weight.assign_add(1.0)"
+CLEANUP = (
+    "epochs = 1\ntry:\n    for x, y in data:\n        weight.assign_add(1.0)\nfinally:\n"
+    "    open('final', 'w').write('it')\n    open('seen', 'r')"
+)
+
+
+@pytest.mark.parametrize("cell", [EPOCHS, RANGE, CLEANUP], ids=["earlier-epochs", "range", "cleanup-that-raises"])
+def test_all_that_a_loop_does_is_undone(notebook: Notebook, cell: str) -> None:
+    """A loop over a range begins again while it is measured; what cleanup raises does not count."""
+    notebook.run(cell)
     assert notebook.measured == [STEPS] * WINDOWS and float(notebook.names["weight"]) == 0.0
     assert notebook.names["epochs"] == 1, "as it was before the first step"
+    assert not Path("final").exists()
+    assert not [name for name in dir(builtins) if "pipetune" in name], "functions of the cell may be called later"
 
 
 def test_files_that_a_loop_writes_are_put_back_and_nothing_is_saved(notebook: Notebook, tmp_path: Path) -> None:
@@ -200,23 +200,8 @@ def test_files_that_a_loop_writes_are_put_back_and_nothing_is_saved(notebook: No
     assert (tmp_path / "model.keras").exists(), "saving works again"
 
 
-def test_loop_over_a_range_begins_again_while_measured(notebook: Notebook) -> None:
-    notebook.run("""
-        taken = iter(data.repeat())
-        for step in range(25):
-            next(taken)
-            weight.assign_add(1.0)
-    """)
-    assert notebook.measured == [STEPS] * WINDOWS and float(notebook.names["weight"]) == 0.0
-    assert not [name for name in dir(builtins) if "pipetune" in name], "functions of the cell may be called later"
-
-
 def test_loop_that_ends_too_early_says_so(notebook: Notebook) -> None:
-    notebook.run("""
-        import itertools
-        for x, y in itertools.islice(data, 24):
-            weight.assign_add(1.0)
-    """)
+    notebook.run("import itertools\nfor x, y in itertools.islice(data, 24):\n    weight.assign_add(1.0)")
     assert notebook.measured == [] and float(notebook.names["weight"]) == 0.0
     assert notebook.failures[0].startswith("The loop of the cell ended after 24 elements")
 
@@ -246,14 +231,10 @@ def test_loop_in_a_thread_of_the_cell_is_left(notebook: Notebook) -> None:
 
 
 def test_cell_that_does_not_train_runs_as_it_does_by_itself(notebook: Notebook) -> None:
-    observed = notebook.run("""
-        kept = iter(data)
-        next(kept)
-        open("written", "w").write("it")
-        for x, y in data.take(5):
-            done.append(1)
-        model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
-    """)
+    observed = notebook.run(
+        "kept = iter(data)\nnext(kept)\nopen('written', 'w').write('it')\nfor x, y in data.take(5):\n"
+        "    done.append(1)\nmodel.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)"
+    )
     assert not notebook.uses and notebook.names["done"] == [1] * 5 and Path("written").read_text() == "it"
     assert int(notebook.names["model"].optimizer.iterations) == 1
     assert "Model.fit was given ndarray" in observed.script.describe_other_uses()
@@ -262,12 +243,7 @@ def test_cell_that_does_not_train_runs_as_it_does_by_itself(notebook: Notebook) 
 
 def test_error_before_training_is_raised_and_its_effects_are_kept(notebook: Notebook) -> None:
     with pytest.raises(KeyError, match="mine"):
-        notebook.run("""
-            before = 1
-            open("written", "w").write("it")
-            raise KeyError("mine")
-            model.fit(data)
-        """)
+        notebook.run("before = 1\nopen('written', 'w').write('it')\nraise KeyError('mine')\nmodel.fit(data)")
     assert notebook.names["before"] == 1 and Path("written").exists() and not notebook.measured
 
 
@@ -284,15 +260,9 @@ def test_error_in_a_measured_step_is_raised_when_all_is_put_back(notebook: Noteb
             time.sleep(0.01)
         seen.append(notebook.observed.stopped)
 
-    text = """
-        for x, y in data:
-            weight.assign_add(1.0)
-            done.append(1)
-            if len(done) > 35:
-                raise KeyError("of the step")
-    """
+    steps = "weight.assign_add(1.0)\n    done.append(1)\n    if len(done) > 35:\n        raise KeyError('of the step')"
     with pytest.raises(KeyError, match="of the step"):
-        notebook.run(text, work)
+        notebook.run(f"for x, y in data:\n    {steps}", work)
     assert seen == [True] and float(notebook.names["weight"]) == 0.0 and notebook.names["done"] == []
 
 
@@ -301,36 +271,17 @@ def test_failure_of_the_work_is_raised_when_all_is_put_back(notebook: Notebook) 
         raise RunFailed("nothing can be measured")
 
     with pytest.raises(RunFailed, match="nothing can be measured"):
-        notebook.run("for x, y in data:\n    weight.assign_add(1.0)", fail)
+        notebook.run(STEP, fail)
     assert float(notebook.names["weight"]) == 0.0
 
 
 def test_cell_that_swallows_the_stop_is_stopped_again(notebook: Notebook) -> None:
-    notebook.run("""
-        for attempt in range(3):
-            try:
-                model.fit(data, verbose=0)
-            except BaseException:
-                continue
-        for x, y in data:
-            weight.assign_add(1.0)
-    """)
+    fits = "for attempt in range(3):\n    try:\n        model.fit(data, verbose=0)\n    except BaseException:\n"
+    notebook.run(f"{fits}        continue\n{STEP}")
     assert len(notebook.uses) == 1 and float(notebook.names["weight"]) == 0.0
 
 
-def test_cleanup_runs_and_what_it_raises_does_not_count(notebook: Notebook) -> None:
-    notebook.run("""
-        try:
-            for x, y in data:
-                weight.assign_add(1.0)
-        finally:
-            open("final", "w").write("it")
-            open("seen", "r")
-    """)
-    assert notebook.measured == [STEPS] * WINDOWS and not Path("final").exists()
-
-
-@pytest.mark.parametrize("cell", ["model.fit(data)", "for x, y in data:\n    weight.assign_add(1.0)"])
+@pytest.mark.parametrize("cell", ["model.fit(data)", STEP])
 def test_interrupt_ends_the_work_and_puts_all_back(notebook: Notebook, cell: str) -> None:
     def work(consumer: Consumer, dataset: Any) -> None:
         threading.Timer(0.5, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
