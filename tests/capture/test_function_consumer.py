@@ -34,7 +34,11 @@ FUNCTIONS = {
     # what the script does before, what its function does, and what it is called with
     "epoch": ("", "for numbers in data:\n        take(numbers)", "train"),
     "captured": ("held = [train]\ndel train\n", "for numbers in held[0]:\n        take(numbers)", ""),
-    "steps": ("ready = iter(train)\n", "for _ in tf.range(more):\n        take(next(data))", "ready, tf.constant(40)"),
+    "steps": (
+        "ready = iter(train)\n",
+        "for _ in tf.range(more):\n        take(next(data))",
+        "ready, tf.constant(many)",
+    ),
     "one step": ("ready = iter(train)\n", "take(next(data))", "ready"),
     "captured iterator": ("ready = iter(train)\n", "take(next(ready))", ""),
     "until empty": (
@@ -68,7 +72,7 @@ def trained(
     function = f"@tf.function\ndef step(data=None, more=None):\n    traces.append(1)\n    {body}\n"
     loop = f"for n in range({count}):\n    " if count > 1 else ""
     state = tf.Variable(0.0)
-    names = {"take": functools.partial(train_on, state), "traces": TRACES, **given}
+    names = {"take": functools.partial(train_on, state), "traces": TRACES, "many": 3, **given}
     return run_text(f"train = {train}\n{before}{function}{loop}step({called_with})\n{after}", names), state
 
 
@@ -255,7 +259,7 @@ def test_validation_after_calls_is_counted_in_their_steps(name: str, when: str, 
             pass
 
     data = "Dataset.range(99)\nval = Dataset.range(5)"
-    found, _ = trained(name, train=data, count=20, after=f"    {when}evaluate(val)\n", evaluate=evaluate)
+    found, _ = trained(name, train=data, count=20, after=f"    {when}evaluate(val)\n", evaluate=evaluate, many=40)
     (checked,) = (use for use in found.script.uses if use.role == "validation")
     assert (checked.every, checked.every_in_steps) == (every, in_steps)
 
