@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,46 +170,32 @@ def test_what_a_loop_of_steps_reads_now_and_then(tmp_path: Path, text: str) -> N
 
 
 def test_the_loop_around_training_may_be_in_a_function_that_calls_it(tmp_path: Path) -> None:
-    text = (
-        "def one(data):\n    for x in data:\n        pass\nfor epoch in range(1):\n    one(train)\n    loop_over(val)\n"
+    one = "def one(data):\n    for x in data:\n        pass\n"
+    read = found(tmp_path, f"{one}for epoch in range(1):\n    one(train)\n    loop_over(val)\n")
+    assert read == [(True, START.count("\n") + 6, 1, False)]
+    assert found(tmp_path, f"{one}one(train)\nloop_over(val)\n") == []
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "expected"),
+    [
+        ("on_epoch_end", "print(self.model.evaluate(self.data, verbose=0))", 1),
+        ("on_epoch_end", "if number % 5 == 0:\n            self.model.evaluate(self.data)", 5),
+        ("on_epoch_end", "print([int(x) for x in val])", 1),
+        ("on_epoch_end", "print(self.model.evaluate(self.number, verbose=0))", None),
+        ("on_train_batch_end", "if number and number % 7 == 0:\n            self.model.evaluate(self.data)", 7),
+    ],
+)
+def test_a_callback_may_read_it_after_each_epoch(tmp_path: Path, method: str, body: str, expected: int | None) -> None:
+    path, val = tmp_path / "train.py", tf.data.Dataset.range(3)
+    path.write_text(
+        "class Checks(tf.keras.callbacks.Callback):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.data, self.number = val, 3\n    def {method}(self, number, logs=None):\n        {body}\n"
     )
-    assert found(tmp_path, text) == [(True, START.count("\n") + 6, 1, False)]
-    assert found(tmp_path, "def once(data):\n    for x in data:\n        pass\nonce(train)\nloop_over(val)\n") == []
-
-
-def test_a_callback_may_read_it_after_each_epoch() -> None:
-    val = tf.data.Dataset.range(3)
-
-    class Checks(tf.keras.callbacks.Callback):
-        def __init__(self, data: object) -> None:
-            super().__init__()
-            self.data = data
-
-        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            print(self.model.evaluate(self.data, verbose=0))
-
-    class Sometimes(Checks):
-        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            if epoch % 5 == 0:
-                self.model.evaluate(self.data)
-
-    class Closure(tf.keras.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            print([int(x) for x in val])
-
-    class Steps(Checks):
-        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            pass
-
-        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-            if batch and batch % 7 == 0:
-                self.model.evaluate(self.data)
-
+    names: dict[str, Any] = {"tf": tf, "val": val, "__name__": "__main__"}
+    exec(compile(path.read_text(), str(path), "exec"), names)
     here = call_sites.path_from(sys._getframe())
-    rows = ((Checks(val), [1]), (Sometimes(val), [5]), (Closure(), [1]), (Checks(3), []), (Steps(val), [7]))
-    for callback, every in rows:
-        read = list(validation.in_callbacks([None, tf.keras.callbacks.History(), callback], here))
-        assert [(one.dataset, one.every) for one in read] == [(val, number) for number in every]
-        method = "on_train_batch_end" if isinstance(callback, Steps) else "on_epoch_end"
-        assert all(one.path[0][0].co_name == method and one.path[1:] == here for one in read)
-        assert all(one.in_steps == isinstance(callback, Steps) for one in read)
+    read = list(validation.in_callbacks([None, tf.keras.callbacks.History(), names["Checks"]()], here))
+    assert [(one.dataset, one.every) for one in read] == ([(val, expected)] if expected else [])
+    assert all(one.path[0][0].co_name == method and one.path[1:] == here for one in read)
+    assert all(one.in_steps == (method == "on_train_batch_end") for one in read)
