@@ -34,8 +34,7 @@ def numbers(count: int = 12) -> Any:
 def test_draws_are_equal_in_two_runs_and_different_per_element() -> None:
     dataset = numbers().map(lambda x: tf.random.uniform([]))
     first = values(dataset)
-    assert first == values(dataset)
-    assert len(set(first)) == 12
+    assert first == values(dataset) and len(set(first)) == 12
     assert first != values(dataset, PinningOptions(seed=1))
 
 
@@ -46,17 +45,16 @@ def test_every_random_op_has_separate_seeds() -> None:
         return tf.random.uniform([])
 
     called = tf.function(draw)
-    two = numbers().map(lambda x: tf.stack([tf.random.uniform([]), tf.random.uniform([])]))
-    assert all(a != b for a, b in values(two))
-    twice = numbers().map(lambda x: tf.stack([called(x), called(x)]))
-    assert all(a != b for a, b in values(twice))
-    same_content = tf.data.Dataset.zip((numbers().map(draw), numbers().map(draw))).map(lambda a, b: tf.stack([a, b]))
-    assert all(a != b for a, b in values(same_content))
     one = numbers().map(draw)
     with tensorflow_private.reusing_traced_functions():
         other = numbers().map(one._map_func)
-    reused = tf.data.Dataset.zip((one, other)).map(lambda a, b: tf.stack([a, b]))
-    assert all(a != b for a, b in values(reused))
+    for two in (
+        numbers().map(lambda x: tf.stack([tf.random.uniform([]), tf.random.uniform([])])),
+        numbers().map(lambda x: tf.stack([called(x), called(x)])),
+        tf.data.Dataset.zip((numbers().map(draw), numbers().map(draw))).map(lambda a, b: tf.stack([a, b])),
+        tf.data.Dataset.zip((one, other)).map(lambda a, b: tf.stack([a, b])),
+    ):
+        assert all(a != b for a, b in values(two))
 
 
 def test_random_ops_in_branches_are_pinned() -> None:
@@ -67,15 +65,13 @@ def test_random_ops_in_branches_are_pinned() -> None:
 
     dataset = numbers(40).map(flip)
     found = values(dataset)
-    assert found == values(dataset)
-    assert len(set(found)) == 40
+    assert found == values(dataset) and len(set(found)) == 40
     assert sorted(pin(dataset).random_ops) == ["RandomStandardNormal", "RandomUniform", "RandomUniform"]
 
 
 def test_random_maps_run_serially() -> None:
     dataset = numbers(200).map(lambda x: tf.random.uniform([]), num_parallel_calls=4)
-    assert values(dataset) == values(dataset)
-    assert len(pin(dataset).parallel_draws) == 1
+    assert values(dataset) == values(dataset) and len(pin(dataset).parallel_draws) == 1
     assert pin(numbers().map(lambda x: x, num_parallel_calls=4)).parallel_draws == ()
 
 
@@ -95,8 +91,7 @@ def test_nothing_reads_ahead_where_another_input_ends_the_epoch() -> None:
 
 def test_reshuffling_of_shuffles_is_kept() -> None:
     reshuffled = values(numbers().shuffle(20, seed=1).repeat(2))
-    assert reshuffled == values(numbers().shuffle(20).repeat(2))
-    assert reshuffled[:12] != reshuffled[12:]
+    assert reshuffled == values(numbers().shuffle(20).repeat(2)) and reshuffled[:12] != reshuffled[12:]
     kept = values(numbers().shuffle(20, reshuffle_each_iteration=False).repeat(2))
     assert kept[:12] == kept[12:]
 
@@ -111,15 +106,17 @@ def test_state_of_the_live_dataset_is_ignored() -> None:
 
 def test_variables_are_copies() -> None:
     count = tf.Variable(5)
-    assert values(numbers(3).map(lambda x: count.assign_add(1))) == [6, 7, 8]
-    assert count.numpy() == 5
+    assert values(numbers(3).map(lambda x: count.assign_add(1))) == [6, 7, 8] and count.numpy() == 5
 
 
 def test_pinned_epochs_and_shuffle_buffers() -> None:
-    assert values(numbers(2).repeat(), PinningOptions(epochs=3)) == [0, 1] * 3
-    assert values(numbers(2), PinningOptions(epochs=3)) == [0, 1] * 3
-    assert values(numbers(2).repeat(5), PinningOptions(epochs=3)) == [0, 1] * 3
-    assert values(numbers(2).repeat(2), PinningOptions(epochs=3)) == [0, 1] * 6
+    for dataset, times in (
+        (numbers(2).repeat(), 3),
+        (numbers(2), 3),
+        (numbers(2).repeat(5), 3),
+        (numbers(2).repeat(2), 6),
+    ):
+        assert values(dataset, PinningOptions(epochs=3)) == [0, 1] * times
     assert values(numbers(2).repeat()) == [0, 1]
     small = values(numbers(100).shuffle(100), PinningOptions(buffers={100: 2}))
     assert all(abs(position - value) < 50 for position, value in enumerate(small[:10]))
@@ -131,8 +128,7 @@ def test_file_caches_are_redirected(tmp_path: pathlib.Path) -> None:
     graph = tensorflow_private.serialized_graph(dataset)
     other = tmp_path / "other"
     found = pin_dataset(graph, dataset.element_spec, PinningOptions(), folder=str(other)).dataset
-    assert [int(x) for x in found] == list(range(12))
-    assert not list(tmp_path.glob("mine*"))
+    assert [int(x) for x in found] == list(range(12)) and not list(tmp_path.glob("mine*"))
     assert list(other.iterdir())
 
 
@@ -152,8 +148,7 @@ def test_file_caches_are_redirected(tmp_path: pathlib.Path) -> None:
 def test_draws_can_be_made_constant(draw: Any, expected: float) -> None:
     dataset = numbers(5).map(lambda x: draw())
     assert values(dataset, PinningOptions(constant_draws=True)) == [expected] * 5
-    assert len(set(values(dataset))) > 1
-    assert len(pin(dataset).random_ops) >= 1
+    assert len(set(values(dataset))) > 1 and len(pin(dataset).random_ops) >= 1
 
 
 GENERATOR = tf.random.Generator.from_seed(1)
@@ -162,8 +157,7 @@ GENERATOR = tf.random.Generator.from_seed(1)
 def test_one_draw_can_stay_random() -> None:
     dataset = numbers().map(lambda x: tf.stack([tf.random.uniform([]), tf.random.normal([])]))
     first = values(dataset, PinningOptions(constant_draws=True, free_op=0))
-    assert len({a for a, _ in first}) == 12
-    assert {b for _, b in first} == {0.5}
+    assert len({a for a, _ in first}) == 12 and {b for _, b in first} == {0.5}
 
 
 def test_unknown_random_op_cannot_be_made_constant() -> None:
@@ -220,8 +214,7 @@ def test_digests_are_equal_in_another_process(
     exec(script, {})
     here = capsys.readouterr().out
     there = subprocess.run([sys.executable, "-c", script, "0"], capture_output=True, text=True, check=True).stdout
-    assert here.count(",") == 4
-    assert here == there
+    assert here.count(",") == 4 and here == there
 
 
 def test_adjacent_repeats_are_merged_and_repeat_1_is_dropped() -> None:
@@ -242,5 +235,4 @@ def test_shared_repeat_is_merged_with_the_repeat_of_each_reader() -> None:
     """A serialized dataset has a copy of it for each reader."""
     both = numbers(2).repeat(2)
     dataset = tf.data.Dataset.zip((both.repeat(3), both.repeat(5)))
-    assert pin(dataset).repeats == (6, 10)
-    assert len(values(dataset.map(lambda a, b: a + b))) == 12
+    assert pin(dataset).repeats == (6, 10) and len(values(dataset.map(lambda a, b: a + b))) == 12

@@ -18,16 +18,20 @@ from pipetune.lint.consumer_advice import layers_in_maps, python_calls_in_maps, 
 from pipetune.pipelines import live
 
 
+def profile(seconds: float, *nodes: str, total: float = 0.01) -> Profile:
+    operators = tuple(OperatorProfile(node, Stage.TRANSFORM, cpu_seconds=seconds, visits=1.0) for node in nodes)
+    return Profile(operators, ConsumerProfile("none"), input_cpu_seconds=total)
+
+
 def test_random_layer_in_map_is_recognized_by_its_variable() -> None:
     flip = keras.layers.RandomFlip()
     images = tf.data.Dataset.from_tensors(tf.zeros([2, 8, 8, 3])).map(lambda image: flip(image, training=True))
     pipeline = live.read(images).pipeline
-    operators = (OperatorProfile("n1", Stage.TRANSFORM, cpu_seconds=0.003, visits=1.0),)
-    profile = Profile(operators, ConsumerProfile("none"), input_cpu_seconds=0.004)
-    (found,) = layers_in_maps(pipeline, profile)
+    measured = profile(0.003, "n1", total=0.004)
+    (found,) = layers_in_maps(pipeline, measured)
     assert "75%" in found.message and "seed_generator" in found.message
     plain = live.read(tf.data.Dataset.from_tensors(tf.zeros([2, 8, 8, 3])).map(keras.layers.Rescaling(0.5))).pipeline
-    assert list(layers_in_maps(plain, profile)) == []
+    assert list(layers_in_maps(plain, measured)) == []
 
 
 def test_a_selection_of_whole_images_is_told_where_its_map_takes_time() -> None:
@@ -37,18 +41,11 @@ def test_a_selection_of_whole_images_is_told_where_its_map_takes_time() -> None:
 
     images = tf.data.Dataset.from_tensors(tf.zeros([224, 224, 3])).repeat().map(grey_by_chance)
     pipeline = live.read(images.map(grey_by_chance)).pipeline
-    first, second = (node.id for node in pipeline if node.op == "map")
-
-    def profile(seconds: float) -> Profile:
-        operators = tuple(
-            OperatorProfile(node, Stage.TRANSFORM, cpu_seconds=seconds, visits=1.0) for node in (first, second)
-        )
-        return Profile(operators, ConsumerProfile("none"), input_cpu_seconds=0.01)
-
-    (found,) = selections_in_maps(pipeline, profile(0.004))
+    maps = [node.id for node in pipeline if node.op == "map"]
+    (found,) = selections_in_maps(pipeline, profile(0.004, *maps))
     assert found.code == "array-selection" and "150,528 numbers" in found.message and "40%" in found.message
     assert (found.file, found.line) == (__file__, grey_by_chance.__code__.co_firstlineno + 2)
-    assert list(selections_in_maps(pipeline, profile(0.0009))) == []
+    assert list(selections_in_maps(pipeline, profile(0.0009, *maps))) == []
 
 
 @pytest.mark.parametrize(
@@ -57,9 +54,7 @@ def test_a_selection_of_whole_images_is_told_where_its_map_takes_time() -> None:
 )
 def test_eager_python_function_is_told_where_its_map_takes_time(call: Any, seconds: float, expected: int) -> None:
     numbers = tf.data.Dataset.range(4).map(lambda x: call(lambda value: value, [x], tf.int64))
-    operators = (OperatorProfile("n1", Stage.TRANSFORM, cpu_seconds=seconds, visits=1.0),)
-    profile = Profile(operators, ConsumerProfile("none"), input_cpu_seconds=0.01)
-    found = list(python_calls_in_maps(live.read(numbers).pipeline, profile))
+    found = list(python_calls_in_maps(live.read(numbers).pipeline, profile(seconds, "n1")))
     assert [finding.code for finding in found] == ["py-function"] * expected
 
 
