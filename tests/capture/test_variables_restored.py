@@ -1,7 +1,8 @@
-"""A snapshot restores everything that a training step or a pipeline may change."""
+"""A snapshot restores what a training step or a pipeline may change; what a step creates gets its initial values."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 from collections.abc import Callable
@@ -11,20 +12,16 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.tensorflow
+keras = pytest.importorskip("keras")
+tf_keras = pytest.importorskip("tf_keras")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 from pipetune.capture import protection
 
 
 @pytest.fixture(autouse=True)
-def _alone() -> Any:
+def _alone() -> None:
     gc.collect()
-    yield
-    tf.random.set_seed(None)
-
-
-def equal(one: Any, other: Any) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_variables_tables_and_random_states_of_every_kind_are_restored() -> None:
@@ -65,8 +62,7 @@ def test_variables_tables_and_random_states_of_every_kind_are_restored() -> None
     assert vectors.lookup([5, 6]).numpy().tolist() == [[1.0, 2.0], [0.0, 0.0]]
     assert pairs.lookup(["x", "y"]).numpy().tolist() == [[1.0, 2.0], [0.0, 0.0]]
     assert dense.lookup([3, 4]).numpy().tolist() == [30, 0]
-    assert [int(one.size()) for one in (table, empty, vectors, dense)] == [2, 0, 1, 1]
-    assert draw() == drawn
+    assert [int(one.size()) for one in (table, empty, vectors, dense)] == [2, 0, 1, 1] and draw() == drawn
     number.assign(9)
     snapshot.restore()  # works repeatedly
     assert int(number) == 3
@@ -79,30 +75,26 @@ def train(keras: Any) -> tuple[Any, Callable[[], list[Any]]]:
     model.fit(data, verbose=0)
 
     def everything() -> list[Any]:
-        held = [*model.variables, *_variables(model.optimizer), *(v for m in model.metrics for v in m.variables)]
-        return [np.array(variable) for variable in held]
+        slots = model.optimizer.variables
+        slots = slots() if callable(slots) else slots
+        held = [*model.variables, *slots, *(v for m in model.metrics for v in m.variables)]
+        return [np.array(variable).tolist() for variable in held]
 
     return (lambda: model.fit(data, verbose=0)), everything
-
-
-def _variables(optimizer: Any) -> list[Any]:
-    found = optimizer.variables
-    return list(found() if callable(found) else found)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["keras", "tf_keras"])
 @pytest.mark.filterwarnings("ignore")
 def test_weights_optimizer_slots_and_metrics_are_restored(name: str) -> None:
-    keras = pytest.importorskip(name)
-    fit, everything = train(keras)
+    fit, everything = train(pytest.importorskip(name))
     before = everything()
     assert len(before) > 12
     snapshot = protection.Snapshot()
     fit()
-    assert not equal(everything(), before)
+    assert everything() != before
     snapshot.restore()
-    assert equal(everything(), before)
+    assert everything() == before
 
 
 def test_seed_set_after_the_snapshot_does_not_prevent_restoring() -> None:
@@ -147,3 +139,86 @@ def test_variable_frozen_in_the_garbage_collector_is_restored() -> None:
     number.assign(4)
     snapshot.restore()
     assert int(number) == 3
+
+
+BATCH = tf.ones([4, 3])
+
+
+def eagerly() -> list[Any]:
+    made = tf.Variable([1.0])
+    made.assign([5.0])
+    return [made]
+
+
+def in_function() -> list[Any]:
+    made: list[Any] = []
+
+    @tf.function
+    def step() -> None:
+        if not made:
+            made.append(tf.Variable([1.0]))
+        made[0].assign_add([1.0])
+
+    step()
+    step()
+    return made
+
+
+def trained(library: Any, *, function: bool) -> list[Any]:
+    """Returns the weights of a model that was built in its first training step, and the slots of its optimizer."""
+    model = library.Sequential([library.layers.Dense(2, kernel_initializer="ones")])
+    optimizer = library.optimizers.SGD(0.1, momentum=0.9)
+
+    def step(batch: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(batch) ** 2)
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+    taken = tf.function(step) if function else step
+    for _ in range(3):
+        taken(BATCH)
+    slots = optimizer.variables
+    return [model.weights[0], next(slot for slot in slots if tuple(slot.shape) == (3, 2))]
+
+
+def fitted(library: Any) -> list[Any]:
+    model = library.Sequential([library.layers.Dense(2, kernel_initializer="ones")])
+    model.compile("sgd", "mse")
+    model.fit(tf.data.Dataset.from_tensors((BATCH, tf.ones([4, 2]))).repeat(3), verbose=0)
+    return [model.weights[0]]
+
+
+CASES: dict[str, tuple[Callable[[], list[Any]], list[float]]] = {
+    "eagerly": (eagerly, [1.0]),
+    "in a function": (in_function, [1.0]),
+}
+for library in (keras, tf_keras):
+    CASES |= {
+        f"{library.__name__}, own loop": (functools.partial(trained, library, function=False), [1.0, 0.0]),
+        f"{library.__name__}, own loop in a function": (functools.partial(trained, library, function=True), [1.0, 0.0]),
+        f"{library.__name__}, fit": (functools.partial(fitted, library), [1.0]),
+    }
+
+
+@pytest.mark.parametrize(("create", "initial"), CASES.values(), ids=CASES)
+def test_initial_values_are_restored(create: Callable[[], list[Any]], initial: list[float]) -> None:
+    with protection.CreatedVariables() as created:
+        variables = create()
+    changed = [variable.numpy() for variable in variables]
+    assert all((value != first).all() for value, first in zip(changed, initial, strict=True)), "trained"
+    created.restore()
+    assert all((variable.numpy() == first).all() for variable, first in zip(variables, initial, strict=True))
+
+
+def test_only_those_created_later_are_restored_and_nothing_is_kept_afterwards() -> None:
+    with protection.CreatedVariables() as created:
+        (before,) = eagerly()
+        count = created.count
+        (later,) = eagerly()
+    created.restore(count)
+    assert (float(before[0]), float(later[0])) == (5.0, 1.0)
+    del later  # what is gone is not restored
+    (afterwards,) = eagerly()
+    created.restore()
+    assert (created.count, float(before[0]), float(afterwards[0])) == (count + 1, 1.0, 5.0)
