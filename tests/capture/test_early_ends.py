@@ -127,27 +127,20 @@ def test_a_known_limit_says_how_much_is_read(tmp_path: Path, text: str, least: i
     assert ways_out(tmp_path, text) == {(WayOut.FOR, least)}
 
 
-def test_the_shortest_reading_counts() -> None:
-    readings = LoopReadings()
-    for length in (20, 19, 20):
-        reading = Reading()
-        for _ in range(length):
-            readings.add(reading)
-    assert readings.elements == 19
-
-
-def test_iterators_read_in_turn_show_nothing() -> None:
-    readings, two = LoopReadings(), (Reading(), Reading())
-    for n in range(9):
-        readings.add(two[n % 2])
-    assert readings.elements is None
-
-
-@pytest.mark.parametrize(("way", "elements"), [(None, None), (WayOut.FOR, 30), (WayOut.NEXT, 0)])
-def test_a_way_out_that_was_not_taken(way: WayOut | None, elements: int | None) -> None:
-    readings, reading = LoopReadings(way), Reading()
-    for _ in range(30):
-        readings.add(reading)
+@pytest.mark.parametrize(
+    ("way", "read", "elements"),
+    [
+        (None, [0] * 20 + [1] * 19 + [2] * 20, 19),  # the shortest reading counts
+        (None, [0, 1, 0, 1, 0, 1, 0, 1, 0], None),  # iterators read in turn show nothing
+        (None, [0] * 30, None),
+        (WayOut.FOR, [0] * 30, 30),  # a way out that was not taken
+        (WayOut.NEXT, [0] * 30, 0),
+    ],
+)
+def test_fewest_elements_of_a_reading(way: WayOut | None, read: list[int], elements: int | None) -> None:
+    readings, each = LoopReadings(way), [Reading() for _ in range(3)]
+    for number in read:
+        readings.add(each[number])
     assert readings.elements == elements
 
 
