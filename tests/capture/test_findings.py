@@ -74,8 +74,7 @@ def test_finding_has_its_line_and_is_reported_once() -> None:
         shared = numbers().map(draw).cache()
     (finding,) = found(shared.batch(2), (shared.batch(3), "validation"))
     location = call_sites.location(shared)
-    assert location is not None
-    assert (finding.file, finding.line) == (__file__, location.line)
+    assert location is not None and (finding.file, finding.line) == (__file__, location.line)
     (unrecorded,) = found(numbers().map(draw).cache())
     assert unrecorded.file is None and unrecorded.line is None
 
@@ -89,17 +88,14 @@ def test_cache_exhausted_by_validation_is_not_partial() -> None:
 
 def test_workers_without_sharding_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}')
-    monkeypatch.setattr(
-        job_processes, "_sources", lambda: ["import tensorflow"]
-    )  # the sources of these tests read the worker's identity
+    monkeypatch.setattr(job_processes, "_sources", lambda: ["import tensorflow"])  # these tests read the identity
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     whole = numbers().batch(10).with_options(options)
     assert codes(whole, sharded_across_workers=True) == ["unsharded-workers"]
     assert codes(numbers().batch(10), sharded_across_workers=True) == []
     assert codes(numbers().shard(2, 0).batch(10).with_options(options), sharded_across_workers=True) == []
-    assert codes(numbers().batch(10)) == ["unsharded-workers"]
-    assert codes(numbers().shuffle(9).batch(10)) == []
+    assert codes(numbers().batch(10)) == ["unsharded-workers"] and codes(numbers().shuffle(9).batch(10)) == []
     monkeypatch.undo()
     assert codes(whole, sharded_across_workers=True) == []
 

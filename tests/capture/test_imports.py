@@ -40,8 +40,7 @@ def test_watched_module_is_changed_before_its_importer_binds_its_names(modules: 
         package = importlib.import_module("watched_package")
         importlib.import_module("watched_package.inner")
         importlib.import_module("unwatched_module")
-    assert seen == ["watched_package.inner"]
-    assert package.held == 2
+    assert seen == ["watched_package.inner"] and package.held == 2
 
 
 def test_already_imported_module_is_reported_on_entry(modules: Path) -> None:
@@ -73,11 +72,8 @@ def test_failing_or_missing_module_raises_its_usual_error(modules: Path) -> None
 
 
 def test_two_watchers_of_one_module_are_both_called(modules: Path) -> None:
-    first: list[str] = []
-    second: list[str] = []
-    with (
-        ImportWatcher(["watched_package.inner"], lambda module: first.append(module.__name__)),
-        ImportWatcher(["watched_package.inner"], lambda module: second.append(module.__name__)),
-    ):
+    first, second = list[ModuleType](), list[ModuleType]()
+    names = ["watched_package.inner"]
+    with ImportWatcher(names, first.append), ImportWatcher(names, second.append):
         importlib.import_module("watched_package")
-    assert first == second == ["watched_package.inner"]
+    assert [module.__name__ for module in first] == [module.__name__ for module in second] == names

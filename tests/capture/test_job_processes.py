@@ -72,9 +72,7 @@ def test_use_of_the_worker_identity_in_a_script_is_detected(text, expected):
 
 def test_own_index_is_read_from_tf_config_or_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     by_mpi = {"PMI_RANK": "2", "PMI_SIZE": "3"}
-    assert job_processes.own_index({}) is None and job_processes.own_index(by_mpi) is None, (
-        "nothing of Horovod is imported"
-    )
+    assert job_processes.own_index({}) is job_processes.own_index(by_mpi) is None, "nothing of Horovod is imported"
     assert job_processes.own_index({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}) == 1
     task = {"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}
     assert job_processes.own_index({"TF_CONFIG": json.dumps(task), **by_mpi}) == 2

@@ -18,19 +18,13 @@ from pipetune.capture.patches import Patches
 
 CASES = {
     "a module": ("look()", "its remaining code did not run"),
-    "one of each": (
-        "try:\n    with open(__file__):\n        look()\nfinally:\n    pass",
-        "its remaining code, 1 finally block and 1 with block did not run",
-    ),
-    "several": (
-        "with open(__file__), open(__file__):\n    with open(__file__):\n        look()",
-        "its remaining code and 2 with blocks did not run",
-    ),
+    "one of each": ("try:\n    with open(__file__):\n        look()\nfinally:\n    pass",
+        "its remaining code, 1 finally block and 1 with block did not run"),
+    "several": ("with open(__file__), open(__file__):\n    with open(__file__):\n        look()",
+        "its remaining code and 2 with blocks did not run"),
     "in a finally block itself": ("try:\n    pass\nfinally:\n    look()", "its remaining code did not run"),
-    "in an except clause": (
-        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    look()\nfinally:\n    pass",
-        "its remaining code and 1 finally block did not run",
-    ),
+    "in an except clause": ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    look()\nfinally:\n    pass",
+        "its remaining code and 1 finally block did not run"),
     "without finally": ("try:\n    look()\nexcept ValueError:\n    pass", "its remaining code did not run"),
     "behind a block": ("with open(__file__):\n    pass\nlook()", "its remaining code did not run"),
     "of the functions that it stands in, and no others": (
@@ -39,11 +33,9 @@ CASES = {
         "with open(__file__):\n    other()\n    train()",
         "its remaining code, 1 finally block and 1 with block did not run",
     ),
-    "defined in a block, called behind it": (
-        "with open(__file__):\n    def train():\n        look()\ntrain()",
-        "its remaining code did not run",
-    ),
-}
+    "defined in a block, called behind it": ("with open(__file__):\n    def train():\n        look()\ntrain()",
+        "its remaining code did not run"),
+}  # fmt: skip
 
 
 def run(source: str, folder: Path, handlers: int = 0) -> tuple[str, str]:

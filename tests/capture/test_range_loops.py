@@ -70,8 +70,7 @@ LASTS = {
 @pytest.mark.parametrize("source", LASTS.values(), ids=LASTS)
 def test_training_loop_restarts_until_measurement_ends(source: str) -> None:
     found = run(source, measured=50)
-    assert found["steps"].taken == 50 and found["stopped"]
-    assert "evaluated" not in found["done"]
+    assert found["steps"].taken == 50 and found["stopped"] and "evaluated" not in found["done"]
     assert found["kept"].restarted
 
 
@@ -91,16 +90,14 @@ ENDS = {
 @pytest.mark.parametrize("source", ENDS.values(), ids=ENDS)
 def test_other_loops_end_as_in_the_script(source: str) -> None:
     found = run(source)
-    assert "stopped" not in found and len(found["done"]) == 3
-    assert not found["kept"].restarted
+    assert "stopped" not in found and len(found["done"]) == 3 and not found["kept"].restarted
 
 
 def test_inner_loop_keeps_its_number_of_steps() -> None:
     found = run(
         "for _ in range(5):\n    for part in range(4):\n        next(steps)\n    done.append(part)", measured=100
     )
-    assert found["done"] == [3] * 25
-    assert found["kept"].restarted
+    assert found["done"] == [3] * 25 and found["kept"].restarted
 
 
 def test_loop_after_exited_loop_is_extended() -> None:
@@ -137,8 +134,7 @@ def test_call_sites_are_unchanged() -> None:
     source = "from __future__ import annotations\nfor _ in range(3):\n    train(next(it),\n          kind='a')\n"
     code, as_is = loops.compile_with_extended_loops(source, "a.py"), compile(source, "a.py", "exec")
     places = set(as_is.co_positions())
-    assert set(code.co_positions()) == places
-    assert NAMES[0] in code.co_consts
+    assert set(code.co_positions()) == places and NAMES[0] in code.co_consts
 
 
 def test_declared_encoding_of_bytes_is_used() -> None:

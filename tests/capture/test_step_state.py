@@ -6,7 +6,6 @@ import functools
 import sys
 import types
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,12 +24,11 @@ class _Array:
 
 
 @pytest.fixture(autouse=True)
-def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins for the classes of PyTorch and JAX that are looked for."""
     nn, optim = types.SimpleNamespace(Module=_Module), types.SimpleNamespace(Optimizer=type("Optimizer", (), {}))
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(nn=nn, optim=optim))
     monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(Array=_Array))
-    yield
 
 
 def test_steps_that_change_nothing_of_torch_or_jax_are_silent() -> None:
@@ -40,8 +38,7 @@ def test_steps_that_change_nothing_of_torch_or_jax_are_silent() -> None:
         weight.assign_add(1.0)
         print(constant, element)
 
-    assert unrestorable_state(step) == []
-    assert unrestorable_state(print) == []
+    assert unrestorable_state(step) == [] and unrestorable_state(print) == []
 
 
 def test_cell_can_change_what_it_and_its_functions_name() -> None:
