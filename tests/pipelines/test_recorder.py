@@ -6,12 +6,14 @@ runs; the span has to end at its position.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import re
 import sys
 import textwrap
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ class Sample:
     """A module written to a file and run while recording."""
 
     def __init__(self, folder: Path, text: str, *, name: str = "sample") -> None:
-        text = textwrap.dedent(text)
+        text = "import tensorflow as tf\n" + textwrap.dedent(text)
         self.ends: dict[str, tuple[int, int]] = {}
         while mark := MARK.search(text):
             line = text.count("\n", 0, mark.start()) + 1
@@ -58,6 +60,14 @@ class Sample:
         return (str(self.file), *self.ends[name])
 
 
+Writer = Callable[..., Sample]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Writer:
+    return functools.partial(Sample, tmp_path)
+
+
 def place(location: SourceLocation | None) -> tuple[str, int, int]:
     assert location is not None and location.exact
     return location.file, location.end_line, location.end_column
@@ -80,11 +90,9 @@ def check(sample: Sample, dataset: Any, expected: list[tuple[str, str]]) -> None
 
 ONE_CHAIN = {
     "one line": """
-        import tensorflow as tf
         ds = tf.data.Dataset.range(9)<<a>>.map(lambda x: x + 1)<<b>>.batch(2)<<c>>.prefetch(1)<<d>>
         """,
     "several lines with comments": """
-        import tensorflow as tf
         ds = (
             tf.data.Dataset.range(9)<<a>>  # numbers
             # one more each
@@ -99,13 +107,11 @@ ONE_CHAIN = {
         )
         """,
     "letters beyond ASCII before the call": """
-        import tensorflow as tf
         words = "größer ✓"; ds = tf.data.Dataset.range(len("äöü") * 3)<<a>>
         "€"; ds = ds.map(lambda x: x + 1)<<b>>
         ds = ds.batch(2, name="β")<<c>>.prefetch(1)<<d>>
         """,
     "methods of a class": """
-        import tensorflow as tf
         class Input:
             def __init__(self):
                 self.source = tf.data.Dataset.range(9)<<a>>
@@ -123,7 +129,7 @@ ONE_CHAIN = {
         ds = Input.build()
         """,
     "a decorator": """
-        import functools, tensorflow as tf
+        import functools
         def prefetched(build):
             @functools.wraps(build)
             def wrapper(*args, **named):
@@ -135,7 +141,6 @@ ONE_CHAIN = {
         ds = build(2)
         """,
     "comprehension, generator and getattr": """
-        import tensorflow as tf
         ds = [tf.data.Dataset.range(9)<<a>> for _ in range(1)][0]
         ds = next(one.map(lambda x: x + 1)<<b>> for one in [ds])
         ds = getattr(ds, "batch")(2)<<c>>
@@ -143,7 +148,6 @@ ONE_CHAIN = {
         ds = step(1)<<d>>
         """,
     "keyword and starred arguments": """
-        import tensorflow as tf
         how = {"drop_remainder": True}
         ds = tf.data.Dataset.range(*(0, 9))<<a>>
         ds = ds.map(map_func=lambda x: x + 1)<<b>>.batch(batch_size=2, **how)<<c>>
@@ -156,37 +160,31 @@ NAMES = {"comprehension, generator and getattr": ["range", "map", "batch", "step
 
 
 @pytest.mark.parametrize("name", ONE_CHAIN)
-def test_span_ends_where_the_call_ends(tmp_path: Path, name: str) -> None:
-    sample = Sample(tmp_path, ONE_CHAIN[name])
+def test_span_ends_where_the_call_ends(write: Writer, name: str) -> None:
+    sample = write(ONE_CHAIN[name])
     check(sample, sample.run().ds, list(zip("abcd", NAMES.get(name, METHODS), strict=True)))
 
 
-def test_scope_is_the_enclosing_function(tmp_path: Path) -> None:
-    sample = Sample(tmp_path, ONE_CHAIN["methods of a class"])
+def test_scope_is_the_enclosing_function(write: Writer) -> None:
+    sample = write(ONE_CHAIN["methods of a class"])
     scopes = [call_sites.location(one).scope for one in chain(sample.run().ds)]  # type: ignore[union-attr]
     assert scopes == ["Input.__init__", "Input.mapped", "Input.batched", "Input.build"]
-    sample = Sample(tmp_path, ONE_CHAIN["one line"], name="flat")
+    sample = write(ONE_CHAIN["one line"], name="flat")
     assert {call_sites.location(one).scope for one in chain(sample.run().ds)} == {"<module>"}  # type: ignore[union-attr]
 
 
-def test_equal_functions_on_one_line_are_two_call_sites(tmp_path: Path) -> None:
-    sample = Sample(
-        tmp_path,
-        """
-        import tensorflow as tf
+def test_equal_functions_on_one_line_are_two_call_sites(write: Writer) -> None:
+    sample = write("""
         ds = tf.data.Dataset.range(9)<<a>>.apply(lambda d: d.map(abs)<<b>>).apply(lambda d: d.map(abs)<<c>>)
-        """,
-    )
+        """)
     dataset = sample.run().ds
     check(sample, dataset, [("a", "range"), ("b", "map"), ("c", "map")])
     assert [call_sites.datasets_at_call(one) for one in chain(dataset)] == [1, 1, 1]
 
 
-def test_helper_in_another_file_is_a_shared_call_site(tmp_path: Path) -> None:
-    other = Sample(
-        tmp_path,
+def test_helper_in_another_file_is_a_shared_call_site(write: Writer) -> None:
+    other = write(
         """
-        import tensorflow as tf
         def build(limit, training):
             ds = tf.data.Dataset.range(limit)<<a>>
             if training:
@@ -195,14 +193,11 @@ def test_helper_in_another_file_is_a_shared_call_site(tmp_path: Path) -> None:
         """,
         name="other_file",
     )
-    sample = Sample(
-        tmp_path,
-        """
+    sample = write("""
         from other_file import build
         train = build(8, True).prefetch(1)<<c>>
         validation = build(4, False)
-        """,
-    )
+        """)
     try:
         module = sample.run()
     finally:
@@ -214,16 +209,12 @@ def test_helper_in_another_file_is_a_shared_call_site(tmp_path: Path) -> None:
     assert [call_sites.datasets_at_call(one) for one in train] == [2, 1, 2, 1]
 
 
-def test_loop_is_one_call_site_with_several_datasets(tmp_path: Path) -> None:
-    sample = Sample(
-        tmp_path,
-        """
-        import tensorflow as tf
+def test_loop_is_one_call_site_with_several_datasets(write: Writer) -> None:
+    sample = write("""
         ds = tf.data.Dataset.range(9)<<a>>
         for step in range(3):
             ds = ds.map(lambda x: x + step)<<b>>
-        """,
-    )
+        """)
     found = chain(sample.run().ds)
     assert [place(call_sites.location(one)) for one in found] == [sample.end(mark) for mark in "abbb"]
     assert [call_sites.datasets_at_call(one) for one in found] == [1, 3, 3, 3]
@@ -232,11 +223,8 @@ def test_loop_is_one_call_site_with_several_datasets(tmp_path: Path) -> None:
     assert [node.location for node in pipeline] == [call_sites.location(one) for one in found]
 
 
-def test_several_inputs_and_constructors(tmp_path: Path) -> None:
-    sample = Sample(
-        tmp_path,
-        """
-        import tensorflow as tf
+def test_several_inputs_and_constructors(write: Writer) -> None:
+    sample = write("""
         from tensorflow.data import Dataset
         from tensorflow.data import TFRecordDataset as Records
         files = Dataset.list_files([__file__], shuffle=False)<<files>>
@@ -252,8 +240,7 @@ def test_several_inputs_and_constructors(tmp_path: Path) -> None:
         joined = slices.concatenate(slices)<<joined>>
         options = slices.with_options(tf.data.Options())<<options>>
         lines = tf.data.TextLineDataset([__file__])<<lines>>
-        """,
-    )
+        """)
     module = sample.run()
     names = {
         "files": "list_files", "records": "Records", "slices": "from_tensor_slices", "made": "from_generator",
@@ -267,11 +254,8 @@ def test_several_inputs_and_constructors(tmp_path: Path) -> None:
     assert place(call_sites.location(live.upstream_datasets(module.mixed)[2])) == sample.end("repeat")
 
 
-def test_inner_function_is_found_through_autograph(tmp_path: Path) -> None:
-    sample = Sample(
-        tmp_path,
-        """
-        import tensorflow as tf
+def test_inner_function_is_found_through_autograph(write: Writer) -> None:
+    sample = write("""
         made = []
 
         def read(x):
@@ -282,23 +266,18 @@ def test_inner_function_is_found_through_autograph(tmp_path: Path) -> None:
             return inner.batch(2)
 
         ds = tf.data.Dataset.range(9)<<a>>.interleave(read, cycle_length=2)<<b>>
-        """,
-    )
+        """)
     module = sample.run()
     check(sample, module.ds, [("a", "range"), ("b", "interleave")])
     location = call_sites.location(module.made[0])
-    assert location is not None
-    assert (location.file, location.line, location.method) == (str(sample.file), 8, "map")
+    assert location is not None and (location.file, location.line, location.method) == (str(sample.file), 8, "map")
     assert not location.exact
     lines = call_sites.location(module.made[1])
     assert lines is not None and (lines.line, lines.method) == (9, "TextLineDataset")
 
 
-def test_inner_function_without_autograph_has_an_exact_location(tmp_path: Path) -> None:
-    sample = Sample(
-        tmp_path,
-        """
-        import tensorflow as tf
+def test_inner_function_without_autograph_has_an_exact_location(write: Writer) -> None:
+    sample = write("""
         made = []
 
         @tf.autograph.experimental.do_not_convert
@@ -307,24 +286,21 @@ def test_inner_function_without_autograph_has_an_exact_location(tmp_path: Path) 
             return made[0].batch(2)
 
         ds = tf.data.Dataset.range(9).flat_map(read)<<outer>>
-        """,
-    )
+        """)
     module = sample.run()
     assert place(call_sites.location(module.made[0])) == sample.end("inner")
     assert place(call_sites.location(module.ds)) == sample.end("outer")
 
 
-def test_datasets_created_by_a_library_are_read_and_located_at_the_users_call(tmp_path: Path) -> None:
+def test_datasets_created_by_a_library_are_read_and_located_at_the_users_call(tmp_path: Path, write: Writer) -> None:
     folder = tmp_path / "images" / "cat"
     folder.mkdir(parents=True)
     (folder / "1.png").write_bytes(tf.io.encode_png(tf.zeros([4, 4, 3], tf.uint8)).numpy())
     (tmp_path / "texts" / "cat").mkdir(parents=True)
     (tmp_path / "texts" / "cat" / "1.txt").write_text("a cat")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
-    sample = Sample(
-        tmp_path,
-        f"""
-        import keras, tensorflow as tf
+    sample = write(f"""
+        import keras
         images = keras.utils.image_dataset_from_directory(
             {str(tmp_path / "images")!r},
             image_size=(4, 4), batch_size=1, verbose=False,
@@ -332,8 +308,7 @@ def test_datasets_created_by_a_library_are_read_and_located_at_the_users_call(tm
         texts = keras.utils.text_dataset_from_directory({str(tmp_path / "texts")!r}, verbose=False)<<texts>>
         series = keras.utils.timeseries_dataset_from_array([1., 2., 3., 4.], None, 2)<<series>>
         table = tf.data.experimental.make_csv_dataset({str(tmp_path / "table.csv")!r}, 1)<<table>>
-        """,
-    )
+        """)
     module = sample.run()
     for name, method, operators in (
         ("images", "image_dataset_from_directory", {"zip", "map", "batch"}),
@@ -358,8 +333,7 @@ def test_nothing_is_recorded_or_patched_outside_the_recorder() -> None:
         raise ValueError("theirs")
     assert tf.data.Dataset.__init__ is original
     outside = inside.map(lambda x: x)
-    assert call_sites.location(inside) is not None
-    assert call_sites.location(outside) is None
+    assert call_sites.location(inside) is not None and call_sites.location(outside) is None
     assert call_sites.datasets_at_call(outside) == 1
 
 
@@ -377,9 +351,8 @@ def test_file_that_runs_again_is_recorded_afresh() -> None:
     """A cell of a notebook that is run twice: the datasets of its first run do not share its calls any more."""
     call_sites.clear()
     source = "import tensorflow as tf\nmade = tf.data.Dataset.range(3).map(lambda x: x)\n"
-    first: dict[str, Any] = {}
-    second: dict[str, Any] = {}
-    elsewhere: dict[str, Any] = {}
+    names: list[dict[str, Any]] = [{}, {}, {}]
+    first, second, elsewhere = names
     with call_sites.Recorder():
         exec(compile(source, "cell.py", "exec"), first)
         exec(compile(source, "other.py", "exec"), elsewhere)
@@ -399,12 +372,8 @@ def test_file_that_runs_again_is_recorded_afresh() -> None:
         "def more():\n    for x in batches(2)<<inner>>:\n        yield x\nfor x in more()<<outer>>:\n    break",
     ],
 )
-def test_a_generator_that_builds_is_called_in_the_header_of_the_loop_that_runs_it(tmp_path: Path, loop: str) -> None:
-    sample = Sample(
-        tmp_path,
-        "import tensorflow as tf\nmade = []\ndef batches(n):\n    made.append(tf.data.Dataset.range(n))\n    yield n\n"
-        f"{loop}\n",
-    )
+def test_a_generator_that_builds_is_called_in_the_header_of_the_loop_that_runs_it(write: Writer, loop: str) -> None:
+    sample = write(f"made = []\ndef batches(n):\n    made.append(tf.data.Dataset.range(n))\n    yield n\n{loop}\n")
     (dataset,) = sample.run().made
     found = [place(one) for one in call_sites.enclosing_calls(dataset) if one.file == str(sample.file)]
     assert found == [sample.end(name) for name in ("inner", "outer") if name in sample.ends]
@@ -436,8 +405,7 @@ def test_ten_thousand_datasets_in_a_loop_are_one_entry() -> None:
     with call_sites.Recorder():
         for _ in range(10_000):
             dataset = tf.data.Dataset.range(3)
-    assert call_sites.datasets_at_call(dataset) == 10_000
-    assert len(call_sites._calls) == 1
+    assert call_sites.datasets_at_call(dataset) == 10_000 and len(call_sites._calls) == 1
     gc.collect()
     alive = [one for one in gc.get_objects() if type(one).__name__ == "_RangeDataset"]
     assert len(alive) < 100
@@ -462,8 +430,7 @@ def test_library_files_are_recognised() -> None:
     assert call_sites.is_library(call_sites.__file__) and call_sites.is_library(textwrap.__file__)
     assert call_sites.is_library("<frozen runpy>")
     assert call_sites.is_library("/opt/another/environment/lib/python3.11/site-packages/tensorflow/__init__.py")
-    assert not call_sites.is_library(__file__)
-    assert not call_sites.is_library("<ipython-input-1-abc>")
+    assert not call_sites.is_library(__file__) and not call_sites.is_library("<ipython-input-1-abc>")
     assert not call_sites.is_library("/tmp/__autograph_generated_fileabc.py")
 
 
