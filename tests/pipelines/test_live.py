@@ -44,30 +44,18 @@ def state(total: Any, x: Any) -> Any:
 # The last operator: how to create it, its name, its arguments (those not given are None, or left out).
 TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
     "map": (lambda: source().map(lambda x: x), "map", {}),
-    "parallel map": (
-        lambda: source().map(lambda x: x, num_parallel_calls=3, deterministic=False),
-        "map",
-        {"num_parallel_calls": 3, "deterministic": False},
-    ),
-    "copy to device": (
-        lambda: source().apply(tf.data.experimental.copy_to_device("/CPU:0")),
-        "copy_to_device",
-        {"target_device": "/CPU:0"},
-    ),
+    "parallel map": (lambda: source().map(lambda x: x, num_parallel_calls=3, deterministic=False), "map",
+        {"num_parallel_calls": 3, "deterministic": False}),
+    "copy to device": (lambda: source().apply(tf.data.experimental.copy_to_device("/CPU:0")), "copy_to_device",
+        {"target_device": "/CPU:0"}),
     "batch": (lambda: source().batch(2), "batch", {"batch_size": 2, "drop_remainder": False}),
-    "parallel batch": (
-        lambda: source().batch(2, drop_remainder=True, num_parallel_calls=2, deterministic=True),
-        "batch",
-        {"batch_size": 2, "drop_remainder": True, "num_parallel_calls": 2, "deterministic": True},
-    ),
+    "parallel batch": (lambda: source().batch(2, drop_remainder=True, num_parallel_calls=2, deterministic=True),
+        "batch", {"batch_size": 2, "drop_remainder": True, "num_parallel_calls": 2, "deterministic": True}),
     "padded_batch": (lambda: source().padded_batch(2, []), "padded_batch",
                      {"batch_size": 2, "padded_shapes": "[]", "drop_remainder": False}),
     "unbatch": (lambda: source().batch(2).unbatch(), "unbatch", {}),
-    "shuffle": (
-        lambda: source().shuffle(4, seed=3, reshuffle_each_iteration=False),
-        "shuffle",
-        {"buffer_size": 4, "reshuffle_each_iteration": False, "seed": "87654321,3"},
-    ),
+    "shuffle": (lambda: source().shuffle(4, seed=3, reshuffle_each_iteration=False), "shuffle",
+        {"buffer_size": 4, "reshuffle_each_iteration": False, "seed": "87654321,3"}),
     "repeat three times": (lambda: source().repeat(3), "repeat", {"count": 3}),
     "take": (lambda: source().take(2), "take", {"count": 2}),
     "skip": (lambda: source().skip(2), "skip", {"count": 2}),
@@ -77,18 +65,11 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
     "file cache": (lambda: source().cache("/tmp/nowhere"), "cache", {"filename": "/tmp/nowhere"}),
     "filter": (lambda: source().filter(lambda x: x > 1), "filter", {}),
     "flat_map": (lambda: source().flat_map(lambda x: Dataset.range(x)), "flat_map", {}),
-    "interleave": (
-        lambda: source().interleave(lambda x: Dataset.range(x), cycle_length=3, block_length=2),
-        "interleave",
-        {"cycle_length": 3, "block_length": 2},
-    ),
-    "parallel interleave": (
-        lambda: source().interleave(
-            lambda x: Dataset.range(x), cycle_length=3, num_parallel_calls=2, deterministic=False
-        ),
-        "interleave",
-        {"cycle_length": 3, "block_length": 1, "num_parallel_calls": 2, "deterministic": False},
-    ),
+    "interleave": (lambda: source().interleave(lambda x: Dataset.range(x), cycle_length=3, block_length=2),
+        "interleave", {"cycle_length": 3, "block_length": 2}),
+    "parallel interleave": (lambda: source().interleave(lambda x: Dataset.range(x), cycle_length=3,
+        num_parallel_calls=2, deterministic=False), "interleave",
+        {"cycle_length": 3, "block_length": 1, "num_parallel_calls": 2, "deterministic": False}),
     "parallel_interleave": (
         lambda: source().apply(
             tf.data.experimental.parallel_interleave(lambda x: Dataset.range(x), cycle_length=3, sloppy=True)
@@ -96,62 +77,38 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
         "parallel_interleave",
         {"cycle_length": 3, "block_length": 1, "deterministic": False},
     ),
-    "window": (
-        lambda: source().window(3, shift=2, stride=1, drop_remainder=True),
-        "window",
-        {"size": 3, "shift": 2, "stride": 1, "drop_remainder": True},
-    ),
+    "window": (lambda: source().window(3, shift=2, stride=1, drop_remainder=True), "window",
+        {"size": 3, "shift": 2, "stride": 1, "drop_remainder": True}),
     "take_while": (lambda: source().take_while(lambda x: x < 3), "take_while", {}),
     "scan": (lambda: source().scan(np.int64(0), state), "scan", {}),
-    "group_by_window": (
-        lambda: source().group_by_window(lambda x: x % 2, lambda key, part: part.batch(2), window_size=2),
-        "group_by_window",
-        {},
-    ),
+    "group_by_window": (lambda: source().group_by_window(lambda x: x % 2, lambda key, part: part.batch(2),
+        window_size=2), "group_by_window", {}),
     "ignore_errors": (lambda: source().ignore_errors(), "ignore_errors", {}),
     "unique": (lambda: source().unique(), "unique", {}),
     "concatenate": (lambda: source().concatenate(source()), "concatenate", {}),
     "zip": (lambda: Dataset.zip((source(), source())), "zip", {}),
-    "choose": (
-        lambda: Dataset.choose_from_datasets([source(), source()], Dataset.range(2)),
-        "choose",
-        {"stop_on_empty_dataset": True},
-    ),
+    "choose": (lambda: Dataset.choose_from_datasets([source(), source()], Dataset.range(2)), "choose",
+        {"stop_on_empty_dataset": True}),
     "ragged_batch": (lambda: source().ragged_batch(2), "batch", {"batch_size": 2, "drop_remainder": False}),
-    "assert_cardinality": (
-        lambda: source().apply(tf.data.experimental.assert_cardinality(6)),
-        "assert_cardinality",
-        {"expected_cardinality": 6},
-    ),
+    "assert_cardinality": (lambda: source().apply(tf.data.experimental.assert_cardinality(6)), "assert_cardinality",
+        {"expected_cardinality": 6}),
     "rebatch": (lambda: source().batch(4).rebatch(2), "rebatch", {"batch_size": 2, "drop_remainder": False}),
     "range": (lambda: Dataset.range(1, 9, 2), "range", {"start": 1, "stop": 9, "step": 2}),
     "from_tensors": (lambda: Dataset.from_tensors([1, 2]), "from_tensors", {}),
     "from_list": (lambda: tf.data.experimental.from_list([(1, [2]), (3, [4, 5])]), "from_list", {}),
     "from_tensor_slices": (lambda: Dataset.from_tensor_slices({"a": [1, 2]}), "from_tensor_slices", {}),
-    "sparse slices": (
-        lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[1, 0], [0, 2]])), "from_tensor_slices", {}
-    ),
+    "sparse slices": (lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[1, 0], [0, 2]])), "from_tensor_slices",
+        {}),
     "random": (lambda: Dataset.random(seed=1), "random", {}),
-    "from_generator": (
-        lambda: Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32)),
-        "from_generator",
-        {},
-    ),
-    "TFRecordDataset": (
-        lambda: tf.data.TFRecordDataset(["a", "b"], compression_type="GZIP", num_parallel_reads=2),
-        "TFRecordDataset",
-        {"compression_type": "GZIP", "num_parallel_reads": 2, "files": 2},
-    ),
+    "from_generator": (lambda: Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32)),
+        "from_generator", {}),
+    "TFRecordDataset": (lambda: tf.data.TFRecordDataset(["a", "b"], compression_type="GZIP", num_parallel_reads=2),
+        "TFRecordDataset", {"compression_type": "GZIP", "num_parallel_reads": 2, "files": 2}),
     "TextLineDataset": (lambda: tf.data.TextLineDataset("a"), "TextLineDataset", {"files": 1}),
-    "FixedLengthRecordDataset": (
-        lambda: tf.data.FixedLengthRecordDataset("a", 8),
-        "FixedLengthRecordDataset",
-        {"record_bytes": 8, "files": 1},
-    ),
+    "FixedLengthRecordDataset": (lambda: tf.data.FixedLengthRecordDataset("a", 8), "FixedLengthRecordDataset",
+        {"record_bytes": 8, "files": 1}),
     "CsvDataset": (lambda: tf.data.experimental.CsvDataset("a", [tf.float32]), "CsvDataset", {}),
-    "SqlDataset": (
-        lambda: tf.data.experimental.SqlDataset("sqlite", "a", "SELECT 1", (tf.int32,)), "SqlDataset", {}
-    ),
+    "SqlDataset": (lambda: tf.data.experimental.SqlDataset("sqlite", "a", "SELECT 1", (tf.int32,)), "SqlDataset", {}),
 }  # fmt: skip
 
 
@@ -159,8 +116,7 @@ TRANSFORMS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
 def test_each_call_is_read_as_its_operator_with_arguments(name: str) -> None:
     make, op, arguments = TRANSFORMS[name]
     node = read(make()).output
-    assert node.op == op
-    assert given(node) == arguments
+    assert node.op == op and given(node) == arguments
 
 
 def test_every_known_kind_exists_in_tensorflow() -> None:
@@ -176,8 +132,7 @@ def test_every_known_kind_exists_in_tensorflow() -> None:
 def test_saved_dataset_is_read_as_load(tmp_path: Path) -> None:
     source().save(str(tmp_path / "saved"))
     pipeline = read(Dataset.load(str(tmp_path / "saved")))
-    assert [node.op for node in pipeline] == ["load"]
-    assert pipeline.output.argument("path") == str(tmp_path / "saved")
+    assert [node.op for node in pipeline] == ["load"] and pipeline.output.argument("path") == str(tmp_path / "saved")
 
 
 def test_snapshot_is_read_with_the_operators_tensorflow_adds() -> None:
@@ -241,8 +196,7 @@ def test_shared_branch_is_one_operator() -> None:
 def test_cardinality_and_size_of_elements() -> None:
     pipeline = read(source().map(lambda x: tf.zeros([3, 4])).batch(2, drop_remainder=True))
     assert [node.cardinality for node in pipeline] == [6, 6, 3]
-    assert [node.element_bytes for node in pipeline] == [8.0, 48.0, 96.0]
-    assert "float32" in pipeline.output.spec
+    assert [node.element_bytes for node in pipeline] == [8.0, 48.0, 96.0] and "float32" in pipeline.output.spec
     assert read(source().filter(lambda x: x > 2)).output.cardinality == -2
     assert read(source().repeat()).output.cardinality == -1
     assert read(source().batch(2)).output.element_bytes is None  # the last batch may be smaller
@@ -292,9 +246,6 @@ def test_ids_map_to_live_datasets() -> None:
     assert type(found.datasets["n0"]).__name__ == "_RangeDataset"
 
 
-# -- with and without recording, repeatedly
-
-
 def build(names: list[str], *, seed: int = 1, factor: int = 2, constant: int = 0) -> Any:
     table = np.full([600], constant)
     dataset = Dataset.from_tensor_slices(names).shuffle(4, seed=seed)
@@ -310,8 +261,7 @@ def test_recorded_and_unrecorded_reading_yield_equal_pipelines() -> None:
     with call_sites.Recorder():
         recorded = read(build(["a", "b"]))
     unrecorded = read(build(["a", "b"]))
-    assert all(node.location is not None for node in recorded)
-    assert all(node.location is None for node in unrecorded)
+    assert all(node.location is not None for node in recorded) and all(node.location is None for node in unrecorded)
     stripped = replace(recorded, nodes=tuple(replace(node, location=None, shared=1, calls=()) for node in recorded))
     assert stripped == unrecorded
 
@@ -320,8 +270,7 @@ def test_fingerprint_ignores_seeds_file_names_and_large_constants() -> None:
     first = read(build(["/a/b"])).fingerprint
     assert read(build(["/a/b"])).fingerprint == first
     assert read(build(["/c/d", "/e"], seed=9, constant=5)).fingerprint == first
-    assert read(build(["/a/b"], factor=3)).fingerprint != first
-    assert read(build(["/a/b"]).repeat()).fingerprint != first
+    assert read(build(["/a/b"], factor=3)).fingerprint != first and read(build(["/a/b"]).repeat()).fingerprint != first
     assert read(source().batch(2)).fingerprint != read(source().batch(3)).fingerprint
 
 

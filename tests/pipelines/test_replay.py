@@ -33,12 +33,6 @@ Dataset = tf.data.Dataset
 AUTOTUNE = tf.data.AUTOTUNE
 
 
-@pytest.fixture(autouse=True)
-def _no_global_seed() -> Any:
-    yield
-    tf.random.set_seed(None)
-
-
 def elements(dataset: Any, epochs: int = 2) -> list[Any]:
     """Every element of some epochs, as plain lists."""
 
@@ -84,8 +78,7 @@ def below_a_prefetch(dataset: Any) -> Any:
 
 
 def assert_same(one: Any, other: Any, epochs: int = 2) -> None:
-    assert one.element_spec == other.element_spec
-    assert int(one.cardinality()) == int(other.cardinality())
+    assert one.element_spec == other.element_spec and int(one.cardinality()) == int(other.cardinality())
     assert elements(one, epochs) == elements(other, epochs)
 
 
@@ -106,33 +99,27 @@ OPERATORS: dict[str, Callable[[], Any]] = {
     "copy_to_device": lambda: numbers().apply(tf.data.experimental.copy_to_device("/CPU:0")),
     "interleave": lambda: numbers().interleave(lambda x: Dataset.range(x), cycle_length=3, block_length=2),
     "interleave, default cycle": lambda: numbers().interleave(lambda x: Dataset.range(x)),
-    "interleave, parallel": lambda: numbers().interleave(
-        lambda x: Dataset.range(x), cycle_length=3, num_parallel_calls=2, deterministic=True
-    ),
-    "parallel_interleave": lambda: numbers().apply(
-        tf.data.experimental.parallel_interleave(lambda x: Dataset.range(x), cycle_length=3, block_length=2)
-    ),
+    "interleave, parallel": lambda: numbers().interleave(lambda x: Dataset.range(x), cycle_length=3,
+        num_parallel_calls=2, deterministic=True),
+    "parallel_interleave": lambda: numbers().apply(tf.data.experimental.parallel_interleave(lambda x: Dataset.range(x),
+        cycle_length=3, block_length=2)),
     "flat_map": lambda: numbers().flat_map(lambda x: Dataset.from_tensors((x, x)).repeat(x)),
     "filter": lambda: numbers().filter(lambda x: x % 2 == 0),
     "take_while": lambda: numbers().take_while(lambda x: x < 4),
     "scan": lambda: numbers().scan(np.int64(5), total),
-    "group_by_window": lambda: numbers().group_by_window(
-        lambda x: x % 2, lambda key, part: part.batch(2), window_size=2
-    ),
-    "group_by_window, function": lambda: numbers().group_by_window(
-        lambda x: x % 2, lambda key, part: part.batch(2), window_size_func=lambda key: key + 1
-    ),
+    "group_by_window": lambda: numbers().group_by_window(lambda x: x % 2, lambda key, part: part.batch(2),
+        window_size=2),
+    "group_by_window, function": lambda: numbers().group_by_window(lambda x: x % 2, lambda key, part: part.batch(2),
+        window_size_func=lambda key: key + 1),
     "batch": lambda: numbers().batch(3),
     "batch, remainder": lambda: numbers().batch(3, drop_remainder=True, num_parallel_calls=2),
     "padded_batch": lambda: numbers().map(lambda x: tf.fill([x], x)).padded_batch(3),
-    "padded_batch, all": lambda: numbers().map(lambda x: tf.fill([x], x)).padded_batch(
-        2, padded_shapes=[8], padding_values=tf.constant(9, tf.int64), drop_remainder=True
-    ),
+    "padded_batch, all": lambda: numbers().map(lambda x: tf.fill([x], x)).padded_batch(2, padded_shapes=[8],
+        padding_values=tf.constant(9, tf.int64), drop_remainder=True),
     "unbatch": lambda: numbers().batch(3).unbatch(),
     "ragged_batch": lambda: numbers().map(lambda x: tf.fill([x], x)).ragged_batch(2),
-    "ragged_batch, int32": lambda: numbers().map(lambda x: tf.fill([x], x)).ragged_batch(
-        2, drop_remainder=True, row_splits_dtype=tf.int32
-    ),
+    "ragged_batch, int32": lambda: numbers().map(lambda x: tf.fill([x], x)).ragged_batch(2, drop_remainder=True,
+        row_splits_dtype=tf.int32),
     "unbatch, ragged": lambda: numbers().map(lambda x: tf.fill([x], x)).ragged_batch(2).unbatch(),
     "unbatch, dictionary": lambda: numbers().map(lambda x: {"a": x, "b": [x, x]}).batch(3).unbatch(),
     "rebatch": lambda: numbers().batch(4).rebatch(3, drop_remainder=True),
@@ -157,18 +144,14 @@ OPERATORS: dict[str, Callable[[], Any]] = {
     "with_options": lambda: numbers().with_options(tf.data.Options()).batch(2),
     "assert_cardinality": lambda: numbers().apply(tf.data.experimental.assert_cardinality(7)),
     "enumerate": lambda: numbers().enumerate(start=3),
-    "bucket": lambda: numbers().map(lambda x: tf.fill([x], x)).bucket_by_sequence_length(
-        lambda x: tf.shape(x)[0], [3, 5], [2, 2, 2]
-    ),
+    "bucket": lambda: numbers().map(lambda x: tf.fill([x], x)).bucket_by_sequence_length(lambda x: tf.shape(x)[0],
+        [3, 5], [2, 2, 2]),
     "ragged elements": lambda: Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).map(lambda x: x * 2),
-    "sparse elements": lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[1, 0], [0, 2]])).map(
-        lambda x: x * 2
-    ),
+    "sparse elements": lambda: Dataset.from_tensor_slices(tf.sparse.from_dense([[1, 0], [0, 2]])).map(lambda x: x * 2),
     "TFRecordDataset": lambda: tf.data.TFRecordDataset(records(), "GZIP").batch(9),
     "TextLineDataset": lambda: tf.data.TextLineDataset(records(), "GZIP", num_parallel_reads=2).batch(9),
-    "FixedLengthRecordDataset": lambda: tf.data.FixedLengthRecordDataset(
-        records(), 1, header_bytes=5, footer_bytes=3, compression_type="GZIP"
-    ).batch(9),
+    "FixedLengthRecordDataset": lambda: tf.data.FixedLengthRecordDataset(records(), 1, header_bytes=5, footer_bytes=3,
+        compression_type="GZIP").batch(9),
     "strings": lambda: Dataset.from_tensor_slices(["a", "b"]).map(lambda x: x + "!").batch(2),
 }  # fmt: skip
 
@@ -240,8 +223,7 @@ def test_unchanged_pipeline_is_the_users_own_object() -> None:
     assert replay.replay(source, source.pipeline) is dataset
     built = replay.replay_nodes(source, apply_edits(source.pipeline, [SetArgument("n2", "batch_size", 3)]))
     assert built["n1"] is source.datasets["n1"]  # nothing is rebuilt upstream of the change
-    assert built["n2"] is not dataset
-    assert elements(built[replay.OUTPUT], 1) == elements(numbers().batch(3), 1)
+    assert built["n2"] is not dataset and elements(built[replay.OUTPUT], 1) == elements(numbers().batch(3), 1)
 
 
 ARGUMENTS: list[tuple[str, str, Any]] = [
@@ -280,8 +262,7 @@ def test_unbatch_takes_the_structure_of_its_new_input() -> None:
     assert_same(edited(dataset, Insert("n2", "shuffle", "s", {"buffer_size": 1})), dataset)
     dataset = numbers().batch(4).map(lambda x: (x, x)).unbatch()
     changed = edited(dataset, SetArgument("n1", "drop_remainder", True))
-    assert changed.element_spec == dataset.element_spec
-    assert elements(changed, 1)[0] == elements(dataset, 1)[0][:4]
+    assert changed.element_spec == dataset.element_spec and elements(changed, 1)[0] == elements(dataset, 1)[0][:4]
 
 
 def test_late_bound_closures_keep_their_traced_values() -> None:
@@ -292,8 +273,13 @@ def test_late_bound_closures_keep_their_traced_values() -> None:
     assert elements(below_a_prefetch(dataset), 1)[0][1] == [6]
 
 
-def test_python_draw_while_tracing_is_kept() -> None:
-    dataset = numbers().map(lambda x: x + random.randrange(10**9))
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x + random.randrange(10**9), lambda x: tf.random.uniform([], seed=4)],
+    ids=["Python", "seeded"],
+)
+def test_draws_are_kept(function: Any) -> None:
+    dataset = numbers().map(function)
     assert_same(below_a_prefetch(dataset), dataset)
 
 
@@ -358,11 +344,6 @@ def test_seeds_are_kept_and_none_is_drawn() -> None:
     assert elements(numbers().shuffle(7), 1) == untouched  # the next shuffle of the script draws the same seed
 
 
-def test_seeded_random_map_keeps_its_draws() -> None:
-    dataset = numbers().map(lambda x: tf.random.uniform([], seed=4))
-    assert_same(below_a_prefetch(dataset), dataset)
-
-
 def test_tables_variables_and_captured_arrays_are_kept() -> None:
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [5, 6]), -1)
     variable = tf.Variable(100)
@@ -380,21 +361,17 @@ def test_options_are_kept_and_can_be_set() -> None:
     options.threading.private_threadpool_size = 2
     dataset = numbers().with_options(options).batch(2)
     rebuilt = below_a_prefetch(dataset)
-    assert rebuilt.options().deterministic is False
-    assert rebuilt.options().threading.private_threadpool_size == 2
+    assert rebuilt.options().deterministic is False and rebuilt.options().threading.private_threadpool_size == 2
     changed = edited(dataset, SetOption("deterministic", True), SetOption("autotune.enabled", False))
-    assert changed.options().deterministic is True
-    assert changed.options().autotune.enabled is False
-    assert changed.options().threading.private_threadpool_size == 2
-    assert dataset.options().deterministic is False
+    assert changed.options().deterministic is True and changed.options().autotune.enabled is False
+    assert changed.options().threading.private_threadpool_size == 2 and dataset.options().deterministic is False
 
 
 def test_replacement_datasets_are_used_for_nodes() -> None:
     dataset = numbers().map(lambda x: x + 1).batch(2)
     source = live.read(dataset)
-    rebuilt = replay.replay(
-        source, source.pipeline, replacements={"n0": Dataset.from_tensor_slices(np.int64([10, 20]))}
-    )
+    replacements = {"n0": Dataset.from_tensor_slices(np.int64([10, 20]))}
+    rebuilt = replay.replay(source, source.pipeline, replacements=replacements)
     assert elements(rebuilt, 1) == [[[[11, 21]]]]
 
 
