@@ -88,8 +88,7 @@ def test_complete_cache_is_read_and_not_written(kept: Any) -> None:
         above = source.pipeline[source.pipeline.output.inputs[0]]
         edited = apply_edits(source.pipeline, [Insert(above.id, "prefetch", "more", {"buffer_size": 2})])
         assert numbers(source.dataset) == numbers(replay.replay(source, edited)) == list(range(100))
-    assert calls.count == 100
-    assert {name: os.stat(name).st_mtime_ns for name in files()} == written
+    assert calls.count == 100 and {name: os.stat(name).st_mtime_ns for name in files()} == written
 
 
 def test_cache_being_filled_by_another_iterator_is_left_alone() -> None:

@@ -48,9 +48,6 @@ def kernels_that_run(dataset: Any) -> set[str]:
     return {node.name for node in tf.data.experimental.get_model_proto(iterator).nodes.values()}
 
 
-# -- facts about TensorFlow
-
-
 def test_single_pass_changes_the_graph_but_not_the_values() -> None:
     dataset = Dataset.range(7).map(square).batch(2)
     fused = tensorflow_private.with_graph_passes(dataset, ("map_and_batch_fusion",), autotune=True)
@@ -77,20 +74,14 @@ def test_source_tensors() -> None:
     ],
 )
 def test_default_pass_is_in_force_at_runtime_unless_switched_off(name: str, make: Any, kernel: str) -> None:
-    assert name in fired(read(make()))
-    assert any(one.startswith(kernel) for one in kernels_that_run(make()))
+    assert name in fired(read(make())) and any(one.startswith(kernel) for one in kernels_that_run(make()))
     off = with_options(make(), **{f"experimental_optimization__{name}": False})
-    assert name not in fired(read(off))
-    assert not any(one.startswith(kernel) for one in kernels_that_run(off))
+    assert name not in fired(read(off)) and not any(one.startswith(kernel) for one in kernels_that_run(off))
 
 
 def test_noop_elimination_is_on_by_default() -> None:
     dataset = Dataset.range(9).skip(0).prefetch(1)
-    assert "noop_elimination" in fired(read(dataset))
-    assert not any("Skip" in name for name in kernels_that_run(dataset))
-
-
-# -- passes that apply
+    assert "noop_elimination" in fired(read(dataset)) and not any("Skip" in name for name in kernels_that_run(dataset))
 
 
 def test_fired_passes_describe_their_changes() -> None:
@@ -120,8 +111,7 @@ def test_large_array_is_not_copied_into_the_graph(monkeypatch: pytest.MonkeyPatc
     )
     arrays = (np.zeros([2000, 1000], np.float32), np.arange(2000))
     found = read(Dataset.from_tensor_slices(arrays).map(lambda x, y: (x + 1, y)).batch(2))
-    assert "map_and_batch_fusion" in fired(found)
-    assert max(seen) < 100_000
+    assert "map_and_batch_fusion" in fired(found) and max(seen) < 100_000
 
 
 def test_unreadable_graph_becomes_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,7 @@ def test_plan_is_applied_to_an_equal_pipeline() -> None:
     tuned = pipetune.apply_plan(dataset, plan)
     pipeline = live.read(tuned).pipeline
     assert [node.op for node in pipeline] == ["range", "shuffle", "map", "batch", "prefetch"]
-    assert pipeline["n2"].argument("num_parallel_calls") == 2
-    assert elements(tuned) == elements(build())
+    assert pipeline["n2"].argument("num_parallel_calls") == 2 and elements(tuned) == elements(build())
 
 
 def test_plan_is_read_from_a_file_or_folder(tmp_path: Path) -> None:
@@ -57,8 +56,7 @@ def test_plan_is_read_from_a_file_or_folder(tmp_path: Path) -> None:
 
 def test_no_plan_and_no_edits_change_nothing() -> None:
     dataset = build()
-    assert pipetune.apply_plan(dataset, None) is dataset
-    assert pipetune.apply_plan(dataset, plan_for(dataset)) is dataset
+    assert pipetune.apply_plan(dataset, None) is dataset and pipetune.apply_plan(dataset, plan_for(dataset)) is dataset
 
 
 def test_different_pipeline_is_refused_with_its_first_difference() -> None:
@@ -88,6 +86,5 @@ def test_applier_serves_every_dataset_of_the_plan() -> None:
     assert applier(train) is tuned  # the same object again, with its caches
     assert applier(tuned) is tuned
     assert live.read(applier(validation)).pipeline["n2"].argument("num_parallel_calls") == 2
-    assert applier(other) is other
-    assert applier.applied == 2 and len(told) == 2
+    assert applier(other) is other and applier.applied == 2 and len(told) == 2
     assert applier.nearest is not None and applier.nearest[1].dataset is not None
