@@ -6,7 +6,6 @@ runs; the span has to end at its position.
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib.util
 import re
@@ -32,7 +31,7 @@ class Sample:
     """A module written to a file and run while recording."""
 
     def __init__(self, folder: Path, text: str, *, name: str = "sample") -> None:
-        text = "import tensorflow as tf\n" + textwrap.dedent(text)
+        text = textwrap.dedent(text)
         self.ends: dict[str, tuple[int, int]] = {}
         while mark := MARK.search(text):
             line = text.count("\n", 0, mark.start()) + 1
@@ -65,7 +64,8 @@ Writer = Callable[..., Sample]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Writer:
-    return functools.partial(Sample, tmp_path)
+    """Writes samples, which import TensorFlow first."""
+    return lambda text, **how: Sample(tmp_path, "import tensorflow as tf\n" + textwrap.dedent(text), **how)
 
 
 def place(location: SourceLocation | None) -> tuple[str, int, int]:
