@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from pipetune.core.edits import Edit, Insert, Safety, SetArgument, apply_edits
-from pipetune.core.results import Comparison
+from pipetune.core.edits import Edit, Insert, Move, Safety, SetArgument, apply_edits
+from pipetune.core.results import Comparison, EqualityCheck
 from pipetune.equality.compare import compare
 from pipetune.pipelines import live
 
 
 def edited(
-    dataset: Any, *edits: Edit, safety: Safety = Safety.EXACT, elements: int = 24, time_limit_seconds: float = 20.0
+    dataset: Any,
+    *edits: Edit | str,
+    safety: Safety = Safety.EXACT,
+    elements: int = 24,
+    time_limit_seconds: float = 20.0,
 ) -> Comparison:
-    """Compares a dataset with itself after `edits`."""
+    """Compares a dataset with itself after `edits`: each one, or the words of `EDITS`, such as "parallel map 4"."""
     source = live.read(dataset)
-    tuned = apply_edits(source.pipeline, edits)
+    tuned = apply_edits(source.pipeline, [edit_of(dataset, one) if isinstance(one, str) else one for one in edits])
     return compare(source, tuned, safety, elements=elements, time_limit_seconds=time_limit_seconds)
 
 
@@ -27,14 +32,23 @@ def node(dataset: Any, op: str) -> str:
     return [node.id for node in live.read(dataset).pipeline if node.op == op][-1]
 
 
-def parallel(dataset: Any, op: str, calls: int = 2) -> Edit:
-    """Makes the last operator of a kind parallel."""
-    return SetArgument(node(dataset, op), "num_parallel_calls", calls)
+EDITS: Mapping[str, Callable[..., Edit]] = {
+    "parallel": lambda node, calls="2": SetArgument(node, "num_parallel_calls", int(calls)),
+    "cached": lambda node: Insert(node, "cache", "cache@1"),
+    "prefetched": lambda node: Insert(node, "prefetch", "prefetch@1", {"buffer_size": 2}),
+    "moved": Move,
+}
+"""What is done to the last operator of a kind, or with what it yields; it is moved behind the last one of another."""
 
 
-def cached(dataset: Any, op: str) -> Edit:
-    """Caches what the last operator of a kind yields."""
-    return Insert(node(dataset, op), "cache", "cache@1")
+def edit_of(dataset: Any, words: str) -> Edit:
+    name, op, *more = words.split()
+    return EDITS[name](node(dataset, op), *(node(dataset, one) if name == "moved" else one for one in more))
+
+
+def check_of(comparison: Comparison, name: str) -> EqualityCheck:
+    (found,) = (check for check in comparison.checks if check.name == name)
+    return found
 
 
 def image_draw(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is said of two elements that differ."""
+"""What the proof of equality is made of: the functions of the changed part, and what is said of a difference."""
 
 from __future__ import annotations
 
@@ -12,6 +12,28 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.core.edits import Safety
 from pipetune.equality.elements import DrawnElements
 from pipetune.equality.proof import difference
+from pipetune.equality.sharing import ChangedRegion, ComparedPipeline
+from pipetune.pipelines import live
+
+Dataset = tf.data.Dataset
+
+
+def add(x: Any) -> Any:
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        (Dataset.range(9).map(add).prefetch(2).map(add).batch(3).map(add), 2),  # elements stay behind a prefetch
+        (Dataset.range(9).batch(3).map(add), 0),
+    ],
+)
+def test_functions_of_a_region_are_those_that_take_its_elements(dataset: Any, expected: int) -> None:
+    source = live.read(dataset)
+    side = ComparedPipeline(source, source.pipeline)
+    start = next(node.id for node in source.pipeline if node.op == "range")
+    assert len(ChangedRegion(start, (side, side)).functions) == expected
 
 
 def drawn(element: Any, *hashes: str) -> DrawnElements:
