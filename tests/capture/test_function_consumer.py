@@ -147,13 +147,11 @@ def test_function_that_changes_no_weights_does_not_train(distributed: bool) -> N
 
 
 def test_step_of_a_python_loop_may_take_elements_of_another_dataset() -> None:
-    state, negatives = tf.Variable(0.0), iter(Dataset.range(1_000))
-
-    @tf.function
-    def step(numbers: Any) -> None:
-        train_on(state, numbers + next(negatives))
-
-    found = run_text("train = Dataset.range(200).batch(5)\nfor numbers in train:\n    step(numbers)\n", {"step": step})
+    step = "@tf.function\ndef step(numbers):\n    take(numbers + next(negatives))\n"
+    loop = "train = Dataset.range(200).batch(5)\nfor numbers in train:\n    step(numbers)\n"
+    found = run_text(
+        f"negatives = iter(Dataset.range(1_000))\n{step}{loop}", {"take": functools.partial(train_on, tf.Variable(0.0))}
+    )
     assert found.use.name == "train" and isinstance(found.consumer, loop_consumer.LoopConsumer)
 
 

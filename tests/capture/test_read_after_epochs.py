@@ -54,7 +54,7 @@ class Model:
     def evaluate(self, x, steps=None):
         pass
 train, model, settings, every = Train(), Model(), {"val": val}, 5
-trainer, last = Trainer(val), [9]
+trainer, last, look = Trainer(val), [9], lambda data: [x for x in data]
 from pipetune.capture.distributed_input import DistributedInput
 class Distributed:
     _pipetune_handed = DistributedInput(None, val, None, "")
@@ -92,6 +92,7 @@ NOT_READ = {
     "some steps of it": "loss = every or model.fitted.evaluate(val, steps=3)",
     "another in each epoch": "val = val.skip(0)\n    loop_over(val)",
     "what is no dataset": "loop_over([1, 2])",
+    "in a lambda": "look(val)",
 }
 
 
