@@ -119,13 +119,7 @@ def pipeline() -> Pipeline:
             ),
             Node("n1", "interleave", ("n0",), {"cycle_length": 4, "block_length": 1}, inner=("TFRecordDataset",)),
             Node("n2", "map", ("n1",), {"num_parallel_calls": None}, function=decode, location=location(5, "map")),
-            Node(
-                "n3",
-                "batch",
-                ("n2",),
-                {"batch_size": 32, "drop_remainder": False},
-                location=location(7, "batch"),
-            ),
+            Node("n3", "batch", ("n2",), {"batch_size": 32, "drop_remainder": False}, location=location(7, "batch")),
         ),
         name="train",
         options={"deterministic": True},
@@ -205,11 +199,7 @@ def session(
             "--- a/train.py\n+++ b/train.py\n", (SCRIPT,), {SCRIPT: "0" * 64}, (WINDOW.key,), verified=True
         ),
         distributed=DistributedResult(
-            "multiworker",
-            "import hunter",
-            "distributed.py",
-            checks=(ModuleCheck(2),),
-            coverage=(COVERAGE,),
+            "multiworker", "import hunter", "distributed.py", checks=(ModuleCheck(2),), coverage=(COVERAGE,)
         ),
         side_effects={"saves_suppressed": 2},
         seconds={"capture": 3.0, "total": 70.5},

@@ -95,8 +95,7 @@ def text_of(value: Session) -> str:
 
 
 @pytest.mark.parametrize(
-    "secret",
-    ["ada", "secret project", "train.py", "hunter2-token", "/data/private", "import hunter", "+++ b/"],
+    "secret", ["ada", "secret project", "train.py", "hunter2-token", "/data/private", "import hunter", "+++ b/"]
 )
 def test_redacted_session_contains_no_user_data(secret: str) -> None:
     assert secret in text_of(session())

@@ -40,10 +40,7 @@ def test_folder_is_removed_on_close(temporary: Path) -> None:
 def test_worker_creates_folders_in_folder_of_its_job(temporary: Path) -> None:
     (temporary / "job").mkdir()
     files.set_root(str(temporary / "job"))
-    with (
-        files.temporary_folder("trial") as folder,
-        files.temporary_folder("files", within=str(temporary)) as beside,
-    ):
+    with files.temporary_folder("trial") as folder, files.temporary_folder("files", within=str(temporary)) as beside:
         assert Path(folder).parent == temporary / "job" and Path(beside).parent == temporary
 
 

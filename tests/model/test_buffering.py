@@ -32,8 +32,7 @@ def test_no_buffer_helps_input_with_too_low_average_rate() -> None:
 
 
 @given(
-    st.lists(st.floats(0.0, 0.1), min_size=1, max_size=12).filter(lambda times: sum(times) > 0),
-    st.floats(0.0001, 0.1),
+    st.lists(st.floats(0.0, 0.1), min_size=1, max_size=12).filter(lambda times: sum(times) > 0), st.floats(0.0001, 0.1)
 )
 def test_larger_buffer_is_never_slower_and_slower_part_is_the_limit(times: list[float], model: float) -> None:
     steps = [buffered_step_seconds(times, model, buffer) for buffer in (0, 1, 2, 4, 64, None)]

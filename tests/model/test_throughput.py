@@ -25,13 +25,7 @@ from pipetune.core.machine import CallCost, Overheads
 from pipetune.core.pipeline import AUTOTUNE, Pipeline, Value
 from pipetune.core.profile import Profile, with_part_costs
 from pipetune.core.storage import FileUse, Sweep, SweepLevel, SweepReader
-from pipetune.model.throughput import (
-    Bound,
-    ThroughputPrediction,
-    predict,
-    predict_examples,
-    sequential_segments,
-)
+from pipetune.model.throughput import Bound, ThroughputPrediction, predict, predict_examples, sequential_segments
 from tests.words import DescribedPipeline, parse
 
 MANY = 64.0
@@ -240,10 +234,7 @@ def test_parallel_interleave_has_no_call_overhead_and_one_consuming_thread() -> 
     assert (1e6 * ideal.seconds, ideal.bound) == (pytest.approx(262.5), Bound.CORES)
     assert with_overheads(rows.format("4 "), cores=4, calls=CALLS).seconds == ideal.seconds
     found = with_overheads(rows.format("4 "), cores=4, calls=CALLS, interleave_seconds=4e-6)
-    assert (1e6 * found.seconds, found.nodes) == (
-        pytest.approx(650),
-        ("n1",),
-    )  # 10 / 4 to read it, 4 to hand it on
+    assert (1e6 * found.seconds, found.nodes) == (pytest.approx(650), ("n1",))  # 10 / 4 to read it, 4 to hand it on
     assert 1e6 * found.cpu_seconds == pytest.approx(1450)
     costly = with_overheads(rows.format("4 ").replace("50us", "300us"), cores=4, interleave_seconds=4e-6)
     assert (1e6 * costly.seconds, costly.nodes) == (pytest.approx(700), ("n2",))  # 4 to take it, and the batch

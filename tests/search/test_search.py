@@ -260,20 +260,13 @@ def test_what_spares_memory_joins_a_faster_plan_and_is_no_plan_of_its_own() -> N
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("cache@n3+prefetch@n4", "cache + prefetch"),
-        ("baseline-autotune@n5:-1", "AUTOTUNE everywhere"),
-    ],
+    ("key", "words"), [("cache@n3+prefetch@n4", "cache + prefetch"), ("baseline-autotune@n5:-1", "AUTOTUNE everywhere")]
 )
 def test_a_plan_that_never_converges_has_the_name_that_the_report_gives_it(key: str, words: str) -> None:
     assert name_of(key) == words
 
 
-@pytest.mark.parametrize(
-    ("epoch", "steps"),
-    [(None, 100), (10, 100), (55, 110), (150, 150), (1000, 100)],
-)
+@pytest.mark.parametrize(("epoch", "steps"), [(None, 100), (10, 100), (55, 110), (150, 150), (1000, 100)])
 def test_training_windows_cover_whole_epochs_where_they_are_short(epoch, steps) -> None:
     made = runner(step_seconds=0.01, batch_seconds=0.02, epoch_steps=epoch, noise=Noise(spread=0.0))
     meter = Meter(made, made.clock, budget=TimePlan(400, made.clock), window_seconds=1.0)

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pipetune.search.statistics import (
-    expected_interval,
-    holm,
-    lag_one,
-    p_value,
-    ratio_interval,
-)
+from pipetune.search.statistics import expected_interval, holm, lag_one, p_value, ratio_interval
 
 RATIOS = [1.10, 1.04, 1.22, 0.99, 1.15, 1.08, 1.17, 1.02]
 

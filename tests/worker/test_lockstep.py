@@ -66,9 +66,7 @@ def test_script_that_trains_in_one_process_is_rejected(facts: InputDistribution 
 
 
 @pytest.mark.parametrize("facts", [None, InputDistribution("MirroredStrategy", 2, DATASET)])
-def test_script_with_one_process_is_measured_alone_on_existing_cluster(
-    facts: InputDistribution | None,
-) -> None:
+def test_script_with_one_process_is_measured_alone_on_existing_cluster(facts: InputDistribution | None) -> None:
     found = team()
     assert lockstep.checked_team(LockstepRole(0, 2, existing_cluster=True), found, consumed(facts)) is found
     loop = LoopConsumer()

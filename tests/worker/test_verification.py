@@ -18,17 +18,7 @@ pytestmark = pytest.mark.tensorflow
 from pipetune.capture.consumption import NoConsumer
 from pipetune.core import session_file
 from pipetune.core.cluster import LockstepRole
-from pipetune.core.edits import (
-    Edit,
-    Insert,
-    Move,
-    Plan,
-    Rewrite,
-    Safety,
-    SetArgument,
-    SplitFunction,
-    apply_edits,
-)
+from pipetune.core.edits import Edit, Insert, Move, Plan, Rewrite, Safety, SetArgument, SplitFunction, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionSplit, SplitPosition
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepReply, StepRequest
@@ -62,10 +52,7 @@ def test_cache_files_of_plan_are_moved_and_those_of_user_kept() -> None:
 
 @pytest.mark.parametrize(
     "edit",
-    [
-        Insert("n1", "cache", "cache@n1", {"filename": ""}),
-        Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2}),
-    ],
+    [Insert("n1", "cache", "cache@n1", {"filename": ""}), Insert("n1", "prefetch", "prefetch@n1", {"buffer_size": 2})],
 )
 def test_source_without_file_cache_is_unchanged(edit: Insert) -> None:
     assert with_file_caches_in("/tmp/elsewhere", {"train.py": TEXT}, _plan(edit)) == {"train.py": TEXT}
