@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 
@@ -10,17 +11,17 @@ import pytest
 from pipetune.core.errors import PipetuneError
 from pipetune.core.lockstep import ConnectionLost, JsonLinesConnection, enable_keep_alive
 
+Ends = tuple[JsonLinesConnection, socket.socket]
+
 
 @pytest.fixture
-def ends() -> Iterator[tuple[JsonLinesConnection, socket.socket]]:
+def ends() -> Iterator[Ends]:
     near, far = socket.socketpair()
-    lines = JsonLinesConnection(near)
-    yield lines, far
-    lines.close()
-    far.close()
+    with contextlib.closing(JsonLinesConnection(near)) as lines, far:
+        yield lines, far
 
 
-def test_lines_received_together_are_read_one_by_one(ends: tuple[JsonLinesConnection, socket.socket]) -> None:
+def test_lines_received_together_are_read_one_by_one(ends: Ends) -> None:
     lines, far = ends
     far.sendall(b'{"a": 1}\n[2]\n"hal')
     assert lines.receive(5) == {"a": 1}
@@ -30,7 +31,7 @@ def test_lines_received_together_are_read_one_by_one(ends: tuple[JsonLinesConnec
     assert not lines.peer_closed
 
 
-def test_closed_connection_is_detected_after_pending_lines(ends: tuple[JsonLinesConnection, socket.socket]) -> None:
+def test_closed_connection_is_detected_after_pending_lines(ends: Ends) -> None:
     lines, far = ends
     assert lines.receive_available() == [] and not lines.peer_closed
     far.sendall(b"1\n2\n")
@@ -42,23 +43,20 @@ def test_closed_connection_is_detected_after_pending_lines(ends: tuple[JsonLines
         lines.send("anybody?")
 
 
-def test_silent_peer_times_out(ends: tuple[JsonLinesConnection, socket.socket]) -> None:
-    with pytest.raises(ConnectionLost, match="did not reply within 0 s"):
-        ends[0].receive(0.05)
-
-
-def test_message_over_size_limit_is_rejected(ends: tuple[JsonLinesConnection, socket.socket]) -> None:
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"", "did not reply within 0 s"),
+        (b"x" * 5000, "sent a message that is too long"),
+        (b"GET / HTTP/1.1\n", r"sent an invalid message: b'GET / HTTP/1\.1'"),
+    ],
+    ids=["silent", "above the size limit", "not JSON"],
+)
+def test_peer_without_valid_message_is_rejected(ends: Ends, sent: bytes, says: str) -> None:
     lines, far = ends
-    far.sendall(b"x" * 5000)
-    with pytest.raises(ConnectionLost, match="sent a message that is too long"):
-        lines.receive(5, max_bytes=4096)
-
-
-def test_invalid_json_is_rejected(ends: tuple[JsonLinesConnection, socket.socket]) -> None:
-    lines, far = ends
-    far.sendall(b"GET / HTTP/1.1\n")
-    with pytest.raises(PipetuneError, match=r"sent an invalid message: b'GET / HTTP/1\.1'"):
-        lines.receive(5)
+    far.sendall(sent)
+    with pytest.raises(PipetuneError if b"GET" in sent else ConnectionLost, match=says):
+        lines.receive(0.05 if not sent else 5, max_bytes=4096)
 
 
 def test_keep_alive_is_enabled_on_socket() -> None:

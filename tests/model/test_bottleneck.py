@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,11 +32,7 @@ def share(low: float, high: float) -> Interval:
     ],
 )
 def test_diagnosis_describes_the_pauses_of_an_input_in_bursts(pause: Pause | None, sentence: str) -> None:
-    words = parse(TEXT)
-    profile = replace(words.profile, consumer=consumer(), pause=pause)
-    without = diagnose(words.pipeline, replace(profile, pause=None), MACHINE, Settings())
-    found = diagnose(words.pipeline, profile, MACHINE, Settings())
-    assert found.bottleneck_sentence == without.bottleneck_sentence + sentence
+    assert diagnosed(pause=pause).bottleneck_sentence == diagnosed().bottleneck_sentence + sentence
 
 
 @pytest.mark.parametrize(
@@ -52,14 +49,12 @@ def test_verdict_is_undetermined_only_where_it_decides_nothing(low: float, high:
     assert verdict_of(share(low, high)) is verdict
 
 
-def consumer(**changes: object) -> ConsumerProfile:
-    made = ConsumerProfile("keras-fit", 0.100, 0.060, 0.050, share(0.35, 0.45))
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
-def diagnosed(text: str = TEXT, **changes: object) -> Diagnosis:
-    words = parse(text)
-    return diagnose(words.pipeline, replace(words.profile, consumer=consumer(**changes)), MACHINE, Settings())
+def diagnosed(text: str = TEXT, *, step_seconds: float | None = None, **changes: Any) -> Diagnosis:
+    """`changes`: of the consumer, or of the profile."""
+    words, own = parse(text), {name: changes.pop(name) for name in ("operators", "pause") if name in changes}
+    consumer = replace(ConsumerProfile("keras-fit", 0.100, 0.060, 0.050, share(0.35, 0.45)), **changes)
+    profile = replace(words.profile, consumer=consumer, **own)
+    return diagnose(words.pipeline, profile, MACHINE, Settings(step_time_seconds=step_seconds))
 
 
 def test_diagnosis_names_operator_line_and_possible_savings() -> None:
@@ -82,16 +77,12 @@ def test_unmeasured_wait_is_undetermined_with_reason() -> None:
 
 
 def test_faster_model_makes_segments_the_limit() -> None:
-    words = parse(TEXT)
-    profile = replace(words.profile, consumer=consumer())
-    slow = diagnose(words.pipeline, profile, MACHINE, Settings(step_time_seconds=0.2))
-    fast = diagnose(words.pipeline, profile, MACHINE, Settings(step_time_seconds=0.001))
-    assert slow.sequential_segments == ()
-    assert fast.sequential_segments != ()
+    assert diagnosed(step_seconds=0.2).sequential_segments == ()
+    assert diagnosed(step_seconds=0.001).sequential_segments != ()
 
 
 def test_possible_savings_are_never_negative() -> None:
-    profile = replace(parse(TEXT).profile, consumer=consumer(real_seconds=0.05, wait_share=None))
+    profile = replace(parse(TEXT).profile, consumer=ConsumerProfile("keras-fit", 0.05, 0.060, 0.050))
     assert most_saved_share(profile) == 0.0
 
 
@@ -103,9 +94,7 @@ def test_possible_savings_are_limited_by_upper_end_of_wait() -> None:
 
 
 def test_no_bottleneck_without_costs() -> None:
-    words = parse(TEXT)
-    profile = replace(words.profile, operators=(), consumer=consumer())
-    found = diagnose(words.pipeline, profile, MACHINE, Settings())
+    found = diagnosed(operators=())
     assert found.bottleneck is None and found.bottleneck_sentence == "" and found.input_rate_bound is None
 
 

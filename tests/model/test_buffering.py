@@ -14,21 +14,23 @@ from tests.words import pipeline
 BURSTS = [0.050, *[0.0] * 7]  # eight elements at once, every 50 ms
 
 
-def test_no_buffer_means_that_input_and_model_alternate() -> None:
-    assert buffered_step_seconds([0.004], 0.010, 0) == pytest.approx(0.014)
+@pytest.mark.parametrize(
+    ("times", "model", "buffer", "seconds"),
+    [
+        ([0.004], 0.010, 0, 0.014),  # without a buffer, input and model alternate
+        # The slow element is started when its predecessor is taken: the model works on that one in the meantime.
+        (BURSTS, 0.008, 1, (0.050 + 7 * 0.008) / 8),
+        (BURSTS, 0.008, 4, (0.050 + 4 * 0.008) / 8),
+        (BURSTS, 0.008, 8, 0.008),
+        (BURSTS, 0.002, None, 0.050 / 8),  # no buffer helps an input whose average rate is too low
+    ],
+)
+def test_step_behind_a_buffer(times: list[float], model: float, buffer: int | None, seconds: float) -> None:
+    assert buffered_step_seconds(times, model, buffer) == pytest.approx(seconds)
 
 
 def test_bursts_need_a_buffer_of_their_size() -> None:
-    # The slow element is started when its predecessor is taken: the model works on that one in the meantime.
-    assert buffered_step_seconds(BURSTS, 0.008, 1) == pytest.approx((0.050 + 7 * 0.008) / 8)
-    assert buffered_step_seconds(BURSTS, 0.008, 4) == pytest.approx((0.050 + 4 * 0.008) / 8)
-    assert buffered_step_seconds(BURSTS, 0.008, 8) == pytest.approx(0.008)
-    assert sufficient_buffer(BURSTS, 0.008) == 8
-
-
-def test_no_buffer_helps_input_with_too_low_average_rate() -> None:
-    assert buffered_step_seconds(BURSTS, 0.002, None) == pytest.approx(0.050 / 8)
-    assert sufficient_buffer([0.010] * 4, 0.002) == 1
+    assert sufficient_buffer(BURSTS, 0.008) == 8 and sufficient_buffer([0.010] * 4, 0.002) == 1
 
 
 @given(

@@ -19,32 +19,26 @@ from tests.words import parse
 
 
 @pytest.mark.parametrize(
-    ("bound", "real", "small"),
+    ("bound", "real", "strategy", "small"),
     [
-        (0.0049, 0.009, True),
-        (0.001, 0.0021, False),  # the input takes more than half of a step
-        (0.006, 0.006, False),
-        (None, 0.001, False),
-        (0.001, None, False),
+        (0.0049, 0.009, False, True),
+        (0.001, 0.0021, False, False),  # the input takes more than half of a step
+        (0.006, 0.006, False, False),
+        (None, 0.001, False, False),
+        (0.001, None, False, False),
+        (0.01, 0.012, False, False),
+        (0.01, 0.012, True, True),
     ],
 )
-def test_small_steps(bound: float | None, real: float | None, small: bool) -> None:
-    assert steps_are_small(ConsumerProfile("keras-fit", real_seconds=real, bound_seconds=bound)) is small
+def test_small_steps(bound: float | None, real: float | None, strategy: bool, small: bool) -> None:
+    consumer = ConsumerProfile("keras-fit", real_seconds=real, bound_seconds=bound)
+    assert steps_are_small(consumer, under_a_strategy=strategy) is small
 
 
-def test_larger_steps_count_as_small_under_strategy() -> None:
-    consumer = ConsumerProfile("keras-fit", real_seconds=0.012, bound_seconds=0.01)
-    assert not steps_are_small(consumer) and steps_are_small(consumer, under_a_strategy=True)
-
-
-def gains(eight: float, thirty_two: float, *, more: float) -> CallGains:
+def gains(*lows: float) -> CallGains:
     """Gains with these lower ends: 8 and 32 steps per call over one, and 32 over 8."""
-
-    def interval(low: float) -> Interval:
-        return Interval(median=low + 0.1, low=low, high=low + 0.2, pairs=6)
-
-    seconds = {1: 0.0014, 8: 0.0011, 32: 0.001}
-    return CallGains(seconds, {8: interval(eight), 32: interval(thirty_two)}, interval(more))
+    eight, thirty_two, more = (Interval(median=low + 0.1, low=low, high=low + 0.2, pairs=6) for low in lows)
+    return CallGains({1: 0.0014, 8: 0.0011, 32: 0.001}, {8: eight, 32: thirty_two}, more)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +53,7 @@ def gains(eight: float, thirty_two: float, *, more: float) -> CallGains:
 def test_smallest_sufficient_steps_per_call_are_advised(
     eight: float, thirty_two: float, more: float, advised: int | None
 ) -> None:
-    measured = gains(eight, thirty_two, more=more)
+    measured = gains(eight, thirty_two, more)
     assert measured.advised == advised
     found = advise_steps_per_execution(measured, file="a.py", line=9)
     assert (found is None) is (advised is None)
@@ -68,33 +62,29 @@ def test_smallest_sufficient_steps_per_call_are_advised(
 
 @pytest.mark.mission("C5.fit")
 def test_advice_has_both_gains_with_intervals_and_reason() -> None:
-    found = advise_steps_per_execution(gains(1.3, 1.4, more=1.05), file="a.py", line=9)
+    found = advise_steps_per_execution(gains(1.3, 1.4, 1.05), file="a.py", line=9)
     assert found is not None and (found.code, found.file, found.line) == ("steps-per-execution", "a.py", 9)
     assert "a step takes 1.4 ms, 1.1 ms with 8 steps per call (1.40x, 1.30 to 1.50, 6 pairs) and 1 ms" in found.message
-    assert (
-        "with 32 steps per call (1.50x, 1.40 to 1.60, 6 pairs). The difference is the work that Keras does"
-        in found.message
-    )
-    under = advise_steps_per_execution(gains(1.3, 1.4, more=1.05), strategy="MirroredStrategy", file="a.py", line=9)
+    says = "with 32 steps per call (1.50x, 1.40 to 1.60, 6 pairs). The difference is the work that Keras does"
+    assert says in found.message
+    under = advise_steps_per_execution(gains(1.3, 1.4, 1.05), strategy="MirroredStrategy", file="a.py", line=9)
     assert under is not None and "the work that Keras and MirroredStrategy do around each call" in under.message
 
 
 @pytest.mark.mission("C5.coordinator")
 def test_advice_for_coordinator_points_to_schedule_call() -> None:
-    assert advise_steps_per_schedule(gains(1.0, 1.05, more=1.05), workers=2, file="a.py", line=9) is None
-    found = advise_steps_per_schedule(gains(1.3, 1.4, more=1.0), workers=2, file="a.py", line=9)
+    assert advise_steps_per_schedule(gains(1.0, 1.05, 1.05), workers=2, file="a.py", line=9) is None
+    found = advise_steps_per_schedule(gains(1.3, 1.4, 1.0), workers=2, file="a.py", line=9)
     assert found is not None and (found.code, found.file, found.line) == ("steps-per-schedule", "a.py", 9)
     assert "a step of each of 2 workers takes 1.4 ms, 1.1 ms with 8 steps per call (1.40x, 1.30" in found.message
-    assert (
-        "the work that the coordinator does around each call" in found.message and "for _ in tf.range(8)" in found.hint
-    )
-    alone = advise_steps_per_schedule(gains(1.3, 1.4, more=1.05), workers=1, by_fit=True, file="a.py", line=9)
+    assert "the work that the coordinator does around each call" in found.message
+    assert "for _ in tf.range(8)" in found.hint
+    alone = advise_steps_per_schedule(gains(1.3, 1.4, 1.05), workers=1, by_fit=True, file="a.py", line=9)
     assert alone is not None and alone.code == "steps-per-execution" and "a step takes 1.4 ms" in alone.message
     assert "steps_per_execution=32;" in alone.hint
 
 
 _DRAWING = "writes=random_flip/seed_generator_state python_random"
-
 SILENT = [
     "range 9 | map! | batch 2",
     "range 9 | map! random | batch 2",

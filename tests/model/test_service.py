@@ -26,13 +26,10 @@ def said(one: ServiceNeed) -> str:
     return " ".join(recommendation(one))
 
 
-def test_no_recommendation_without_measured_step() -> None:
+def test_no_recommendation_without_measured_step_or_input_rate() -> None:
     one = need(consumer=ConsumerProfile("none"))
     assert one.recommended is None and one.workers is None
-    assert said(one) == ("It is unknown whether a tf.data service helps: the training step time was not measured.")
-
-
-def test_no_recommendation_without_input_rate() -> None:
+    assert said(one) == "It is unknown whether a tf.data service helps: the training step time was not measured."
     one = need(TEXT.replace("map AUTOTUNE", "map AUTOTUNE python"), rate=None)
     assert one.local_rate is None and one.recommended is None
     assert "It is unknown whether a tf.data service helps: map" in said(one) and "runs Python code" in said(one)
@@ -71,8 +68,7 @@ def test_rate_of_workers_is_predicted_with_empty_caches() -> None:
     assert ends(one.local_rate) == (4000, 4000)
     assert one.workers is not None and one.workers.basis is Origin.PREDICTED
     assert ends(one.workers) == (3, 3)  # 2 cores at 1 ms each give 2000 examples/s
-    fed = need(cached, rate=Rate(examples_per_second=9000.0))
-    assert fed.recommended is False
+    assert need(cached, rate=Rate(examples_per_second=9000.0)).recommended is False
 
 
 def test_given_step_time_is_that_of_another_machine() -> None:
@@ -84,7 +80,6 @@ def test_given_step_time_is_that_of_another_machine() -> None:
 def test_undecided_if_range_includes_training_rate() -> None:
     one = ServiceNeed(100.0, QuantityRange(90, 110, Origin.PREDICTED), QuantityRange(1, 2, Origin.PREDICTED), 1.0)
     assert one.recommended is None and one.max_workers == 2
-    assert said(one).startswith(
-        "It is undecided whether a tf.data service helps: training consumes at most 100 examples/s"
-    )
+    undecided = "It is undecided whether a tf.data service helps: training consumes at most 100 examples/s"
+    assert said(one).startswith(undecided)
     assert "1 to 2 workers of 1 core would deliver" in said(one)

@@ -9,24 +9,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from pipetune.core import messages
+from pipetune.core.edits import Plan
 from pipetune.core.lockstep import NoMoreRequests, RequestLink, StepReply
-from pipetune.core.messages import (
-    AnalysisFailed,
-    LockstepLost,
-    LogLine,
-    Message,
-    Mode,
-    ScriptFailed,
-    SessionSaved,
-    TrialStarted,
-    WorkerFinished,
-    read_job,
-)
+from pipetune.core.messages import read_job
 from tests.core.sessions import WINDOW, session
 from tests.supervisor.fake_worker import DONE, TRACEBACK, Scenarios
 
@@ -44,9 +36,15 @@ class Clusters(Scenarios):
         return self.job.lockstep_role.index
 
     @property
-    def shared(self) -> Path:
-        """A folder that all tasks share; each has a results folder of its own."""
-        return Path(self.job.directory)
+    def trying(self) -> Path:
+        """A file that the chief makes as it tries a plan, in a folder that all tasks share."""
+        return Path(self.job.directory, "trying")
+
+    def tries(self, plan: Plan | None = None) -> None:
+        self.start()
+        self.verdict()
+        self.send(messages.TrialStarted("prefetch@n3", plan))
+        self.trying.touch()
 
     def tell(self) -> None:
         """Writes the identity and configuration of this process to the results folder."""
@@ -72,8 +70,8 @@ class Clusters(Scenarios):
         assert self.job.lockstep_role is not None
         if self.index:
             self.until_told()
-            self.send(WorkerFinished(0))
-            os._exit(7 if self.job.mode is Mode.ANALYZE else 0)  # as a runtime may during its shutdown
+            self.send(messages.WorkerFinished(0))
+            os._exit(7 if self.job.mode is messages.Mode.ANALYZE else 0)  # as a runtime may during its shutdown
         links = [RequestLink(descriptor) for descriptor in self.job.lockstep_role.link_descriptors]
         for link in links:
             assert link.receive_reply(30) == StepReply(operators=("range",))
@@ -87,10 +85,9 @@ class Clusters(Scenarios):
         first = ask(address + str(self.index))
         assert first == "", f"what a rank of an earlier start has left: {first}"
         ask(address + str(self.index), put=str(os.getpid()))
-        while not (other := ask(address + str(1 - self.index))):
-            time.sleep(0.01)
-        os.kill(int(other), 0)  # it is running
-        if self.job.mode is Mode.VERIFY:
+        await_that(lambda: bool(ask(address + str(1 - self.index))))
+        os.kill(int(ask(address + str(1 - self.index))), 0)  # it is running
+        if self.job.mode is messages.Mode.VERIFY:
             return self.in_step()
         return self.killed_in_a_trial_of_the_chief()
 
@@ -106,53 +103,48 @@ class Clusters(Scenarios):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 
-    def second_sends(self, *messages: Message) -> None:
+    def second_sends(self, *sent: messages.Message) -> None:
         """All workers start; the second one sends these messages, and ends if the last one says so."""
         self.tell()
         self.start()
         if self.index == 1:
-            for message in messages:
+            for message in sent:
                 self.send(message)
-            if isinstance(messages[-1], WorkerFinished):
+            if isinstance(sent[-1], messages.WorkerFinished):
                 return
         time.sleep(LONG)
 
     def one_raises(self) -> None:
-        self.second_sends(ScriptFailed(TRACEBACK), WorkerFinished(3))
+        self.second_sends(messages.ScriptFailed(TRACEBACK), messages.WorkerFinished(3))
 
     def one_raises_and_stays(self) -> None:
-        self.second_sends(ScriptFailed(TRACEBACK))
+        self.second_sends(messages.ScriptFailed(TRACEBACK))
 
     def one_fails(self) -> None:
-        self.second_sends(AnalysisFailed("There is no GPU here.", "Ask for another device.", 5), WorkerFinished(5))
+        self.second_sends(
+            messages.AnalysisFailed("There is no GPU here.", "Ask for another device.", 5), messages.WorkerFinished(5)
+        )
 
     def one_says_out_of_step(self) -> None:
-        self.second_sends(LockstepLost("its input raised"))
+        self.second_sends(messages.LockstepLost("its input raised"))
 
     def one_raises_in_a_step(self) -> None:
-        self.second_sends(LockstepLost("its input raised", TRACEBACK))
+        self.second_sends(messages.LockstepLost("its input raised", TRACEBACK))
 
     def killed_in_a_trial_of_the_chief(self) -> None:
         self.tell()
         if self.job.attempt > 1:
             return self.in_step()
         if self.index:
-            while not (self.shared / "trying").exists():
-                time.sleep(0.01)
+            await_that(self.trying.exists)
             os.kill(os.getpid(), signal.SIGKILL)
-        self.start()
-        self.verdict()
-        self.send(TrialStarted("prefetch@n3"))
-        (self.shared / "trying").touch()
+        self.tries()
         time.sleep(LONG)
 
     def trial_without_end(self) -> None:
         self.tell()
         if self.index == 0:
-            self.start()
-            self.verdict()
-            self.send(TrialStarted("prefetch@n3"))
-            (self.shared / "trying").touch()
+            self.tries()
         time.sleep(LONG)
 
     def out_of_step(self) -> None:
@@ -160,18 +152,18 @@ class Clusters(Scenarios):
         if self.index == 0:
             self.start()
             self.verdict()
-            self.send(LockstepLost("worker 1 took 4 steps, but worker 0 took 5"))
+            self.send(messages.LockstepLost("worker 1 took 4 steps, but worker 0 took 5"))
         time.sleep(LONG)
 
     def heard_of_before_it_is_gone(self) -> None:
         self.tell()
         self.start()
+        said = Path(self.job.directory, "said")
         if self.index == 0:
-            self.send(LockstepLost("a step raised", TRACEBACK))
-            (self.shared / "said").touch()
+            self.send(messages.LockstepLost("a step raised", TRACEBACK))
+            said.touch()
         else:
-            while not (self.shared / "said").exists():
-                time.sleep(0.01)
+            await_that(said.exists)
             time.sleep(0.1)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
@@ -198,22 +190,18 @@ class Clusters(Scenarios):
                 self.tell()
                 time.sleep(LONG)
             time.sleep(LONG)
-        path = Path(self.job.out) / "told-1"
-        while not path.exists() or not path.read_text().endswith("\n"):
-            time.sleep(0.01)
-        self.send(LogLine("the child is there"))
-        self.send(WorkerFinished(0))
+        await_that(lambda: told_lines(Path(self.job.out) / "told-1") > 0)
+        self.send(messages.LogLine("the child is there"))
+        self.send(messages.WorkerFinished(0))
 
     # -- jobs with parameter servers
 
     def serves(self) -> None:
         self.tell()
-        if self.job.mode is Mode.SERVE:
+        if self.job.mode is messages.Mode.SERVE:
             time.sleep(LONG)
         own, *others = (Path(self.job.out) / f"told-{name}" for name in ("chief-0", "worker-0", "worker-1", "ps-0"))
-        starts = own.read_text().count("\n")
-        while any(not path.exists() or path.read_text().count("\n") < starts for path in others):
-            time.sleep(0.01)
+        await_that(lambda: all(told_lines(path) >= told_lines(own) for path in others))
         self.normal()
 
     def server_is_killed(self) -> None:
@@ -225,30 +213,33 @@ class Clusters(Scenarios):
 
     def worker_is_killed_in_a_trial(self) -> None:
         self.tell()
-        trial = Path(self.job.out) / "trial"
         if KIND == "chief" and self.job.attempt == 2:
             assert self.job.skipped_plans == ("prefetch@n3",)
-            self.send(SessionSaved(replace(DONE, patch=None)))
-            self.send(WorkerFinished(0))
+            self.finish(replace(DONE, patch=None))
             return
         if KIND == "chief":
-            self.start()
-            self.verdict()
-            self.send(TrialStarted("prefetch@n3", replace(session().trials[0].plan, rewrites=(WINDOW,))))
-            trial.touch()
+            self.tries(replace(session().trials[0].plan, rewrites=(WINDOW,)))
         elif (KIND, INDEX, self.job.attempt) == ("worker", 1, 1):
-            while not trial.exists():
-                time.sleep(0.01)
+            await_that(self.trying.exists)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 
     def worker_does_not_serve(self) -> None:
         self.tell()
         if (KIND, INDEX) == ("worker", 1):
-            self.send(AnalysisFailed("The script came to its end.", "It has to serve.", 3))
-            self.send(WorkerFinished(3))
+            self.send(messages.AnalysisFailed("The script came to its end.", "It has to serve.", 3))
+            self.send(messages.WorkerFinished(3))
             return
         time.sleep(LONG)
+
+
+def await_that(true: Callable[[], bool]) -> None:
+    while not true():
+        time.sleep(0.01)
+
+
+def told_lines(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
 
 
 def ask(address: str, *, put: str = "") -> str:

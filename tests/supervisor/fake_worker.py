@@ -17,47 +17,23 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pipetune.core.lockstep import (
-    Inform,
-    MeasurePass,
-    MeasureTraining,
-    NoMoreRequests,
-    PreparePipeline,
-    RequestLink,
-    RunToFirstStep,
-    StepReply,
-    WritePatch,
-)
-from pipetune.core.messages import (
-    ActionSuppressed,
-    Job,
-    LogLine,
-    MessageWriter,
-    Mode,
-    Progress,
-    ScriptExited,
-    ScriptFailed,
-    SessionSaved,
-    TrialEnded,
-    TrialStarted,
-    VerdictKnown,
-    WorkerFinished,
-    WorkerStarted,
-    read_job,
-)
+from pipetune.core import lockstep, messages
+from pipetune.core.lockstep import NoMoreRequests, RequestLink, StepReply
+from pipetune.core.messages import Mode, read_job
 from pipetune.core.results import Outcome, Trial, Window
 from pipetune.core.session import Session
 from pipetune.core.session_file import load
 from pipetune.core.settings import Command
-from tests.core.sessions import ALONE, PARALLEL, WINDOW, session, validated
+from tests.core.sessions import ALONE, MACHINE, PARALLEL, WINDOW, session, validated
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: of the user\n'
 EARLY = replace(session(), trials=(), patch=None, training=None, complete=False, status="running")
 PART = replace(session(), patch=replace(session().patch, verified=None, process_mib=1000.0))  # type: ignore[type-var]
 DONE = replace(PART, patch=replace(PART.patch, covered=(WINDOW.key, PARALLEL.key)))  # type: ignore[type-var]
+SMALL = replace(MACHINE, memory_available_bytes=2 << 30)
 
 
-def informed(before: Session, order: Inform) -> Session:
+def informed(before: Session, order: lockstep.Inform) -> Session:
     """A session with what was measured for information, which tells the plan it is about."""
     about = order.plan.name if order.plan is not None else "no plan"
     return replace(before, notes=(*before.notes, f"Informed of {about} after {order.spent_seconds > 0}"))
@@ -66,18 +42,18 @@ def informed(before: Session, order: Inform) -> Session:
 class Scenarios:
     """One method per scenario."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: messages.Job) -> None:
         self.job = job
-        self.send = MessageWriter(job.message_descriptor).send
+        self.send = messages.MessageWriter(job.message_descriptor).send
 
     def start(self) -> None:
         print("the script prints this", flush=True)
-        self.send(WorkerStarted("pipetune runs the script; nothing is saved."))
-        self.send(Progress("capture", "running the script"))
+        self.send(messages.WorkerStarted("pipetune runs the script; nothing is saved."))
+        self.send(messages.Progress("capture", "running the script"))
 
     def verdict(self) -> None:
-        self.send(VerdictKnown("Training waits for input.", "input-bound"))
-        self.send(SessionSaved(EARLY))
+        self.send(messages.VerdictKnown("Training waits for input.", "input-bound"))
+        self.send(messages.SessionSaved(EARLY))
 
     def normal(self, found: Session = DONE, **held: Any) -> None:
         """Sends what was found; in a verification, is held at the first training step."""
@@ -86,10 +62,13 @@ class Scenarios:
     def analyzed(self, session: Session) -> None:
         self.start()
         self.verdict()
-        self.send(TrialStarted("prefetch@n3"))
-        self.send(TrialEnded("prefetch@n3"))
-        self.send(SessionSaved(session))
-        self.send(WorkerFinished(0))
+        self.send(messages.TrialStarted("prefetch@n3"))
+        self.send(messages.TrialEnded("prefetch@n3"))
+        self.finish(session)
+
+    def finish(self, found: Session, exit_code: int = 0) -> None:
+        self.send(messages.SessionSaved(found))
+        self.send(messages.WorkerFinished(exit_code))
 
     # -- a script that waits at its first training step
 
@@ -99,9 +78,9 @@ class Scenarios:
         order = link.receive_request(60)
         if isinstance(order, NoMoreRequests):
             sys.exit(0)
-        assert isinstance(order, RunToFirstStep)
+        assert isinstance(order, lockstep.RunToFirstStep)
         self.start()
-        self.send(Progress("verification", "running the script"))
+        self.send(messages.Progress("verification", "running the script"))
         return link
 
     def held(
@@ -124,15 +103,14 @@ class Scenarios:
             passes: seconds over the validation data, of the original script and of the patched one.
             validation_why: what is wrong with the validation data of the patched script.
         """
-        link = self.begun()
-        validates = load(self.job.session).validation is not None and self.job.patched
+        link, verified = self.begun(), load(self.job.session)
+        validates = verified.validation is not None and self.job.patched
         if validation_why.startswith("as written: "):
             validates = validates or not self.job.patched
             validation_why = "" if self.job.patched else validation_why
         validation = {"validation_why": validation_why} if validation_why and validates else {}
         if validates and not validation:
             validation = {"validation_checked": "11 elements equal"}
-        verified = load(self.job.session)
         if verified.patch_to_verify is not None and verified.patch_to_verify.diff == ALONE:
             assert verified.plan is None and self.job.patched
             validation = {"validation_checked": "7 elements equal"}
@@ -140,10 +118,10 @@ class Scenarios:
         checked = "same operators, 64 elements equal" if self.job.check_elements else ""
         why = why if self.job.patched else ""
         link.send_reply(StepReply(why, checked=checked, peak_rss_mib=321.0, failed=failed, **validation))
-        self.send(Progress("windows", "waiting for the next measurement"))
+        self.send(messages.Progress("windows", "waiting for the next measurement"))
         taken = validated = 0
         while not isinstance(order := link.receive_request(60), NoMoreRequests):
-            if isinstance(order, WritePatch):
+            if isinstance(order, lockstep.WritePatch):
                 assert not self.job.patched and DONE.patch is not None
                 own = load(self.job.session).validation
                 patch = replace(DONE.patch, diff="smaller", covered=order.rewrites) if order.rewrites else None
@@ -151,14 +129,14 @@ class Scenarios:
                     patch = replace(own.patch, diff=ALONE)
                 link.send_reply(StepReply(patch=patch))
                 continue
-            if isinstance(order, Inform):
+            if isinstance(order, lockstep.Inform):
                 assert not self.job.patched
                 if self.job.arguments[-1] == "ctrl-c while it informs":
                     os.kill(os.getppid(), signal.SIGINT)
                     time.sleep(600)
                 link.send_reply(StepReply(session=informed(load(self.job.session), order)))
                 continue
-            if isinstance(order, MeasurePass):
+            if isinstance(order, lockstep.MeasurePass):
                 assert order.elements == 11
                 validated += 1
                 seconds = passes[self.job.patched] * (1 + 0.01 * (validated * (7 if self.job.patched else 3) % 5))
@@ -167,12 +145,12 @@ class Scenarios:
             taken += 1
             if taken > windows:
                 self.interlude()
-            steps = order.steps if isinstance(order, MeasureTraining) else 10
+            steps = order.steps if isinstance(order, lockstep.MeasureTraining) else 10
             step, jump = (patched, 7) if self.job.patched else (original, 3)
             each = step * (1 + 0.01 * (taken * jump % 5))
             window = Window(steps, 32 * steps, steps * each, steps * each, 0.1, others_seconds=0.2)
-            link.send_reply(StepReply(window=None if isinstance(order, PreparePipeline) else window))
-        self.send(WorkerFinished(0))
+            link.send_reply(StepReply(window=None if isinstance(order, lockstep.PreparePipeline) else window))
+        self.send(messages.WorkerFinished(0))
 
     def interlude(self) -> None:
         """Runs between two windows; the second argument names the scripts concerned, the third the event."""
@@ -184,11 +162,9 @@ class Scenarios:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "exits":
                 os._exit(0)
-            case "hangs":
-                time.sleep(600)
             case "ctrl-c":
                 os.kill(os.getppid(), signal.SIGINT)
-                time.sleep(600)
+        time.sleep(600)
 
     def patch_is_slower(self) -> None:
         self.normal(patched=0.037)
@@ -213,9 +189,7 @@ class Scenarios:
         what = self.job.arguments[1:]
         if self.job.mode is not Mode.VERIFY:
             found = validated(DONE, trained="alone" not in what)
-            assert found.machine is not None
-            small = replace(found.machine, memory_available_bytes=2 << 30)
-            return self.analyzed(replace(found, machine=small) if "small" in what else found)
+            return self.analyzed(replace(found, machine=SMALL) if "small" in what else found)
         reasons = {"different": "skip is missing", "changing": "as written: it is another one"}
         self.held(
             passes=(2.0, 2.2) if "slower" in what else (2.0, 0.5),
@@ -226,13 +200,10 @@ class Scenarios:
     def noted(self) -> None:
         """Notes each start that reaches the script; with a lock, only one process at a time can hold it."""
         if self.job.mode is not Mode.VERIFY:
-            machine = session().machine
-            assert machine is not None
-            small = replace(machine, memory_available_bytes=2 << 30)
             if self.job.arguments[2] == "gpu":
-                with_gpu = replace(machine, device="gpu")
-                return self.analyzed(replace(DONE, machine=with_gpu, patch=replace(DONE.patch, gpu_mib=1000.0)))  # type: ignore[type-var]
-            return self.analyzed(replace(DONE, machine=small if self.job.arguments[2] == "small" else machine))
+                patch = replace(DONE.patch, gpu_mib=1000.0)  # type: ignore[type-var]
+                return self.analyzed(replace(DONE, machine=replace(MACHINE, device="gpu"), patch=patch))
+            return self.analyzed(replace(DONE, machine=SMALL if self.job.arguments[2] == "small" else MACHINE))
         notes, lock = Path(self.job.arguments[1]), Path(f"{self.job.arguments[1]}.lock")
         link, self.begun = self.begun(), lambda: link  # type: ignore[method-assign]
         with notes.open("a") as stream:
@@ -245,8 +216,8 @@ class Scenarios:
         lock.unlink()
 
     def fail(self) -> None:
-        self.send(ScriptFailed(TRACEBACK))
-        self.send(WorkerFinished(3))
+        self.send(messages.ScriptFailed(TRACEBACK))
+        self.send(messages.WorkerFinished(3))
 
     def script_failed(self) -> None:
         self.start()
@@ -254,20 +225,19 @@ class Scenarios:
 
     def no_dataset(self) -> None:
         self.start()
-        self.send(SessionSaved(Session("0.1.0", Command(), status="no-dataset", status_detail="Nothing was consumed.")))
-        self.send(WorkerFinished(4))
+        self.finish(Session("0.1.0", Command(), status="no-dataset", status_detail="Nothing was consumed."), 4)
 
     def script_exits_with_an_error(self) -> None:
         self.start()
-        self.send(ScriptExited(7, "sys.exit(7)"))
-        self.send(WorkerFinished(3))
+        self.send(messages.ScriptExited(7, "sys.exit(7)"))
+        self.send(messages.WorkerFinished(3))
 
     def script_wants_arguments(self) -> None:
         self.start()
         print(*(f"line {number}" for number in range(20)), sep="\n")
         print("usage: train.py [-h] --data DATA\ntrain.py: error: the following arguments are required: --data")
-        self.send(ScriptExited(2, ""))
-        self.send(WorkerFinished(3))
+        self.send(messages.ScriptExited(2, ""))
+        self.send(messages.WorkerFinished(3))
 
     def vanish(self) -> None:
         self.start()
@@ -278,29 +248,25 @@ class Scenarios:
         self.verdict()
         if "prefetch@n3" not in self.job.skipped_plans:
             ended = Trial(replace(session().trials[0].plan, rewrites=(PARALLEL,)), Outcome.REJECTED, "slower")
-            self.send(SessionSaved(replace(EARLY, trials=(ended,))))
-            self.send(ActionSuppressed("saves_suppressed", 2))
-            self.send(TrialStarted("prefetch@n3", replace(session().trials[0].plan, rewrites=(WINDOW,))))
+            self.send(messages.SessionSaved(replace(EARLY, trials=(ended,))))
+            self.send(messages.ActionSuppressed("saves_suppressed", 2))
+            self.send(messages.TrialStarted("prefetch@n3", replace(session().trials[0].plan, rewrites=(WINDOW,))))
             os.kill(os.getpid(), signal.SIGKILL)
         assert load(self.job.session).profiled_datasets and self.job.attempt == 2
-        self.send(LogLine(f"skipped: it {self.job.skip_reason}"))
-        self.send(ActionSuppressed("saves_suppressed", 1))
-        self.send(SessionSaved(replace(DONE, patch=None)))
-        self.send(WorkerFinished(0))
+        self.send(messages.LogLine(f"skipped: it {self.job.skip_reason}"))
+        self.send(messages.ActionSuppressed("saves_suppressed", 1))
+        self.finish(replace(DONE, patch=None))
 
     def killed_in_every_trial(self) -> None:
         self.start()
         self.verdict()
-        self.send(TrialStarted(f"try {self.job.attempt}"))
+        self.send(messages.TrialStarted(f"try {self.job.attempt}"))
         os.kill(os.getpid(), signal.SIGKILL)
 
     def restart_never_gets_going(self) -> None:
         if self.job.attempt == 1:
             self.killed_in_every_trial()
         os._exit(9)
-
-    def hang(self) -> None:
-        self.ignores_ctrl_c(0)
 
     def hang_in_the_script(self) -> None:
         self.start()
@@ -315,13 +281,12 @@ class Scenarios:
             link, self.begun = self.begun(), lambda: link  # type: ignore[method-assign]
             time.sleep(0.3)
             return self.held()
-        self.send(WorkerStarted("now the script runs"))
+        self.send(messages.WorkerStarted("now the script runs"))
         time.sleep(0.3)
         self.verdict()
-        self.send(Progress("trials", "trying"))
+        self.send(messages.Progress("trials", "trying"))
         time.sleep(0.3)
-        self.send(SessionSaved(DONE))
-        self.send(WorkerFinished(0))
+        self.finish(DONE)
 
     def hang_without_a_word(self) -> None:
         time.sleep(600)
@@ -343,12 +308,11 @@ class Scenarios:
         left = subprocess.Popen(sleep, start_new_session=True)
         holds = subprocess.Popen(sleep, pass_fds=(self.job.message_descriptor,))
         if (forked := os.fork()) == 0:
-            self.send(WorkerFinished(5))  # a child must not send this
+            self.send(messages.WorkerFinished(5))  # a child must not send this
             time.sleep(600)
         Path(self.job.arguments[1]).write_text(f"{same.pid} {left.pid} {holds.pid} {forked} {os.getpid()}")
         self.verdict()
-        if self.job.arguments[2] == "hang":
-            time.sleep(600)
+        time.sleep(600 if self.job.arguments[2] == "hang" else 0)
         os._exit(0)
 
     def waits_for_ctrl_c(self) -> None:
@@ -359,20 +323,17 @@ class Scenarios:
             os.kill(os.getppid(), signal.SIGINT)
             time.sleep(600)
         except KeyboardInterrupt:
-            self.send(SessionSaved(DONE))
-            self.send(WorkerFinished(130))
+            self.finish(DONE, 130)
 
-    def ignores_ctrl_c(self, times: int = 1) -> None:
+    def ignores_ctrl_c(self) -> None:
+        """As often as the second argument says."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.start()
         self.verdict()
-        for _ in range(times):
+        for _ in range(int(self.job.arguments[1])):
             os.kill(os.getppid(), signal.SIGINT)
             time.sleep(0.3)
         time.sleep(600)
-
-    def ignores_two_ctrl_c(self) -> None:
-        self.ignores_ctrl_c(2)
 
     def patch_fails(self) -> None:
         self.normal(why="elements differ at 17")
@@ -384,8 +345,8 @@ class Scenarios:
         self.normal()
 
     def says_where_it_runs(self) -> None:
-        self.send(LogLine(f"{os.getcwd()} {os.getsid(0) == os.getpid()} {sys.stdin.read()!r}"))
-        self.send(WorkerFinished(0))
+        self.send(messages.LogLine(f"{os.getcwd()} {os.getsid(0) == os.getpid()} {sys.stdin.read()!r}"))
+        self.send(messages.WorkerFinished(0))
 
 
 if __name__ == "__main__":

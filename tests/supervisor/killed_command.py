@@ -56,19 +56,9 @@ def work(job_file: Path) -> None:
 
 
 KINDS = (
-    "json",
-    "append",
-    "in place",
-    "log opened before",
-    "written aside and replaced",
-    "rmtree",
-    "folder renamed",
-    "folders made",
-    "symlink swapped",
-    "sqlite",
-    "rotated checkpoints",
-    "chmod and utime",
-)
+    "json", "append", "in place", "log opened before", "written aside and replaced", "rmtree", "folder renamed",
+    "folders made", "symlink swapped", "sqlite", "rotated checkpoints", "chmod and utime",
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.slow
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 SOON = Timeouts(start=60, phases={}, other_phases=20.0, shutdown=1.0, grace=3.0, meeting=0.1)
-HASTY = replace(SOON, other_phases=1.0)
 FILES = ["plan.json", "report.html", "script.log", "session.json", "tuned.patch"]
 
 
@@ -44,10 +43,8 @@ class Recorder:
         self.verdicts: list[str] = []
         self.phases: list[str] = []
         self.done: list[str] = []
-        self.left: list[float | None] = []
 
     def update(self, phase: str, doing: str = "", left: float | None = None) -> None:
-        self.left.append(left)
         self.phases.append(phase)
         self.done.append(doing)
         if phase == "verification":
@@ -79,8 +76,7 @@ def run(tmp_path: Path, scenario: str, *words: str) -> tuple[AnalysisResult, Rec
 
 
 def test_worker_has_own_session_and_no_stdin(tmp_path: Path) -> None:
-    _, screen, _ = run(tmp_path, "says_where_it_runs")
-    assert f"{tmp_path} True ''" in screen.said
+    assert f"{tmp_path} True ''" in run(tmp_path, "says_where_it_runs")[1].said
 
 
 @pytest.mark.one_core
@@ -140,12 +136,12 @@ def test_second_lost_worker_ends_run_and_keeps_measurements(tmp_path: Path, scen
 
 
 @pytest.mark.parametrize(
-    ("scenario", "code", "studied"),
-    [("hang", 1, True), ("hang_without_a_word", 1, False), ("hang_in_the_script", 3, False)],
+    ("words", "code", "studied"),
+    [(["ignores_ctrl_c", "0"], 1, True), (["hang_without_a_word"], 1, False), (["hang_in_the_script"], 3, False)],
 )
-def test_hung_worker_is_ended_and_reported(tmp_path: Path, scenario: str, code: int, studied: bool) -> None:
-    limits = replace(HASTY, start=1.0) if scenario == "hang_without_a_word" else HASTY
-    analysis = analyze(request(tmp_path / "out", scenario, limits=limits), screen=Recorder())
+def test_hung_worker_is_ended_and_reported(tmp_path: Path, words: list[str], code: int, studied: bool) -> None:
+    limits = replace(SOON, other_phases=1.0, start=1.0 if words == ["hang_without_a_word"] else SOON.start)
+    analysis = analyze(request(tmp_path / "out", *words, limits=limits), screen=Recorder())
     assert analysis.exit_code == code
     assert "sent no message" in analysis.session.status_detail
     assert bool(analysis.session.profiled_datasets) is studied
@@ -182,9 +178,9 @@ def test_ctrl_c_keeps_measurements_and_writes_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("scenario", ["ignores_ctrl_c", "ignores_two_ctrl_c"])
-def test_script_that_ignores_ctrl_c_is_ended(tmp_path: Path, scenario: str) -> None:
-    analysis, _, _ = run(tmp_path, scenario)
+@pytest.mark.parametrize("times", ["1", "2"])
+def test_script_that_ignores_ctrl_c_is_ended(tmp_path: Path, times: str) -> None:
+    analysis, _, _ = run(tmp_path, "ignores_ctrl_c", times)
     assert (analysis.exit_code, analysis.session.status) == (130, "interrupted")
     assert analysis.session.profiled_datasets
 
@@ -192,21 +188,16 @@ def test_script_that_ignores_ctrl_c_is_ended(tmp_path: Path, scenario: str) -> N
 @pytest.mark.parametrize("then", ["exit", "hang"])
 def test_all_child_processes_are_ended(tmp_path: Path, then: str) -> None:
     note = tmp_path / "pids"
-    analysis = analyze(
-        request(tmp_path / "out", "many_children", str(note), then, limits=replace(SOON, other_phases=3.0)),
-        screen=Recorder(),
-    )
-    assert analysis.exit_code != 5, "what a forked child says is ignored"
-    for pid in map(int, note.read_text().split()):
-        assert _gone(pid), psutil.Process(pid)
+    one = request(tmp_path / "out", "many_children", str(note), then, limits=replace(SOON, other_phases=3.0))
+    assert analyze(one, screen=Recorder()).exit_code != 5, "what a forked child says is ignored"
 
+    def is_gone(pid: int) -> bool:
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
-def _gone(pid: int) -> bool:
-    for _ in range(50):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
+    end, pids = time.monotonic() + 20, [int(pid) for pid in note.read_text().split()]
+    while not all(map(is_gone, pids)):
+        assert time.monotonic() < end, list(map(is_gone, pids))
         time.sleep(0.1)
-    return False
 
 
 def test_unwritable_results_folder_is_rejected_before_run(tmp_path: Path) -> None:

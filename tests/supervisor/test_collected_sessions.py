@@ -21,11 +21,9 @@ CHIEF = ClusterTask("worker", 0, 2)
 
 
 def measured(*intervals: float, first: float = 0.1, status: str = "done") -> Session:
-    made = session()
-    profile = made.datasets[0].profile
-    assert profile is not None
-    profile = replace(profile, intervals=intervals, first_element_seconds=first)
-    return replace(made, status=status, datasets=(replace(made.datasets[0], profile=profile),))
+    dataset = session().datasets[0]
+    profile = replace(dataset.profile, intervals=intervals, first_element_seconds=first)  # type: ignore[type-var]
+    return replace(session(), status=status, datasets=(replace(dataset, profile=profile),))
 
 
 def skew(found: Session) -> list[WorkerInput]:
@@ -52,9 +50,7 @@ def test_folder_names_of_peers(place: ClusterTask, names: list[str]) -> None:
 
 def test_rounds_of_worker_input_are_parts_of_its_window() -> None:
     made = measured(0.01, 0.03, 0.02, 0.02, 0.04, 0.04, 9.0, first=0.25)
-    assert worker_input(3, made) == WorkerInput(
-        3, (pytest.approx(0.02), pytest.approx(0.02), pytest.approx(0.04)), 0.25
-    )
+    assert worker_input(3, made) == WorkerInput(3, tuple(map(pytest.approx, (0.02, 0.02, 0.04))), 0.25)
     few = measured(0.01, 0.02)
     profile = few.datasets[0].profile
     assert profile is not None and profile.consumer.input_seconds

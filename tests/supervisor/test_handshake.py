@@ -34,18 +34,18 @@ def place(index: int, workers: int = 2) -> ClusterTask:
 
 
 @contextmanager
-def second(folder: Path, *, index: int = 1, workers: int = 2, wait_seconds: float = 20) -> Iterator[Any]:
+def second(folder: Path, *, workers: int = 2) -> Iterator[Any]:
     """Another command in its own thread; `found` holds its outcome when it has ended."""
     done, found = threading.Event(), SimpleNamespace(together=None)
 
     def run() -> None:
         with (
             Interrupts() as interrupts,
-            handshake.agent_handshake(folder, place(index, workers), interrupts, wait_seconds=wait_seconds) as first,
+            handshake.agent_handshake(folder, place(1, workers), interrupts, wait_seconds=20) as first,
         ):
             found.together = first is not None
             if first is not None:
-                first[0].connect(index, start=7).close()
+                first[0].connect(1, start=7).close()
             done.wait(20)
 
     thread = threading.Thread(target=run)
@@ -57,13 +57,18 @@ def second(folder: Path, *, index: int = 1, workers: int = 2, wait_seconds: floa
         thread.join()
 
 
+@contextmanager
+def coordinator(folder: Path, *, workers: int = 2, wait_seconds: float = 20) -> Iterator[Any]:
+    with (
+        Interrupts() as interrupts,
+        handshake.coordinator_handshake(folder, place(0, workers), interrupts, wait_seconds=wait_seconds) as others,
+    ):
+        yield others
+
+
 @pytest.mark.one_core
 def test_agents_connect_and_reconnect_for_a_job(tmp_path: Path) -> None:
-    with (
-        second(tmp_path) as found,
-        Interrupts() as interrupts,
-        handshake.coordinator_handshake(tmp_path, place(0), interrupts, wait_seconds=20) as others,
-    ):
+    with second(tmp_path) as found, coordinator(tmp_path) as others:
         assert others is not None
         door, commands = others
         assert list(commands) == [1]
@@ -76,11 +81,7 @@ def test_agents_connect_and_reconnect_for_a_job(tmp_path: Path) -> None:
 
 
 def test_missing_agent_makes_all_commands_continue_alone(tmp_path: Path) -> None:
-    with (
-        second(tmp_path, workers=3) as found,
-        Interrupts() as interrupts,
-        handshake.coordinator_handshake(tmp_path, place(0, 3), interrupts, wait_seconds=1) as others,
-    ):
+    with second(tmp_path, workers=3) as found, coordinator(tmp_path, workers=3, wait_seconds=1) as others:
         assert others is None
     assert found.together is False
 
@@ -88,13 +89,9 @@ def test_missing_agent_makes_all_commands_continue_alone(tmp_path: Path) -> None
 def test_agent_without_coordinator_continues_alone(tmp_path: Path) -> None:
     with socket.create_server((WHERE, 0)) as closed:
         port = closed.getsockname()[1]
-    (tmp_path / handshake.FILE).write_text(
-        json.dumps(encode(handshake.ConnectionInfo(WHERE, port, "of an earlier run")))
-    )
-    with (
-        Interrupts() as interrupts,
-        handshake.agent_handshake(tmp_path, place(1), interrupts, wait_seconds=0.5) as first,
-    ):
+    earlier = handshake.ConnectionInfo(WHERE, port, "of an earlier run")
+    (tmp_path / handshake.FILE).write_text(json.dumps(encode(earlier)))
+    with Interrupts() as one, handshake.agent_handshake(tmp_path, place(1), one, wait_seconds=0.5) as first:
         assert first is None
 
 
@@ -141,9 +138,9 @@ def stranger(folder: Path, ask: Callable[[handshake.ConnectionInfo], None]) -> s
 
     raised: list[str] = []
     thread = threading.Thread(target=come)
-    with Interrupts() as interrupts:
+    with Interrupts():
         thread.start()
-        with handshake.coordinator_handshake(folder, place(0), interrupts, wait_seconds=20) as others:
+        with coordinator(folder) as others:
             assert others is None
         thread.join()
     return ", ".join(raised)

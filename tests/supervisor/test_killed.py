@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -27,10 +28,6 @@ APART_SECONDS = 0.07
 AT_ONCE = 4
 
 
-def workers_of(command: psutil.Process) -> list[psutil.Process]:
-    return [child for child in command.children(recursive=True) if "work" in words_of(child)]
-
-
 def words_of(process: psutil.Process) -> list[str]:
     """The command line of a process; empty if it has exited."""
     try:
@@ -40,21 +37,17 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 def kill(command: psutil.Process, who: str) -> None:
-    doomed = workers_of(command) if who != "command" else []
+    children = command.children(recursive=True) if who != "command" else []
+    doomed = [child for child in children if "work" in words_of(child)]
     for process in ([command] if who != "worker" else []) + doomed:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            return False
+    while not true() and time.monotonic() < end:
         time.sleep(0.05)
-    return True
 
 
 def is_running_for(folder: Path) -> bool:
@@ -75,18 +68,10 @@ def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
     temporary.mkdir()
     kinds = writes.prepared(folder / "own", names=killed_command.KINDS)
     before = writes.trees(folder / "own", kinds)
-    environment = {
-        **os.environ,
-        "XDG_STATE_HOME": str(folder / "state"),
-        "TMPDIR": str(temporary),
-        "PYTHONPATH": search_path(ROOT),
-    }
-    process = subprocess.Popen(
-        [sys.executable, killed_command.__file__, "analyze", str(folder)],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    places = {"XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(temporary), "PYTHONPATH": search_path(ROOT)}
+    environment, quiet = {**os.environ, **places}, subprocess.DEVNULL
+    command = [sys.executable, killed_command.__file__, "analyze", str(folder)]
+    process = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
     try:
         if moment < MOMENTS - STARTING:
             wait_until(lambda: process.poll() is not None or any((folder / "state").rglob("*.jsonl")))
@@ -111,8 +96,7 @@ def try_at(base: Path, moment: int) -> tuple[str, list[object]]:
         return not left()
 
     wait_until(is_over)
-    wrong = left()
-    return f"{moment}: {who} after {seconds:.2f} s", wrong
+    return f"{moment}: {who} after {seconds:.2f} s", left()
 
 
 @pytest.mark.parametrize(

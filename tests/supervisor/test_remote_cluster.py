@@ -18,37 +18,36 @@ import pytest
 from pipetune.core import session_file
 from pipetune.core.cluster import TF_CONFIG, worker_tf_config
 from tests.core.sessions import session
+from tests.supervisor.test_local_cluster import NO_MEMORY, STOPPED
 
 pytestmark = pytest.mark.slow
 
 COMMAND = Path(__file__).with_name("remote_task.py")
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]  # nothing listens there: the workers are fakes
-CONFIGURATIONS = [worker_tf_config(ADDRESSES, index) for index in (0, 1)]
-
-
+TASKS = [{TF_CONFIG: worker_tf_config(ADDRESSES, index)} for index in (0, 1)]
 RANKS = [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": "2"} for rank in (0, 1)]
 BY_GLOO = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "1"}  # nothing listens there
 
 
-def start(folder: Path, scenario: str, configurations: Sequence[str] = CONFIGURATIONS) -> list[subprocess.Popen[bytes]]:
-    return started(folder, scenario, [{TF_CONFIG: one} for one in configurations])
-
-
-def started(folder: Path, scenario: str, told: Sequence[dict[str, str]]) -> list[subprocess.Popen[bytes]]:
+def start(folder: Path, scenario: str, tasks: Sequence[dict[str, str]] = TASKS) -> list[subprocess.Popen[bytes]]:
     command = [sys.executable, str(COMMAND), str(folder), scenario]
-    return [subprocess.Popen(command, env={**os.environ, **one}) for one in told]
+    return [subprocess.Popen(command, env={**os.environ, **one}) for one in tasks]
 
 
-def run(
-    folder: Path, scenario: str, told_each: Sequence[dict[str, str]] | None = None
-) -> tuple[list[int], list[dict[str, Any]]]:
-    told_each = told_each or [{TF_CONFIG: one} for one in CONFIGURATIONS]
-    codes = [process.wait(60) for process in started(folder, scenario, told_each)]
-    found = [json.loads((folder / f"found-{index}.json").read_text()) for index in (0, 1)]
-    for index in (0, 1):
-        for known in told(folder, index):
-            assert not psutil.pid_exists(known["pid"]), known
-    return codes, found
+def run(folder: Path, scenario: str, tasks: Sequence[dict[str, str]] = TASKS) -> tuple[list[int], list[dict[str, Any]]]:
+    codes = [process.wait(60) for process in start(folder, scenario, tasks)]
+    are_gone(folder, 0, 1)
+    return codes, [found_by(folder, index) for index in (0, 1)]
+
+
+def found_by(folder: Path, index: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / f"found-{index}.json").read_text())
+    return found
+
+
+def are_gone(folder: Path, *tasks: int) -> None:
+    for known in (one for index in tasks for one in told(folder, index)):
+        assert not psutil.pid_exists(known["pid"]), known
 
 
 def await_both(folder: Path) -> None:
@@ -64,7 +63,6 @@ def told(folder: Path, index: int) -> list[dict[str, Any]]:
 
 
 def lines(results: Path, name: str) -> list[dict[str, Any]]:
-    """The lines of a file that a worker wrote to the folder of its only run."""
     return [json.loads(line) for path in results.glob(f"runs/*/{name}") for line in path.read_text().splitlines()]
 
 
@@ -85,31 +83,18 @@ def test_both_tasks_measure_and_verify_patch(tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("scenario", "code", "detail", "last_lines"),
+    ("scenario", "code", "detail"),
     [
-        (
-            "last_is_killed",
-            3,
-            "Worker 1 was killed (SIGKILL), possibly because the system ran out of memory. The other workers were "
-            "stopped as well.",
-            "worker 1 prints this\nthe script prints this\nout of memory",
-        ),
-        ("one_raises_in_a_step", 3, "On worker 1: The script raised an exception: ValueError: of the user", None),
-        (
-            "one_says_out_of_step",
-            1,
-            "Worker 1 is no longer in lockstep with the others: its input raised. The other workers were stopped "
-            "as well.",
-            None,
-        ),
+        ("last_is_killed", 3, f"Worker 1 was killed (SIGKILL), {NO_MEMORY} {STOPPED}"),
+        ("one_raises_in_a_step", 3, "On worker 1: The script raised an exception: ValueError: of the user"),
+        ("one_says_out_of_step", 1, f"Worker 1 is no longer in lockstep with the others: its input raised. {STOPPED}"),
     ],
 )
-def test_failure_is_reported_by_first_task(
-    tmp_path: Path, scenario: str, code: int, detail: str, last_lines: str | None
-) -> None:
+def test_failure_is_reported_by_first_task(tmp_path: Path, scenario: str, code: int, detail: str) -> None:
     codes, (first, other) = run(tmp_path, scenario)
     assert codes == [code, code] and first["detail"] == other["detail"] == detail
-    assert last_lines is None or first["last_lines"] == last_lines
+    if scenario == "last_is_killed":
+        assert first["last_lines"] == "worker 1 prints this\nthe script prints this\nout of memory"
     assert f"Partial results are in {tmp_path / 'out'};" in other["hint"]
 
 
@@ -142,7 +127,7 @@ def test_command_killed_in_trial_ends_run_without_restart(tmp_path: Path) -> Non
         time.sleep(0.02)
     commands[1].send_signal(signal.SIGKILL)
     assert commands[0].wait(60) not in (0, -signal.SIGKILL)
-    first = json.loads((tmp_path / "found-0.json").read_text())
+    first = found_by(tmp_path, 0)
     assert "Worker 1 is no longer reachable" in first["detail"]
     assert first["warned"] == [], "nothing is started once more"
     assert len(told(tmp_path, 0)) == 1
@@ -166,9 +151,10 @@ def test_earlier_results_of_agent_are_moved_to_a_run(tmp_path: Path) -> None:
 def test_chief_and_two_workers_are_three_tasks(tmp_path: Path) -> None:
     cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]}
     tasks = [{"type": "chief", "index": 0}, {"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
-    commands = start(tmp_path, "in_step", [json.dumps({"cluster": cluster, "task": task}) for task in tasks])
-    assert [process.wait(60) for process in commands] == [0, 0, 0]
-    assert json.loads((tmp_path / "found-0.json").read_text())["verified"] is True
+    codes, (first, *_) = run(
+        tmp_path, "in_step", [{TF_CONFIG: json.dumps({"cluster": cluster, "task": task})} for task in tasks]
+    )
+    assert codes == [0, 0, 0] and first["verified"] is True
     for number, folder in enumerate(("", "worker-0", "worker-1")):
         starts = lines(tmp_path / "out" / folder, f"told-{number}")
         assert len(starts) == 1 + 4 + 1 and all(one["config"]["task"] == tasks[number] for one in starts)
@@ -180,12 +166,11 @@ def test_ctrl_c_in_one_task_ends_both_tasks(tmp_path: Path, index: int) -> None:
     await_both(tmp_path)
     commands[index].send_signal(signal.SIGINT)
     codes = [process.wait(60) for process in commands]
-    found = [json.loads((tmp_path / f"found-{number}.json").read_text()) for number in (0, 1)]
+    found = [found_by(tmp_path, number) for number in (0, 1)]
     assert codes[index] == 130 and "Interrupted" in found[index]["detail"]
     assert codes[1] == 130, "the first task's end is that of all"
     assert index == 0 or (codes[0] != 0 and "Worker 1 is no longer reachable" in found[0]["detail"])
-    for known in (*told(tmp_path, 0), *told(tmp_path, 1)):
-        assert not psutil.pid_exists(known["pid"])
+    are_gone(tmp_path, 0, 1)
 
 
 @pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
@@ -194,11 +179,9 @@ def test_killed_command_ends_other_command(tmp_path: Path, index: int) -> None:
     await_both(tmp_path)
     commands[index].send_signal(signal.SIGKILL)
     codes = [process.wait(60) for process in commands]
-    other = json.loads((tmp_path / f"found-{1 - index}.json").read_text())
     assert codes[index] == -signal.SIGKILL and codes[1 - index] not in (0, -signal.SIGKILL)
     gone = ("The command of the first task has exited", "Worker 1 is no longer reachable")
-    assert gone[index] in other["detail"]
-    for known in told(tmp_path, 1 - index):
-        assert not psutil.pid_exists(known["pid"])
+    assert gone[index] in found_by(tmp_path, 1 - index)["detail"]
+    are_gone(tmp_path, 1 - index)
     for known in told(tmp_path, index):  # its command was killed and cannot end it
         os.kill(known["pid"], signal.SIGKILL)

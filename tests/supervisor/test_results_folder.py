@@ -20,13 +20,9 @@ from tests.core.sessions import session
 FILES = {"distributed.py", "plan.json", "report.html", "script.log", "session.json", "tuned.patch"}
 
 
-def command(number: int) -> Command:
-    return replace(session().command, options=Settings(seed=number))
-
-
 def measured(number: int, *, status: str = "done") -> Session:
     """A session that is identified by its seed."""
-    return replace(session(), command=command(number), status=status)
+    return replace(session(), command=replace(session().command, options=Settings(seed=number)), status=status)
 
 
 def run(out: Path, number: int, *, status: str = "done") -> Results:
@@ -37,6 +33,11 @@ def run(out: Path, number: int, *, status: str = "done") -> Results:
 
 def shown(out: Path) -> object:
     return session_file.load(out).command.options.seed
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
 
 
 def names(out: Path) -> set[str]:
@@ -55,8 +56,7 @@ def links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     return bool(request.param == "links")
 
 
-def test_folder_shows_last_finished_run_and_each_run_keeps_its_files(tmp_path: Path, links: bool) -> None:
-    out = tmp_path / "out"
+def test_folder_shows_last_finished_run_and_each_run_keeps_its_files(out: Path, links: bool) -> None:
     first = run(out, 1)
     assert names(out) == FILES and shown(out) == 1
     (first.folder / "serve.py").write_text("")  # not all runs have this file
@@ -64,13 +64,12 @@ def test_folder_shows_last_finished_run_and_each_run_keeps_its_files(tmp_path: P
     second = run(out, 2)
     assert names(out) == FILES and shown(out) == 2
     assert (out / "session.json").is_symlink() is links
-    assert [session_file.load(one.folder).command.options.seed for one in (first, second)] == [1, 2]
+    assert [shown(one.folder) for one in (first, second)] == [1, 2]
     assert (first.folder / "serve.py").exists()
 
 
-def test_unfinished_run_does_not_replace_finished_run(tmp_path: Path, links: bool) -> None:
+def test_unfinished_run_does_not_replace_finished_run(out: Path, links: bool) -> None:
     """B2: a failed run with `--device gpu` had replaced an earlier session."""
-    out = tmp_path / "out"
     run(out, 1, status="failed")
     assert shown(out) == 1, "there is nothing better, and what was measured is to be found"
     run(out, 2)
@@ -84,19 +83,17 @@ def test_unfinished_run_does_not_replace_finished_run(tmp_path: Path, links: boo
     assert shown(out) == 6 and ResultsFolder(out).newer_unfinished_run() is None
 
 
-def test_concurrent_runs_have_different_folders(tmp_path: Path) -> None:
+def test_concurrent_runs_have_different_folders(out: Path) -> None:
     """F12: the next steps of the first run had named the patch of the second."""
-    out = tmp_path / "out"
     first, second = Results(out).with_new_run(), Results(out).with_new_run()
     assert first.folder != second.folder
     second.write_all(measured(2))
     first.write_all(measured(1))
     assert shown(out) == 1, "the last that finished"
-    assert [session_file.load(one.folder).command.options.seed for one in (first, second)] == [1, 2]
+    assert [shown(one.folder) for one in (first, second)] == [1, 2]
 
 
-def test_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_reader_never_sees_files_of_two_runs(out: Path) -> None:
     finished = [run(out, number) for number in (1, 2)]
     for number, one in enumerate(finished, start=1):
         (one.folder / "tuned.patch").write_text(str(number))
@@ -105,7 +102,7 @@ def test_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
     def read() -> None:
         while not over.is_set():
             latest = (out / "latest").resolve()  # readers of several files resolve it first
-            pair = session_file.load(latest).command.options.seed, (latest / "tuned.patch").read_text()
+            pair = shown(latest), (latest / "tuned.patch").read_text()
             alone = shown(out)
             if str(pair[0]) != pair[1] or alone not in (1, 2):
                 mixed.append(pair)
@@ -119,8 +116,7 @@ def test_reader_never_sees_files_of_two_runs(tmp_path: Path) -> None:
     assert not mixed
 
 
-def test_foreign_files_are_kept(tmp_path: Path, links: bool) -> None:
-    out = tmp_path / "out"
+def test_foreign_files_are_kept(out: Path, links: bool) -> None:
     out.mkdir()
     mine = {"tuned.patch": "mine", "applied.json": "{}", "latest.txt": "", "model.keras": "weights"}
     for name, text in mine.items():
@@ -140,8 +136,7 @@ def test_existing_folder_named_latest_is_kept(tmp_path: Path) -> None:
     assert shown(tmp_path) == 2 and (tmp_path / "latest").is_dir() and not (tmp_path / "latest").is_symlink()
 
 
-def test_results_of_earlier_release_become_a_run(tmp_path: Path, links: bool) -> None:
-    out = tmp_path / "out"
+def test_results_of_earlier_release_become_a_run(out: Path, links: bool) -> None:
     old = measured(1)
     assert old.distributed is not None
     old = replace(old, distributed=replace(old.distributed, file=str(out / "distributed.py")))
@@ -172,10 +167,11 @@ def test_report_written_to_folder_updates_shown_run(tmp_path: Path) -> None:
 
 
 def test_results_folder_of_session_path(tmp_path: Path) -> None:
-    results = run(tmp_path / "out", 1)
-    for path in ("", "session.json", "latest", "latest/session.json"):
-        assert results_folder_of(tmp_path / "out" / path) == tmp_path / "out"
-    assert results_folder_of(results.folder) == results_folder_of(results.session) == tmp_path / "out"
+    out = tmp_path / "out"
+    results = run(out, 1)
+    shown_at = [out / path for path in ("", "session.json", "latest", "latest/session.json")]
+    for path in (*shown_at, results.folder, results.session):
+        assert results_folder_of(path) == out
     assert results_folder_of(tmp_path / "elsewhere" / "session.json") == tmp_path / "elsewhere"
 
 
@@ -206,8 +202,7 @@ def test_scripts_of_same_name_get_different_folders(project: Path) -> None:
 def test_many_scripts_of_same_name_get_unique_folders(project: Path) -> None:
     scripts = [f"{top}/a/b/train.py" for top in "stuvwxyz"]
     folders = {chosen(script) for script in scripts}
-    assert len(folders) == len(scripts)
-    assert folders == {chosen(script) for script in scripts}
+    assert len(folders) == len(scripts) and folders == {chosen(script) for script in scripts}
 
 
 def test_modules_and_scripts_get_different_folders(project: Path) -> None:

@@ -17,6 +17,7 @@ from tests.core.sessions import MACHINE
 
 pytestmark = pytest.mark.slow
 
+ROOT = str(Path(__file__).resolve().parents[2])
 RUNNER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -57,15 +58,14 @@ elif what == "handles ctrl-c":
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
-if what not in ("dies",):
-    send(WorkerFinished(0))
+send(WorkerFinished(0))
 """
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> tuple[str, str]:
     path = tmp_path / "worker.py"
-    path.write_text(RUNNER.format(root=str(Path(__file__).resolve().parents[2])))
+    path.write_text(RUNNER.format(root=ROOT))
     return sys.executable, str(path)
 
 
@@ -74,47 +74,34 @@ def test_machine_is_read_by_worker(command: tuple[str, str], monkeypatch: pytest
     assert read_machine("cpu", worker_command=command).machine == MACHINE
 
 
-def test_missing_device_keeps_its_exit_code(command: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE", "absent")
-    with pytest.raises(PipetuneError, match="no GPU") as caught:
-        read_machine("gpu", worker_command=command)
-    assert caught.value.exit_code == 5
-
-
-def test_worker_that_dies_while_reading_machine_is_reported(
-    command: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("what", "says", "code"), [("absent", "no GPU", 5), ("dies", "status 3", 1)])
+def test_worker_that_cannot_read_machine_is_reported(
+    command: tuple[str, str], monkeypatch: pytest.MonkeyPatch, what: str, says: str, code: int
 ) -> None:
-    monkeypatch.setenv("FAKE", "dies")
-    with pytest.raises(PipetuneError, match="status 3"):
-        read_machine(worker_command=command, limits=Timeouts(start=10))
+    monkeypatch.setenv("FAKE", what)
+    with pytest.raises(PipetuneError, match=says) as caught:
+        read_machine("gpu", worker_command=command, limits=Timeouts(start=10))
+    assert caught.value.exit_code == code
 
 
 def run(command: tuple[str, str], what: str, options: str = "") -> subprocess.CompletedProcess[str]:
     """Calls `run_with_plan` in a process with its own input and output."""
-    root = str(Path(__file__).resolve().parents[2])
     program = (
-        f"import sys; sys.path.insert(0, {root!r})\n"
+        f"import sys; sys.path.insert(0, {ROOT!r})\n"
         "from pathlib import Path\n"
         "from pipetune.supervisor.single_worker import run_with_plan\n"
         "from pipetune.supervisor.target import Target\n"
         "target = Target(script='train.py', arguments=('--epochs', '3'), directory='.')\n"
         f"sys.exit(run_with_plan(target, Path('plan.json'), worker_command={command!r}{options}))\n"
     )
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        input="typed\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "FAKE": what},
-    )
+    environment, words = {**os.environ, "FAKE": what}, [sys.executable, "-c", program]
+    return subprocess.run(words, input="typed\n", capture_output=True, text=True, check=False, env=environment)
 
 
 def test_run_uses_terminal(command: tuple[str, str]) -> None:
     done = run(command, "runs")
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "pipetune: The plan is applied to train.\n")
     assert done.stdout == "in: typed plan: plan.json arguments: ('--epochs', '3') group: True\n"
-    assert done.stderr == "pipetune: The plan is applied to train.\n"
 
 
 def test_output_of_the_script_can_go_to_standard_error(command: tuple[str, str]) -> None:
@@ -123,15 +110,15 @@ def test_output_of_the_script_can_go_to_standard_error(command: tuple[str, str])
     assert "in: typed plan: plan.json" in done.stderr and "pipetune: The plan is applied to train.\n" in done.stderr
 
 
-def test_run_prints_traceback_of_script(command: tuple[str, str]) -> None:
-    done = run(command, "raises")
-    assert (done.returncode, done.stderr) == (3, "Traceback: of the user\n")
-
-
-def test_run_leaves_ctrl_c_to_the_script(command: tuple[str, str]) -> None:
-    done = run(command, "handles ctrl-c")
-    assert done.stdout == "saved after Ctrl-C\n"
-    assert done.returncode == 130
+@pytest.mark.parametrize(
+    ("what", "code", "out", "err"),
+    [("raises", 3, "", "Traceback: of the user\n"), ("handles ctrl-c", 130, "saved after Ctrl-C\n", "")],
+)
+def test_run_prints_traceback_of_script_and_leaves_ctrl_c_to_it(
+    command: tuple[str, str], what: str, code: int, out: str, err: str
+) -> None:
+    done = run(command, what)
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
 
 
 def test_worker_that_cannot_be_started_is_reported(tmp_path: Path) -> None:

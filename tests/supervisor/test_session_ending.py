@@ -17,6 +17,7 @@ from pipetune.supervisor.verification import Verification
 from pipetune.supervisor.worker_state import exception_line
 from tests.core.sessions import session
 
+PLAN = session().trials[0].plan
 FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    fit()\n'
 CONVERTED = (
     'in user code:\n\n    File "train.py", line 9, in None  *\n        tf.concat(both)\n\n    TypeError: [a, b]\n'
@@ -44,14 +45,16 @@ def test_exception_line_of_traceback(traceback: str, line: str) -> None:
     assert exception_line(traceback) == line
 
 
+def before(*trials: Trial) -> Session:
+    """A session with a patch that is not verified."""
+    patch = PatchResult("the diff", ("/x/train.py",), covered=tuple(rewrite.key for rewrite in PLAN.rewrites))
+    return replace(session(), patch=patch, trials=trials)
+
+
 def verified(ratios: Sequence[float]) -> Session:
-    """A session whose patch was measured at these ratios, and not confirmed."""
-    one = session()
-    assert one.plan is not None
-    covered = tuple(rewrite.key for rewrite in one.plan.rewrites)
-    before = replace(one, patch=PatchResult("the diff", ("/x/train.py",), covered=covered))
+    """Its patch was measured at these ratios, and not confirmed."""
     proof = Confirmation(False, "It is not proven faster.", "training", ratio_interval(ratios), ratios=tuple(ratios))
-    return with_verification(before, Verification(proof.why, confirmation=proof))
+    return with_verification(before(), Verification(proof.why, confirmation=proof))
 
 
 def test_a_patch_that_may_be_faster_becomes_a_candidate() -> None:
@@ -74,13 +77,9 @@ def test_the_only_rewrite_of_a_plan_gains_what_its_patch_was_measured_to_gain() 
 
 
 def test_an_interrupted_verification_leaves_what_the_race_accepted() -> None:
-    one = session()
-    assert one.plan is not None
-    covered = tuple(rewrite.key for rewrite in one.plan.rewrites)
-    accepted = Trial(one.plan, Outcome.ACCEPTED, "", gain=Interval(1.5, 1.2, 1.8, 6), kind="search", unit="training")
-    before = replace(one, patch=PatchResult("the diff", covered=covered), trials=(accepted,))
-    after = interrupted_before_proof(before)
+    accepted = Trial(PLAN, Outcome.ACCEPTED, "", gain=Interval(1.5, 1.2, 1.8, 6), kind="search", unit="training")
+    after = interrupted_before_proof(before(accepted))
     assert after.plan is None and after.candidate is not None
     assert (after.candidate.gain.median, after.candidate.unit) == (1.5, "training")
     assert after.candidate.patch is not None and after.candidate.patch.diff == "the diff"
-    assert interrupted_before_proof(replace(before, trials=())).candidate is None
+    assert interrupted_before_proof(before()).candidate is None

@@ -7,28 +7,39 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipetune.core import plan_file
 from pipetune.core.edits import Plan
 from pipetune.core.results import Outcome
-from pipetune.core.session import PatchResult
+from pipetune.core.session import PatchResult, Session
 from pipetune.supervisor.analysis import analyze
 from pipetune.supervisor.request import AnalysisResult
 from pipetune.supervisor.verification import fit_in_memory_together
-from tests.core.sessions import ALONE, BOTH, PARALLEL, SPLIT, WINDOW, session
+from tests.core.sessions import ALONE, BOTH, MACHINE, PARALLEL, SPLIT, WINDOW, session
 from tests.report.reading import summary_text
 from tests.supervisor.test_analysis import SOON, Recorder, request, run
 
 pytestmark = pytest.mark.slow
 
+PATCHED, ORIGINAL = "running the patched script", "running the original script"
 CLAIM = re.compile(r"\b[1-9]\.\d\dx|times as fast|% faster")
 
 
 def patch_of(analysis: AnalysisResult) -> PatchResult:
     assert analysis.session.patch is not None
     return analysis.session.patch
+
+
+def told_of(session: Session) -> str:
+    return " ".join(summary_text(session).split())
+
+
+def runs_of(screen: Recorder) -> tuple[int, int]:
+    """How often the patched script was run, and the original."""
+    return screen.done.count(PATCHED), screen.done.count(ORIGINAL)
 
 
 def is_withheld(analysis: AnalysisResult, out: Path) -> str:
@@ -79,10 +90,7 @@ def test_verified_speedup_is_the_headline_of_all_outputs(tmp_path: Path) -> None
     assert f"{gain.median:.2f} times as fast" in patch.verification and "64 elements equal" in patch.verification
     assert found.datasets[0].rates["tuned"].peak_rss_mib == 321.0
     assert screen.phases[-2] == "verification"
-    assert [one for one in screen.done if one.startswith("running the") and one != "running the script"] == [
-        "running the patched script",
-        "running the original script",
-    ]
+    assert [one for one in screen.done if re.match("running the (?!script$)", one)] == [PATCHED, ORIGINAL]
 
 
 @pytest.mark.sample(1)
@@ -114,19 +122,15 @@ def test_failed_rewrite_is_removed_and_rest_is_verified_again(tmp_path: Path) ->
     assert (patch.verified, patch.diff, patch.covered) == (True, "smaller", (WINDOW.key,))
     assert [(gone.rule, gone.why) for gone in patch.not_covered] == [("parallel-map", "map differs")]
     assert (out / "tuned.patch").read_text() == "smaller"
-    assert screen.done.count("running the patched script") == 2
-    assert screen.done.count("running the original script") == 1, "it stands until the patch does"
+    assert runs_of(screen) == (2, 1), "the original stands until the patch does"
     assert [one.rule for one in analysis.session.trials[-1].plan.rewrites] == ["prefetch"]
 
 
-def test_patch_that_changes_data_is_withheld(tmp_path: Path) -> None:
+def test_patch_that_changes_data_or_raises_before_first_step_is_withheld(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "patch_fails")
     assert is_withheld(analysis, out) == "elements differ at 17"
     gone = [(one.rule, one.node, one.why) for one in patch_of(analysis).not_covered]
     assert gone == [(one.rule, one.node, "elements differ at 17") for one in (WINDOW, PARALLEL)]
-
-
-def test_patch_that_raises_before_first_step_is_withheld(tmp_path: Path) -> None:
     analysis, _, out = run(tmp_path, "patch_raises")
     assert (analysis.exit_code, patch_of(analysis).verified) == (0, False)
     assert is_withheld(analysis, out) == "the patched script raised an exception: ValueError: of the user"
@@ -169,11 +173,10 @@ def test_ctrl_c_after_decisive_pairs_keeps_verified_patch(tmp_path: Path) -> Non
 
 
 def test_ctrl_c_while_it_informs_changes_no_decision(tmp_path: Path) -> None:
-    """A patch that was measured to be slower is no candidate because the user did not wait for the rest."""
     analysis, _, out = run(tmp_path, "patch_is_slower", "ctrl-c while it informs")
     assert (analysis.exit_code, analysis.session.status) == (130, "interrupted")
     assert is_withheld(analysis, out).startswith("It is slower: 0.54 times as fast")
-    assert analysis.session.candidate is None
+    assert analysis.session.candidate is None, "it was measured to be slower"
     assert not [note for note in analysis.session.notes if "once more" in note or "Informed" in note]
 
 
@@ -201,11 +204,10 @@ def test_scripts_that_cannot_run_together_take_turns(tmp_path: Path, condition: 
 def test_scripts_share_a_gpu_that_has_memory_for_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, starts: list[str] | None
 ) -> None:
-    tools, notes = tmp_path / "bin", tmp_path / "starts"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho 80000; echo {free_mib}\n")
-    (tools / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    tool, notes = tmp_path / "nvidia-smi", tmp_path / "starts"
+    tool.write_text(f"#!/bin/sh\necho 80000; echo {free_mib}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     analysis, _, _ = run(tmp_path, "noted", str(notes), "gpu")
     assert patch_of(analysis).verified is True, patch_of(analysis).verification
     order = notes.read_text().splitlines()
@@ -224,11 +226,11 @@ def test_part_for_validation_is_proven_by_pairs_of_passes_apart_from_training(tm
     assert found.training is not None and found.training.speedup is not None
     assert found.training.speedup.median == pytest.approx(2, rel=0.05), "training is measured as ever"
     assert training.input_speedup != gain
-    told = " ".join(summary_text(found).split())
+    told = told_of(found)
     assert "Validation: its input runs " in told
     assert "--dataset analyzes it" not in told, "the patch does"
     assert [edit for one in plan_file.load_plan(out).more for edit in one.edits] == list(SPLIT.edits)
-    assert screen.done.count("running the patched script") == 1
+    assert runs_of(screen) == (1, 1)
 
 
 @pytest.mark.parametrize("what", ["different", "changing", "slower"])
@@ -240,9 +242,8 @@ def test_part_for_validation_that_is_not_proven_is_left_out(tmp_path: Path, what
     (rejected,) = validation.rejected
     reasons = {"changing": "as written: it is another one", "slower": "It is not proven faster."}
     assert rejected.why == reasons.get(what, "skip is missing")
-    assert screen.done.count("running the patched script") == 2, "what is shipped was run"
-    assert screen.done.count("running the original script") == 1
-    told = " ".join(summary_text(analysis.session).split())
+    assert runs_of(screen) == (2, 1), "what is shipped was run"
+    told = told_of(analysis.session)
     assert "Validation: its input" not in told and "--dataset analyzes it" in told
 
 
@@ -252,12 +253,11 @@ def test_patch_for_validation_alone_claims_nothing_for_training(tmp_path: Path) 
     assert (patch.verified, patch.diff, patch.covered) == (True, BOTH, ())
     assert found.plan is None and found.training is not None and found.training.speedup is None
     assert not [trial for trial in found.trials if trial.kind == "verification"]
-    told = " ".join(summary_text(found).split())
+    told = told_of(found)
     assert "The patch is for validation alone." in told and "No patch was made" not in told
     assert "+ validation: same elements" in told and "+ same elements" not in told
     planned = replace(found.datasets[0], plan=Plan("tuned", (WINDOW,)))  # which the source cannot express
-    told = " ".join(summary_text(replace(found, datasets=(planned, *found.datasets[1:]))).split())
-    assert "The patch is for validation alone." in told
+    assert "The patch is for validation alone." in told_of(replace(found, datasets=(planned, *found.datasets[1:])))
     assert (out / "tuned.patch").read_text() == BOTH
 
 
@@ -273,15 +273,14 @@ def test_passes_are_measured_where_the_scripts_take_turns(tmp_path: Path) -> Non
     assert patch_of(analysis).verified is True and patch_of(analysis).diff == BOTH
     gain = analysis.session.datasets[1].input_speedup
     assert gain is not None and (gain.pairs, gain.median) == (4, pytest.approx(4, rel=0.1))
-    assert screen.done.count("running the patched script") == 2
-    assert screen.done.count("running the original script") == 2 + 1, "once more for what only informs"
+    assert runs_of(screen) == (2, 2 + 1), "once more for what only informs"
 
 
 def test_part_for_validation_is_left_out_where_the_scripts_take_turns(tmp_path: Path) -> None:
     analysis, screen, _ = run(tmp_path, "validated", "small", "different")
     assert patch_of(analysis).verified is True and patch_of(analysis).diff != BOTH
     assert analysis.session.datasets[1].rejected[-1].why == "skip is missing"
-    assert screen.done.count("running the patched script") == 3
+    assert screen.done.count(PATCHED) == 3
 
 
 @pytest.mark.parametrize("condition", ["", "small"])
@@ -294,8 +293,8 @@ def test_part_for_validation_stays_where_that_for_training_is_not_faster(tmp_pat
     assert training.plan is None and {WINDOW.rule, PARALLEL.rule} <= {one.rule for one in training.rejected}
     gain = validation.input_speedup
     assert gain is not None and gain.median == pytest.approx(4, rel=0.1) and validation.gains == {SPLIT.key: gain}
-    assert screen.done.count("running the patched script") == (3 if condition else 2)
-    told = " ".join(summary_text(analysis.session).split())
+    assert screen.done.count(PATCHED) == (3 if condition else 2)
+    told = told_of(analysis.session)
     assert "The patch is for validation alone." in told and "faster training" not in told
 
 
@@ -309,13 +308,9 @@ def test_part_for_validation_goes_with_a_patch_that_is_withheld(tmp_path: Path, 
 
 
 def test_memory_of_both_scripts_is_compared_with_available_memory() -> None:
-    def fit(
-        mib: float, *, processes: int = 1, gpu: float | None = None, free: float | None = None, **machine: object
-    ) -> bool:
-        made = session()
-        assert made.machine is not None and made.patch is not None
-        here = replace(made.machine, **machine)  # type: ignore[arg-type]
-        found = replace(made, machine=here, patch=replace(made.patch, process_mib=mib, gpu_mib=gpu))
+    def fit(mib: float, *, processes: int = 1, gpu: Any = None, free: float | None = None, **machine: Any) -> bool:
+        patch = PatchResult("", process_mib=mib, gpu_mib=gpu)
+        found = replace(session(), machine=replace(MACHINE, **machine), patch=patch)
         return fit_in_memory_together(found, processes=processes, free_gpu_mib=free)
 
     gib = 1 << 30
