@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipetune.core.distribution import Coverage, ElementIdentity, WorkerShare
-from pipetune.model.coverage import (
-    AutoShardPolicy,
-    DeliveryCounts,
-    computed_coverage,
-    count_batches,
-    count_deliveries,
-    divide_into_cells,
-    epoch_remainder,
-    worker_batches,
-    worst_coverage,
-)
+from pipetune.model import coverage
+from pipetune.model.coverage import AutoShardPolicy, DeliveryCounts, computed_coverage, worst_coverage
 
 WANTED = Counter(range(6))
 
@@ -42,12 +33,12 @@ def of_two(first: list[int], second: list[int], **options: object) -> Coverage:
     ],
 )
 def test_delivery_counts(wanted: str, came: str, expected: DeliveryCounts) -> None:
-    assert count_deliveries(Counter(map(ord, wanted)), Counter(map(ord, came))) == expected
+    assert coverage.count_deliveries(Counter(map(ord, wanted)), Counter(map(ord, came))) == expected
 
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(1, 4)), st.lists(st.integers(0, 12)))
 def test_every_element_is_counted_once(wanted: dict[int, int], came: list[int]) -> None:
-    found = count_deliveries(wanted, Counter(came))
+    found = coverage.count_deliveries(wanted, Counter(came))
     assert found.never + found.once + found.twice + found.more_than_twice == sum(wanted.values())
     assert found.unexpected == sum(key not in wanted for key in came)
     missing, surplus = Counter(wanted) - Counter(came), Counter(came) - Counter(wanted)
@@ -60,13 +51,12 @@ def test_every_element_is_counted_once(wanted: dict[int, int], came: list[int]) 
     [(12, 4, False, (3, 0)), (13, 4, False, (4, 1)), (13, 4, True, (3, 0)), (3, 4, True, (0, 0)), (0, 4, True, (0, 0))],
 )
 def test_batch_counts(elements: int, size: int, drop: bool, expected: tuple[int, int]) -> None:
-    assert count_batches(elements, size, drop_remainder=drop) == expected
+    assert coverage.count_batches(elements, size, drop_remainder=drop) == expected
 
 
 def test_coverage_of_complete_division() -> None:
     found = of_two([0, 2, 4], [1, 3, 5])
-    assert found.complete and (found.never, found.once, found.twice) == (0, 6, 0)
-    assert found.idle_workers == ()
+    assert found.complete and (found.never, found.once, found.twice, found.idle_workers) == (0, 6, 0, ())
     assert [worker.cells for worker in found.workers] == [(1, 0, 1, 0, 1, 0), (0, 1, 0, 1, 0, 1)]
     assert found.cells == (1,) * 6 and not found.by_file
 
@@ -106,7 +96,7 @@ def test_cells_are_files_if_there_are_few() -> None:
 @given(st.lists(st.integers(1, 3), max_size=60), st.integers(1, 10))
 def test_cells_contain_all_elements(equal: list[int], most: int) -> None:
     wanted = dict(enumerate(equal))
-    found = divide_into_cells(wanted, max_cells=most)
+    found = coverage.divide_into_cells(wanted, max_cells=most)
     assert sum(found.sizes) == sum(equal) and len(found.sizes) <= most
     assert sum(found.count(wanted)) == sum(equal)
     assert list(found.of_key.values()) == sorted(found.of_key.values())
@@ -124,20 +114,16 @@ def test_properties_derived_from_worker_shares() -> None:
     assert (unknown.first_out, unknown.short_batches, unknown.read_over_used) == (None, None, None)
 
 
-@given(
-    st.integers(0, 120),
-    st.integers(1, 9),
-    st.integers(1, 4),
-    st.integers(1, 2),
-    st.sampled_from([AutoShardPolicy.DATA, AutoShardPolicy.OFF, None]),
-    st.booleans(),
-)
+POLICIES = st.sampled_from([AutoShardPolicy.DATA, AutoShardPolicy.OFF, None])
+
+
+@given(st.integers(0, 120), st.integers(1, 9), st.integers(1, 4), st.integers(1, 2), POLICIES, st.booleans())
 def test_computed_coverage_equals_count_of_elements(
     elements: int, batch: int, workers: int, replicas: int, policy: AutoShardPolicy | None, known: bool
 ) -> None:
     job = {"workers": workers, "replicas_per_worker": replicas, "policy": policy, "batch_size_known": known}
     found = computed_coverage(elements, batch, **job)  # type: ignore[arg-type]
-    batches = [list(worker_batches(elements, batch, worker=one, **job)) for one in range(workers)]  # type: ignore[arg-type]
+    batches = [list(coverage.worker_batches(elements, batch, worker=one, **job)) for one in range(workers)]  # type: ignore[arg-type]
     received = [[Counter(number for part in mine for number in part)] for mine in batches]
     counted = worst_coverage([Counter(range(elements))], received, told_by=ElementIdentity.INDEX)
     for name in ("elements", "never", "once", "twice", "oftener", "cells", "idle_workers"):
@@ -166,4 +152,4 @@ def test_twelve_elements_of_guide_by_data() -> None:
 def test_dropped_elements_and_padding_rows(
     counts: list[int], rows: int, replicas: int, expected: tuple[int, int]
 ) -> None:
-    assert epoch_remainder(counts, rows, replicas_per_worker=replicas) == expected
+    assert coverage.epoch_remainder(counts, rows, replicas_per_worker=replicas) == expected

@@ -12,9 +12,7 @@ from pipetune.model.coverage import StoredBytes, worst_coverage
 BITS = 4
 KEYS = {0: 10, 1: 90, 16: 5, 17: 15, 32: 40}  # two elements in each of two files, one in a third
 WANTED = dict.fromkeys(KEYS, 1)
-FILES = StoredBytes(
-    KEYS, file_sizes=(100, 20, 50), file_index_shift=BITS
-)  # 10 bytes of the last file belong to no element
+FILES = StoredBytes(KEYS, file_sizes=(100, 20, 50), file_index_shift=BITS)  # 10 bytes of the last are of no element
 
 
 def of(*workers: dict[int, int], stored: StoredBytes | None = FILES, reads_all: bool = False) -> Coverage:

@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetune.core.edits import (
-    Insert,
-    Move,
-    Remove,
-    ReplaceFunction,
-    ReplaceSource,
-    SetArgument,
-    SplitFunction,
-    apply_edits,
-)
+from pipetune.core import edits
+from pipetune.core.edits import Insert, Move, SetArgument, apply_edits
 from pipetune.core.element_counts import element_bytes
 from pipetune.core.functions import FunctionSplit, FunctionVariant, SplitPosition
 from pipetune.core.machine import CallCost, Overheads
@@ -32,8 +24,10 @@ MANY = 64.0
 OFF: dict[str, Value] = {"experimental_optimization.apply_default_optimizations": False}
 
 
-def prediction(text: str, *, cores: float = MANY, defaults_on: bool = False) -> ThroughputPrediction:
-    words = parse(text, options={} if defaults_on else OFF)
+def prediction(
+    text: str, *, cores: float = MANY, defaults_on: bool = False, options: dict[str, Value] = OFF
+) -> ThroughputPrediction:
+    words = parse(text, options={} if defaults_on else options)
     return predict(words.pipeline, words.profile, cores)
 
 
@@ -54,19 +48,18 @@ PAPER = "range cpu=0us | interleave {reads} cycle_length=2 cpu=5ms | map {maps} 
 
 
 @pytest.mark.mission("A1.sum-maximum")
-def test_sequential_pipeline_of_paper_takes_the_sum() -> None:
-    found = prediction(PAPER.format(reads="None", maps="None"))
-    assert 1000 * found.seconds == pytest.approx(71)
-    assert found.bound is Bound.SEGMENT
-    assert found.bottleneck == "n1"
-
-
-@pytest.mark.mission("A1.sum-maximum")
-def test_parallel_pipeline_of_paper_takes_the_maximum() -> None:
-    found = prediction(PAPER.format(reads="2", maps="2") + " | prefetch 1")
-    assert 1000 * found.seconds == pytest.approx(25)
-    assert found.bound is Bound.PARALLEL
-    assert found.nodes == ("n1",)
+@pytest.mark.parametrize(
+    ("text", "milliseconds", "bound"),
+    [
+        (PAPER.format(reads="None", maps="None"), 71, Bound.SEGMENT),
+        (PAPER.format(reads="2", maps="2") + " | prefetch 1", 25, Bound.PARALLEL),
+    ],
+    ids=["sequential: the sum", "parallel: the maximum"],
+)
+def test_pipeline_of_paper(text: str, milliseconds: float, bound: Bound) -> None:
+    found = prediction(text)
+    assert (1000 * found.seconds, found.bound) == (pytest.approx(milliseconds), bound)
+    assert found.nodes == ("n1",) if bound is Bound.PARALLEL else found.bottleneck == "n1"
 
 
 @settings(max_examples=30)
@@ -95,12 +88,8 @@ def test_default_passes_parallelize_stateless_maps_alone(word: str, milliseconds
     text = f"from_tensors cpu=0us | map {word} cpu=8ms"
     assert 1000 * prediction(text, cores=4, defaults_on=True).seconds == pytest.approx(milliseconds)
     assert 1000 * prediction(text, cores=4).seconds == pytest.approx(8)
-
-
-def test_maps_stay_serial_where_the_pass_that_parallelizes_them_is_off() -> None:
-    options: dict[str, Value] = {"experimental_optimization.map_parallelization": False}
-    words = parse("from_tensors cpu=0us | map cpu=8ms", options=options)
-    assert 1000 * predict(words.pipeline, words.profile, 4).seconds == pytest.approx(8)
+    without: dict[str, Value] = {"experimental_optimization.map_parallelization": False}
+    assert 1000 * prediction(text, cores=4, options=without).seconds == pytest.approx(8)
 
 
 def test_default_passes_fuse_map_and_batch() -> None:
@@ -128,8 +117,7 @@ def test_serial_map_fused_with_batch_waits_for_upstream_operators() -> None:
 def test_operators_upstream_of_cache_cost_nothing_in_later_epochs() -> None:
     found = prediction("from_tensors | map cpu=50ms | cache cpu=1ms | map cpu=3ms")
     assert 1000 * found.seconds == pytest.approx(4)
-    branches = "a = range 10 | map cpu=7ms\nb = range 10 | map cpu=90ms | cache cpu=0us\n"
-    beside = prediction(branches + "zip a b cpu=0us")
+    beside = prediction("a = range 10 | map cpu=7ms\nb = range 10 | map cpu=90ms | cache cpu=0us\nzip a b cpu=0us")
     assert 1000 * beside.seconds == pytest.approx(7, rel=1e-2)
 
 
@@ -195,37 +183,46 @@ def test_consumer_is_the_limit_for_cheap_elements() -> None:
     assert together.nodes == ("n0", "n1") and together.bottleneck == "n0"
 
 
-def test_waking_a_thread_costs_at_most_once_per_element() -> None:
-    text = "range cpu=100us | prefetch 2 | map random cpu=1us"
-    found = with_overheads(text, cores=8, wake_seconds=20e-6)
-    assert 1e6 * found.seconds == pytest.approx(120)
-    cheap = with_overheads("range cpu=1us | prefetch 2 | map random cpu=1us | batch 100 cpu=0us", wake_seconds=20e-6)
-    assert 1e6 * cheap.seconds < 4 * 100  # threads that are always running need not be woken
+CALLS = (CallCost(20e-6, 40e-6, 25e-6), CallCost(70e-6, 20e-6, 5e-6))
+WAKING = {"wake_seconds": 20e-6}
+FILLED = "range cpu=1us | prefetch 2 | batch 100 cpu=50us"
+COPIED = "range cpu=1us | batch 100 num_parallel_calls=2 cpu=50us"
+TWO_CALLS, ONE_CALL = "range cpu=0us | map 2 random cpu={}us", "range cpu=0us | map random cpu={}us"
 
 
 @pytest.mark.parametrize(
-    ("rows", "longer"),
+    ("text", "values", "microseconds"),
     [
-        ("range cpu=1us | prefetch 2 | batch 100 cpu=50us", 200),  # added on both sides
-        ("range cpu=1us | batch 100 num_parallel_calls=2 cpu=50us", 130),  # which copies what another thread has made
+        ("range cpu=100us | prefetch 2 | map random cpu=1us", {"cores": 8, **WAKING}, 120),  # at most once per element
+        (FILLED, {}, 100),
+        (FILLED, {"buffer_seconds": 1e-6}, 200),  # added on both sides
+        (COPIED, {}, 100),
+        (COPIED, {"buffer_seconds": 1e-6}, 130),  # which copies what another thread has made
+        (TWO_CALLS.format(100), {"calls": CALLS}, 60),  # a parallel call costs more than a serial one
+        (ONE_CALL.format(100), {"calls": CALLS}, 100),
+        (TWO_CALLS.format(1000), {"crowded_speed": 0.8}, 500 / 0.8),  # busy cores are slower
+        (TWO_CALLS.format(1000), {"cores": 4, "crowded_speed": 0.8}, 500 * 3.2 / 3),
+        (ONE_CALL.format(1000), {"crowded_speed": 0.8}, 1000),
     ],
 )
-def test_overhead_of_a_buffer(rows: str, longer: float) -> None:
-    assert 1e6 * with_overheads(rows).seconds == pytest.approx(100)
-    assert 1e6 * with_overheads(rows, buffer_seconds=1e-6).seconds == pytest.approx(longer)
+def test_overheads(text: str, values: dict[str, Any], microseconds: float) -> None:
+    near = 0.01 if values.get("cores") == 4 else None
+    assert 1e6 * with_overheads(text, **values).seconds == pytest.approx(microseconds, rel=near)
+
+
+def test_threads_that_are_always_running_need_not_be_woken() -> None:
+    cheap = with_overheads("range cpu=1us | prefetch 2 | map random cpu=1us | batch 100 cpu=0us", **WAKING)
+    assert 1e6 * cheap.seconds < 4 * 100
 
 
 def test_the_consumer_wakes_a_thread_that_is_faster_than_it() -> None:
-    text = "range cpu=1us | batch 4 cpu={}us"
-    fast = with_overheads(text.format(2), next_seconds=20e-6, notify_seconds=30e-6)
+    text, costs = "range cpu=1us | batch 4 cpu={}us", {"next_seconds": 20e-6, "notify_seconds": 30e-6}
+    fast = with_overheads(text.format(2), **costs)
     assert (1e6 * fast.seconds, fast.bound) == (pytest.approx(50), Bound.CONSUMER)
-    slow = with_overheads(text.format(26), next_seconds=20e-6, notify_seconds=30e-6)
+    slow = with_overheads(text.format(26), **costs)
     assert 1e6 * slow.seconds == pytest.approx(30)  # the consumer waits for it
-    alone = with_overheads(text.format(2), next_seconds=20e-6, notify_seconds=30e-6, defaults_on=False)
+    alone = with_overheads(text.format(2), **costs, defaults_on=False)
     assert 1e6 * alone.seconds == pytest.approx(26)
-
-
-CALLS = (CallCost(20e-6, 40e-6, 25e-6), CallCost(70e-6, 20e-6, 5e-6))
 
 
 def test_parallel_interleave_has_no_call_overhead_and_one_consuming_thread() -> None:
@@ -242,12 +239,6 @@ def test_parallel_interleave_has_no_call_overhead_and_one_consuming_thread() -> 
     assert 1e6 * serial.seconds == pytest.approx(1050)
 
 
-def test_parallel_call_costs_more_than_serial_call() -> None:
-    found = with_overheads("range cpu=0us | map 2 random cpu=100us", calls=CALLS)
-    assert 1e6 * found.seconds == pytest.approx(60)
-    assert with_overheads("range cpu=0us | map random cpu=100us", calls=CALLS).seconds == pytest.approx(100e-6)
-
-
 def test_what_tensorflow_removes_costs_nothing() -> None:
     text = "range cpu=1us | map {} cpu=0us | batch 100 cpu=10us"
     removed, kept = (with_overheads(text.format(one), calls=CALLS).seconds for one in ("passes=0", "passes=0 random"))
@@ -258,17 +249,16 @@ def test_what_tensorflow_removes_costs_nothing() -> None:
 def test_waking_a_thread_leaves_cores_free() -> None:
     """10 of 40 us per call are CPU time: two maps use less CPU time on two cores than their threads' wall time."""
     waking = (CallCost(100e-6, 40e-6, 40e-6, 10e-6, 10e-6),)
-    text = "range cpu=0us | map 2 random cpu=100us | shuffle 9 cpu=0us | map 2 random cpu=100us"
-    found = with_overheads(text, calls=waking)
+    found = with_overheads(f"{TWO_CALLS.format(100)} | shuffle 9 cpu=0us | map 2 random cpu=100us", calls=waking)
     assert (1e6 * found.seconds, found.bound) == (pytest.approx((100 + 10 + 100 + 10) / 2), Bound.CORES)
-    one = with_overheads("range cpu=0us | map 2 random cpu=100us", calls=waking)
+    one = with_overheads(TWO_CALLS.format(100), calls=waking)
     assert (1e6 * one.seconds, one.bound) == (pytest.approx((100 + 40) / 2), Bound.PARALLEL)
     assert 1e6 * one.cpu_seconds == pytest.approx(110)
 
 
 @pytest.mark.parametrize(("function", "parallel", "fused"), [(5, 40, 25), (45, 30, 15), (900, 20, 5)])
 def test_calls_of_short_functions_cost_more(function: float, parallel: float, fused: float) -> None:
-    text = f"range cpu=0us | map 2 random cpu={function}us"
+    text = TWO_CALLS.format(function)
     assert 1e6 * with_overheads(text, calls=CALLS).seconds == pytest.approx((function + parallel) / 2)
     batched = with_overheads(f"{text} | batch 10 cpu=0us", calls=CALLS)
     assert 1e6 * batched.seconds == pytest.approx(10 * (function + fused) / 2)
@@ -277,9 +267,7 @@ def test_calls_of_short_functions_cost_more(function: float, parallel: float, fu
 
 
 def test_shuffle_costs_by_the_bytes_that_maps_upstream_write_into_its_buffer() -> None:
-    text = (
-        "range cpu=0us bytes=8 | map random cpu=50us bytes=3200 | shuffle 4096 cpu=11us bytes=3200 | batch 100 cpu=0us"
-    )
+    text = "range cpu=0us bytes=8 | map random cpu=50us bytes=3200 | shuffle 99 cpu=11us bytes=3200 | batch 100 cpu=0us"
     words = parse(text)
     moved = apply_edits(words.pipeline, [Move("n2", "n0")])  # 8 of 3,200 bytes
     cached = apply_edits(words.pipeline, [Insert("n1", "cache", "cache@n1", {"filename": ""})])
@@ -287,13 +275,6 @@ def test_shuffle_costs_by_the_bytes_that_maps_upstream_write_into_its_buffer() -
     assert seconds == pytest.approx([50 + 11, 50 + 1 + 10 * 8 / 3200, 1 + 1])  # a cache passes elements on in 1 us
     written = parse(text.replace("| shuffle", "| cache cpu=0us | shuffle"))  # the shuffle was measured downstream of it
     assert microseconds(written.pipeline, written.profile, 2) / 100 == pytest.approx(11)
-
-
-def test_busy_cores_are_slower() -> None:
-    text = "range cpu=0us | map 2 random cpu=1ms"
-    assert 1e3 * with_overheads(text, crowded_speed=0.8).seconds == pytest.approx(0.5 / 0.8)
-    assert 1e3 * with_overheads(text, cores=4, crowded_speed=0.8).seconds == pytest.approx(0.5 * 3.2 / 3, rel=0.01)
-    assert 1e3 * with_overheads("range cpu=0us | map random cpu=1ms", crowded_speed=0.8).seconds == pytest.approx(1)
 
 
 def test_spinning_threads_are_not_counted_as_work() -> None:
@@ -320,23 +301,38 @@ def test_cpu_time_is_limited_by_wall_time_without_waiting_times() -> None:
     assert 1e6 * predict(words.pipeline, other, 2).seconds == pytest.approx(70)  # all 130 us
 
 
-def test_function_on_batches_has_its_measured_cost() -> None:
-    words = parse("range cpu=0us | map rows=exact cpu=20us | shuffle 9 cpu=1us | batch 100 cpu=50us")
-    edits = (Move("n1", "n3"), ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d"))
-    edited = apply_edits(words.pipeline, edits)
-    assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
-    profile = with_operator(words.profile, "n1", on_batch_seconds=300e-6)
-    assert microseconds(words.pipeline, profile, 1) == pytest.approx(2150)
-    assert microseconds(edited, profile, 1) == pytest.approx(450)
+CROPPED = FunctionVariant.DECODE_AND_CROP
+ROWS = "from_tensor_slices gathers elements=900 cpu=5us bytes=4k | shuffle 9 cpu=2us | batch 100 cpu=90us"
 
 
-def test_gathered_rows_have_their_measured_cost() -> None:
-    words = parse("from_tensor_slices gathers elements=900 cpu=5us bytes=4k | shuffle 9 cpu=2us | batch 100 cpu=90us")
-    edited = apply_edits(words.pipeline, [ReplaceSource("n0", "n2", "d")])
-    assert "on batches was not measured" in predict_examples(edited, words.profile, 1).why
+@pytest.mark.parametrize(
+    ("text", "change", "why", "measured", "before", "after"),
+    [
+        ("range cpu=0us | map rows=exact cpu=20us | shuffle 9 cpu=1us | batch 100 cpu=50us",
+         [Move("n1", "n3"), edits.ReplaceFunction("n1", FunctionVariant.ON_BATCHES, "d")],
+         "on batches was not measured", ("n1", {"on_batch_seconds": 300e-6}), 2150, 450),
+        (ROWS, [edits.ReplaceSource("n0", "n2", "d")],
+         "on batches was not measured", ("n0", {"on_batch_seconds": 60e-6}), 790, 60),
+        ("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us", [edits.ReplaceFunction("n1", CROPPED, "d")],
+         f"{CROPPED} was not measured", ("n1", {"variant_shares": {CROPPED: 0.75}}), 1640, 1240),
+    ],
+    ids=["on batches", "gathered rows", "decode and crop"],
+)  # fmt: skip
+def test_another_function_has_its_measured_cost(
+    text: str, change: list[edits.Edit], why: str, measured: tuple[str, dict[str, Any]], before: float, after: float
+) -> None:
+    words = parse(text)
+    edited = apply_edits(words.pipeline, change)
+    assert why in predict_examples(edited, words.profile, 1).why
+    profile = with_operator(words.profile, measured[0], **measured[1])
+    assert microseconds(words.pipeline, profile, 1) == pytest.approx(before)
+    assert microseconds(edited, profile, 1) == pytest.approx(after)
+
+
+def test_gathered_elements_are_indices() -> None:
+    words = parse(ROWS)
+    edited = apply_edits(words.pipeline, [edits.ReplaceSource("n0", "n2", "d")])
     profile = with_operator(words.profile, "n0", on_batch_seconds=60e-6)
-    assert microseconds(words.pipeline, profile, 1) == pytest.approx(790)
-    assert microseconds(edited, profile, 1) == pytest.approx(60)
     assert element_bytes(edited, profile, "n1") == 8 and element_bytes(edited, profile, "n2") == 800
     assert (element_bytes(words.pipeline, profile, "n1") or 0) > 8
 
@@ -360,26 +356,16 @@ def test_fused_maps_save_the_overhead_of_one_call() -> None:
     words = parse("range cpu=0us | map 2 cpu=30us | map 2 fused=n1 cpu=10us | batch 10 cpu=0us")
     calls = (CallCost(10e-6, 5e-6, 5e-6), CallCost(40e-6, 5e-6, 5e-6))
     profile = replace(words.profile, overheads=Overheads(calls=calls))
-    edits = (ReplaceFunction("n2", FunctionVariant.FUSED, "d", ("n1",)), Remove("n1"))
-    together = apply_edits(words.pipeline, edits)
+    fused = edits.ReplaceFunction("n2", FunctionVariant.FUSED, "d", ("n1",))
+    together = apply_edits(words.pipeline, [fused, edits.Remove("n1")])
     assert microseconds(words.pipeline, profile, 1) == pytest.approx(10 * (30 + 10 + 10))
     assert microseconds(together, profile, 1) == pytest.approx(10 * (30 + 10 + 5))
-
-
-def test_decode_and_crop_has_its_measured_share_of_cost() -> None:
-    form = FunctionVariant.DECODE_AND_CROP
-    words = parse("range cpu=0us | map crop=yes cpu=800us | batch 2 cpu=40us")
-    edited = apply_edits(words.pipeline, [ReplaceFunction("n1", form, "d")])
-    assert f"{form} was not measured" in predict_examples(edited, words.profile, 1).why
-    profile = with_operator(words.profile, "n1", variant_shares={form: 0.75})
-    assert microseconds(words.pipeline, profile, 1) == pytest.approx(1640)
-    assert microseconds(edited, profile, 1) == pytest.approx(1240)
 
 
 def test_parts_of_split_function_have_their_shares_of_cost() -> None:
     words = parse("range cpu=0us | map random draws=1k head=75% cpu=800us | batch 2 cpu=40us")
     cut = FunctionSplit(SplitPosition.BEFORE_DRAWS, element_bytes=1e3)
-    split = SplitFunction("n1", cut)
+    split = edits.SplitFunction("n1", cut)
     apart = apply_edits(words.pipeline, [split])
     cached = apply_edits(apart, [Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})])
     assert microseconds(apart, words.profile, 1) == pytest.approx(1640)
@@ -395,9 +381,9 @@ def test_both_parts_on_batches_have_their_measured_total_cost() -> None:
     words = parse("range cpu=0us | map rows=parts cpu=800us | batch 2 cpu=40us")
     function = words.pipeline["n1"].function
     assert function is not None and function.on_batches is not None and function.on_batches.cut is not None
-    split = SplitFunction("n1", function.on_batches.cut)
-    first = ReplaceFunction(split.head, FunctionVariant.ON_BATCHES, "head")
-    rest = ReplaceFunction("n1", FunctionVariant.VECTORIZED, "tail")
+    split = edits.SplitFunction("n1", function.on_batches.cut)
+    first = edits.ReplaceFunction(split.head, FunctionVariant.ON_BATCHES, "head")
+    rest = edits.ReplaceFunction("n1", FunctionVariant.VECTORIZED, "tail")
     edited = apply_edits(words.pipeline, [split, Move("n1", "n2"), rest, Move(split.head, "n2"), first])
     assert [node.id for node in edited] == ["n0", "n2", "head@n1", "n1"]
     profile = with_operator(words.profile, "n1", on_batch_seconds=100e-6)
@@ -408,11 +394,7 @@ def test_both_parts_on_batches_have_their_measured_total_cost() -> None:
 def test_python_operators_give_fallback_rate_but_no_prediction() -> None:
     """Two maps in one thread: a buffer between them is estimated to help, one after both is not."""
     words = parse("range | map python cpu=1ms | map python cpu=1ms")
-    guesses = [
-        predict_examples(
-            apply_edits(words.pipeline, [Insert(above, "prefetch", "new", {"buffer_size": 2})]), words.profile, 2
-        )
-        for above in ("n1", "n2")
-    ]
+    buffers = [Insert(above, "prefetch", "new", {"buffer_size": 2}) for above in ("n1", "n2")]
+    guesses = [predict_examples(apply_edits(words.pipeline, [one]), words.profile, 2) for one in buffers]
     assert all(found.examples_per_second is None and "runs Python code" in found.why for found in guesses)
     assert [found.fallback_rate for found in guesses] == [pytest.approx(1000, rel=0.02), pytest.approx(500, rel=0.02)]

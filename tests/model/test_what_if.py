@@ -21,32 +21,31 @@ def table(text: str = TEXT, *, cores: float = 2, **more: object) -> dict[str, Sc
     return {row.name: row for row in what_if(words.pipeline, words.profile, cores, **more)}  # type: ignore[arg-type]
 
 
-def test_cores_help_until_a_thread_is_the_limit() -> None:
-    rows = table()
-    assert rows["as it is"].input_rate == pytest.approx(2 / 9e-3)
-    assert (rows["as it is"].bound, rows["as it is"].node) == ("cores", "n1")
-    assert rows["2 times the cores"].input_rate == pytest.approx(4 / 9e-3)
-    four = rows["4 times the cores"]
-    assert four.input_rate == pytest.approx(8 / 9e-3)
-    assert table(cores=8)["2 times the cores"].input_rate == pytest.approx(1000)
-    assert table(cores=8)["2 times the cores"].node == "n2"
+STEP = {"step_seconds": 0.010}
 
 
-def test_faster_model_helps_until_input_is_the_limit() -> None:
-    rows = table(step_seconds=0.010)
-    assert rows["as it is"].training_rate == pytest.approx(100)
-    assert rows["as it is"].binds == "model"
-    assert rows["a training step 2 times as fast"].training_rate == pytest.approx(200)
-    fast = rows["a training step 10 times as fast"]
-    assert fast.training_rate == pytest.approx(2 / 9e-3)
-    assert fast.binds == "input"
-
-
-def test_replicas_share_one_input() -> None:
-    rows = table(step_seconds=0.010)
-    assert rows["2 replicas on this host"].training_rate == pytest.approx(100)
-    assert rows["4 replicas on this host"].training_rate == pytest.approx(2 / 9e-3 / 4)
-    assert rows["4 replicas on this host"].binds == "input"
+@pytest.mark.parametrize(
+    ("options", "scenario", "expected"),
+    [
+        # cores help until a thread is the limit
+        ({}, "as it is", {"input_rate": 2 / 9e-3, "bound": "cores", "node": "n1"}),
+        ({}, "2 times the cores", {"input_rate": 4 / 9e-3}),
+        ({}, "4 times the cores", {"input_rate": 8 / 9e-3}),
+        ({"cores": 8}, "2 times the cores", {"input_rate": 1000, "node": "n2"}),
+        # a faster model helps until the input is the limit
+        (STEP, "as it is", {"training_rate": 100, "binds": "model"}),
+        (STEP, "a training step 2 times as fast", {"training_rate": 200}),
+        (STEP, "a training step 10 times as fast", {"training_rate": 2 / 9e-3, "binds": "input"}),
+        # replicas share one input
+        (STEP, "2 replicas on this host", {"training_rate": 100}),
+        (STEP, "4 replicas on this host", {"training_rate": 2 / 9e-3 / 4, "binds": "input"}),
+    ],
+)
+def test_scenario(options: dict[str, float], scenario: str, expected: dict[str, object]) -> None:
+    row = table(**options)[scenario]  # type: ignore[arg-type]
+    assert {name: getattr(row, name) for name in expected} == {
+        name: pytest.approx(value) if isinstance(value, float | int) else value for name, value in expected.items()
+    }
 
 
 def test_storage_scenarios_require_known_bandwidth() -> None:
