@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from pipetune.core import edits, profile
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
-from pipetune.core.edits import (
-    Consent,
-    Insert,
-    Move,
-    NoProposal,
-    Plan,
-    Remove,
-    ReplaceFunction,
-    ReplaceSource,
-    Rewrite,
-    Safety,
-    SetArgument,
-    SetOption,
-    SplitFunction,
-)
+from pipetune.core.edits import Consent, Insert, Move, Plan, Rewrite, Safety, SetArgument
 from pipetune.core.functions import FunctionFacts, FunctionSplit, FunctionVariant, RowWindows, SplitPosition
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import Node, Pipeline, SourceLocation
-from pipetune.core.profile import (
-    VALIDATION_INPUT,
-    ConsumerProfile,
-    Diagnosis,
-    Finding,
-    OperatorProfile,
-    Profile,
-    Stage,
-    Verdict,
-)
+from pipetune.core.profile import VALIDATION_INPUT, Finding, Verdict
 from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome, Rate, StepSeries, Trial
 from pipetune.core.session import (
     DatasetResult,
@@ -88,11 +67,11 @@ FILE_CACHE = Rewrite(
     edits=(
         Insert("n1", "cache", "cache@n1", {"filename": "/data/private/cache"}),
         Move("n2", "n0"),
-        Remove("n3"),
-        SetOption("deterministic", True),
-        ReplaceFunction("n2", FunctionVariant.ON_BATCHES, "digest"),
-        ReplaceSource("n0", "n3", "digest", RowWindows(5, 1, 1, length_known=False)),
-        SplitFunction("n2", FunctionSplit(SplitPosition.BEFORE_DRAWS, position=5, element_bytes=2.5, taken=(1,))),
+        edits.Remove("n3"),
+        edits.SetOption("deterministic", True),
+        edits.ReplaceFunction("n2", FunctionVariant.ON_BATCHES, "digest"),
+        edits.ReplaceSource("n0", "n3", "digest", RowWindows(5, 1, 1, length_known=False)),
+        edits.SplitFunction("n2", FunctionSplit(SplitPosition.BEFORE_DRAWS, position=5, element_bytes=2.5, taken=(1,))),
     ),
     summary="Keep what was read in /data/private/cache.",
     needs=frozenset({Consent.FILE_CACHE, Consent.REORDER}),
@@ -111,12 +90,7 @@ def pipeline() -> Pipeline:
     decode = FunctionFacts("decode", "d1", operations=("DecodeJpeg", "RandomUniform"), random=True)
     return Pipeline(
         (
-            Node(
-                "n0",
-                "list_files",
-                arguments={"pattern": "/data/private/*.tfrecord"},
-                location=location(3, "list_files"),
-            ),
+            Node("n0", "list_files", (), {"pattern": "/data/private/*.tfrecord"}, location=location(3, "list_files")),
             Node("n1", "interleave", ("n0",), {"cycle_length": 4, "block_length": 1}, inner=("TFRecordDataset",)),
             Node("n2", "map", ("n1",), {"num_parallel_calls": None}, function=decode, location=location(5, "map")),
             Node("n3", "batch", ("n2",), {"batch_size": 32, "drop_remainder": False}, location=location(7, "batch")),
@@ -142,27 +116,18 @@ COVERAGE = Coverage(
 def session(
     *, speedup: float = 1.3, wait: float = 0.3, verdict: Verdict = Verdict.INPUT_BOUND, spread: float = 0.1
 ) -> Session:
-    plan = Plan("tuned", (WINDOW, PARALLEL))
-    wait_share = interval(wait, spread=spread / 2)
+    plan, wait_share = Plan("tuned", (WINDOW, PARALLEL)), interval(wait, spread=spread / 2)
+    limits: dict[str, Any] = {"bottleneck": "n2", "sequential_segments": (("n2", "n3"),)}
+    told = "Training waits for input."
+    costs = (profile.OperatorProfile("n2", profile.Stage.TRANSFORM, cpu_seconds=0.002, ratio=1.0, random=True),)
+    consumer = profile.ConsumerProfile("keras-fit", 0.1, 0.07, 0.05, wait_share)
     dataset = DatasetResult(
         pipeline=pipeline(),
         role="training",
         consumer="fit at train.py:12",
         consumed_elements=100,
-        profile=Profile(
-            operators=(OperatorProfile("n2", Stage.TRANSFORM, cpu_seconds=0.002, ratio=1.0, random=True),),
-            consumer=ConsumerProfile("keras-fit", 0.1, 0.07, 0.05, wait_share),
-            examples_per_element=32,
-            cardinality={"n0": 16},
-        ),
-        diagnosis=Diagnosis(
-            Verdict(verdict),
-            "Training waits for input.",
-            wait_share,
-            wait_seconds=0.03,
-            bottleneck="n2",
-            sequential_segments=(("n2", "n3"),),
-        ),
+        profile=profile.Profile(costs, consumer, examples_per_element=32, cardinality={"n0": 16}),
+        diagnosis=profile.Diagnosis(Verdict(verdict), told, wait_share, 0.03, **limits),
         rates={"defaults": Rate(1000.0, 31.25, 800.0, 0.5, 700.0), "tuned": Rate(1500.0)},
         plan=plan,
         gains={WINDOW.key: interval(1.2), PARALLEL.key: interval(1.1)},
@@ -171,7 +136,7 @@ def session(
         predicted=Rate(1600.0, peak_rss_mib=720.0),
         offered=(OptionalRewrite(FILE_CACHE, interval(3.0), "--allow reorder,file-cache", "freezes the order"),),
         rejected=(Rejection("cache", "n3", f"{SCRIPT}:5 draws at random"),),
-        silences=(NoProposal("parallel-interleave", "n1", "no files to overlap"),),
+        silences=(edits.NoProposal("parallel-interleave", "n1", "no files to overlap"),),
         comparison=Comparison(
             Safety.STATISTICAL, (EqualityCheck("values", True), EqualityCheck("epochs", None, "one epoch")), 128, 3
         ),

@@ -6,52 +6,40 @@ import pytest
 
 from pipetune.core.pipeline import ElementSpec
 
-IMAGES = ElementSpec("TensorSpec(shape=(None, 8), dtype=tf.float32, name=None)")
-FIXED = ElementSpec(
-    "(TensorSpec(shape=(4, 8), dtype=tf.float32, name=None), TensorSpec(shape=(4,), dtype=tf.int64, name=None))"
-)
-MIXED = ElementSpec(
-    "{'text': TensorSpec(shape=(4,), dtype=tf.string, name=None), "
-    "'words': RaggedTensorSpec(TensorShape([4, None]), tf.int32, 1, tf.int64)}"
-)
-SCALAR = ElementSpec("TensorSpec(shape=(), dtype=tf.int64, name=None)")
-SHAPELESS = ElementSpec("TensorSpec(shape=<unknown>, dtype=tf.uint8, name=None)")
-SPARSE = ElementSpec("SparseTensorSpec(TensorShape([2, 3]), tf.int64)")
-NOTHING = ElementSpec("")
+IMAGES = "TensorSpec(shape=(None, 8), dtype=tf.float32, name=None)"
+FIXED = "(TensorSpec(shape=(4, 8), dtype=tf.float32, name=None), TensorSpec(shape=(4,), dtype=tf.int64, name=None))"
+RAGGED = "RaggedTensorSpec(TensorShape([4, None]), tf.int32, 1, tf.int64)"
+MIXED = f"{{'text': TensorSpec(shape=(4,), dtype=tf.string, name=None), 'words': {RAGGED}}}"
+SCALAR = "TensorSpec(shape=(), dtype=tf.int64, name=None)"
+SHAPELESS = "TensorSpec(shape=<unknown>, dtype=tf.uint8, name=None)"
+SPARSE = "SparseTensorSpec(TensorShape([2, 3]), tf.int64)"
 
 
 @pytest.mark.parametrize(
-    ("spec", "fixed", "unknown", "unknown_batch"),
+    ("text", "fixed", "unknown", "unknown_batch", "others"),
     [
-        (IMAGES, False, True, True),
-        (FIXED, True, False, False),  # although every tensor has the name None
-        (MIXED, False, True, False),
-        (SCALAR, True, False, False),
-        (SHAPELESS, False, False, False),
-        (SPARSE, True, False, False),
-        (NOTHING, False, False, True),
+        (IMAGES, False, True, True, (False, True, "", None)),
+        (FIXED, True, False, False, (True, True, "[0]", (4, 4))),  # fixed although every tensor has the name None
+        (MIXED, False, True, False, (False, False, "['text']", None)),
+        (SCALAR, True, False, False, (False, True, "", None)),
+        (SHAPELESS, False, False, False, (False, True, "", None)),
+        (SPARSE, True, False, False, (False, False, None)),
+        ("", False, False, True, (False, True, None, None)),
     ],
 )
-def test_fixed_and_unknown_sizes(spec: ElementSpec, fixed: bool, unknown: bool, unknown_batch: bool) -> None:
+def test_facts_of_spec(text: str, fixed: bool, unknown: bool, unknown_batch: bool, others: tuple[object, ...]) -> None:
+    """`others`: whether it is a tuple and dense, code for its first tensor, first sizes known for all or none."""
+    spec = ElementSpec(text)
     assert (spec.has_fixed_shapes, spec.has_unknown_sizes) == (fixed, unknown)
     assert spec.has_unknown_batch_size is unknown_batch
+    assert (spec.is_tuple, spec.is_dense, spec.first_tensor, spec.first_sizes)[: len(others)] == others
 
 
-def test_structure_and_types() -> None:
-    assert [spec.is_tuple for spec in (IMAGES, FIXED, MIXED, NOTHING)] == [False, True, False, False]
-    assert [spec.is_dense for spec in (IMAGES, FIXED, MIXED, SPARSE, NOTHING)] == [True, True, False, False, True]
-    assert MIXED.has_dtype("tf.string") and MIXED.has_dtype("tf.int32") and not FIXED.has_dtype("tf.string")
-    assert not SCALAR.has_dtype("tf.int")
-    assert MIXED.has_component("words") and not MIXED.has_component("word")
-
-
-def test_first_sizes_are_known_for_all_components_or_none() -> None:
-    assert FIXED.first_sizes == (4, 4)
-    assert [spec.first_sizes for spec in (IMAGES, MIXED, SCALAR, SHAPELESS, NOTHING)] == [None] * 5
-
-
-def test_code_for_first_tensor() -> None:
-    assert [spec.first_tensor for spec in (IMAGES, FIXED, MIXED, NOTHING)] == ["", "[0]", "['text']", None]
+def test_types_and_components() -> None:
+    mixed, fixed, scalar = map(ElementSpec, (MIXED, FIXED, SCALAR))
+    assert mixed.has_dtype("tf.string") and mixed.has_dtype("tf.int32") and not fixed.has_dtype("tf.string")
+    assert not scalar.has_dtype("tf.int")
+    assert mixed.has_component("words") and not mixed.has_component("word")
 
 
 def test_tensors_are_compared_without_names_and_order() -> None:
@@ -59,4 +47,5 @@ def test_tensors_are_compared_without_names_and_order() -> None:
         "{'label': TensorSpec(shape=(4,), dtype=tf.int64, name='y'), "
         "'image': TensorSpec(shape=(4, 8), dtype=tf.float32, name='x')}"
     )
-    assert other.tensors == FIXED.tensors and IMAGES.tensors != FIXED.tensors
+    fixed = ElementSpec(FIXED)
+    assert other.tensors == fixed.tensors != ElementSpec(IMAGES).tensors

@@ -8,54 +8,33 @@ from pathlib import Path
 
 import pytest
 
+from pipetune.core import messages
 from pipetune.core.edits import Consent
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import (
-    ActionSuppressed,
-    AnalysisFailed,
-    FigureMeasured,
-    Job,
-    LogLine,
-    Message,
-    MessageWriter,
-    Mode,
-    Progress,
-    ScriptExited,
-    ScriptFailed,
-    SessionSaved,
-    TrialEnded,
-    TrialStarted,
-    VerdictKnown,
-    WorkerFinished,
-    WorkerStarted,
-    from_line,
-    read_job,
-    to_line,
-    write_job,
-)
+from pipetune.core.messages import LogLine, MessageWriter, from_line, to_line
 from pipetune.core.settings import Command, Settings
 from tests.core.sessions import MACHINE, session
 
-EVERY_KIND: list[Message] = [
-    WorkerStarted("Runs the script."),
-    Progress("trials", "trying prefetch", "prefetch, 1.20x", 3.0, 57.0),
-    TrialStarted("prefetch@n3", session().plan),
-    TrialEnded("prefetch@n3"),
-    VerdictKnown("Waits.", "input-bound"),
-    SessionSaved(session()),
-    ActionSuppressed("saves_suppressed", 2),
-    ScriptFailed('File "träin.py"\nValueError: \u2028 \x00'),
-    ScriptExited(3, "bye"),
-    AnalysisFailed("No GPU.", "Leave it out.", 5),
+EVERY_KIND: list[messages.Message] = [
+    messages.WorkerStarted("Runs the script."),
+    messages.Progress("trials", "trying prefetch", "prefetch, 1.20x", 3.0, 57.0),
+    messages.TrialStarted("prefetch@n3", session().plan),
+    messages.TrialEnded("prefetch@n3"),
+    messages.VerdictKnown("Waits.", "input-bound"),
+    messages.SessionSaved(session()),
+    messages.ActionSuppressed("saves_suppressed", 2),
+    messages.ScriptFailed('File "träin.py"\nValueError: \u2028 \x00'),
+    messages.ScriptExited(3, "bye"),
+    messages.AnalysisFailed("No GPU.", "Leave it out.", 5),
     LogLine("text"),
-    FigureMeasured("overhead", {"text": {"low": 0.1, "pairs": 3}, "notes": ["a note"], "met": None}, MACHINE),
-    FigureMeasured("photos-0-0", {"right": True}, None),
-    WorkerFinished(0),
+    messages.FigureMeasured("overhead", {"text": {"low": 0.1, "pairs": 3}, "notes": ["a note"], "met": None}, MACHINE),
+    messages.FigureMeasured("photos-0-0", {"right": True}, None),
+    messages.WorkerFinished(0),
 ]
 
 
 @pytest.mark.parametrize("message", EVERY_KIND, ids=lambda message: type(message).__name__)
-def test_every_message_round_trips_on_one_line(message: Message) -> None:
+def test_every_message_round_trips_on_one_line(message: messages.Message) -> None:
     line = to_line(message)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert from_line(line) == message
@@ -91,26 +70,21 @@ def test_lines_of_concurrent_threads_are_not_interleaved() -> None:
     os.close(write_end)
 
 
-def test_message_to_exited_supervisor_is_ignored() -> None:
-    read_end, write_end = os.pipe()
-    writer = MessageWriter(write_end)
-    os.close(read_end)
-    writer.send(LogLine("to nobody"))
-    os.close(write_end)
-
-
-def test_pipe_is_not_inherited_by_child_processes() -> None:
+def test_pipe_is_not_inherited_and_message_to_exited_supervisor_is_ignored() -> None:
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, True)
-    MessageWriter(write_end)
+    writer = MessageWriter(write_end)
     assert not os.get_inheritable(write_end)
     os.close(read_end)
+    writer.send(LogLine("to nobody"))
     os.close(write_end)
 
 
 def test_job_round_trip(tmp_path: Path) -> None:
     settings = Settings(seed=3, allow=frozenset({Consent.REORDER}))
     command = Command(arguments=("--epochs", "3"))
-    job = Job(Mode.VERIFY, 7, settings, script="/train.py", overlay={"a.py": "x = 1\n"}, command=command)
-    write_job(job, tmp_path / "job.json")
-    assert read_job(tmp_path / "job.json") == job
+    job = messages.Job(
+        messages.Mode.VERIFY, 7, settings, script="/train.py", overlay={"a.py": "x = 1\n"}, command=command
+    )
+    messages.write_job(job, tmp_path / "job.json")
+    assert messages.read_job(tmp_path / "job.json") == job

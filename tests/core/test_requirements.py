@@ -22,14 +22,8 @@ NO_SCRIPT = "There is no script none.py.\n  Pass the training script, or a modul
 def python(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Runs Python with these installed packages alone: none of those that the tests have."""
     paths = os.pathsep.join(map(str, (ROOT, site)))
-    return subprocess.run(
-        [sys.executable, "-S", "-P", *words],
-        env={**os.environ, "PYTHONPATH": paths},
-        cwd=site,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, environment = [sys.executable, "-S", "-P", *words], {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run(command, env=environment, cwd=site, capture_output=True, text=True, check=False)
 
 
 def install(site: Path, build: str, version: str) -> None:
@@ -52,12 +46,9 @@ def test_command_says_that_there_is_no_tensorflow(tmp_path: Path, words: list[st
     assert 'pip install "pipetune[tensorflow]"' in done.stderr and len(done.stderr.splitlines()) == 2
 
 
-def test_programs_get_it_as_an_object(tmp_path: Path) -> None:
+def test_programs_get_it_as_an_object_and_what_runs_nothing_needs_no_tensorflow(tmp_path: Path) -> None:
     done = python(tmp_path, "-m", "pipetune", "doctor", "--json")
     assert json.loads(done.stdout)["error"]["kind"] == "usage"
-
-
-def test_what_runs_nothing_needs_no_tensorflow(tmp_path: Path) -> None:
     done = python(tmp_path, "-m", "pipetune", "rules")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -99,9 +90,13 @@ def test_tensorflow_without_metadata_is_tried(tmp_path: Path) -> None:
     assert python(tmp_path, "-c", LOOK).stdout == "\n"
 
 
-def test_functions_say_what_is_missing(tmp_path: Path) -> None:
-    program = "import pipetune\ntry:\n  pipetune.tune\nexcept pipetune.PipetuneError as error:\n  print(error)"
-    assert python(tmp_path, "-c", program).stdout.startswith("There is no TensorFlow in the environment of pipetune, ")
+TRY = "import pipetune\ntry:\n  pipetune.{}\nexcept pipetune.PipetuneError as error:\n  print(error)"
+
+
+def test_functions_say_what_is_missing_and_sessions_can_be_read(tmp_path: Path) -> None:
+    says = python(tmp_path, "-c", TRY.format("tune")).stdout
+    assert says.startswith("There is no TensorFlow in the environment of pipetune, ")
+    assert "none.json" in python(tmp_path, "-c", TRY.format("load('none.json')")).stdout
 
 
 def test_functions_warn_of_the_imported_tensorflow(tmp_path: Path) -> None:
@@ -112,11 +107,6 @@ def test_functions_warn_of_the_imported_tensorflow(tmp_path: Path) -> None:
         "print(*(f'{one.filename} {one.message}' for one in caught))"
     )
     assert python(tmp_path, "-c", program).stdout.startswith(f"<string> tensorflow {NEWER} is newer than")
-
-
-def test_sessions_can_be_read_without_tensorflow(tmp_path: Path) -> None:
-    program = "import pipetune\ntry:\n  pipetune.load('none.json')\nexcept pipetune.PipetuneError as e: print(e)"
-    assert "none.json" in python(tmp_path, "-c", program).stdout
 
 
 def test_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,10 @@ def written(tmp_path: Path, value: Session) -> dict[str, Any]:
     return data
 
 
-def test_session_of_a_release_without_step_series_is_read(tmp_path: Path) -> None:
+def test_unfolded_session_and_that_of_a_release_without_step_series_are_read(tmp_path: Path) -> None:
+    data = {**encode(session()), "schema": 1, "pipetune": "0.1.0"}  # type: ignore[dict-item]
+    (tmp_path / "session.json").write_text(json.dumps(data))
+    assert session_file.load(tmp_path) == session()
     data = written(tmp_path, session())
     (main, *others) = data["datasets"]
     series = main.pop("step_series")
@@ -77,8 +80,7 @@ def test_damaged_session_is_rejected_with_hint(tmp_path: Path, content: bytes | 
     with pytest.raises(PipetuneError) as caught:
         session_file.load(path)
     assert says in caught.value.message
-    assert caught.value.hint
-    assert caught.value.exit_code == 2
+    assert caught.value.hint and caught.value.exit_code == 2
 
 
 def test_write_replaces_file_atomically_and_failed_one_keeps_it(tmp_path: Path) -> None:
@@ -123,10 +125,8 @@ def test_plan_round_trip_starts_with_documented_keys_and_validates(tmp_path: Pat
 
 
 def test_plan_contains_second_tuned_dataset(tmp_path: Path) -> None:
-    one = session()
-    both = replace(
-        one, datasets=(one.datasets[0], replace(one.datasets[0], pipeline=replace(pipeline(), name="second")))
-    )
+    first = session().datasets[0]
+    both = replace(session(), datasets=(first, replace(first, pipeline=replace(pipeline(), name="second"))))
     assert [more.name for more in plan(tmp_path, both).more] == ["second"]
 
 
@@ -137,24 +137,19 @@ def test_plan_accepts_its_own_pipeline_with_other_seeds_files_and_call_sites(tmp
         plan(tmp_path, session()).check(one)
 
 
-def changed(index: int, node: Node) -> Pipeline:
-    nodes = pipeline().nodes
-    return Pipeline((*nodes[:index], node, *nodes[index + 1 :]))
+def changed(index: int, **changes: Any) -> Pipeline:
+    nodes = list(pipeline().nodes)
+    nodes[index] = replace(nodes[index], **changes)
+    return Pipeline(tuple(nodes))
 
 
 def test_plan_mismatch_names_first_different_operator(tmp_path: Path) -> None:
-    found = plan(tmp_path, session())
-    nodes = pipeline().nodes
-    function = nodes[2].function
-    assert function is not None
+    found, nodes = plan(tmp_path, session()), pipeline().nodes
+    digest = replace(nodes[2].function, digest="d2")  # type: ignore[type-var]
     cases = {
-        "operator 1 is flat_map here and interleave in the plan": changed(1, replace(nodes[1], op="flat_map")),
-        "cycle_length=8 here, 4 in the plan": changed(
-            1, replace(nodes[1], arguments={**nodes[1].arguments, "cycle_length": 8})
-        ),
-        "the function of operator 2, map, is different (/home/ada": changed(
-            2, replace(nodes[2], function=replace(function, digest="d2"))
-        ),
+        "operator 1 is flat_map here and interleave in the plan": changed(1, op="flat_map"),
+        "cycle_length=8 here, 4 in the plan": changed(1, arguments={**nodes[1].arguments, "cycle_length": 8}),
+        "the function of operator 2, map, is different (/home/ada": changed(2, function=digest),
         "operator 3 of the plan, batch, is missing here": Pipeline(nodes[:3]),
         "operator 4 here, prefetch, is not in the plan": Pipeline((*nodes, Node("n4", "prefetch", ("n3",)))),
     }
@@ -188,10 +183,8 @@ def big_session() -> Session:
     ratios = tuple(1.1234567890123456 + number / 1000 for number in range(32))
     parts = [(one,) for one in rewrites] + [rewrites[::step] for step in (1, 2, 3, 4) * 5]
     trials = tuple(Trial(Plan("tuned", part), Outcome.REJECTED, "no gain", gain, ratios=ratios) for part in parts)
-    profiles = [
-        OperatorProfile(node.id, Stage.TRANSFORM, 1.23456789e-4, 1.3456789e-4, 12345, 1.0, 1.0, 1e6, 1e6, 2.0, 2e6)
-        for node in nodes
-    ]
+    costs = (1.23456789e-4, 1.3456789e-4, 12345, 1.0, 1.0, 1e6, 1e6, 2.0, 2e6)
+    profiles = [OperatorProfile(node.id, Stage.TRANSFORM, *costs) for node in nodes]
     dataset = DatasetResult(
         Pipeline(nodes),
         "training",
@@ -217,30 +210,20 @@ def test_trials_refer_to_rewrites_and_unchanged_operators_are_ids(tmp_path: Path
     trials = [Trial(Plan("tuned", part), Outcome.REJECTED, "") for part in ((WINDOW, PARALLEL), (other,), ())]
     kept = replace(session(), trials=tuple(trials))
     data = written(tmp_path, kept)
-    assert [trial["plan"]["rewrites"] for trial in data["trials"]] == [
-        ["prefetch@n3", "parallel-map@n2"],
-        ["parallel-map@n2#2"],
-        [],
-    ]
+    keys = [["prefetch@n3", "parallel-map@n2"], ["parallel-map@n2#2"], []]
+    assert [trial["plan"]["rewrites"] for trial in data["trials"]] == keys
     assert data["rewrites"]["parallel-map@n2#2"]["edits"][0]["value"] == 4
     assert data["datasets"][0]["tuned"]["nodes"] == ["n0", "n1", "n2", "n3"]
     assert session_file.load(tmp_path) == kept
 
 
 def test_changed_operators_are_stored_as_differences(tmp_path: Path) -> None:
-    one = session()
-    written = one.datasets[0].pipeline
-    first, second, third, fourth = written.nodes
-    tuned = Pipeline(
-        (
-            first,
-            replace(second, arguments={"cycle_length": 8}),
-            replace(third, function=None, location=None),  # fields reset to their defaults
-            Node("prefetch@n2", "prefetch", ("n2",)),
-            fourth,
-        )
-    )
-    kept = replace(one, datasets=(replace(one.datasets[0], tuned=tuned),))
+    dataset = session().datasets[0]
+    first, second, third, fourth = dataset.pipeline.nodes
+    longer = replace(second, arguments={"cycle_length": 8})
+    bare = replace(third, function=None, location=None)  # fields reset to their defaults
+    tuned = Pipeline((first, longer, bare, Node("prefetch@n2", "prefetch", ("n2",)), fourth))
+    kept = replace(session(), datasets=(replace(dataset, tuned=tuned),))
     for most in (session_file.MAX_READABLE_BYTES, 10):  # within the limit, and compact where it would be exceeded
         path = tmp_path / f"{most}.json"
         with pytest.MonkeyPatch.context() as patch:
@@ -252,12 +235,6 @@ def test_changed_operators_are_stored_as_differences(tmp_path: Path) -> None:
         assert (nodes[0], nodes[4]) == ("n0", "n3")
         assert nodes[1] == {"like": "n1", "arguments": {"cycle_length": 8}}
         assert session_file.load(path) == kept
-
-
-def test_unfolded_session_is_loaded(tmp_path: Path) -> None:
-    data = {**encode(session()), "schema": 1, "pipetune": "0.1.0"}  # type: ignore[dict-item]
-    (tmp_path / "session.json").write_text(json.dumps(data))
-    assert session_file.load(tmp_path) == session()
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.recorded import FakeClock
+from pipetune.core import time_plan
 from pipetune.core.results import OutOfBudget
 from pipetune.core.settings import Settings
-from pipetune.core.time_plan import (
-    COMPARISON,
-    EPOCHS,
-    OF_SIXTY,
-    STALL,
-    VALIDATION_RESERVE,
-    VALIDATION_SECONDS,
-    Part,
-    TimePlan,
-)
+from pipetune.core.time_plan import OF_SIXTY, STALL, VALIDATION_RESERVE, VALIDATION_SECONDS, Part, TimePlan
 
 
 def plan(seconds: float = 60.0, **changes: bool) -> tuple[TimePlan, FakeClock]:
@@ -26,9 +18,9 @@ def plan(seconds: float = 60.0, **changes: bool) -> tuple[TimePlan, FakeClock]:
 
 def test_every_part_ends_in_proportion_to_the_budget() -> None:
     assert [*OF_SIXTY, Part.INFORMATION] == list(Part)
-    ends = [plan(60.0)[0].ends(part) for part in OF_SIXTY]
-    assert ends == pytest.approx([10, 20, 38, 42, 50, 60])
-    assert [plan(120.0)[0].ends(part) for part in OF_SIXTY] == pytest.approx([2 * one for one in ends])
+    for seconds in (60.0, 120.0):
+        ends = [60 / seconds * plan(seconds)[0].ends(part) for part in OF_SIXTY]
+        assert ends == pytest.approx([10, 20, 38, 42, 50, 60])
 
 
 def test_unspent_time_goes_to_later_parts_only() -> None:
@@ -101,6 +93,7 @@ def test_the_analysis_ends_soon_after_a_no() -> None:
 
 def test_a_measurement_takes_its_share_up_to_its_most_and_never_more_than_is_left() -> None:
     assert plan(60)[0].seconds_for(STALL) == pytest.approx(6)
+    assert plan(quick=True)[0].seconds_for(STALL) == pytest.approx(6 / 5), "a fifth in a quick analysis"
     assert plan(600)[0].seconds_for(STALL) == STALL.most
     assert plan(1)[0].seconds_for(STALL) == STALL.least
     budget, clock = plan()
@@ -108,18 +101,14 @@ def test_a_measurement_takes_its_share_up_to_its_most_and_never_more_than_is_lef
     assert budget.seconds_for(STALL) == pytest.approx(3)
     clock.advance(30)
     assert budget.seconds_for(STALL) == STALL.least
-    assert budget.usual_seconds(COMPARISON) == pytest.approx(5)
-
-
-def test_a_quick_analysis_measures_for_a_fifth_of_the_time() -> None:
-    assert plan(quick=True)[0].seconds_for(STALL) == pytest.approx(6 / 5)
+    assert budget.usual_seconds(time_plan.COMPARISON) == pytest.approx(5)
 
 
 def test_a_profile_reserves_nothing_for_a_decision() -> None:
     budget, clock = plan(20, decides=False)
     clock.advance(17)
     assert budget.left(Part.VERDICT) == budget.left(Part.INFORMATION) == pytest.approx(3)
-    assert budget.seconds_for(EPOCHS) == pytest.approx(2)
+    assert budget.seconds_for(time_plan.EPOCHS) == pytest.approx(2)
 
 
 def test_another_process_goes_on_with_what_is_left() -> None:
