@@ -66,7 +66,7 @@ class Scene:
 
     def __init__(
         self,
-        candidates: Sequence[Rewrite],
+        candidates: Sequence[Rewrite] | str,
         runner: FakeRunner,
         *,
         budget_seconds: float = 300.0,
@@ -74,9 +74,14 @@ class Scene:
         allow: frozenset[Consent] = frozenset(),
         earlier_race: EarlierRace | None = None,
         randomness_fixed: bool = False,
+        expected: Expected | Mapping[str, float] | None = None,
         **others: Any,
     ) -> None:
-        """`others`: as `SearchState` takes them."""
+        """`expected`: a model, or the gains that it expects; `others`: as `SearchState` takes them."""
+        if isinstance(candidates, str):
+            candidates = rewrites(candidates)
+        if expected is not None:
+            others["expected"] = expected if callable(expected) else expecting(expected)
         self.candidates, self.runner, self.budget_seconds = candidates, runner, budget_seconds
         self.settings = Settings(budget_seconds=budget_seconds, seed=seed, allow=allow)
         self.earlier_race, self.others = earlier_race, {"randomness_fixed": randomness_fixed, **others}
@@ -86,19 +91,14 @@ class Scene:
     def run(self) -> SearchResult:
         return search(self.state(), earlier=self.earlier_race)
 
+    def ran(self) -> tuple[SearchResult, Scene]:
+        return self.run(), self
+
     def state(self) -> SearchState:
         """At the start of the search, whose budget begins now."""
         self.budget = TimePlan(self.budget_seconds, self.runner.clock)
-        return SearchState(
-            self.candidates,
-            self.runner,
-            baselines=BASELINES,
-            settings=self.settings,
-            clock=self.runner.clock,
-            budget=self.budget,
-            notify=self.notify,
-            **self.others,
-        )
+        told = {"baselines": BASELINES, "settings": self.settings, "notify": self.notify, **self.others}
+        return SearchState(self.candidates, self.runner, clock=self.runner.clock, budget=self.budget, **told)
 
     def notify(self, event: str, /, **details: object) -> None:
         self.events.append((event, details))

@@ -20,18 +20,11 @@ PLAN = Plan("tuned", (rewrite("a"),))
 
 
 def confirmed(
-    made: FakeRunner, *, seconds: float = 300, steps: int | None = None, seed: int = 0, **more: Any
+    made: FakeRunner | BesideNeighbour, *, steps: int | None = None, seed: int = 0, **more: Any
 ) -> Confirmation:
-    return confirm(
-        PLAN,
-        made,
-        baselines=BASELINES,
-        settings=Settings(steps=steps, seed=seed),
-        seconds=seconds,
-        bound_step_seconds=0.012,
-        clock=made.clock,
-        **more,
-    )
+    if isinstance(made, FakeRunner):
+        more = {"seconds": 300, "bound_step_seconds": 0.012, "clock": made.clock, **more}
+    return confirm(PLAN, made, baselines=BASELINES, settings=Settings(steps=steps, seed=seed), **more)
 
 
 def training(gain: float, *, autotune: float = 1.1, **changes: Any) -> FakeRunner:
@@ -133,15 +126,12 @@ def test_a_window_is_long_enough_for_both(gain: float, asked: int | None, steps:
     ids=["short", "long", "short, and soon begun"],
 )
 def test_a_window_covers_whole_epochs_where_their_start_counts(epoch: int, first_seconds: float, steps: int) -> None:
-    made = training(1.5)
-    made.epoch_steps, made.first_seconds = epoch, first_seconds
+    made = training(1.5, epoch_steps=epoch, first_seconds=first_seconds)
     assert confirmed(made, seconds=30).pairs[0].tuned.steps == pytest.approx(steps, rel=0.1)
 
 
 def test_where_whole_epochs_take_too_long_the_first_element_of_a_window_counts_once_an_epoch() -> None:
-    made = training(1.5)
-    made.epoch_steps, made.first_seconds = 40, 0.2
-    found = confirmed(made, seconds=8)
+    found = confirmed(training(1.5, epoch_steps=40, first_seconds=0.2), seconds=8)
     assert found.pairs[0].tuned.steps == pytest.approx(30, rel=0.1)
     assert found.gain is not None and found.training is not None
     original, tuned = 0.2 + 39 * 0.020, 0.2 + 39 * 0.020 / 1.5
@@ -180,8 +170,7 @@ def test_a_script_whose_steps_cannot_be_timed_any_more_is_measured_by_its_input(
 @pytest.mark.parametrize(("low", "median", "shorter"), [(1.25, 1.5, True), (1.04, 1.1, False)])
 def test_a_clear_gain_is_proven_by_short_windows(low: float, median: float, shorter: bool) -> None:
     def seconds(claimed: Trial | None) -> float:
-        made = training(1.5)
-        made.first_seconds = 1.5
+        made = training(1.5, first_seconds=1.5)
         began = made.clock.now()
         assert confirmed(made, claimed=claimed, beside_seconds=0).confirmed
         return made.clock.now() - began
@@ -230,13 +219,11 @@ def test_one_at_a_time_they_are_visited_abba_and_the_first_window_of_a_visit_doe
     firsts = set()
     for seed in range(8):
         made = training(1.5)
-        found = confirmed(
-            made, visit=lambda plan, made=made: made.windows.append(("visit", plan.key)), step_seconds=0.02, seed=seed
-        )
+        visits = lambda plan, made=made: made.windows.append(("visit", plan.key))  # noqa: E731
+        found = confirmed(made, visit=visits, step_seconds=0.02, seed=seed)
         assert found.confirmed and found.gain is not None and found.gain.pairs == 6
-        visits = [key for unit, key in made.windows if unit == "visit"]
-        first, second = visits[:2]
-        assert {first, second} == {"defaults", "a@n1"} and visits == [first, second, second, first]
+        first, second, *rest = [key for unit, key in made.windows if unit == "visit"]
+        assert {first, second} == {"defaults", "a@n1"} and rest == [second, first]
         each = [unit for unit, _ in made.windows][: len(made.windows) // 4]
         assert each == ["visit", "training", *["training"] * 3, "input"]
         assert [pair.tuned_first for pair in found.pairs] == [first == "a@n1"] * 3 + [first != "a@n1"] * 3
@@ -278,8 +265,7 @@ class BesideNeighbour:
 
 
 def test_gain_beside_a_neighbour_is_that_without_it_and_both_are_told() -> None:
-    settings = Settings(seed=1)
-    found = confirm(PLAN, BesideNeighbour(), baselines=BASELINES, settings=settings, seconds=60, beside_seconds=0)
+    found = confirmed(BesideNeighbour(), seed=1, seconds=60, beside_seconds=0)
     assert found.confirmed and found.gain is not None and found.training is not None
     assert found.ratios == pytest.approx([2.0] * 6)
     assert found.training.tuned_step_ms == pytest.approx(10)
@@ -290,23 +276,12 @@ def test_gain_beside_a_neighbour_is_that_without_it_and_both_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("unit", "usable", "ratio"),
-    [
-        pytest.param("training", (2.0, 1.0), 2.0, id="the-search-saw-both-alone"),
-        pytest.param("training", (None, 1.0), 1.0, id="never-the-plan"),
-        pytest.param("input", (2.0, 1.0), 1.0, id="another-unit"),
-    ],
+    [("training", (2.0, 1.0), 2.0), ("training", (None, 1.0), 1.0), ("input", (2.0, 1.0), 1.0)],
+    ids=["the search saw both alone", "never the plan", "another unit"],
 )
 def test_where_no_window_is_quiet_the_search_has_shown_what_a_plan_can_use(
     unit: str, usable: tuple[float | None, float | None], ratio: float
 ) -> None:
     claimed = replace(claim(1.8, 2.2, unit), usable_cores=usable)
-    found = confirm(
-        PLAN,
-        BesideNeighbour(always=True),
-        baselines=BASELINES,
-        settings=Settings(),
-        seconds=60,
-        claimed=claimed,
-        beside_seconds=0,
-    )
+    found = confirmed(BesideNeighbour(always=True), seconds=60, claimed=claimed, beside_seconds=0)
     assert found.ratios == pytest.approx([ratio] * len(found.ratios)) and found.confirmed is (ratio > 1)

@@ -26,9 +26,9 @@ def plan(name: str) -> Plan:
 def decided(
     made: FakeRunner, *names: str, seconds: float = 10_000, seed: int = 0, expects_large_gain: bool = False
 ) -> tuple[Trial, ...]:
-    meter = Meter(made, made.clock, budget=TimePlan(seconds, made.clock))
-    plans, draw, part = [plan(name) for name in names], random.Random(seed), Part.VERIFICATION
-    return decide(plans, BASE, meter, draw=draw, unit="input", part=part, expects_large_gain=expects_large_gain)
+    meter, plans = Meter(made, made.clock, budget=TimePlan(seconds, made.clock)), [plan(name) for name in names]
+    how = {"draw": random.Random(seed), "unit": "input", "part": Part.VERIFICATION}
+    return decide(plans, BASE, meter, expects_large_gain=expects_large_gain, **how)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,9 @@ class WithLoad(FakeRunner):
 
     def input_window(self, plan: Plan, *, seconds: float, warmup_seconds: float) -> Window:
         window = super().input_window(plan, seconds=seconds, warmup_seconds=warmup_seconds)
-        others = 0.5 if plan.rewrites else 0.0
-        used = (2.0 if plan.rewrites else 1.0) - others
-        return replace(
-            window, cpu_seconds=used * window.wall_seconds, others_seconds=others * window.wall_seconds, cores=2
-        )
+        used, others = (1.5, 0.5) if plan.rewrites else (1.0, 0.0)
+        seconds = window.wall_seconds
+        return replace(window, cpu_seconds=used * seconds, others_seconds=others * seconds, cores=2)
 
 
 def test_cores_that_both_can_use_stay_known_behind_the_race() -> None:

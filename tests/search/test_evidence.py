@@ -13,20 +13,9 @@ from benchmarks.accuracy.simulated_sessions import SCENES, SessionDesign, simula
 from pipetune.core.edits import Consent, Plan
 from pipetune.core.results import Interval, Prediction
 from pipetune.core.session import LIKELY_FROM, NOTHING_BELOW
+from pipetune.search import evidence as known_of
 from pipetune.search.composing import Composer
-from pipetune.search.evidence import (
-    QUIET_SPREAD,
-    UNKNOWN_CHANGES,
-    Evidence,
-    Expected,
-    Gains,
-    Prior,
-    ShortWindow,
-    evidence,
-    evidence_of_pairs,
-    limit_of,
-    spread_of,
-)
+from pipetune.search.evidence import QUIET_SPREAD, Expected, Gains, Prior, ShortWindow, evidence, spread_of
 from tests.search.scenes import BASELINES, Scene, expecting, names, rewrites, rough, runner
 
 UNKNOWN = Prior.of(None)
@@ -36,11 +25,8 @@ def told(gain: float, deviation: float = 0.1) -> Prior:
     return Prior(math.log(gain), deviation, math.log(gain))
 
 
-def test_a_plan_that_nobody_knows_anything_of_may_gain() -> None:
-    assert NOTHING_BELOW / 2 < evidence(UNKNOWN).probability < UNKNOWN_CHANGES
-
-
-def test_pairs_narrow_what_the_model_expects() -> None:
+def test_a_plan_that_nobody_knows_anything_of_may_gain_and_pairs_narrow_what_the_model_expects() -> None:
+    assert NOTHING_BELOW / 2 < evidence(UNKNOWN).probability < known_of.UNKNOWN_CHANGES
     expected = evidence(told(1.5, 0.2))
     measured = evidence(told(1.5, 0.2), [1.3, 1.32, 1.28, 1.31])
     assert expected.interval.high / expected.interval.low > measured.interval.high / measured.interval.low
@@ -48,15 +34,14 @@ def test_pairs_narrow_what_the_model_expects() -> None:
     assert measured.probability > 0.95
 
 
-def test_one_lucky_window_makes_nothing_likely() -> None:
+def test_one_lucky_window_and_a_small_predicted_gain_make_nothing_likely() -> None:
+    assert evidence(told(1.08, 0.09)).probability < 0.3
+    assert evidence(told(1.8, 0.2)).probability > 0.9
     assert evidence(UNKNOWN, [2.3], spread=0.4).probability < LIKELY_FROM
     assert evidence(UNKNOWN, [2.3, 2.2, 2.4, 2.1]).probability > 0.95
+    assert evidence(told(1.3), [1.0, 0.99, 1.01, 1.0] * 4).probability < NOTHING_BELOW, "none is in sight"
     noisy = evidence(UNKNOWN, [4.0, 0.6, 2.3, 0.9])
     assert NOTHING_BELOW < noisy.probability < LIKELY_FROM
-
-
-def test_windows_without_a_gain_leave_none_in_sight() -> None:
-    assert evidence(told(1.3), [1.0, 0.99, 1.01, 1.0] * 4).probability < NOTHING_BELOW
 
 
 def test_training_cannot_gain_more_than_its_wait() -> None:
@@ -94,7 +79,10 @@ def test_of_what_reaches_the_most_the_lighter_is_first(shares: dict[str, float],
 )
 def test_gain_is_as_unlikely_as_a_wait_is(wait: tuple[float, float, float], likely: bool, at_most: float) -> None:
     gains = known(expecting({A.key: 1.8}))
-    gains.most_gain, gains.limit = lambda prediction: 1 / (1 - wait[2]), limit_of(Interval(*wait, pairs=6, method=""))
+    gains.most_gain, gains.limit = (
+        lambda prediction: 1 / (1 - wait[2]),
+        known_of.limit_of(Interval(*wait, pairs=6, method="")),
+    )
     plan = gains.composer.plan([A])
     found = gains.attainable(plan)
     assert (found.probability >= LIKELY_FROM) is likely
@@ -103,23 +91,18 @@ def test_gain_is_as_unlikely_as_a_wait_is(wait: tuple[float, float, float], like
     assert gains.attainable(plan).probability > 0.95, "pairs of training steps say more"
 
 
-def test_a_small_predicted_gain_is_believed_less_than_a_large_one() -> None:
-    assert evidence(told(1.08, 0.09)).probability < 0.3
-    assert evidence(told(1.8, 0.2)).probability > 0.9
-
-
 def test_pairs_alone_are_a_t_distribution() -> None:
-    found = evidence_of_pairs([1.1, 1.2, 1.3, 1.15, 1.25, 1.2])
-    assert isinstance(found, Evidence) and found.freedom == 5 and found.pairs == 6
+    found = known_of.evidence_of_pairs([1.1, 1.2, 1.3, 1.15, 1.25, 1.2])
+    assert isinstance(found, known_of.Evidence) and found.freedom == 5 and found.pairs == 6
     assert found.probability > 0.99 and found.interval.low < 1.2 < found.interval.high
-    assert evidence_of_pairs([0.9, 0.95, 0.92]).probability < NOTHING_BELOW
+    assert known_of.evidence_of_pairs([0.9, 0.95, 0.92]).probability < NOTHING_BELOW
 
 
 def test_the_plan_that_most_probably_gains_is_kept_where_nothing_is_proven() -> None:
     """Three pairs are too few for the looks of a race beside neighbours, and enough to say what is likely."""
     gains = {"b@n1": 1.6}
     made = runner(gains, noise=rough(1), first_seconds=4.0)
-    found = Scene(rewrites("abc"), made, expected=expecting(gains), budget_seconds=60).run()
+    found = Scene("abc", made, expected=gains, budget_seconds=60).run()
     assert found.chosen is None and found.candidate is not None
     assert found.candidate.plan.key == "b@n1" and found.candidate.probability > LIKELY_FROM
     assert found.candidate.comparison is not None and found.candidate.comparison.proven
@@ -130,7 +113,7 @@ def test_a_plan_that_changes_the_data_is_never_kept() -> None:
     gains = {"b@n1": 1.6}
     made = runner(gains, noise=rough(1), first_seconds=2.0)
     made.unequal_keys = frozenset({"b@n1"})
-    found = Scene(rewrites("abc"), made, expected=expecting(gains), budget_seconds=60).run()
+    found = Scene("abc", made, expected=gains, budget_seconds=60).run()
     assert found.candidate is None or found.candidate.plan.key != "b@n1"
 
 
@@ -258,6 +241,6 @@ def test_where_nothing_is_proven_the_reason_says_what_has_ended_the_measurement(
     gains = {"b@n1": 1.6}
     windows = iter(range(3))
     made = runner(gains, failing=lambda plan: "The loop ended." if next(windows, None) is None else "")
-    found = Scene(rewrites("ab"), made, expected=expecting(gains)).run()
+    found = Scene("ab", made, expected=gains).run()
     assert found.candidate is not None and found.candidate.plan.key == "b@n1"
     assert found.candidate.why == "It could not be measured: The loop ended. This is what the cost model expects."

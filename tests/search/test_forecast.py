@@ -14,7 +14,7 @@ from pipetune.core.results import Outcome, Prediction
 from pipetune.search.composing import Composer
 from pipetune.search.evidence import Expected, Gains
 from pipetune.search.result import SearchResult
-from tests.search.scenes import BASELINES, Scene, apart, expecting, names, of_key, product, rewrites, runner, whys
+from tests.search.scenes import BASELINES, Scene, apart, expecting, names, of_key, product, runner, whys
 
 
 def loses(expected: Expected, *, shares: bool = False) -> bool:
@@ -41,8 +41,7 @@ def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
 
 def test_what_is_predicted_to_lose_is_listed_and_not_run() -> None:
     gains = {"a@n1": 1.4, "b@n1": 0.5, "c@n1": 1.0}
-    scene = Scene(rewrites("abc"), runner(gains), expected=expecting(gains))
-    found = scene.run()
+    found, scene = Scene("abc", runner(gains), expected=gains).ran()
     assert names(found.chosen) == ["a"]
     (skipped,) = [trial for trial in found.trials if trial.outcome is Outcome.SKIPPED]
     assert skipped.plan.key == "b@n1" and "predicted to lose 50%" in skipped.why
@@ -55,22 +54,21 @@ def test_two_that_pay_together_are_not_skipped_alone() -> None:
         rules = {part.rule for part in plan.rewrites} & {"a", "b"}
         return 1.6 if len(rules) == 2 else alone if rules else 1.0
 
-    scene = Scene(rewrites("ab"), runner(), expected=lambda plan: Prediction(1600 * gain(plan, 0.5), 1.0))
+    scene = Scene("ab", runner(), expected=lambda plan: Prediction(1600 * gain(plan, 0.5), 1.0))
     scene.runner.gain = gain
     assert names(scene.run().chosen) == ["a", "b"]
 
 
 def test_the_most_promising_come_first() -> None:
     gains = {"c@n1": 1.5}
-    scene = Scene(rewrites("abc"), runner(gains), expected=expecting({"c@n1": 1.3, "b@n1": 1.2}))
+    scene = Scene("abc", runner(gains), expected={"c@n1": 1.3, "b@n1": 1.2})
     scene.run()
     alone = [key for _, key in scene.runner.windows if key in ("a@n1", "b@n1", "c@n1")]
     assert list(dict.fromkeys(alone)) == ["c@n1", "b@n1"], "nothing is expected of a"
 
 
 def test_what_leads_beyond_the_models_error_is_raced_at_once() -> None:
-    scene = Scene(rewrites("abc"), runner({"c@n1": 1.9}), expected=expecting({"c@n1": 2.0, "b@n1": 1.2}))
-    found = scene.run()
+    found = Scene("abc", runner({"c@n1": 1.9}), expected={"c@n1": 2.0, "b@n1": 1.2}).run()
     assert names(found.chosen) == ["c"]
     kinds = [trial.kind for trial in found.trials]
     assert kinds[0] == "search"
@@ -84,8 +82,7 @@ def test_what_the_model_cannot_tell_is_tried_in_the_order_of_its_guesses() -> No
             return Prediction(1600 * 1.01, 1.0)
         return Prediction(why="map runs Python code", fallback_rate=1600 * product(guesses)(plan))
 
-    scene = Scene(rewrites("abcd"), runner({"c@n1": 1.5}), expected=expected)
-    found = scene.run()
+    found, scene = Scene("abcd", runner({"c@n1": 1.5}), expected=expected).ran()
     alone = [key for _, key in scene.runner.windows if key in ("a@n1", "b@n1", "c@n1", "d@n1")]
     assert list(dict.fromkeys(alone)) == ["c@n1", "b@n1", "d@n1", "a@n1"]
     assert all(one.predicted is None for one in found.predictions if one.name != "d"), "a guess is told to nobody"
@@ -93,7 +90,7 @@ def test_what_the_model_cannot_tell_is_tried_in_the_order_of_its_guesses() -> No
 
 def test_every_plan_stands_beside_its_prediction() -> None:
     gains = {"a@n1": 1.4}
-    found = Scene(rewrites("ab"), runner(gains), expected=expecting(gains)).run()
+    found = Scene("ab", runner(gains), expected=gains).run()
     assert {one.plan for one in found.predictions} >= {"off", "defaults", "autotune", "a@n1"}
     errors = {one.plan: one.error for one in found.predictions if one.measured is not None}
     assert set(errors) == {"defaults", "a@n1"}, "baselines are measured beside the proven plan, by its verification"
@@ -104,12 +101,11 @@ def test_every_plan_stands_beside_its_prediction() -> None:
 
 
 def test_the_time_to_most_of_the_rate_is_told() -> None:
-    scene = Scene(rewrites("abcd"), runner({"d@n1": 1.5}), expected=expecting({"d@n1": 1.5}))
-    found = scene.run()
+    found, scene = Scene("abcd", runner({"d@n1": 1.5}), expected={"d@n1": 1.5}).ran()
     assert found.seconds_to_most is not None
     begun = [seconds for key, seconds in scene.tried_at if "d@n1" in key]  # the first for a comparison
     assert begun[1] < found.seconds_to_most < begun[2]
-    assert Scene(rewrites("a"), runner()).run().seconds_to_most is None
+    assert Scene("a", runner()).run().seconds_to_most is None
 
 
 # -- rewrites of one group: the best by the forecast is run first, the others where its word is not enough
@@ -119,7 +115,7 @@ CANDIDATES = [rewrite("small", group="cache"), rewrite("deep", group="cache"), r
 
 
 def _search(expected: Mapping[str, float], *, limit: float | None = None, **changes: Any) -> tuple[SearchResult, Scene]:
-    scene = Scene(CANDIDATES, runner(GAINS, **changes), expected=expecting(expected), memory_limit_bytes=limit)
+    scene = Scene(CANDIDATES, runner(GAINS, **changes), expected=expected, memory_limit_bytes=limit)
     return scene.run(), scene
 
 
@@ -159,7 +155,7 @@ def test_a_difference_within_the_models_error_is_measured() -> None:
 def test_what_leaves_room_for_others_is_measured_though_it_is_slower_alone() -> None:
     gains = {"deep@n1": 2.0, "small@n1": 1.6, "other@n1": 1.5}
 
-    scene = Scene(CANDIDATES, runner(gains), expected=expecting(gains), conflict=apart("deep", "other"))
+    scene = Scene(CANDIDATES, runner(gains), expected=gains, conflict=apart("deep", "other"))
     scene.run()
     assert _ran(scene, "small") and _ran(scene, "deep")
 
@@ -170,5 +166,5 @@ def test_what_needs_a_consent_of_its_own_beats_none() -> None:
     candidates = [rewrite("small", group="cache"), in_a_file]
     made = runner({"small@n1": 1.6, "deep@n1": 1.2})
     allowed = frozenset({Consent.FILE_CACHE})
-    scene = Scene(candidates, made, expected=expecting({"small@n1": 1.6, "deep@n1": 4.0}), allow=allowed)
+    scene = Scene(candidates, made, expected={"small@n1": 1.6, "deep@n1": 4.0}, allow=allowed)
     assert names(scene.run().chosen) == ["small"] and _ran(scene, "deep")

@@ -24,12 +24,9 @@ def test_what_needs_consent_is_offered_with_its_gain_and_not_in_the_plan() -> No
     assert offer.consent == "--allow reorder"
     assert offer.gain is not None and offer.gain.median == pytest.approx(4.0, rel=0.05)
     assert of_key(found.trials, "freeze@n1")[-1].outcome is Outcome.REFUSED
-
-
-def test_beside_a_plan_nothing_is_measured_that_would_delay_its_patch() -> None:
+    # Beside a plan nothing is measured that would delay its patch.
     gains = {"a@n1": 1.3, "freeze@n1": 4.0}
-    candidates = [rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)]
-    found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=600.0).run()
+    found = Scene(candidates, runner(gains), expected=gains, budget_seconds=600.0).run()
     assert names(found.chosen) == ["a"]
     (offer,) = found.offers
     assert offer.gain is None and "4.00x as fast" in offer.why
@@ -67,18 +64,15 @@ def test_where_only_what_needs_consent_promises_a_gain_nothing_else_takes_time(p
 
 
 def test_an_offer_that_breaks_its_own_promise_is_not_offered() -> None:
-    candidates = [rewrite("frozen-augmentation", safety=Safety.REORDERS)]
-    scene = Scene(candidates, runner({"frozen-augmentation@n1": 9.0}))
-    scene.runner.unequal_keys = frozenset({"frozen-augmentation@n1"})
-    found = scene.run()
-    assert found.offers == ()
-    assert "not the same data" in found.rejections[0].why
+    made = runner({"frozen@n1": 9.0}, unequal_keys=frozenset({"frozen@n1"}))
+    found = Scene([rewrite("frozen", safety=Safety.REORDERS)], made).run()
+    assert found.offers == () and "not the same data" in found.rejections[0].why
 
 
 def test_offers_without_time_to_measure_them_tell_what_the_model_expects() -> None:
     candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "none", "large"))]
     gains = {"a@n1": 1.4, "small@n1": 1.02, "large@n1": 2.5}
-    hurried = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=40.0).run()
+    hurried = Scene(candidates, runner(gains), expected=gains, budget_seconds=40.0).run()
     assert {offer.rewrite.rule for offer in hurried.offers if offer.gain is None} == {"large"}, "the only gain expected"
     assert "2.50x as fast" in hurried.offers[0].why
     assert whys(hurried)["small"] == whys(hurried)["none"] == "needs --allow reorder; no gain is expected"
@@ -104,7 +98,7 @@ def test_offer_without_time_to_compare_its_data_is_measured_and_no_undecided_tri
 def test_the_offer_that_promises_most_is_measured_first() -> None:
     candidates = [rewrite("a"), *(rewrite(name, safety=Safety.REORDERS) for name in ("small", "large"))]
     gains = {"large@n1": 2.5}
-    found = Scene(candidates, runner(gains), expected=expecting(gains), budget_seconds=600.0).run()
+    found = Scene(candidates, runner(gains), expected=gains, budget_seconds=600.0).run()
     assert [offer.rewrite.rule for offer in found.offers] == ["large", "small"]
     assert all(offer.gain is not None for offer in found.offers)
 
@@ -136,9 +130,12 @@ def test_as_fast_is_offered_and_never_in_the_plan() -> None:
     assert trial.outcome is Outcome.REJECTED
 
 
-def test_as_fast_is_not_looked_for_where_little_can_be_gained() -> None:
+def test_as_fast_is_not_looked_for_where_little_can_be_gained_or_without_time() -> None:
     scene = freezing(only_promising=True)
     assert scene.run().offers == () and FREEZE.key not in {key for _, key in scene.runner.windows}
+    scene = freezing()
+    scene.budget_seconds, scene.runner.first_seconds = 20.0, 1.5
+    assert scene.run().offers == ()
 
 
 @pytest.mark.parametrize(
@@ -154,25 +151,13 @@ def test_what_is_slower_or_changes_the_data_is_not_offered(gain: float, unequal:
     assert said in whys(found)["freeze"]
 
 
-def test_faster_by_the_acceptance_rule_is_in_the_plan() -> None:
+def test_faster_by_the_acceptance_rule_is_in_the_plan_and_one_that_says_the_number_leaves_nothing_to_offer() -> None:
     found = freezing(freeze=1.3).run()
-    assert names(found.chosen) == ["freeze"]
-    assert found.offers == ()
-
-
-def test_a_plan_that_says_the_number_leaves_nothing_to_offer() -> None:
+    assert (names(found.chosen), found.offers) == (["freeze"], ())
     number = replace(rewrite("number", number=5), edits=(SetArgument("n1", "num_parallel_calls", 5),))
     made = runner({number.key: 1.4, FREEZE.key: 1.0})
     found = Scene([number, FREEZE], made, conflict=apart("number", "freeze")).run()
-    assert names(found.chosen) == ["number"]
-    assert found.offers == ()
-
-
-def test_without_time_it_is_not_offered() -> None:
-    scene = freezing()
-    scene.budget_seconds = 20.0
-    scene.runner.first_seconds = 1.5
-    assert scene.run().offers == ()
+    assert (names(found.chosen), found.offers) == (["number"], ())
 
 
 # -- time

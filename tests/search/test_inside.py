@@ -20,8 +20,7 @@ def units(scene: Scene, key: str) -> set[str]:
 
 @pytest.mark.parametrize(("other", "plan"), [(1.4, ["device", "a"]), (1.0, ["device"])], ids=["joins", "alone"])
 def test_it_enters_the_plan_where_training_steps_prove_it(other: float, plan: list[str]) -> None:
-    scene = Scene([DEVICE, *rewrites("ab")], runner({"a@n1": other, "device@n1": 1.2}, **TRAINS))
-    found = scene.run()
+    found, scene = Scene([DEVICE, *rewrites("ab")], runner({"a@n1": other, "device@n1": 1.2}, **TRAINS)).ran()
     assert names(found.chosen) == plan
     assert found.gains["device@n1"].median == pytest.approx(1.2, rel=0.03)
     assert units(scene, "device@n1") == {"training"}
@@ -34,8 +33,7 @@ def test_it_stays_out_where_it_gains_nothing() -> None:
 
 
 def test_it_is_not_tried_where_nothing_trains_and_the_reason_is_said() -> None:
-    scene = Scene([DEVICE, *rewrites("a")], runner({"a@n1": 1.4, "device@n1": 2.0}))
-    found = scene.run()
+    found, scene = Scene([DEVICE, *rewrites("a")], runner({"a@n1": 1.4, "device@n1": 2.0})).ran()
     assert names(found.chosen) == ["a"] and units(scene, "device@n1") == set()
     assert "inside the training step" in whys(found)["device"]
 

@@ -28,19 +28,15 @@ def seconds(windows: Sequence[Window]) -> list[float]:
 @pytest.mark.parametrize(
     ("windows", "expected"),
     [
-        pytest.param([], [], id="none"),
-        pytest.param([window(used=1.9, others=0.0), window(used=1.8, others=0.0)], [1.0, 1.0], id="nobody"),
-        pytest.param([window(used=1.0, others=0.0), window(used=1.0, others=1.0)], [1.0, 1.0], id="enough-is-left"),
-        pytest.param(
-            [window(used=2.0, others=0.0), window(seconds=2.0, used=1.0, others=1.0)], [1.0, 1.0], id="half-is-left"
-        ),
-        pytest.param(
-            [window(used=1.6, others=0.4), window(seconds=2.0, used=1.2, others=0.8)], [1.0, 2.0], id="never-alone"
-        ),
-        pytest.param([window(used=2.0, others=None), window(used=1.0, others=None)], [1.0, 1.0], id="load-unknown"),
-        pytest.param([window(used=2.0, others=0, cores=None), window(used=1.0, others=1.0, cores=None)], [1.0, 1.0]),
-        pytest.param([window(used=1.9, others=0.3), window(used=1.9, others=0.3)], [1.0, 1.0], id="coarse-counters"),
-        pytest.param([window(used=0.0, others=2.0)], [1.0], id="waits-for-a-device"),
+        ([], []),
+        ([window(used=1.9, others=0.0), window(used=1.8, others=0.0)], [1.0, 1.0]),  # nobody else
+        ([window(used=1.0, others=0.0), window(used=1.0, others=1.0)], [1.0, 1.0]),  # enough is left
+        ([window(used=2.0, others=0.0), window(seconds=2.0, used=1.0, others=1.0)], [1.0, 1.0]),  # half is left
+        ([window(used=1.6, others=0.4), window(seconds=2.0, used=1.2, others=0.8)], [1.0, 2.0]),  # never alone
+        ([window(used=2.0, others=None), window(used=1.0, others=None)], [1.0, 1.0]),  # the load is unknown
+        ([window(used=2.0, others=0, cores=None), window(used=1.0, others=1.0, cores=None)], [1.0, 1.0]),
+        ([window(used=1.9, others=0.3), window(used=1.9, others=0.3)], [1.0, 1.0]),  # coarse counters
+        ([window(used=0.0, others=2.0)], [1.0]),  # waits for a device
     ],
 )
 def test_a_window_is_as_short_as_with_the_cores_the_plan_can_use(windows: list[Window], expected: list[float]) -> None:

@@ -15,12 +15,11 @@ from pipetune.core.session import RejectionReason
 from pipetune.core.time_plan import TimePlan
 from pipetune.search.meter import EarlierWindows, Meter
 from pipetune.search.result import name_of
-from tests.search.scenes import Scene, apart, expecting, names, of_key, quiet, reasons, rewrites, runner, shared, whys
+from tests.search.scenes import Scene, apart, names, of_key, quiet, reasons, rewrites, runner, shared, whys
 
 
 def test_the_plan_is_what_pays_in_the_order_of_the_candidates_compared_as_it_is() -> None:
-    scene = Scene(rewrites("abcde"), runner({"a@n1": 1.3, "b@n1": 0.5, "c@n1": 1.5, "d@n1": 0.95}, noise=shared(3)))
-    found = scene.run()
+    found, scene = Scene("abcde", runner({"a@n1": 1.3, "b@n1": 0.5, "c@n1": 1.5, "d@n1": 0.95}, noise=shared(3))).ran()
     assert found.chosen is not None and names(found.chosen) == ["a", "c"]
     assert found.gain is not None and found.gain.low > 1.03
     assert set(found.gains) >= {"a@n1", "c@n1"}
@@ -30,19 +29,35 @@ def test_the_plan_is_what_pays_in_the_order_of_the_candidates_compared_as_it_is(
 
 
 def test_rewrites_that_stand_for_each_other_are_not_both_dropped() -> None:
-    def gain(plan: Plan) -> float:
-        return 1.5 if plan.rewrites else 1.0
-
-    scene = Scene(rewrites("ab"), runner(compare_seconds=0.1))
-    scene.runner.gain = gain
-    found = scene.run()
-    assert found.chosen is not None
-    assert len(found.chosen.rewrites) == 1
+    made = runner(compare_seconds=0.1)
+    made.gain = lambda plan: 1.5 if plan.rewrites else 1.0
+    assert len(names(Scene("ab", made).run().chosen)) == 1
 
 
-def test_without_time_to_grow_a_plan_the_most_promising_one_is_enough() -> None:
-    found = Scene(rewrites("abcdef"), runner({"a@n1": 3.0}), budget_seconds=34).run()
-    assert names(found.chosen) == ["a"]
+FAST, SPARING = rewrite("fast"), replace(rewrite("sparing"), predicted_bytes=-(2.0**27))
+AHEAD = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "reads ahead")
+BOTH_FIT_ALONE = {"predicted_bytes_by_key": {"a@n1": 6e8, "b@n1": 6e8}}
+
+
+@pytest.mark.parametrize(
+    ("candidates", "gains", "machine", "limits", "chosen"),
+    [
+        ("abcdef", {"a@n1": 3.0}, {}, {"budget_seconds": 34}, ["a"]),  # no time to grow a plan
+        ("ab", {"a@n1": 1.3, "b@n1": 1.6}, BOTH_FIT_ALONE, {"memory_limit_bytes": 1e9}, ["b"]),  # not together
+        ([rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)], {"a@n1": 1.3, "freeze@n1": 4.0}, {},
+         {"allow": frozenset({Consent.REORDER})}, ["a", "freeze"]),
+        ([AHEAD], {AHEAD.key: 1.4}, {"unprovable": True}, {}, ["prefetch"]),  # reading ahead needs no proof of values
+        # what spares memory joins a faster plan and is no plan of its own
+        ([SPARING, FAST], {FAST.key: 1.4}, {}, {}, ["sparing", "fast"]),
+        ([SPARING], {}, {}, {}, []),
+    ],
+    ids=["short", "memory", "consent", "no proof", "sparing", "sparing alone"],
+)  # fmt: skip
+def test_chosen(
+    candidates: Any, gains: dict[str, float], machine: dict[str, Any], limits: dict[str, Any], chosen: list[str]
+) -> None:
+    found = Scene(candidates, runner(gains, **machine), **limits).run()
+    assert names(found.chosen) == chosen and found.offers == ()
 
 
 def numbers(*values: int) -> list[Rewrite]:
@@ -73,8 +88,7 @@ def test_autotune_stands_unless_a_number_is_proven_faster(gain: float, chosen: i
 def test_a_plan_that_cannot_run_is_a_trial_with_the_reason_and_the_search_goes_on(
     changes: dict[str, Any], limits: dict[str, Any], outcome: Outcome, why: str, runs: bool
 ) -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4, "b@n1": 9.0}, **changes), **limits)
-    found = scene.run()
+    found, scene = Scene("ab", runner({"a@n1": 1.4, "b@n1": 9.0}, **changes), **limits).ran()
     assert names(found.chosen) == ["a"]
     (trial,) = of_key(found.trials, "b@n1")
     assert trial.outcome is outcome and why in trial.why
@@ -85,23 +99,13 @@ def test_a_plan_that_cannot_run_is_a_trial_with_the_reason_and_the_search_goes_o
 def test_plans_that_fail_only_together_leave_the_best_of_both() -> None:
     gains = {"a@n1": 1.3, "c@n1": 1.2, "b@n1": 1.1}
     made = runner(gains, failing=lambda plan: "it raises" if {"a@n1", "b@n1"} <= set(plan.key.split("+")) else "")
-    found = Scene(rewrites("abc"), made, expected=expecting(gains)).run()
+    found = Scene("abc", made, expected=gains).run()
     assert names(found.chosen) == ["a", "c"]
     assert reasons(found) == {"b": RejectionReason.FAILED}
 
 
-def test_two_plans_that_fit_alone_but_not_together_are_not_joined() -> None:
-    scene = Scene(
-        rewrites("ab"),
-        runner({"a@n1": 1.3, "b@n1": 1.6}, predicted_bytes_by_key={"a@n1": 6e8, "b@n1": 6e8}),
-        memory_limit_bytes=1e9,
-    )
-    assert names(scene.run().chosen) == ["b"]
-
-
 def test_a_plan_that_changes_the_data_is_rejected_however_fast() -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.3, "b@n1": 8.0}, unequal_keys=frozenset({"b@n1"})))
-    found = scene.run()
+    found = Scene("ab", runner({"a@n1": 1.3, "b@n1": 8.0}, unequal_keys=frozenset({"b@n1"}))).run()
     assert names(found.chosen) == ["a"]
     trials = [trial for trial in found.trials if "same data" in trial.why]
     assert all(trial.outcome is Outcome.REJECTED for trial in trials)
@@ -110,17 +114,9 @@ def test_a_plan_that_changes_the_data_is_rejected_however_fast() -> None:
 
 
 def test_rewrites_that_conflict_are_never_in_one_window() -> None:
-    scene = Scene(rewrites("abc"), runner({"a@n1": 1.3, "b@n1": 1.5, "c@n1": 1.2}), conflict=apart("a", "b"))
-    found = scene.run()
+    found, scene = Scene("abc", runner({"a@n1": 1.3, "b@n1": 1.5, "c@n1": 1.2}), conflict=apart("a", "b")).ran()
     assert names(found.chosen) == ["b", "c"]
     assert not [key for _, key in scene.runner.windows if "a@n1" in key and "b@n1" in key]
-
-
-def test_consent_lets_it_in() -> None:
-    candidates = [rewrite("a"), rewrite("freeze", safety=Safety.REORDERS)]
-    found = Scene(candidates, runner({"a@n1": 1.3, "freeze@n1": 4.0}), allow=frozenset({Consent.REORDER})).run()
-    assert names(found.chosen) == ["a", "freeze"]
-    assert found.offers == ()
 
 
 @pytest.mark.parametrize(("fixed", "expected"), [(False, ["random"]), (True, [])])
@@ -137,7 +133,7 @@ def test_the_search_ends_where_training_hardly_waits_with_the_plan(
     shares: bool, bound: float | None, ends: bool
 ) -> None:
     made = runner({"a@n1": 4.0, "b@n1": 1.5}, shares_processors=shares, step_seconds=0.01)
-    found = Scene(rewrites("ab"), made, budget_seconds=60, bound_seconds=bound).run()
+    found = Scene("ab", made, budget_seconds=60, bound_seconds=bound).run()
     raced = {trial.plan.key for trial in found.trials if trial.kind == "search" and trial.ratios}
     if ends:
         assert names(found.chosen) == ["a"]
@@ -148,8 +144,7 @@ def test_the_search_ends_where_training_hardly_waits_with_the_plan(
 
 
 def test_a_budget_too_small_to_decide_is_said_to_be() -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.5}, first_seconds=12.0), budget_seconds=60)
-    found = scene.run()
+    found, scene = Scene("ab", runner({"a@n1": 1.5}, first_seconds=12.0), budget_seconds=60).ran()
     assert found.chosen is None
     assert found.budget_too_small
     assert "Nothing was proven within the 60 s" in found.why
@@ -166,7 +161,7 @@ def test_no_candidates_no_plan_but_rates() -> None:
 
 
 def test_a_pipeline_that_cannot_run_as_written_ends_the_search_with_the_reason() -> None:
-    found = Scene(rewrites("a"), runner(failing=lambda plan: "element 500 is corrupt")).run()
+    found = Scene("a", runner(failing=lambda plan: "element 500 is corrupt")).run()
     assert found.chosen is None
     assert "element 500 is corrupt" in found.why
     (one,) = found.rejections
@@ -176,8 +171,7 @@ def test_a_pipeline_that_cannot_run_as_written_ends_the_search_with_the_reason()
 @pytest.mark.parametrize(("needed", "converges"), [(0.8, True), (1e9, False)])
 def test_a_window_that_has_not_converged_is_repeated_with_a_longer_warm_up(needed: float, converges: bool) -> None:
     """Short windows only screen. What never converges counts as it is, and is named."""
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}, warm_up_needed={"a@n1": needed}))
-    found = scene.run()
+    found, scene = Scene("ab", runner({"a@n1": 1.4}, warm_up_needed={"a@n1": needed})).ran()
     assert names(found.chosen) == ["a"]
     warm_ups = [seconds for key, seconds in scene.runner.warm_ups if key == "a@n1"]
     first = warm_ups.index(1.0)
@@ -186,31 +180,30 @@ def test_a_window_that_has_not_converged_is_repeated_with_a_longer_warm_up(neede
     assert any("never stood still under a" in note for note in found.notes) is not converges
 
 
-def test_training_windows_decide_where_processors_are_shared() -> None:
-    # the input alone gains threefold from "a", but the model is what training waits for
-    gains = {"a@n1": 3.0}
-    busy = Scene(rewrites("a"), runner(gains, shares_processors=True, step_seconds=0.05)).run()
-    assert busy.unit == "training"
-    assert busy.chosen is None
-    starving = Scene(rewrites("a"), runner(gains, shares_processors=True, step_seconds=0.01)).run()
-    assert names(starving.chosen) == ["a"]
-    assert starving.gain is not None and starving.gain.median == pytest.approx(2.0, rel=0.05)
-    elsewhere = Scene(rewrites("a"), runner(gains, shares_processors=False, step_seconds=0.05)).run()
-    assert elsewhere.unit == "input"
-    assert elsewhere.gain is not None and elsewhere.gain.median == pytest.approx(3.0, rel=0.05)
-    never_switched = Scene(rewrites("a"), runner(gains, shares_processors=True, step_seconds=None)).run()
-    assert never_switched.unit == "input" and names(never_switched.chosen) == ["a"]
+@pytest.mark.parametrize(
+    ("shares", "step_seconds", "unit", "gain"),
+    [
+        (True, 0.05, "training", None),  # the input alone gains threefold, but the model is what training waits for
+        (True, 0.01, "training", 2.0),
+        (False, 0.05, "input", 3.0),
+        (True, None, "input", 3.0),  # the loop was never switched
+    ],
+)
+def test_training_windows_decide_where_processors_are_shared(
+    shares: bool, step_seconds: float | None, unit: str, gain: float | None
+) -> None:
+    found = Scene("a", runner({"a@n1": 3.0}, shares_processors=shares, step_seconds=step_seconds)).run()
+    assert (found.unit, names(found.chosen)) == (unit, [] if gain is None else ["a"])
+    assert gain is None or (found.gain is not None and found.gain.median == pytest.approx(gain, rel=0.05))
 
 
 def test_the_seed_makes_a_session_repeatable() -> None:
-    one = Scene(rewrites("abc"), runner({"a@n1": 1.4}, noise=quiet(7)), seed=3).run()
-    two = Scene(rewrites("abc"), runner({"a@n1": 1.4}, noise=quiet(7)), seed=3).run()
+    one, two = (Scene("abc", runner({"a@n1": 1.4}, noise=quiet(7)), seed=3).run() for _ in range(2))
     assert one == two
 
 
 def test_the_listener_hears_each_plan_before_it_runs_and_each_trial() -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}))
-    found = scene.run()
+    found, scene = Scene("ab", runner({"a@n1": 1.4})).ran()
     trying = [details["plan"].key for event, details in scene.events if event == "trying"]
     assert set(trying) >= {key for _, key in scene.runner.windows}
     heard = [details["trial"] for event, details in scene.events if event == "trial"]
@@ -227,36 +220,16 @@ def test_time_reserved_for_the_confirmation_is_left_once_a_plan_is_proven() -> N
 
 
 def test_a_rewrite_whose_values_cannot_be_compared_is_not_used() -> None:
-    scene = Scene(rewrites("ab"), runner({"a@n1": 1.4}, unprovable=True))
-    found = scene.run()
+    found = Scene("ab", runner({"a@n1": 1.4}, unprovable=True)).run()
     assert found.chosen is None
     assert any("cannot be serialized" in trial.why for trial in found.trials)
-
-
-def test_reading_ahead_and_numbers_need_no_proof_of_values() -> None:
-    ahead = Rewrite("prefetch", "n1", Safety.EXACT, (Insert("n1", "prefetch", "prefetch@n1"),), "reads ahead")
-    scene = Scene((ahead,), runner({ahead.key: 1.4}, unprovable=True))
-    assert names(scene.run().chosen) == ["prefetch"]
 
 
 def test_a_small_budget_still_decides_on_one_large_gain() -> None:
     """Long windows, little time: they are shortened, and the time of the ablation nobody needs is used."""
     for seed in range(2):
-        candidates = rewrites("abcdef")
-        scene = Scene(
-            candidates,
-            runner({"a@n1": 3.0}, noise=shared(seed), shares_processors=True, step_seconds=0.004),
-            budget_seconds=60.0,
-            seed=seed,
-        )
-        assert "a" in names(scene.run().chosen)
-
-
-def test_what_spares_memory_joins_a_faster_plan_and_is_no_plan_of_its_own() -> None:
-    fast, sparing = rewrites(["fast", "sparing"])
-    sparing = replace(sparing, predicted_bytes=-(2.0**27))
-    assert names(Scene([sparing, fast], runner({"fast@n1": 1.4})).run().chosen) == ["sparing", "fast"]
-    assert Scene([sparing], runner()).run().chosen is None
+        made = runner({"a@n1": 3.0}, noise=shared(seed), shares_processors=True, step_seconds=0.004)
+        assert "a" in names(Scene("abcdef", made, budget_seconds=60.0, seed=seed).run().chosen)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +269,7 @@ def test_training_windows_reach_the_pauses_of_the_input_if_there_is_time(pause, 
 def test_what_is_not_faster_between_two_pauses_is_undecided() -> None:
     pause = Pause(500, 5.0)
     made = runner(step_seconds=0.01, batch_seconds=0.02, shares_processors=True, pause=pause)
-    found = Scene(rewrites("a"), made, expected=expecting({"a@n1": 1.5}), budget_seconds=60).run()
+    found = Scene("a", made, expected={"a@n1": 1.5}, budget_seconds=60).run()
     assert found.chosen is None and found.budget_too_small
     assert [one.reason for one in found.rejections] == [RejectionReason.UNDECIDED]
     assert any("pauses for 5 s after every 500 elements" in note for note in found.notes)
@@ -305,7 +278,7 @@ def test_what_is_not_faster_between_two_pauses_is_undecided() -> None:
 def test_windows_that_the_verdict_took_choose_how_long_those_of_the_search_are() -> None:
     made = runner({"a@n1": 1.5}, step_seconds=0.02, batch_seconds=0.05, shares_processors=True)
     earlier = EarlierWindows(step=0.05, around_steps=0.3, around_input=0.5)
-    found = Scene(rewrites("a"), made, expected=expecting({"a@n1": 1.5}), budget_seconds=60, earlier=earlier).run()
+    found = Scene("a", made, expected={"a@n1": 1.5}, budget_seconds=60, earlier=earlier).run()
     assert names(found.chosen) == ["a"]
     training = [key for unit, key in made.windows if unit == "training"]
     assert made.windows[0][0] == "training", "no window of the input alone, and none that is thrown away"
@@ -323,5 +296,5 @@ def test_slow_steps_make_windows_of_few(step: float, steps: int) -> None:
 def test_what_there_is_no_time_to_compare_is_not_begun() -> None:
     gains = {"a@n1": 1.5, "b@n1": 1.4, "c@n1": 1.3}
     made = runner(gains, unequal_keys=frozenset(gains), compare_seconds=22.0)
-    found = Scene(rewrites("abc"), made, expected=expecting(gains), budget_seconds=60).run()
+    found = Scene("abc", made, expected=gains, budget_seconds=60).run()
     assert found.chosen is None and len(made.compared) == 2, "the third would have ended after the search"
