@@ -6,9 +6,11 @@ import contextlib
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.filterwarnin
 
 from pipetune.capture import consumption, loop_consumer
 from pipetune.capture.fit_consumer import FitConsumer
-from pipetune.core.results import Window
+from pipetune.core.results import RunFailed, Window
 from pipetune.timing import windows
 from tests.timing.asynchronous import Device, InventedClock
 
@@ -29,8 +31,8 @@ Dataset = tf.data.Dataset
 SECONDS, STEPS, WARM_UP = 0.02, 6, 3
 
 
-def truth(device: Device) -> float:
-    return device.seconds_per_step(steps=STEPS, warmup=WARM_UP)
+def agrees(window: Window, device: Device) -> None:
+    assert 0.9 * SECONDS <= window.step_seconds < 2 * device.seconds_per_step(steps=STEPS, warmup=WARM_UP)
 
 
 @pytest.fixture
@@ -64,20 +66,14 @@ def by_fit(device: Device, library: Any = tf_keras) -> Window:
 
     model = Queueing()
     model.compile("sgd", "mse")
-    consumer = FitConsumer(model, type(model).fit, {})
     data = Dataset.from_tensors((np.zeros([4, 2], "float32"), np.zeros([4, 1], "float32"))).repeat(99)
-    return consumer.window(data, steps=STEPS, warmup=WARM_UP)
+    return FitConsumer(model, type(model).fit, {}).window(data, steps=STEPS, warmup=WARM_UP)
 
 
-def by_fit_of_keras_3(device: Device) -> Window:
-    return by_fit(device, keras)
-
-
-@pytest.mark.parametrize("consume", [by_a_step, by_fit, by_fit_of_keras_3])
+@pytest.mark.parametrize("consume", [by_a_step, by_fit, partial(by_fit, library=keras)])
 def test_step_time_agrees_with_the_device(consume: Callable[[Device], Window], device: Device) -> None:
     """Without waiting, a step would take as long as it takes to queue it."""
-    window = consume(device)
-    assert 0.9 * SECONDS <= window.step_seconds < 2 * truth(device)
+    agrees(consume(device), device)
 
 
 # -- a loop, whose step returns nothing to pipetune: a variable that it changes is read instead, or its library waits
@@ -105,20 +101,16 @@ def in_tensorflow(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_jax(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    def block_until_ready(arrays: list[Device]) -> None:
-        for one in arrays:
-            one.numpy()
-
-    jax = types.SimpleNamespace(live_arrays=lambda: [device], block_until_ready=block_until_ready)
-    monkeypatch.setitem(sys.modules, "jax", jax)
-    monkeypatch.setitem(
-        sys.modules, "jax._src.xla_bridge", types.SimpleNamespace(backends_are_initialized=lambda: True)
+    jax = SimpleNamespace(
+        live_arrays=lambda: [device], block_until_ready=lambda arrays: [one.numpy() for one in arrays]
     )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(backends_are_initialized=lambda: True))
 
 
 def in_pytorch(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = types.SimpleNamespace(is_initialized=lambda: True, synchronize=device.numpy)
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=device.numpy)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
 
 
 @pytest.mark.parametrize("queue_steps", [in_tensorflow, in_jax, in_pytorch])
@@ -126,8 +118,7 @@ def test_loop_step_time_agrees_with_the_device(
     queue_steps: Callable[[Device, pytest.MonkeyPatch], None], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue_steps(device, monkeypatch)
-    window = by_a_loop(device.step)
-    assert 0.9 * SECONDS <= window.step_seconds < 2 * truth(device)
+    agrees(by_a_loop(device.step), device)
 
 
 def test_step_time_of_a_loop_in_jax_is_that_of_its_computation() -> None:
@@ -154,10 +145,10 @@ def test_step_time_of_a_loop_in_jax_is_that_of_its_computation() -> None:
 
 def test_libraries_that_have_queued_nothing_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking JAX for arrays, or CUDA to finish, would take memory of a GPU that the script leaves alone."""
-    idle = types.SimpleNamespace(backends_are_initialized=lambda: False, is_initialized=lambda: False)
-    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(live_arrays=None))
+    idle = SimpleNamespace(backends_are_initialized=lambda: False, is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(live_arrays=None))
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", idle)
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=idle))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=idle))
     assert not windows.waits_for_other_libraries()
 
 
@@ -192,9 +183,10 @@ def test_asynchronous_eager_execution_is_waited_for() -> None:
 class SlowInput:
     """A fake dataset each of whose elements takes `seconds` of the fake clock."""
 
+    element_spec = tf.TensorSpec([2])
+
     def __init__(self, clock: InventedClock, seconds: float) -> None:
         self.clock, self.seconds = clock, seconds
-        self.element_spec = tf.TensorSpec([2])
 
     def cardinality(self) -> int:
         return int(tf.data.INFINITE_CARDINALITY)
@@ -259,29 +251,16 @@ def test_values_of_other_libraries_are_waited_for(methods: tuple[str, ...], read
 
 
 def test_tensors_of_every_kind_can_be_waited_for() -> None:
-    values = [
-        tf.zeros([]),
-        tf.zeros([0, 3]),
-        tf.zeros([100, 100]),
-        tf.constant("text"),
-        tf.ragged.constant([[1], [2, 3]]),
-        tf.SparseTensor([[0, 0]], [1.0], [2, 2]),
-        tf.raw_ops.EmptyTensorList(element_shape=[1], max_num_elements=1, element_dtype=tf.float32),
-        tf.Variable(1.0),
-        np.zeros(3),
-    ]
-    windows.wait_for_device(values)
+    dense = [*map(tf.zeros, ([], [0, 3], [100, 100])), tf.constant("text"), tf.Variable(1.0), np.zeros(3)]
+    ragged, sparse = tf.ragged.constant([[1], [2, 3]]), tf.SparseTensor([[0, 0]], [1.0], [2, 2])
+    variant = tf.raw_ops.EmptyTensorList(element_shape=[1], max_num_elements=1, element_dtype=tf.float32)
+    windows.wait_for_device([*dense, ragged, sparse, variant])
 
 
 def test_error_of_queued_work_fails_the_window() -> None:
-    class Failing:
-        def numpy(self) -> None:
-            raise ZeroDivisionError("queued")
-
-    from pipetune.core.results import RunFailed
-
+    failing = SimpleNamespace(numpy=Mock(side_effect=ZeroDivisionError("queued")))
     with pytest.raises(RunFailed, match="queued"):
-        loop_consumer.StepConsumer(lambda _x: Failing()).window(Dataset.range(9), steps=2, warmup=1)
+        loop_consumer.StepConsumer(lambda _x: failing).window(Dataset.range(9), steps=2, warmup=1)
 
 
 def test_variables_waited_for_are_trainable_and_small() -> None:

@@ -24,16 +24,11 @@ def rows(count: int, *, batch: int = 4) -> Any:
     return Dataset.from_tensor_slices((np.ones([count, 8], "float32"), np.zeros([count, 1], "float32"))).batch(batch)
 
 
-def compiled_model() -> Any:
+def counting_consumer() -> tuple[FitConsumer, list[int]]:
+    """A consumer of a compiled model, and the steps of each of its calls of `fit`."""
     model = keras.Sequential([keras.Input([8]), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
     model.compile("sgd", "mse", jit_compile=True)
     model.optimizer.build(model.trainable_variables)
-    return model
-
-
-def counting_consumer() -> tuple[FitConsumer, list[int]]:
-    """A consumer of a compiled model, and the steps of each of its calls of `fit`."""
-    model = compiled_model()
     calls: list[int] = []
 
     def fit(model: Any, **kwargs: Any) -> Any:
@@ -72,19 +67,11 @@ def test_window_with_an_unexpected_shape_is_repeated() -> None:
 # -- a step that the user compiles
 
 
-def compiled_step() -> Any:
-    @tf.function(jit_compile=True)
-    def step(x: Any) -> Any:
-        return tf.reduce_sum(tf.tanh(x) @ tf.transpose(x))
-
-    return step
-
-
 @pytest.mark.parametrize("drop_remainder", [False, True])
 def test_window_in_which_a_step_compiles_is_repeated(drop_remainder: bool) -> None:
     """A smaller last batch compiles; where it is dropped, all are of one shape."""
     taken: list[int] = []
-    step = compiled_step()
+    step = tf.function(lambda x: tf.reduce_sum(tf.tanh(x) @ tf.transpose(x)), jit_compile=True)
 
     def counted(x: Any) -> Any:
         taken.append(int(x.shape[0]))
@@ -98,9 +85,7 @@ def test_window_in_which_a_step_compiles_is_repeated(drop_remainder: bool) -> No
 
 
 def test_step_that_always_retraces_has_compile_time() -> None:
-    def step(x: Any) -> Any:
-        return tf.function(lambda x: x + 1)(x)  # traced again in each step
-
+    step = lambda x: tf.function(lambda x: x + 1)(x)  # noqa: E731 - traced again in each step
     window = loop_consumer.StepConsumer(step).window(Dataset.range(9), steps=3, warmup=1)
     assert 0 < window.compile_seconds <= window.wall_seconds * 1.05
 

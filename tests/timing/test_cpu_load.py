@@ -135,23 +135,24 @@ def test_throttling_group_is_the_one_with_the_smallest_quota(tmp_path: Path) -> 
     assert machine.throttling_group(version_2(tmp_path / "none", {"a/cpu.max": "max 100000\n"}, path="/a")) is None
 
 
+def stopped() -> windows.WindowTimer:
+    timer = windows.WindowTimer()
+    timer.stop()
+    return timer
+
+
 def test_a_timer_tells_what_others_used_but_not_its_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
     used = iter([(100.0, 1.0), (101.5, 1.25)])
     monkeypatch.setattr(windows, "core_seconds", lambda _cores: next(used))
-    timer = windows.WindowTimer()
-    timer.stop()
+    timer = stopped()
     assert timer.others_seconds == pytest.approx(1.75 - timer.cpu_seconds) and timer.cores == len(available_cores())
 
 
 def test_load_of_others_is_unknown_beside_children_and_without_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    timer = windows.WindowTimer()
     child = subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE)
     try:
-        timer.stop()
+        assert stopped().others_seconds is None, "the child may work for the pipeline"
     finally:
         child.communicate()
-    assert timer.others_seconds is None, "the child may work for the pipeline"
     monkeypatch.setattr(windows, "core_seconds", lambda _cores: None)
-    timer = windows.WindowTimer()
-    timer.stop()
-    assert timer.others_seconds is None
+    assert stopped().others_seconds is None

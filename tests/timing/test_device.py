@@ -61,12 +61,7 @@ def test_no_tensor_is_copied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorFlow keeps the copy of an eager tensor on another device: 19 MB were copied to a GPU at 204 GB/s."""
     copied: list[int] = []
     identity = tf.identity
-
-    def watched(tensor: Any) -> Any:
-        copied.append(tensor._id)
-        return identity(tensor)
-
-    monkeypatch.setattr(tf, "identity", watched)
+    monkeypatch.setattr(tf, "identity", lambda tensor: (copied.append(tensor._id), identity(tensor))[1])
     found = epochs.measure_transfer(batches(), CPU, limit_seconds=0.01)
     assert found is not None
     onto_the_host, onto_the_device = copied[0::4] + copied[1::4], copied[2::4] + copied[3::4]
@@ -86,10 +81,8 @@ def test_copy_that_cannot_be_timed_fails_with_its_reason() -> None:
 
 def test_copy_is_inserted_last_and_keeps_the_elements() -> None:
     dataset = batches()
-    source = live.read(dataset)
-    measuring = runner_of(dataset)
-    edited = measuring.edited(plan(dataset))
-    built = replay.replay(source, edited)
+    edited = runner_of(dataset).edited(plan(dataset))
+    built = replay.replay(live.read(dataset), edited)
     assert [node.op for node in live.read(built).pipeline] == ["range", "map", "batch", "copy_to_device", "prefetch"]
     assert live.read(built).pipeline.identities() == edited.identities()  # a patched source is compared with this
     assert values(built) == values(dataset)
@@ -116,8 +109,7 @@ def runner_of(dataset: Any) -> runner.TensorFlowRunner:
 
 def test_runner_measures_and_compares_a_plan_with_a_copy() -> None:
     dataset = batches()
-    measuring = runner_of(dataset)
-    with_copy = plan(dataset)
+    measuring, with_copy = runner_of(dataset), plan(dataset)
     assert measuring.training_window(with_copy, steps=9).steps == 9  # five batches are repeated
     assert measuring.input_window(with_copy, seconds=0.02, warmup_seconds=0.0).steps > 0
     comparison = measuring.compare(with_copy)

@@ -23,20 +23,26 @@ def take(iterator: Any, count: int, *, pause: float = 0.0) -> None:
         time.sleep(pause)
 
 
+def read(gaps: GapTimes, elements: int) -> list[float]:
+    """The gaps before each of so many elements."""
+    count, found = gaps.read()
+    assert count == elements and found is not None
+    return found
+
+
 def test_each_gap_is_read_once() -> None:
     iterator = iter(RANGE(1000))
     gaps = GapTimes(iterator)
     take(iterator, 3, pause=0.02)
-    elements, found = gaps.read()
-    assert elements == 3 and found is not None and len(found) == 2 and min(found) >= 0.02
+    found = read(gaps, 3)
+    assert len(found) == 2 and min(found) >= 0.02
     assert gaps.read() == (0, [])
     take(iterator, 2, pause=0.001)  # one gap of 0.02 s lies before the first of these
-    elements, found = gaps.read()
-    assert elements == 2 and found is not None and len(found) == 2 and found[0] >= 0.02 > found[1] >= 0.001
+    first, second = read(gaps, 2)
+    assert first >= 0.02 > second >= 0.001
     for count in (90, 90):  # the runtime keeps 100
         take(iterator, count)
-        elements, found = gaps.read()
-        assert elements == count and found is not None and len(found) == count
+        assert len(read(gaps, count)) == count
     take(iterator, 120)
     assert gaps.read() == (120, None)
 
@@ -48,8 +54,8 @@ def test_request_that_finds_the_end_adds_no_gap() -> None:
     gaps.read()
     take(iterator, 2, pause=0.02)
     assert next(iterator, None) is None
-    elements, found = gaps.read()
-    assert elements == 2 and found is not None and len(found) == 2 and found[0] < 0.02 <= found[1]
+    first, second = read(gaps, 2)
+    assert first < 0.02 <= second
 
 
 @pytest.mark.parametrize(

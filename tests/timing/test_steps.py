@@ -19,30 +19,28 @@ from tests.timing.asynchronous import InventedClock, Pending
 Dataset = tf.data.Dataset
 
 
-def record(
-    clock: InventedClock,
-    recorder: StepRecorder,
-    *,
-    wait: float | None,
-    rest: float,
-    new_epoch: bool = False,
-    steps: int = 1,
-) -> bool:
-    """Records one step; afterwards 5 s pass until the next, which count to neither."""
-    recorder.begin()
-    clock.spend((wait or 0.0) + rest)
-    more = recorder.end(lambda: (wait, new_epoch), steps=steps)
-    clock.spend(5.0)
-    return more
+class Recording(StepRecorder):
+    """A recorder on an invented clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, steps: int = 4, seconds: float = 60.0) -> None:
+        self.clock = InventedClock(monkeypatch)
+        super().__init__(steps=steps, seconds=seconds)
+
+    def record(self, wait: float | None, rest: float, *, new_epoch: bool = False, steps: int = 1) -> bool:
+        """Records one step; afterwards 5 s pass until the next, which count to neither."""
+        self.begin()
+        self.clock.spend((wait or 0.0) + rest)
+        more = self.end(lambda: (wait, new_epoch), steps=steps)
+        self.clock.spend(5.0)
+        return more
 
 
 def test_a_step_is_its_wait_and_what_follows_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = InventedClock(monkeypatch)
-    recorder = StepRecorder(steps=4, seconds=60.0)
-    assert record(clock, recorder, wait=0.5, rest=0.25, new_epoch=True)
-    assert record(clock, recorder, wait=0.1234567, rest=0.25)
-    assert record(clock, recorder, wait=1.0, rest=0.25, new_epoch=True)
-    assert not record(clock, recorder, wait=0.0, rest=0.25)
+    recorder = Recording(monkeypatch)
+    assert recorder.record(0.5, 0.25, new_epoch=True)
+    assert recorder.record(0.1234567, 0.25)
+    assert recorder.record(1.0, 0.25, new_epoch=True)
+    assert not recorder.record(0.0, 0.25)
     found = recorder.series()
     assert found.step_seconds == pytest.approx((0.75, 0.373457, 1.25, 0.25), abs=1e-9)
     assert found.wait_seconds == (0.5, 0.123457, 1.0, 0.0)
@@ -50,25 +48,22 @@ def test_a_step_is_its_wait_and_what_follows_until_it_ends(monkeypatch: pytest.M
 
 
 def test_no_step_is_wanted_after_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = InventedClock(monkeypatch)
-    recorder = StepRecorder(steps=100, seconds=7.0)
-    assert record(clock, recorder, wait=1.0, rest=0.5)
-    assert not record(clock, recorder, wait=1.0, rest=0.5)
+    recorder = Recording(monkeypatch, steps=100, seconds=7.0)
+    assert recorder.record(1.0, 0.5)
+    assert not recorder.record(1.0, 0.5)
 
 
 def test_steps_of_one_call_have_its_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = InventedClock(monkeypatch)
-    recorder = StepRecorder(steps=4, seconds=60.0)
-    assert record(clock, recorder, wait=0.5, rest=0.5, steps=2)
-    assert not record(clock, recorder, wait=1.0, rest=2.0, steps=2, new_epoch=True)
+    recorder = Recording(monkeypatch)
+    assert recorder.record(0.5, 0.5, steps=2)
+    assert not recorder.record(1.0, 2.0, steps=2, new_epoch=True)
     assert recorder.series() == StepSeries((0.5, 0.5, 1.5, 1.5), (0.25, 0.25, 0.5, 0.5), epoch_ends=(2,))
 
 
 def test_waits_that_cannot_be_told_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = StepRecorder(steps=2, seconds=60.0)
-    record(InventedClock(monkeypatch), recorder, wait=None, rest=0.5)
-    found = recorder.series()
-    assert (found.step_seconds, found.wait_seconds) == ((0.5,), None)
+    recorder = Recording(monkeypatch)
+    recorder.record(None, 0.5)
+    assert (recorder.series().step_seconds, recorder.series().wait_seconds) == ((0.5,), None)
 
 
 def test_tracing_within_a_step_is_told() -> None:

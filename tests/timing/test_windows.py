@@ -24,6 +24,12 @@ def window(dataset: Any, **more: Any) -> Window:
     return windows.input_window(dataset, **{"seconds": 0.02, "warmup_seconds": 0.0, "settle_seconds": 0.2, **more})
 
 
+def with_autotune(dataset: Any, enabled: bool) -> Any:
+    options = tf.data.Options()
+    options.autotune.enabled = enabled
+    return dataset.with_options(options)
+
+
 @pytest.mark.one_core
 def test_window_counts_elements_after_the_warm_up() -> None:
     taken = tf.Variable(0)
@@ -72,9 +78,8 @@ def _wait(x: Any) -> Any:
     ],
 )
 def test_pauses_of_an_input_stand_out(seconds: list[float], expected: Pause | None) -> None:
-    assert windows.find_pause(list(accumulate(seconds, initial=100.0))) == (
-        expected and replace(expected, seconds=pytest.approx(expected.seconds))
-    )
+    near = expected and replace(expected, seconds=pytest.approx(expected.seconds))
+    assert windows.find_pause(list(accumulate(seconds, initial=100.0))) == near
 
 
 def test_window_of_an_input_in_bursts_knows_its_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,20 +136,15 @@ def test_windows_free_their_iterators() -> None:
 
 def test_model_can_be_read_before_the_iterator_is_freed() -> None:
     seen: list[Any] = []
-    options = tf.data.Options()
-    options.autotune.enabled = True
-    window(Dataset.range(9).map(lambda x: x + 1).with_options(options), on_end=lambda it: seen.append(
-        tf.data.experimental.get_model_proto(it)
-    ))  # fmt: skip
+    read = tf.data.experimental.get_model_proto
+    window(with_autotune(Dataset.range(9).map(lambda x: x + 1), True), on_end=lambda it: seen.append(read(it)))
     assert len(seen) == 1 and len(seen[0].nodes) >= 2
 
 
 @pytest.mark.one_core
 def test_fixed_parameters_are_converged() -> None:
-    assert window(Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=2)).converged
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    assert window(Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=2).with_options(options)).converged
+    data = Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=2)
+    assert window(data).converged and window(with_autotune(data, False)).converged
 
 
 def test_changing_parameters_are_not_converged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +162,7 @@ def test_tuned_parameters_exclude_buffer_sizes() -> None:
     found = windows.tuned_parameters(iterator)
     assert found is not None
     assert [name.split("/")[1] for name, _ in found] == ["parallelism"]
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    assert windows.tuned_parameters(iter(dataset.with_options(options))) is None
+    assert windows.tuned_parameters(iter(with_autotune(dataset, False))) is None
 
 
 def test_repeat_forever_keeps_an_endless_dataset() -> None:
