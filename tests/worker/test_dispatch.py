@@ -14,9 +14,8 @@ def test_warning_and_bottleneck_are_sent_once() -> None:
     """Warnings come in the final summary; the bottleneck is sent once its final costs are known."""
     reading, writing = os.pipe()
     telling = PipeListener(MessageWriter(writing))
-    diagnosis = Diagnosis(
-        Verdict.INPUT_BOUND, "Training waits.", Interval(0.3, 0.2, 0.4, 8), bottleneck_sentence="The map binds."
-    )
+    wait = Interval(0.3, 0.2, 0.4, 8)
+    diagnosis = Diagnosis(Verdict.INPUT_BOUND, "Training waits.", wait, bottleneck_sentence="The map binds.")
     telling.verdict(diagnosis, (Finding("validation-leak", "It leaks.", file="train.py", line=3),))
     telling.bottleneck("The map binds.")
     os.close(writing)

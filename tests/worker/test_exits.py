@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,17 +29,16 @@ time.sleep(600)
 """
 
 
+def piped(words: list[str], write_end: int, **more: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", *words]
+    return subprocess.Popen(command, pass_fds=[write_end], stdout=subprocess.PIPE, text=True, **more)
+
+
 @contextmanager
 def started(*, own_group: bool) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A worker, and the supervisor's end of its pipe; the worker is killed at the end."""
     read_end, write_end = os.pipe()
-    with subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(write_end)],
-        pass_fds=[write_end],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=own_group,
-    ) as process:
+    with piped([WORKER, str(write_end)], write_end, start_new_session=own_group) as process:
         os.close(write_end)
         try:
             yield process, read_end
@@ -92,14 +92,9 @@ def test_changed_files_are_restored_when_supervisor_exits(tmp_path: Path, monkey
     with contextlib.ExitStack() as supervisor:
         folder = supervisor.enter_context(restoration.journal_folder())
         read_end, write_end = os.pipe()
-        process = subprocess.Popen(
-            [sys.executable, "-c", RECORDING, str(write_end), folder, str(own)],
-            env={**os.environ, restoration.UNDO_VARIABLE: folder},
-            pass_fds=[write_end],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        environment = {**os.environ, restoration.UNDO_VARIABLE: folder}
+        words = [RECORDING, str(write_end), folder, str(own)]
+        process = piped(words, write_end, env=environment, start_new_session=True)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         assert own.read_text() == "of the loop"
         process.stdout.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -28,15 +27,12 @@ IN_STEP = InputDistribution("MultiWorkerMirroredStrategy", 2, DATASET, workers=2
 def team(difference: str = "") -> Any:
     """Two workers; the peer finds the same pipeline, or reports this difference."""
 
-    class Two:
-        def __len__(self) -> int:
-            return 2
-
+    class Two(list[int]):
         def wait_for_workers(self, operators: tuple[str, ...]) -> str:
             assert operators == ("range (n0)", "batch (n1)")
             return difference
 
-    return Two()
+    return Two([0, 1])
 
 
 def consumed(facts: InputDistribution | None) -> Consumption:
@@ -74,12 +70,9 @@ def test_script_with_one_process_is_measured_alone_on_existing_cluster(facts: In
     assert consumer_of(loop, facts=facts, difference="worker 1 has 3 operators") is loop, "each has a step of its own"
 
 
-def test_multi_worker_script_gets_its_team() -> None:
+def test_multi_worker_script_gets_its_team_and_parameter_server_script_is_rejected_with_hint() -> None:
     found = team()
     assert lockstep.checked_team(LockstepRole(0, 2), found, consumed(IN_STEP)) is found
-
-
-def test_parameter_server_script_is_rejected_with_hint() -> None:
     by_coordinator = consumed(InputDistribution("ParameterServerStrategy", 1, COORDINATOR, 2))
     with pytest.raises(PipetuneError, match="trains under ParameterServerStrategy, with a coordinator") as caught:
         lockstep.checked_team(LockstepRole(0, 2), team(), by_coordinator)
@@ -87,12 +80,11 @@ def test_parameter_server_script_is_rejected_with_hint() -> None:
 
 
 @pytest.fixture
-def rank_of_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def rank_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of horovodrun, with a script that imports Horovod."""
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
     for name, value in {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    yield
 
 
 def test_single_horovod_rank_cannot_switch_pipelines(rank_of_two: None) -> None:
@@ -117,19 +109,15 @@ def test_script_without_horovod_under_horovodrun_is_measured_alone(
 
 
 def test_workers_with_different_pipelines_have_no_consumer() -> None:
-    found = consumer_of(LoopConsumer(), difference="worker 1 has 3 operators and worker 0 2")
+    why = "worker 1 has 3 operators and worker 0 2"
+    found = consumer_of(LoopConsumer(), difference=why)
     assert isinstance(found, NoConsumer)
-    assert found.description == (
-        "The workers cannot try another pipeline in lockstep: worker 1 has 3 operators and worker 0 2."
-    )
+    assert found.description == f"The workers cannot try another pipeline in lockstep: {why}."
 
 
-def test_consumer_that_cannot_be_switched_is_unchanged() -> None:
+def test_loop_is_wrapped_in_lockstep_consumer_and_what_cannot_be_switched_is_unchanged() -> None:
     alone = NoConsumer("It is inside a tf.function.")
     assert consumer_of(alone) is alone
-
-
-def test_loop_is_wrapped_in_lockstep_consumer() -> None:
     found = consumer_of(LoopConsumer())
     assert isinstance(found, LockstepConsumer)
     assert found.description == "a Python loop, in 2 processes in lockstep"

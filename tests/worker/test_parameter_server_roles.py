@@ -6,37 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pipetune.capture import protection
-from pipetune.core import restoration
+from pipetune.core import messages, restoration
 from pipetune.core.distribution import COORDINATOR, DATASET, InputDistribution
 from pipetune.core.errors import PipetuneError
-from pipetune.core.messages import (
-    AnalysisFailed,
-    Job,
-    Message,
-    MessageWriter,
-    Mode,
-    Progress,
-    ScriptExited,
-    ScriptFailed,
-    write_job,
-)
+from pipetune.core.messages import Job, Mode
 from pipetune.core.settings import Settings
 from pipetune.worker import lockstep
-
-
-class Heard:
-    """A writer that records messages."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-
-    def send(self, message: Message) -> None:
-        self.messages.append(message)
 
 
 @pytest.fixture(autouse=True)
@@ -50,19 +31,19 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "says"),
     [
-        ("pass", AnalysisFailed, "ended, but it should serve"),
-        ("raise SystemExit(0)", AnalysisFailed, "ended, but it should serve"),
-        ("raise SystemExit('no data')", ScriptExited, "no data"),
-        ("raise ValueError('of the user')", ScriptFailed, "ValueError: of the user"),
+        ("pass", messages.AnalysisFailed, "ended, but it should serve"),
+        ("raise SystemExit(0)", messages.AnalysisFailed, "ended, but it should serve"),
+        ("raise SystemExit('no data')", messages.ScriptExited, "no data"),
+        ("raise ValueError('of the user')", messages.ScriptFailed, "ValueError: of the user"),
     ],
 )
 def test_script_that_does_not_serve_is_an_error(tmp_path: Path, text: str, kind: type[Any], says: str) -> None:
-    path, heard = tmp_path / "train.py", Heard()
+    path, heard = tmp_path / "train.py", list[messages.Message]()
     path.write_text(text)
     job = Job(Mode.SERVE, -1, Settings(), script=str(path))
-    assert lockstep.run_server_task(job, cast(MessageWriter, heard)) == 3
-    begun, message = heard.messages
-    assert isinstance(begun, Progress) and isinstance(message, kind) and says in str(message)
+    assert lockstep.run_server_task(job, SimpleNamespace(send=heard.append)) == 3  # type: ignore[arg-type]
+    begun, message = heard
+    assert isinstance(begun, messages.Progress) and isinstance(message, kind) and says in str(message)
 
 
 @pytest.mark.tensorflow
@@ -76,7 +57,7 @@ def test_script_that_trains_in_server_task_overwrites_nothing(tmp_path: Path) ->
     for folder in ("job", "undo"):
         (tmp_path / folder).mkdir()
     job = Job(Mode.SERVE, write_end, Settings(), script=str(path), undo=str(tmp_path / "undo"))
-    write_job(job, tmp_path / "job" / "job.json")
+    messages.write_job(job, tmp_path / "job" / "job.json")
     command = [sys.executable, "-P", "-m", "pipetune.worker", str(tmp_path / "job" / "job.json")]
     ended = subprocess.run(command, pass_fds=[write_end], capture_output=True, text=True, check=False)
     os.close(write_end)
@@ -89,12 +70,9 @@ def test_script_that_trains_in_server_task_overwrites_nothing(tmp_path: Path) ->
 BY_COORDINATOR = InputDistribution("ParameterServerStrategy", 1, COORDINATOR, 2)
 
 
-def test_no_note_without_parameter_servers() -> None:
+def test_note_lists_processes_that_share_the_machine() -> None:
     assert lockstep.parameter_server_note(Settings(), BY_COORDINATOR, cores=2) == ""
     assert lockstep.parameter_server_note(Settings(workers=2), None, cores=2) == ""
-
-
-def test_note_lists_processes_that_share_the_machine() -> None:
     found = lockstep.parameter_server_note(Settings(workers=2, parameter_servers=1), BY_COORDINATOR, cores=4)
     assert found.startswith("A chief, 2 workers and 1 parameter server share the 4 cores of this machine")
 

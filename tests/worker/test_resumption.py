@@ -27,15 +27,11 @@ def test_same_pipeline_on_the_same_machine_goes_on(job: Job) -> None:
     assert resumed_session(replace(job, resumed=""), pipeline, MACHINE) is None
 
 
-def test_another_pipeline_is_refused_with_the_first_difference(job: Job) -> None:
+def test_another_pipeline_is_refused_with_the_first_difference_and_so_is_another_machine(job: Job) -> None:
     pipeline = session().datasets[0].pipeline
     shorter = Pipeline(pipeline.nodes[:-1], pipeline.name)
     with pytest.raises(PipetuneError, match="another pipeline than the one of the session: ") as failure:
         resumed_session(job, shorter, MACHINE)
     assert "again" in failure.value.hint
-
-
-def test_another_machine_is_refused(job: Job) -> None:
-    pipeline = session().datasets[0].pipeline
     with pytest.raises(PipetuneError, match="its number of cores is 2, here it is 8"):
         resumed_session(job, pipeline, replace(MACHINE, cores_affinity=8))

@@ -54,23 +54,21 @@ def job(path: Path | str = "", *arguments: str, **more: Any) -> Job:
 
 
 def told(tmp_path: Path) -> dict[str, Any]:
-    found = json.loads((tmp_path / "told.json").read_text())
-    assert isinstance(found, dict)
-    return found
-
-
-def as_python_tells(tmp_path: Path, command: list[str], directory: Path) -> dict[str, Any]:
-    subprocess.run([sys.executable, *command], cwd=directory, check=True, timeout=200)
-    found = told(tmp_path)
+    found: dict[str, Any] = json.loads((tmp_path / "told.json").read_text())
     (tmp_path / "told.json").unlink()
     return found
+
+
+def as_python_tells(tmp_path: Path, *command: str) -> dict[str, Any]:
+    subprocess.run([sys.executable, *command], cwd=tmp_path, check=True, timeout=200)
+    return told(tmp_path)
 
 
 def test_script_runs_in_same_environment_as_under_python(tmp_path: Path) -> None:
     folder = tmp_path / "scripts"
     folder.mkdir()
     (folder / "train.py").write_text(f'"""A script."""\n{TELL}')
-    expected = as_python_tells(tmp_path, [str(folder / "train.py"), "--epochs", "3"], tmp_path)
+    expected = as_python_tells(tmp_path, str(folder / "train.py"), "--epochs", "3")
     script.run(job(folder / "train.py", "--epochs", "3", directory=str(tmp_path)))
     found = told(tmp_path)
     del found["doc"], expected["doc"]
@@ -84,7 +82,7 @@ def test_module_runs_in_same_environment_as_under_python(tmp_path: Path) -> None
     (package / "__init__.py").write_text("")
     (package / "other.py").write_text("value = 3\n")
     (package / "train.py").write_text("from .other import value\n" + TELL)
-    expected = as_python_tells(tmp_path, ["-m", "a_package.train", "x"], tmp_path)
+    expected = as_python_tells(tmp_path, "-m", "a_package.train", "x")
     script.run(job("", "x", module="a_package.train", directory=str(tmp_path)))
     found = told(tmp_path)
     for name in ("name", "file", "path", "directory", "main"):
@@ -92,28 +90,28 @@ def test_module_runs_in_same_environment_as_under_python(tmp_path: Path) -> None
     assert found["argv"][1:] == ["x"]
 
 
-def test_missing_and_invalid_scripts_are_rejected(tmp_path: Path) -> None:
+def test_missing_and_invalid_scripts_are_rejected_and_declared_encoding_is_used(tmp_path: Path) -> None:
     with pytest.raises(PipetuneError, match="cannot be read"):
         script.run(job(tmp_path / "none.py"))
-    (tmp_path / "bad.py").write_text("def (:\n")
-    with pytest.raises(PipetuneError, match="is not valid Python") as raised:
-        script.run(job(tmp_path / "bad.py"))
-    assert raised.value.exit_code == 3
-    (tmp_path / "zero.py").write_bytes(b"x = 1\0\n")
-    with pytest.raises(PipetuneError, match="is not valid Python"):
-        script.run(job(tmp_path / "zero.py"))
-
-
-def test_declared_encoding_is_used(tmp_path: Path) -> None:
+    for text in (b"def (:\n", b"x = 1\0\n"):
+        (tmp_path / "bad.py").write_bytes(text)
+        with pytest.raises(PipetuneError, match="is not valid Python") as raised:
+            script.run(job(tmp_path / "bad.py"))
+        assert raised.value.exit_code == 3
     (tmp_path / "latin.py").write_bytes("# coding: latin-1\nassert 'ö' == chr(246)\n".encode("latin-1"))
     script.run(job(tmp_path / "latin.py"))
 
 
+def shown_traceback(path: Path, kind: type[Exception], text: str) -> str:
+    path.write_text(text)
+    with pytest.raises(kind) as raised:
+        script.run(job(path))
+    return script.user_traceback(raised.value)
+
+
 def test_exception_of_script_is_propagated_without_own_frames(tmp_path: Path) -> None:
-    (tmp_path / "raising.py").write_text("def inner():\n    return 1 / 0\n\n\ninner()\n")
-    with pytest.raises(ZeroDivisionError) as raised:
-        script.run(job(tmp_path / "raising.py"))
-    shown = script.user_traceback(raised.value)
+    text = "def inner():\n    return 1 / 0\n\n\ninner()\n"
+    shown = shown_traceback(tmp_path / "raising.py", ZeroDivisionError, text)
     assert f'File "{tmp_path / "raising.py"}", line 5, in <module>' in shown
     assert "return 1 / 0" in shown and shown.endswith("ZeroDivisionError: division by zero\n")
     assert "pipetune" not in shown.replace(str(tmp_path), "")
@@ -121,15 +119,9 @@ def test_exception_of_script_is_propagated_without_own_frames(tmp_path: Path) ->
     with pytest.raises(SystemExit) as leaving:
         script.run(job(tmp_path / "leaving.py"))
     assert leaving.value.code == 7
-
-
-def test_chained_exception_is_shown_without_own_frames(tmp_path: Path) -> None:
-    (tmp_path / "chained.py").write_text(
-        "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('no a') from error\n"
-    )
-    with pytest.raises(ValueError, match="no a") as raised:
-        script.run(job(tmp_path / "chained.py"))
-    shown = script.user_traceback(raised.value)
+    text = "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('no a') from error\n"
+    shown = shown_traceback(tmp_path / "chained.py", ValueError, text)
+    assert shown.endswith("ValueError: no a\n")
     assert "KeyError: 'a'" in shown and "direct cause" in shown
     assert "worker/script.py" not in shown
 
@@ -147,9 +139,8 @@ def test_patched_source_runs_under_original_file_names(tmp_path: Path) -> None:
     }
     script.run(job(main, overlay=overlay))
     assert vars(sys.modules["__main__"])["done"] == "done = linecache.getline(__file__, 4)\n"
-    assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
-    linecache.checkcache()
-    assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
-    assert linecache.updatecache(str(helper), {}) == ["value = 'patched'\n"]  # AutoGraph calls this for every function
-    assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
+    update = lambda: linecache.updatecache(str(helper), {})  # noqa: E731 - AutoGraph calls this for every function
+    for change in (lambda: None, linecache.checkcache, update):
+        assert change() in (None, ["value = 'patched'\n"])
+        assert linecache.getline(str(helper), 1) == "value = 'patched'\n"
     assert helper.read_text() == "value = 'file'\n"

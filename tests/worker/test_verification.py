@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from pipetune.core.cluster import LockstepRole
 from pipetune.core.edits import Edit, Insert, Move, Plan, Rewrite, Safety, SetArgument, SplitFunction, apply_edits
 from pipetune.core.errors import PipetuneError
 from pipetune.core.functions import FunctionSplit, SplitPosition
-from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepReply, StepRequest
+from pipetune.core.lockstep import NoMoreRequests, RequestLink, RunToFirstStep, StepReply
 from pipetune.core.messages import Job, MessageWriter, Mode
 from pipetune.core.results import Window
 from pipetune.core.session import DatasetResult, PatchResult
@@ -104,36 +105,24 @@ def test_functions_that_hold_arrays_may_differ_where_elements_prove_them() -> No
 @pytest.mark.parametrize(
     ("task", "order", "ran"),
     [
-        pytest.param(None, RunToFirstStep(), ["script"], id="begin"),
-        pytest.param(None, NoMoreRequests(), [], id="leave"),
-        pytest.param(LockstepRole(0, 2), RunToFirstStep(), ["script"], id="a chief"),
-        pytest.param(LockstepRole(1, 2), None, ["follows"], id="a worker that follows"),
+        (None, RunToFirstStep(), ["script"]),
+        (None, NoMoreRequests(), []),
+        (LockstepRole(0, 2), RunToFirstStep(), ["script"]),  # a chief
+        (LockstepRole(1, 2), None, ["follows"]),
     ],
 )
 def test_script_runs_after_request(
-    task: LockstepRole | None,
-    order: StepRequest | None,
-    ran: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    task: LockstepRole | None, order: Any, ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes import at the same time and run the user's script one after the other."""
     seen: list[str] = []
 
-    class Observation:
-        def __init__(self, *_given: object, training_loop: int | None) -> None:
-            pass
+    def sees(what: str) -> Callable[..., int]:
+        return lambda *_given: (seen.append(what), 0)[1]  # type: ignore[func-returns-value]
 
-        def run(self) -> int:
-            seen.append("script")
-            return 0
-
-    def follow(_job: Job, _writer: object) -> int:
-        seen.append("follows")
-        return 0
-
-    monkeypatch.setattr(verification.observation, "ObservedRun", Observation)
-    monkeypatch.setattr(verification.lockstep, "run_as_agent", follow)
+    script = SimpleNamespace(run=sees("script"))
+    monkeypatch.setattr(verification.observation, "ObservedRun", lambda *_given, training_loop: script)
+    monkeypatch.setattr(verification.lockstep, "run_as_agent", sees("follows"))
     session_file.save(session(), tmp_path / "session.json")
     near, far = socket.socketpair()
     with contextlib.closing(RequestLink(near.detach())) as link, open(os.devnull, "wb") as nowhere:
@@ -165,9 +154,8 @@ def _validation_answer(
     one = replace(session(), datasets=(session().datasets[0], result))
     others = [(live.read(made, name=name), SimpleNamespace(role="validation")) for name, made in built]
     runner = SimpleNamespace(measuring=contextlib.nullcontext)
-    study = SimpleNamespace(
-        subject=SimpleNamespace(other_datasets=others), runner=runner, settings=SimpleNamespace(seed=0)
-    )
+    subject, settings = SimpleNamespace(other_datasets=others), SimpleNamespace(seed=0)
+    study = SimpleNamespace(subject=subject, runner=runner, settings=settings)
     job = Job(Mode.VERIFY, -1, patched=patched, check_elements=patched)
     return verification._with_validation(study, one, job, StepReply(checked="training"))  # type: ignore[arg-type]
 
@@ -212,24 +200,22 @@ def test_cache_that_the_loop_filled_before_counts_as_memory() -> None:
     diagnosed = DatasetResult(original, "training", plan=plan, diagnosis=session().diagnosis)
     one = replace(session(), datasets=(diagnosed,), patch=patch)
     runner = SimpleNamespace(cut=None, measured=built, input_window=lambda plan, **_: Window(4, 16, 1.0, 1.0, 0.1))
-    study = SimpleNamespace(
-        subject=SimpleNamespace(source=built), runner=runner, settings=SimpleNamespace(seed=0), resident_bytes=0.0
-    )
+    subject, settings = SimpleNamespace(source=built), SimpleNamespace(seed=0)
+    study = SimpleNamespace(subject=subject, runner=runner, settings=settings, resident_bytes=0.0)
     job = Job(Mode.VERIFY, -1, patched=True, check_elements=True)
     answer = verification._check_built_pipeline(study, one, job)  # type: ignore[arg-type]
     assert answer.why == "" and answer.peak_rss_mib == 2.0**20
 
 
+def _counted(calls: list[int]) -> Any:
+    read = lambda number: (calls.append(number), number)[1]  # noqa: E731
+    return tf.data.Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), []))
+
+
 @pytest.mark.parametrize("cache_seconds", [None, 0.1])
 def test_the_scripts_own_caches_are_full_where_they_were_when_it_was_measured(cache_seconds: float | None) -> None:
     calls: list[int] = []
-
-    def read(number: Any) -> Any:
-        calls.append(number)
-        return number
-
-    data = tf.data.Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), [])).cache()
-    source = live.read(data.batch(2))
+    source = live.read(_counted(calls).cache().batch(2))
     profile = replace(PROFILE, cache_seconds=cache_seconds)
     runner = TensorFlowRunner(source, NoConsumer("nobody trains"), machine=MACHINE, examples_per_element=2.0)
     study = SimpleNamespace(subject=SimpleNamespace(source=source), runner=runner)
@@ -249,12 +235,7 @@ def test_the_scripts_own_caches_are_full_where_they_were_when_it_was_measured(ca
 
 def test_caches_of_the_patch_are_full_where_it_is_only_measured_again() -> None:
     calls: list[int] = []
-
-    def counted() -> Any:
-        read = lambda number: (calls.append(number), number)[1]  # noqa: E731
-        return tf.data.Dataset.range(8).map(lambda x: tf.ensure_shape(tf.numpy_function(read, [x], tf.int64), []))
-
-    original, source = live.read(counted().batch(2)).pipeline, live.read(counted().cache().batch(2))
+    original, source = live.read(_counted(calls).batch(2)).pipeline, live.read(_counted(calls).cache().batch(2))
     plan = _plan(Insert("n1", "cache", "cache@n1", {"filename": ""}))
     patch = PatchResult("diff", covered=(plan.rewrites[0].key,))
     one = replace(session(), datasets=(DatasetResult(original, "training", profile=PROFILE, plan=plan),), patch=patch)
