@@ -50,12 +50,14 @@ def test_what_was_begun_may_overrun_a_little() -> None:
         budget.require(Part.VERDICT, 7)
 
 
-def test_nothing_informs_before_the_decision_and_afterwards_what_is_left_is_for_it() -> None:
+def test_nothing_informs_before_the_decision_and_afterwards_what_is_left_is_for_it_or_little_after_a_no() -> None:
     budget, clock = plan()
     clock.advance(25)
     assert budget.left(Part.INFORMATION) == 0
     budget.decide()
     assert budget.left(Part.INFORMATION) == pytest.approx(35)
+    budget.end_within(5)
+    assert budget.left(Part.INFORMATION) == budget.left(Part.VERIFICATION) == pytest.approx(5)
 
 
 def test_validation_takes_from_the_search_and_from_what_informs_not_from_the_verification() -> None:
@@ -81,14 +83,6 @@ def test_validation_has_a_share_of_the_time_that_is_left() -> None:
     clock.advance(60)
     assert budget.seconds_for_validation(verifies=False) == pytest.approx(3)
     assert budget.seconds_for_validation(verifies=True) == 0
-
-
-def test_the_analysis_ends_soon_after_a_no() -> None:
-    budget, clock = plan()
-    clock.advance(8)
-    budget.end_within(5)
-    budget.decide()
-    assert budget.left(Part.INFORMATION) == budget.left(Part.VERIFICATION) == pytest.approx(5)
 
 
 def test_a_measurement_takes_its_share_up_to_its_most_and_never_more_than_is_left() -> None:

@@ -69,13 +69,10 @@ def test_all_elements_to_all_workers_and_idle_worker() -> None:
     assert of_two([], []).idle_workers == (), "where nobody gets anything nobody idles"
 
 
-def test_worst_worker_counts_if_each_should_get_everything() -> None:
+def test_worst_worker_counts_if_each_should_get_everything_and_so_does_the_worst_epoch() -> None:
     found = of_two(list(range(6)), [0, 1, 2, 3, 3], each_everything=True)
     assert (found.never, found.once, found.twice) == (2, 3, 1)
     assert of_two(list(range(6)), list(range(6)), each_everything=True).complete
-
-
-def test_worst_epoch_counts() -> None:
     workers = [[Counter({0: 1, 1: 1}), Counter({0: 1})], [Counter({2: 1}), Counter({0: 1})]]
     found = worst_coverage([Counter(range(3))] * 2, workers, told_by=ElementIdentity.DIGEST)
     assert (found.never, found.once, found.twice, found.epochs) == (2, 0, 1, 2)

@@ -19,9 +19,7 @@ def test_batch_is_padded_to_longest_element() -> None:
     assert memory.padded_share(sequences(5, 5), [4], [[0, 1]]) == 0
     assert memory.padded_share(sequences(0, 0), [4], [[0, 1]]) == 0  # empty, and no padding
     assert memory.padded_share(sequences(3), [4], []) == 0
-
-
-def test_components_count_by_bytes_and_all_dimensions_are_padded() -> None:
+    # components count by bytes, and all dimensions are padded
     elements = [[(2,), (2, 3)], [(4,), (1, 5)]]
     filled = 8 * (2 + 4) + 1 * (6 + 5)
     padded = 8 * 2 * 4 + 1 * 2 * (2 * 5)

@@ -97,12 +97,6 @@ def test_pipeline_with_python_has_measured_rate_only() -> None:
     assert any("measured on 2 cores" in one.why for one in elsewhere.missing)
 
 
-def test_cache_file_has_unknown_storage_rate() -> None:
-    found = sized(f"{SOURCE} | cache /tmp/x | map AUTOTUNE cpu=1ms | batch 10 cpu=0us")
-    assert found.best_requirements.storage_bytes_per_second is None
-    assert any("cache file" in one.why for one in found.missing)
-
-
 # -- closed forms
 
 
@@ -144,12 +138,15 @@ def test_bytes_per_second_of_storage_and_service() -> None:
     assert ends(found.service_bytes_compressed) == pytest.approx((5e6, 5e6))
 
 
-def test_cache_in_memory_needs_no_storage() -> None:
+def test_cache_in_memory_needs_no_storage_and_that_of_a_file_is_unknown() -> None:
     cache = Insert("n0", "cache", "cache@n0", {"filename": ""})
     tuned = apply_edits(parse(TEXT).pipeline, [cache])
     written, cached = sized(tuned=tuned).feeds
     assert cached.variant == "tuned" and ends(cached.storage_bytes_per_second) == (0, 0)
     assert written.storage_bytes_per_second is not None and written.storage_bytes_per_second.low > 0
+    found = sized(f"{SOURCE} | cache /tmp/x | map AUTOTUNE cpu=1ms | batch 10 cpu=0us")
+    assert found.best_requirements.storage_bytes_per_second is None
+    assert any("cache file" in one.why for one in found.missing)
 
 
 def test_memory_of_one_host() -> None:

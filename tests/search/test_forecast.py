@@ -17,26 +17,26 @@ from pipetune.search.result import SearchResult
 from tests.search.scenes import BASELINES, Scene, apart, expecting, names, of_key, product, runner, whys
 
 
-def loses(expected: Expected, *, shares: bool = False) -> bool:
-    """Whether the rewrite `a` does, by this model."""
+def cheaper(plan: Plan) -> Prediction:
+    return Prediction(1600 * (0.6 if plan.rewrites else 1.0), 0.5 if plan.rewrites else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("expected", "shares", "believed"),
+    [
+        (expecting({"a@n1": 0.7}), False, True),
+        (expecting({"a@n1": 0.8}), False, False),
+        (expecting({"a@n1": 1.4}), False, False),
+        (expecting({"a@n1": 0.1}, why="map runs Python code"), False, False),
+        (expecting({"a@n1": 0.6}), True, True),  # as many CPU seconds
+        (cheaper, False, True),
+        (cheaper, True, False),  # fewer CPU seconds are a gain where the model shares them
+    ],
+)
+def test_only_a_clear_loss_is_believed(expected: Expected, shares: bool, believed: bool) -> None:
+    """Whether the rewrite `a` loses, by this model."""
     known = Gains(expected, BASELINES["defaults"], Composer(()), shares_processors=shares)
-    return known.loses(Plan("tuned", (rewrite("a"),)), known.base)
-
-
-def test_only_a_clear_loss_is_believed() -> None:
-    assert loses(expecting({"a@n1": 0.7}))
-    assert not loses(expecting({"a@n1": 0.8}))
-    assert not loses(expecting({"a@n1": 1.4}))
-    assert not loses(expecting({"a@n1": 0.1}, why="map runs Python code"))
-
-
-def test_fewer_cpu_seconds_are_a_gain_where_the_model_shares_them() -> None:
-    assert loses(expecting({"a@n1": 0.6}), shares=True)  # as many CPU seconds
-
-    def cheaper(plan: Plan) -> Prediction:
-        return Prediction(1600 * (0.6 if plan.rewrites else 1.0), 0.5 if plan.rewrites else 1.0)
-
-    assert loses(cheaper) and not loses(cheaper, shares=True)
+    assert known.loses(Plan("tuned", (rewrite("a"),)), known.base) is believed
 
 
 def test_what_is_predicted_to_lose_is_listed_and_not_run() -> None:
@@ -70,8 +70,7 @@ def test_the_most_promising_come_first() -> None:
 def test_what_leads_beyond_the_models_error_is_raced_at_once() -> None:
     found = Scene("abc", runner({"c@n1": 1.9}), expected={"c@n1": 2.0, "b@n1": 1.2}).run()
     assert names(found.chosen) == ["c"]
-    kinds = [trial.kind for trial in found.trials]
-    assert kinds[0] == "search"
+    assert found.trials[0].kind == "search"
 
 
 def test_what_the_model_cannot_tell_is_tried_in_the_order_of_its_guesses() -> None:
@@ -146,10 +145,9 @@ def test_where_the_better_one_cannot_run_the_other_is_tried(changes: dict[str, A
 
 
 def test_a_difference_within_the_models_error_is_measured() -> None:
-    _, scene = _search({"deep@n1": 3.0, "small@n1": 2.8})
-    assert _ran(scene, "small") and _ran(scene, "deep")
-    _, scene = _search({})
-    assert _ran(scene, "small") and _ran(scene, "deep")
+    for expected in ({"deep@n1": 3.0, "small@n1": 2.8}, {}):
+        _, scene = _search(expected)
+        assert _ran(scene, "small") and _ran(scene, "deep")
 
 
 def test_what_leaves_room_for_others_is_measured_though_it_is_slower_alone() -> None:
