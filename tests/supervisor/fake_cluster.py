@@ -27,6 +27,18 @@ CONFIG = json.loads(os.environ.get("TF_CONFIG", "{}"))
 KIND, INDEX = (CONFIG["task"]["type"], CONFIG["task"]["index"]) if CONFIG else ("", 0)
 
 
+SENT_BY_THE_SECOND: dict[str, list[messages.Message]] = {
+    "one_raises": [messages.ScriptFailed(TRACEBACK), messages.WorkerFinished(3)],
+    "one_raises_and_stays": [messages.ScriptFailed(TRACEBACK)],
+    "one_fails": [
+        messages.AnalysisFailed("There is no GPU here.", "Ask for another device.", 5),
+        messages.WorkerFinished(5),
+    ],
+    "one_says_out_of_step": [messages.LockstepLost("its input raised")],
+    "one_raises_in_a_step": [messages.LockstepLost("its input raised", TRACEBACK)],
+}
+
+
 class Clusters(Scenarios):
     """One method per scenario; each runs in all workers, or in all processes of a job with parameter servers."""
 
@@ -103,33 +115,18 @@ class Clusters(Scenarios):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 
-    def second_sends(self, *sent: messages.Message) -> None:
-        """All workers start; the second one sends these messages, and ends if the last one says so."""
+    def second_sends(self) -> None:
+        """All workers start; the second one sends the messages of this scenario, and ends if the last one says so."""
         self.tell()
         self.start()
         if self.index == 1:
-            for message in sent:
+            for message in SENT_BY_THE_SECOND[self.job.arguments[0]]:
                 self.send(message)
-            if isinstance(sent[-1], messages.WorkerFinished):
-                return
+                if isinstance(message, messages.WorkerFinished):
+                    return
         time.sleep(LONG)
 
-    def one_raises(self) -> None:
-        self.second_sends(messages.ScriptFailed(TRACEBACK), messages.WorkerFinished(3))
-
-    def one_raises_and_stays(self) -> None:
-        self.second_sends(messages.ScriptFailed(TRACEBACK))
-
-    def one_fails(self) -> None:
-        self.second_sends(
-            messages.AnalysisFailed("There is no GPU here.", "Ask for another device.", 5), messages.WorkerFinished(5)
-        )
-
-    def one_says_out_of_step(self) -> None:
-        self.second_sends(messages.LockstepLost("its input raised"))
-
-    def one_raises_in_a_step(self) -> None:
-        self.second_sends(messages.LockstepLost("its input raised", TRACEBACK))
+    one_raises = one_raises_and_stays = one_fails = one_says_out_of_step = one_raises_in_a_step = second_sends
 
     def killed_in_a_trial_of_the_chief(self) -> None:
         self.tell()

@@ -87,7 +87,6 @@ class Scenarios:
         self,
         *,
         patched: float = 0.01,
-        original: float = 0.02,
         why: str = "",
         failed: tuple[str, ...] = (),
         windows: int = 1000,
@@ -146,7 +145,7 @@ class Scenarios:
             if taken > windows:
                 self.interlude()
             steps = order.steps if isinstance(order, lockstep.MeasureTraining) else 10
-            step, jump = (patched, 7) if self.job.patched else (original, 3)
+            step, jump = (patched, 7) if self.job.patched else (0.02, 3)
             each = step * (1 + 0.01 * (taken * jump % 5))
             window = Window(steps, 32 * steps, steps * each, steps * each, 0.1, others_seconds=0.2)
             link.send_reply(StepReply(window=None if isinstance(order, lockstep.PreparePipeline) else window))
@@ -169,12 +168,9 @@ class Scenarios:
     def patch_is_slower(self) -> None:
         self.normal(patched=0.037)
 
-    def harmful_part(self) -> None:
-        """The patch covers only a part of the plan; the whole plan is faster, the part is slower."""
-        self.normal(PART, patched=0.037)
-
-    def helpful_part(self) -> None:
-        self.normal(PART)
+    def partial(self) -> None:
+        """The patch covers only a part of the plan; the whole plan is faster, the part may be slower."""
+        self.normal(PART, patched=0.037 if self.job.arguments[1] == "slower" else 0.01)
 
     def disturbed(self) -> None:
         self.normal(windows=int((*self.job.arguments, "3")[3]))
@@ -348,7 +344,45 @@ class Scenarios:
         self.send(messages.LogLine(f"{os.getcwd()} {os.getsid(0) == os.getpid()} {sys.stdin.read()!r}"))
         self.send(messages.WorkerFinished(0))
 
+    # -- workers of `pipetune doctor` and of `pipetune run`, whose scenario is in the environment
+
+    def machine(self) -> None:
+        print("TensorFlow chatters")
+        assert self.job.mode is Mode.DOCTOR and self.job.settings.device == "cpu"
+        self.finish(Session("0.1.0", Command(), machine=MACHINE))
+
+    def absent(self) -> None:
+        self.send(messages.AnalysisFailed("There is no GPU.", "Leave --device out.", 5))
+        self.send(messages.WorkerFinished(5))
+        sys.exit(5)
+
+    def dies(self) -> None:
+        os._exit(3)
+
+    def runs(self) -> None:
+        assert self.job.mode is Mode.RUN
+        together = os.getpgrp() == os.getpgid(os.getppid())
+        print("in:", input(), "plan:", Path(self.job.plan).name, "arguments:", self.job.arguments, "group:", together)
+        self.send(messages.LogLine("The plan is applied to train."))
+        self.send(messages.WorkerFinished(0))
+
+    def raises(self) -> None:
+        self.fail()
+        sys.exit(3)
+
+    def handles_ctrl_c(self) -> None:
+        def finish(*_: object) -> None:
+            print("saved after Ctrl-C", flush=True)
+            self.send(messages.WorkerFinished(0))
+            os._exit(0)
+
+        signal.signal(signal.SIGINT, finish)
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+
 
 if __name__ == "__main__":
     task = read_job(Path(sys.argv[1]))
-    getattr(Scenarios(task), task.arguments[0])()
+    getattr(Scenarios(task), os.environ.get("FAKE") or task.arguments[0])()

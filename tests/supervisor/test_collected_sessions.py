@@ -48,25 +48,19 @@ def test_folder_names_of_peers(place: ClusterTask, names: list[str]) -> None:
     assert peer_names(place) == names
 
 
-def test_rounds_of_worker_input_are_parts_of_its_window() -> None:
+def test_rounds_of_worker_input_are_parts_of_its_window_and_without_any_there_is_a_reason() -> None:
     made = measured(0.01, 0.03, 0.02, 0.02, 0.04, 0.04, 9.0, first=0.25)
     assert worker_input(3, made) == WorkerInput(3, tuple(map(pytest.approx, (0.02, 0.02, 0.04))), 0.25)
     few = measured(0.01, 0.02)
     profile = few.datasets[0].profile
     assert profile is not None and profile.consumer.input_seconds
     assert worker_input(1, few).step_seconds == (profile.consumer.input_seconds,), "of the whole window"
-
-
-def test_task_without_measurement_has_a_reason() -> None:
     failed = Session("0", Command(), status="failed", status_detail="The script raised an exception: ValueError")
     assert worker_input(1, failed) == WorkerInput(1, why="The script raised an exception: ValueError")
 
 
-def test_single_task_collects_nothing(tmp_path: Path) -> None:
+def test_no_wait_for_tasks_with_results_elsewhere_and_a_single_task_collects_nothing(tmp_path: Path) -> None:
     assert gather(tmp_path, place=ClusterTask("chief", 0, 1, has_chief=True)) == measured(*[0.01] * 6)
-
-
-def test_no_wait_for_tasks_with_results_elsewhere(tmp_path: Path) -> None:
     found = gather(tmp_path, wait_seconds=1000)
     assert skew(found) == []
     assert "wrote no session below this task's results folder" in found.notes[-1]

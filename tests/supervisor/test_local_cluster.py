@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,19 +45,33 @@ def told(out: Path, task: int | str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.one_core
-def test_each_worker_has_its_own_task_log_and_process_group(tmp_path: Path) -> None:
-    analysis, screen, out = run(tmp_path, "in_step", workers=3)
-    assert (analysis.exit_code, screen.warned) == (0, [])
+@pytest.mark.mission("C1.cluster")
+@pytest.mark.parametrize(
+    ("scenario", "workers", "servers", "tasks"),
+    [("in_step", 3, 0, "worker-0 worker-1 worker-2"), ("serves", 2, 1, "chief-0 worker-0 worker-1 ps-0")],
+)
+def test_each_task_has_its_own_log_and_process_group_and_all_are_started_to_measure_and_to_verify(
+    tmp_path: Path, scenario: str, workers: int, servers: int, tasks: str
+) -> None:
+    """Of a job with parameter servers the chief is analyzed, and all other tasks serve."""
+    analysis, screen, out = run(tmp_path, scenario, workers=workers, servers=servers)
+    assert analysis.exit_code == 0 and (servers or screen.warned == [])
     assert analysis.session.patch is not None and analysis.session.patch.verified, "in a cluster of its own"
-    addresses = []
-    for worker in range(3):
-        measured, *verified = told(out, worker)
-        assert [one["mode"] for one in (measured, *verified)] == ["analyze", *["verify"] * 5], "six do not fit"
-        assert measured["config"]["task"] == {"type": "worker", "index": worker}
+    clusters = []
+    for task in tasks.split():
+        kind, index = task.split("-")
+        measured, *verified = told(out, task if servers else index)
+        modes = ["serve"] * 6 if servers and kind != "chief" else ["analyze", *["verify"] * 5]
+        assert [one["mode"] for one in (measured, *verified)] == modes, "two jobs at once do not fit; the last informs"
+        assert measured["config"]["task"] == {"type": kind, "index": int(index)}
         assert measured["group"] == measured["pid"]
-        addresses.append(measured["config"]["cluster"]["worker"])
-        assert (out / f"worker-{worker}.log").read_text().count(f"worker {worker} prints this") == 6
-    assert addresses[0] == addresses[1] == addresses[2] and len(set(addresses[0])) == 3
+        clusters.append(measured["config"]["cluster"])
+        log = "chief.log" if kind == "chief" else f"{task}.log"
+        assert (out / log).read_text().count(f"{kind} {index} prints this") == 6
+    assert all(cluster == clusters[0] for cluster in clusters)
+    kinds = Counter(task.split("-")[0] for task in tasks.split())
+    assert {kind: len(addresses) for kind, addresses in clusters[0].items()} == kinds
+    assert len({address for addresses in clusters[0].values() for address in addresses}) == kinds.total()
     assert not (out / "script.log").exists()
 
 
@@ -134,33 +149,6 @@ def test_no_free_ports_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 # -- parameter servers, with a chief and workers
-
-
-TASKS = ("chief-0", "worker-0", "worker-1", "ps-0")
-
-
-@pytest.mark.one_core
-@pytest.mark.mission("C1.cluster")
-def test_chief_is_analyzed_and_all_other_tasks_serve(tmp_path: Path) -> None:
-    analysis, _, out = run(tmp_path, "serves", servers=1)
-    assert analysis.exit_code == 0
-    assert analysis.session.patch is not None and analysis.session.patch.verified, "in a cluster of its own"
-    clusters = []
-    for task in TASKS:
-        measured, *verified = told(out, task)
-        kind, index = task.split("-")
-        modes = ("analyze", "verify") if kind == "chief" else ("serve", "serve")
-        assert measured["mode"] == modes[0] and {one["mode"] for one in verified} == {modes[1]}
-        assert len(verified) == 4 + 1, "two jobs at a time do not fit; the last is for what only informs"
-        assert measured["config"]["task"] == {"type": kind, "index": int(index)}
-        assert measured["group"] == measured["pid"]
-        clusters.append(measured["config"]["cluster"])
-        log = "chief.log" if kind == "chief" else f"{task}.log"
-        assert (out / log).read_text().count(f"{kind} {index} prints this") == 6
-    assert all(cluster == clusters[0] for cluster in clusters)
-    assert {kind: len(addresses) for kind, addresses in clusters[0].items()} == {"chief": 1, "worker": 2, "ps": 1}
-    assert len({address for addresses in clusters[0].values() for address in addresses}) == 4
-    assert not (out / "script.log").exists()
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,10 @@ def time_left() -> tuple[TimeLeft, FakeClock]:
     return TimeLeft(60, clock.now), clock
 
 
-def test_nothing_is_said_before_the_first_training_step() -> None:
-    left, _ = time_left()
+def test_nothing_is_said_before_the_first_training_step_and_after_the_verdict_no_it_is_soon_over() -> None:
+    left = TimeLeft(60)
     assert left.seconds("capture", None) is None and left.seconds("capture", 60) is None
     assert left.seconds("profile", 60) is not None
-
-
-def test_after_the_verdict_that_nothing_can_be_gained_it_is_soon_over() -> None:
-    left, _ = time_left()
-    left.seconds("profile", 60)
     left.verdict("not-input-bound")
     assert 2 <= (left.seconds("course", 48) or 0) <= 8
 

@@ -11,7 +11,6 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
-from pipetune.core.results import StepSeries
 from pipetune.timing import windows
 from pipetune.timing.steps import InputRelay, StepRecorder
 from tests.timing.asynchronous import InventedClock, Pending
@@ -19,51 +18,40 @@ from tests.timing.asynchronous import InventedClock, Pending
 Dataset = tf.data.Dataset
 
 
-class Recording(StepRecorder):
-    """A recorder on an invented clock."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, steps: int = 4, seconds: float = 60.0) -> None:
-        self.clock = InventedClock(monkeypatch)
-        super().__init__(steps=steps, seconds=seconds)
-
-    def record(self, wait: float | None, rest: float, *, new_epoch: bool = False, steps: int = 1) -> bool:
-        """Records one step; afterwards 5 s pass until the next, which count to neither."""
-        self.begin()
-        self.clock.spend((wait or 0.0) + rest)
-        more = self.end(lambda: (wait, new_epoch), steps=steps)
-        self.clock.spend(5.0)
-        return more
-
-
-def test_a_step_is_its_wait_and_what_follows_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recording(monkeypatch)
-    assert recorder.record(0.5, 0.25, new_epoch=True)
-    assert recorder.record(0.1234567, 0.25)
-    assert recorder.record(1.0, 0.25, new_epoch=True)
-    assert not recorder.record(0.0, 0.25)
+@pytest.mark.parametrize(
+    ("calls", "limits", "steps", "waits", "ends"),
+    [
+        # a step is its wait and what follows until it ends; the start of the series is no end of an epoch
+        ([(0.5, 0.25, True, 1), (0.1234567, 0.25, False, 1), (1.0, 0.25, True, 1), (0.0, 0.25, False, 1)], {},
+         (0.75, 0.373457, 1.25, 0.25), (0.5, 0.123457, 1.0, 0.0), (2,)),
+        # steps of one call have its mean
+        ([(0.5, 0.5, False, 2), (1.0, 2.0, True, 2)], {}, (0.5, 0.5, 1.5, 1.5), (0.25, 0.25, 0.5, 0.5), (2,)),
+        # none is wanted after the time
+        ([(1.0, 0.5, False, 1)] * 2, {"steps": 100, "seconds": 7.0}, (1.5, 1.5), (1.0, 1.0), ()),
+        ([(None, 0.5, False, 1)], {"steps": 1}, (0.5,), None, ()),  # waits that cannot be told
+    ],
+    ids=["steps", "calls", "time", "waits unknown"],
+)  # fmt: skip
+def test_series_of_steps(
+    monkeypatch: pytest.MonkeyPatch,
+    calls: list[tuple[float | None, float, bool, int]],
+    limits: dict[str, Any],
+    steps: tuple[float, ...],
+    waits: tuple[float, ...] | None,
+    ends: tuple[int, ...],
+) -> None:
+    """After each step 5 s pass until the next, which count to neither."""
+    clock, more = InventedClock(monkeypatch), []
+    recorder = StepRecorder(**{"steps": 4, "seconds": 60.0, **limits})
+    for wait, rest, new_epoch, number in calls:
+        recorder.begin()
+        clock.spend((wait or 0.0) + rest)
+        more.append(recorder.end(lambda told=(wait, new_epoch): told, steps=number))
+        clock.spend(5.0)
+    assert more == [True] * (len(calls) - 1) + [False]
     found = recorder.series()
-    assert found.step_seconds == pytest.approx((0.75, 0.373457, 1.25, 0.25), abs=1e-9)
-    assert found.wait_seconds == (0.5, 0.123457, 1.0, 0.0)
-    assert found.epoch_ends == (2,)  # the start of the series is no end
-
-
-def test_no_step_is_wanted_after_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recording(monkeypatch, steps=100, seconds=7.0)
-    assert recorder.record(1.0, 0.5)
-    assert not recorder.record(1.0, 0.5)
-
-
-def test_steps_of_one_call_have_its_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recording(monkeypatch)
-    assert recorder.record(0.5, 0.5, steps=2)
-    assert not recorder.record(1.0, 2.0, steps=2, new_epoch=True)
-    assert recorder.series() == StepSeries((0.5, 0.5, 1.5, 1.5), (0.25, 0.25, 0.5, 0.5), epoch_ends=(2,))
-
-
-def test_waits_that_cannot_be_told_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recording(monkeypatch)
-    recorder.record(None, 0.5)
-    assert (recorder.series().step_seconds, recorder.series().wait_seconds) == ((0.5,), None)
+    assert found.step_seconds == pytest.approx(steps, abs=1e-9)
+    assert (found.wait_seconds, found.epoch_ends, found.compile_seconds) == (waits, ends, 0.0)
 
 
 def test_tracing_within_a_step_is_told() -> None:

@@ -142,12 +142,9 @@ def test_model_can_be_read_before_the_iterator_is_freed() -> None:
 
 
 @pytest.mark.one_core
-def test_fixed_parameters_are_converged() -> None:
+def test_fixed_parameters_are_converged_and_changing_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     data = Dataset.range(99).map(lambda x: x + 1, num_parallel_calls=2)
     assert window(data).converged and window(with_autotune(data, False)).converged
-
-
-def test_changing_parameters_are_not_converged(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = iter(range(1000))
     monkeypatch.setattr(windows, "tuned_parameters", lambda iterator: (("map", float(next(reading))),))
     assert not window(Dataset.range(99)).converged
