@@ -25,7 +25,8 @@ from pipetune.core.session import (
 )
 from pipetune.core.settings import Command
 
-SCRIPT = "/home/ada/secret project/train.py"
+FOLDER = "/home/ada/secret project"
+SCRIPT = f"{FOLDER}/train.py"
 
 MACHINE = Machine(
     cores_granted=2.0,
@@ -43,23 +44,11 @@ MACHINE = Machine(
     device="cpu",
 )
 
-WINDOW = Rewrite(
-    rule="prefetch",
-    node="n3",
-    safety=Safety.EXACT,
-    edits=(Insert("n3", "prefetch", "prefetch@n3", {"buffer_size": -1}),),
-    summary="Prepare the next batch while the model works on this one.",
-    group="prefetch",
-    predicted_bytes=1e6,
-)
-PARALLEL = Rewrite(
-    rule="parallel-map",
-    node="n2",
-    safety=Safety.STATISTICAL,
-    edits=(SetArgument("n2", "num_parallel_calls", 2),),
-    summary="Run two calls at a time.",
-    reproducible=False,
-)
+AHEAD = Insert("n3", "prefetch", "prefetch@n3", {"buffer_size": -1})
+PREPARES = "Prepare the next batch while the model works on this one."
+WINDOW = Rewrite("prefetch", "n3", Safety.EXACT, (AHEAD,), PREPARES, group="prefetch", predicted_bytes=1e6)
+CALLS = SetArgument("n2", "num_parallel_calls", 2)
+PARALLEL = Rewrite("parallel-map", "n2", Safety.STATISTICAL, (CALLS,), "Run two calls at a time.", reproducible=False)
 FILE_CACHE = Rewrite(
     rule="cache",
     node="n1",
@@ -149,12 +138,7 @@ def session(
     )
     return Session(
         version="0.1.0",
-        command=Command(
-            SCRIPT,
-            arguments=("--token", "hunter2-token"),
-            directory="/home/ada/secret project",
-            date="2026-01-01T00:00:00+00:00",
-        ),
+        command=Command(SCRIPT, "", ("--token", "hunter2-token"), directory=FOLDER, date="2026-01-01T00:00:00+00:00"),
         machine=MACHINE,
         datasets=(dataset, DatasetResult(replace(pipeline(), name="validation"), "validation")),
         trials=(Trial(plan, Outcome.ACCEPTED, "faster", interval(1.5), ratios=(1.4, 1.6), seconds=9.0),),

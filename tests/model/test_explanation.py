@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.pipeline import Value
 from pipetune.core.profile import Cause, ConsumerProfile
 from pipetune.core.results import Interval
 from pipetune.model.bottleneck import Explanation, explain
@@ -18,24 +17,14 @@ TEXT = "range | map cpu=5ms | batch 1 | prefetch 1"
 
 
 def explained(
-    text: str,
-    real: float | None,
-    bound: float,
-    alone: float,
-    *,
-    intervals: tuple[float, ...] = (),
-    options: dict[str, Value] | None = None,
-    bound_cpu: float | None = None,
-    start: float = 0.0,
+    text: str, real: float | None, bound: float, alone: float, *, options: Any = None, **more: Any
 ) -> Explanation | None:
-    words = parse(text)
-    share = None if real is None else Interval(1 - bound / real, 1 - bound / real, 1 - bound / real, 8)
-    consumer = ConsumerProfile(
-        "step", real, bound if real else None, alone, share, bound_cpu_seconds=bound_cpu, start_seconds=start
-    )
+    """`more`: of the consumer, or the intervals between elements."""
+    words, intervals = parse(text), more.pop("intervals", ())
+    share = None if real is None else Interval(*[1 - bound / real] * 3, 8)
+    consumer = ConsumerProfile("step", real, bound if real else None, alone, share, **more)
     profile = replace(words.profile, consumer=consumer, intervals=intervals, input_cpu_seconds=0.9 * alone)
-    pipeline = replace(words.pipeline, options=options or {})
-    return explain(pipeline, profile, "n1", 2.0)
+    return explain(replace(words.pipeline, options=options or {}), profile, "n1", 2.0)
 
 
 UNBUFFERED = "range | map cpu=5ms | batch 1"
@@ -49,10 +38,10 @@ UNBUFFERED = "range | map cpu=5ms | batch 1"
         ("range | map python cpu=5ms | batch 1", (0.010, 0.002, 0.010), {}, Cause.PYTHON, "Python"),
         # a step takes as long as the model, or the input is negligible beside a noisy step
         (TEXT, (0.0102, 0.010, 0.002), {}, Cause.CONSUMER, ""),
-        (TEXT, (0.0182, 0.0170, 0.0006), {"bound_cpu": 0.031}, Cause.CONSUMER, ""),
+        (TEXT, (0.0182, 0.0170, 0.0006), {"bound_cpu_seconds": 0.031}, Cause.CONSUMER, ""),
         # the start of each epoch takes most of the wait, or less
-        (TEXT, (0.013, 0.010, 0.0001), {"start": 0.0025}, Cause.START, "19 %"),
-        (TEXT, (0.020, 0.010, 0.018), {"start": 0.002}, Cause.OPERATOR, ""),
+        (TEXT, (0.013, 0.010, 0.0001), {"start_seconds": 0.0025}, Cause.START, "19 %"),
+        (TEXT, (0.020, 0.010, 0.018), {"start_seconds": 0.002}, Cause.OPERATOR, ""),
         # the last prefetch is too small for bursts; not if it is large or autotuned, or the input is regular
         (TEXT, (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.BUFFER, "buffers 1; 8 would be enough"),
         (TEXT, (0.0133, 0.008, 0.0063), {"intervals": BURSTS}, Cause.BUFFER, "50 ms"),
@@ -61,9 +50,9 @@ UNBUFFERED = "range | map cpu=5ms | batch 1"
         (TEXT, (0.0133, 0.008, 0.0063), {"intervals": (0.0063,) * 8}, Cause.OPERATOR, ""),
         (UNBUFFERED, (0.014, 0.008, 0.006), {"options": {"autotune.enabled": False}}, Cause.NO_PREFETCH, ""),
         # input and model share the cores; not if the model or the input hardly uses them
-        (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu": 0.010}, Cause.PROCESSORS, "2 cores"),
-        (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu": 0.001}, Cause.OPERATOR, ""),
-        (TEXT, (0.0300, 0.0170, 0.0030), {"bound_cpu": 0.031}, Cause.OPERATOR, ""),
+        (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu_seconds": 0.010}, Cause.PROCESSORS, "2 cores"),
+        (UNBUFFERED, (0.014, 0.008, 0.007), {"bound_cpu_seconds": 0.001}, Cause.OPERATOR, ""),
+        (TEXT, (0.0300, 0.0170, 0.0030), {"bound_cpu_seconds": 0.031}, Cause.OPERATOR, ""),
     ],
 )
 def test_cause(

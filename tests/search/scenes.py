@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.recorded import FakeClock, FakeRunner, Noise, rewrite
-from pipetune.core.edits import Consent, Plan, Rewrite
+from pipetune.core.edits import Plan, Rewrite
 from pipetune.core.results import Prediction, RunFailed, Trial
 from pipetune.core.session import RejectionReason
 from pipetune.core.settings import Settings
@@ -69,22 +69,18 @@ class Scene:
         candidates: Sequence[Rewrite] | str,
         runner: FakeRunner,
         *,
-        budget_seconds: float = 300.0,
-        seed: int = 0,
-        allow: frozenset[Consent] = frozenset(),
-        earlier_race: EarlierRace | None = None,
-        randomness_fixed: bool = False,
         expected: Expected | Mapping[str, float] | None = None,
+        earlier_race: EarlierRace | None = None,
         **others: Any,
     ) -> None:
-        """`expected`: a model, or the gains that it expects; `others`: as `SearchState` takes them."""
-        if isinstance(candidates, str):
-            candidates = rewrites(candidates)
+        """`expected`: a model, or the gains that it expects; `others`: settings, or as `SearchState` takes them."""
         if expected is not None:
             others["expected"] = expected if callable(expected) else expecting(expected)
-        self.candidates, self.runner, self.budget_seconds = candidates, runner, budget_seconds
-        self.settings = Settings(budget_seconds=budget_seconds, seed=seed, allow=allow)
-        self.earlier_race, self.others = earlier_race, {"randomness_fixed": randomness_fixed, **others}
+        asked = {name: others.pop(name) for name in ("budget_seconds", "seed", "allow") if name in others}
+        self.settings = Settings(**{"budget_seconds": 300.0, **asked})
+        self.candidates = rewrites(candidates) if isinstance(candidates, str) else candidates
+        self.runner, self.budget_seconds = runner, self.settings.budget_seconds
+        self.earlier_race, self.others = earlier_race, {"randomness_fixed": False, **others}
         self.events: list[tuple[str, object]] = []
         self.tried_at: list[tuple[str, float]] = []  # plan key and seconds of the budget
 

@@ -33,12 +33,7 @@ Dataset = tf.data.Dataset
     ids=["steps", "calls", "time", "waits unknown"],
 )  # fmt: skip
 def test_series_of_steps(
-    monkeypatch: pytest.MonkeyPatch,
-    calls: list[tuple[float | None, float, bool, int]],
-    limits: dict[str, Any],
-    steps: tuple[float, ...],
-    waits: tuple[float, ...] | None,
-    ends: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch, calls: list[Any], limits: dict[str, Any], steps: Any, waits: Any, ends: Any
 ) -> None:
     """After each step 5 s pass until the next, which count to neither."""
     clock, more = InventedClock(monkeypatch), []
