@@ -55,6 +55,15 @@ def check_equal(source: live.LivePipeline, rewrite: Rewrite, *, elements: int = 
     return proof
 
 
+def check_proven(
+    source: live.LivePipeline, edits: Iterable[Edit], safety: Safety = Safety.EXACT, *, elements: int = 40
+) -> Comparison:
+    """Asserts that an edited pipeline gives the same, by every check that there is; returns the comparison."""
+    proof = compared(source, edits, safety, elements=elements)
+    assert proof.proven and [check for check in proof.checks if check.equal is not True] == []
+    return proof
+
+
 def script(folder: Path, text: str, *, above: str = "") -> Sample:
     """Returns a script of `text`, without its indentation, below the lines `above`."""
     sample = Sample(folder, text)
