@@ -64,7 +64,7 @@ def check_proven(
     return proof
 
 
-def script(folder: Path, text: str, *, above: str = "") -> Sample:
+def script(folder: Path, text: str, *, above: str = "import tensorflow as tf\n\n") -> Sample:
     """Returns a script of `text`, without its indentation, below the lines `above`."""
     sample = Sample(folder, text)
     sample.file.write_text(above + sample.file.read_text().lstrip("\n"))

@@ -37,8 +37,8 @@ def images() -> Any:
     return tf.data.Dataset.from_tensor_slices((_IMAGES, _LABELS))
 
 
-def _plus_a_number(x: Any) -> Any:
-    return x + int(_DRAW.integers(1_000_000))
+def numbers() -> Any:
+    return tf.data.Dataset.range(30)
 
 
 def scale(image: Any, label: Any) -> Any:
@@ -53,13 +53,9 @@ def flat(element: Any) -> Any:
     return tf.reshape(element["image"], [-1]), element["label"]
 
 
-def told(dataset: Any) -> tuple[live.LivePipeline, Any]:
-    source = live.read(dataset)
-    return source, map_functions.annotate_fusions(source, source.pipeline)
-
-
 def answer(dataset: Any) -> MapFusion | None:
-    lowest = [node for node in told(dataset)[1] if node.op == "map"][-1]
+    source = live.read(dataset)
+    lowest = [node for node in map_functions.annotate_fusions(source, source.pipeline) if node.op == "map"][-1]
     return None if lowest.function is None else lowest.function.fused
 
 
@@ -67,30 +63,22 @@ def found(dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
     return proposed(batch_first.propose_map_fusion, dataset, map_functions.annotate_fusions)
 
 
-RIGHT: dict[str, tuple[Callable[[], Any], list[str]]] = {
+_TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
+
+RIGHT: dict[str, tuple[Callable[[], Any], str]] = {
     "three, several calls": (
         lambda: images().shuffle(9).map(scale, 2).map(named, 2).map(flat, 2).batch(4).repeat(2),
-        ["from_tensor_slices", "shuffle", "map", "batch", "repeat"],
-    ),
+        "from_tensor_slices shuffle map batch repeat"),
     "a named tuple": (
-        lambda: tf.data.Dataset.range(30).map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y),
-        ["range", "map"],
-    ),
+        lambda: numbers().map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y), "range map"),
     "a branch in a branch": (
-        lambda: (
-            tf.data.Dataset.range(30)
-            .map(lambda x: tf.cond(x > 3, lambda: tf.cond(x > 5, lambda: x, lambda: -x), lambda: -x))
-            .map(lambda x: x + 1)
-        ),
-        ["range", "map"],
-    ),
+        lambda: numbers().map(lambda x: tf.cond(x > 3, lambda: tf.cond(x > 5, lambda: x, lambda: -x), lambda: -x))
+        .map(lambda x: x + 1), "range map"),
     "a captured tensor": (
-        lambda: tf.data.Dataset.range(30).map(lambda i: tf.gather(_TABLE, i % 5)).map(lambda x: x - _TABLE[0]).batch(7),
-        ["range", "map", "batch"],
-    ),
-    "on batches": (lambda: images().batch(4).map(scale).map(named), ["from_tensor_slices", "batch", "map"]),
-}
-_TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
+        lambda: numbers().map(lambda i: tf.gather(_TABLE, i % 5)).map(lambda x: x - _TABLE[0]).batch(7),
+        "range map batch"),
+    "on batches": (lambda: images().batch(4).map(scale).map(named), "from_tensor_slices batch map"),
+}  # fmt: skip
 
 
 @pytest.mark.sample(3)
@@ -98,48 +86,37 @@ _TABLE = tf.constant(_DRAW.standard_normal((5, 2)).astype(np.float32))
 def test_fused_maps_return_equal_elements(name: str) -> None:
     make, operators = RIGHT[name]
     source, (rewrite,) = found(make())
-    assert [node.op for node in apply_edits(source.pipeline, rewrite.edits)] == operators
+    assert " ".join(node.op for node in apply_edits(source.pipeline, rewrite.edits)) == operators
     assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite, elements=30).epochs == 3
 
 
+def late_bound() -> Any:
+    dataset = numbers()
+    for factor in (2, 3):
+        dataset = dataset.map(lambda x: x * factor)  # noqa: B023 (that is the point)
+    return dataset
+
+
+_DIFFERENT = "something different"
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a number of Python's": (
-        lambda: (
-            tf.data.Dataset.range(30)
-            .map(lambda x: (x, 3))
-            .map(lambda x, n: x if isinstance(n, int) else x * tf.cast(n, tf.int64))
-        ),
-        "something different",
-    ),
+        lambda: numbers().map(lambda x: (x, 3))
+        .map(lambda x, n: x if isinstance(n, int) else x * tf.cast(n, tf.int64)), _DIFFERENT),
     "a branch that differs": (
-        lambda: (
-            tf.data.Dataset.range(30)
-            .map(lambda x: (x, 3))
-            .map(lambda x, n: tf.cond(x > 3, lambda: x * 3 if isinstance(n, int) else x * 2, lambda: x))
-        ),
-        "something different",
-    ),
+        lambda: numbers().map(lambda x: (x, 3))
+        .map(lambda x, n: tf.cond(x > 3, lambda: x * 3 if isinstance(n, int) else x * 2, lambda: x)), _DIFFERENT),
     "a loop": (
-        lambda: (
-            tf.data.Dataset.range(30)
-            .map(lambda x: tf.while_loop(lambda i: i < 9, lambda i: (i + 2,), (x,))[0])
-            .map(lambda x: x + 1)
-        ),
-        "calls other functions",
-    ),
+        lambda: numbers().map(lambda x: tf.while_loop(lambda i: i < 9, lambda i: (i + 2,), (x,))[0])
+        .map(lambda x: x + 1), "calls other functions"),
     "a draw in a branch": (
-        lambda: (
-            tf.data.Dataset.range(30)
-            .map(lambda x: tf.cond(x > 3, lambda: tf.random.uniform([]), lambda: 0.0))
-            .map(lambda x: x + 1)
-        ),
-        "draws random numbers in a branch",
-    ),
+        lambda: numbers().map(lambda x: tf.cond(x > 3, lambda: tf.random.uniform([]), lambda: 0.0))
+        .map(lambda x: x + 1), "draws random numbers in a branch"),
     "a number of NumPy's, drawn when the function is traced": (
-        lambda: tf.data.Dataset.range(30).map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64)).map(_plus_a_number),
-        "something different",
-    ),
-}
+        lambda: numbers().map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64))
+        .map(lambda x: x + int(_DRAW.integers(1_000_000))), _DIFFERENT),
+    "a late-bound value": (late_bound, _DIFFERENT),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -148,15 +125,6 @@ def test_unsuitable_functions_are_refused(name: str) -> None:
     dataset = make()
     fusion = answer(dataset)
     assert fusion is not None and why in fusion.why_not and fusion.why_not, fusion
-    assert found(dataset)[1] == []
-
-
-def test_function_with_a_late_bound_value_is_refused() -> None:
-    dataset = tf.data.Dataset.range(30)
-    for factor in (2, 3):
-        dataset = dataset.map(lambda x: x * factor)  # noqa: B023 (that is the point)
-    fusion = answer(dataset)
-    assert fusion is not None and "something different" in fusion.why_not
     assert found(dataset)[1] == []
 
 
@@ -169,20 +137,14 @@ def _noisy(image: Any, label: Any) -> Any:
     return tf.image.random_contrast(image, 0.5, 1.5) + noise * tf.random.uniform([]), label
 
 
-RANDOM: dict[str, tuple[Callable[[], Any], list[str]]] = {
-    "random first": (
-        lambda: images().map(_flipped).map(scale).map(named).batch(4),
-        ["from_tensor_slices", "map", "batch"],
-    ),
+RANDOM: dict[str, tuple[Callable[[], Any], str]] = {
+    "random first": (lambda: images().map(_flipped).map(scale).map(named).batch(4), "from_tensor_slices map batch"),
     "several, with several calls": (
         lambda: images().shuffle(9).map(scale, 2).map(_flipped, 2).map(_noisy, 2).map(_noisy, 2).batch(4),
-        ["from_tensor_slices", "shuffle", "map", "map", "batch"],
-    ),
+        "from_tensor_slices shuffle map map batch"),
     "op seeds": (
-        lambda: tf.data.Dataset.range(30).map(lambda x: (x, tf.random.uniform([], seed=3))).map(lambda x, y: y - 1.0),
-        ["range", "map"],
-    ),
-}
+        lambda: numbers().map(lambda x: (x, tf.random.uniform([], seed=3))).map(lambda x, y: y - 1.0), "range map"),
+}  # fmt: skip
 
 
 @pytest.mark.sample(2)
@@ -192,7 +154,7 @@ def test_fused_random_maps_draw_from_the_same_distributions(name: str) -> None:
     source, rewrites = found(make())
     (rewrite,) = (one for one in rewrites if one.safety is Safety.STATISTICAL)
     edited = apply_edits(source.pipeline, rewrite.edits)
-    assert [node.op for node in edited] == operators
+    assert " ".join(node.op for node in edited) == operators
     fused = next(node.function for node in reversed(edited.nodes) if node.function is not None and node.function.first)
     assert fused.random  # also where only a function that it calls draws: nothing may be cached behind it
     proof = check_equal(source, rewrite, elements=30)
@@ -210,8 +172,6 @@ def test_global_seed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 CASES: dict[str, tuple[str, str]] = {
     "in a chain": (
         """
-        import tensorflow as tf
-
         def pair(x):
             return x, x % 7
 
@@ -235,8 +195,6 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "more than three, line by line": (
         """
-        import tensorflow as tf
-
         def both(function):
             return lambda x, y: (function(x), function(y))
 
@@ -262,8 +220,6 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "statement by statement": (
         """
-        import tensorflow as tf
-
         class Step:
             @staticmethod
             def scale(x, y):
@@ -292,7 +248,6 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
 
 
 SELECTING = """
-import tensorflow as tf
 from tests.rewrites.on_data.test_where_to_cond import images
 
 def both(function):
@@ -318,9 +273,8 @@ ds = ds.map(side_by_side)
 def test_function_whose_graph_was_edited_is_fused(tmp_path: Path) -> None:
     sample = script(tmp_path, SELECTING)
     source = live.read(sample.run().ds)
-    context = RuleContext(
-        map_functions.annotate_fusions(source, annotate_graph_edits(source, source.pipeline)), cores=2
-    )
+    known = map_functions.annotate_fusions(source, annotate_graph_edits(source, source.pipeline))
+    context = RuleContext(known, cores=2)
     rules = (where_to_cond.RULE, batch_first.MAP_FUSION_RULE)
     rewrites = [one for rule in rules for one in rule.propose(context) if isinstance(one, Rewrite)]
     assert [one.node for one in rewrites] == ["n3", "n4"] and find_conflict(context, rewrites) == ""
@@ -337,13 +291,9 @@ def test_function_whose_graph_was_edited_is_fused(tmp_path: Path) -> None:
 
 def test_source_that_cannot_be_patched_is_reported(tmp_path: Path) -> None:
     text = """
-        import tensorflow as tf
-
         def double(x):
             return x * 2
-
-        ds = tf.data.Dataset.range(30)
-        ds = ds.map(double)
+        ds = tf.data.Dataset.range(30).map(double)
         kept = ds
         ds = ds.map(double)
         """
