@@ -116,6 +116,14 @@ def with_profile(described: RuleContext, **changes: Any) -> RuleContext:
     return replace(described, profile=replace(described.profile, **changes))
 
 
+def with_measured(described: RuleContext, *nodes: str, **changes: Any) -> RuleContext:
+    """Returns a context with these fields of the profile of some operators changed; without names, of all."""
+    assert described.profile is not None
+    operators = described.profile.operators
+    changed = (replace(one, **changes) if one.node in nodes or not nodes else one for one in operators)
+    return with_profile(described, operators=tuple(changed))
+
+
 def outlines(rewrites: list[Rewrite]) -> list[str]:
     """Returns the class and the edits of each rewrite: "EXACT n3.num_parallel_calls=2"."""
     return [" ".join([rewrite.safety.name, *map(_outline, rewrite.edits)]) for rewrite in rewrites]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from pipetune.rewrites import propose_all
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
-from tests.rewrites.tables import rows, with_profile
+from tests.rewrites.tables import rows, with_measured, with_profile
 from tests.rules import context
 
 _LINES = "TextLineDataset elements=9000 bytes=90 | map bytes=50"
@@ -28,14 +27,11 @@ NO_BUCKETS: list[tuple[str, dict[str, Any], None]] = [
     (f"{_PADDED} drop_remainder=True", {}, None),
     (_PADDED, {"profiled": False}, None),
     (_PADDED, {"partial_read": True}, None),
-    (
-        f"{_PADDED} | [take 5 or skip 5 or shard 2 index=0 or cache or unbatch or batch 2 or filter or enumerate]",
-        {},
-        None,
-    ),
+    (f"{_PADDED} | [take 5 or skip 5 or shard 2 index=0 or cache or unbatch or batch 2 or filter or enumerate]", {},
+     None),
     (f"{_PADDED} | map [random or python or variable=w]", {}, None),
     (f"a = {_PADDED}; b = range 9; zip a b", {}, None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "fields", "nothing"), rows(NO_BUCKETS))
@@ -80,10 +76,7 @@ NO_SMALLER: list[tuple[str, None]] = [
 
 
 def _smaller(words: str, share: float | None = 0.4, **measured: Any) -> Sequence[Finding]:
-    described = context(words)
-    assert described.profile is not None
-    operators = tuple(replace(one, shrinking_share=share, **measured) for one in described.profile.operators)
-    return list(suggest_smaller_decoding(with_profile(described, operators=operators)))
+    return list(suggest_smaller_decoding(with_measured(context(words), shrinking_share=share, **measured)))
 
 
 @pytest.mark.parametrize(("words", "fields", "nothing"), rows(NO_SMALLER))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pipetune.core.edits import Insert, ReplaceFunction, Rewrite, Safety, apply_edits
@@ -11,7 +9,7 @@ from pipetune.core.functions import FunctionVariant
 from pipetune.core.pipeline import Pipeline
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from tests.rewrites.tables import Row, functions, proposal_test, silent_test, with_profile
+from tests.rewrites.tables import Row, functions, proposal_test, silent_test, with_measured
 from tests.rules import check_proposes, context, proposals
 
 _UNTRAINED = {"trained_variables": frozenset[str]()}
@@ -124,11 +122,9 @@ SPLIT_SILENT: list[Row] = [
     # It costs too little, or was not measured.
     (f"{_SOURCE} | {_DRAWS}", {"profiled": False}, "unknown"),
     (f"{_SOURCE} | map random draws=2k", "unknown"),
-    (
-        f"{_SOURCE} | map random cpu=[10ms draws=2k head=5% or 1ms draws=2k head=90% | map cpu=20ms]",
-        "less than a tenth",
-    ),
-]
+    (f"{_SOURCE} | map random cpu=[10ms draws=2k head=5% or 1ms draws=2k head=90% | map cpu=20ms]",
+     "less than a tenth"),
+]  # fmt: skip
 
 _CUT = "STATISTICAL n1 cut in front of its first random draw"
 
@@ -168,12 +164,9 @@ test_split_functions = proposal_test("split-map", SPLIT_FIRES, group="cache")
     ],
 )
 def test_small_saving_is_not_proposed(rule: str, words: str, form: FunctionVariant, least: float) -> None:
-    described = context(words)
-    assert described.profile is not None
     for share in (None, 0.4, 1 - least, 1 - least + 0.01, 1.02):
         shares = {form: share} if share is not None else None
-        operators = tuple(replace(one, variant_shares=shares) for one in described.profile.operators)
-        rewrites, silences = proposals(rule, with_profile(described, operators=operators))
+        rewrites, silences = proposals(rule, with_measured(context(words), variant_shares=shares))
         assert bool(rewrites) is (share is None or share <= 1 - least) and len(rewrites) + len(silences) == 1
         if share == 1 - least + 0.01:
             assert f"saves {least - 0.01:.0%} of the cost of map (train.py:2)" in silences[0].why
