@@ -29,8 +29,10 @@ from pipetune.core.edits import (
     SetOption,
     SplitFunction,
 )
+from pipetune.rewrites import propose_all
+from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
-from tests.rules import check_no_proposal, check_proposes
+from tests.rules import check_no_proposal, check_proposes, context
 
 Row = tuple[str, Any] | tuple[str, dict[str, Any], Any]
 
@@ -122,6 +124,18 @@ def with_measured(described: RuleContext, *nodes: str, **changes: Any) -> RuleCo
     operators = described.profile.operators
     changed = (replace(one, **changes) if one.node in nodes or not nodes else one for one in operators)
     return with_profile(described, operators=tuple(changed))
+
+
+def first(rewrites: Iterable[Rewrite], rule: str, node: str = "") -> Rewrite:
+    """Returns the first rewrite of a rule, at an operator if it is named."""
+    return next(one for one in rewrites if one.rule == rule and node in ("", one.node))
+
+
+def conflict(words: str, *wanted: str) -> str:
+    """Returns the conflict of the first rewrites of some rules, each named as in "cache n2"."""
+    described = context(words)
+    rewrites, _ = propose_all(described)
+    return find_conflict(described, [first(rewrites, *one.split()) for one in wanted])
 
 
 def outlines(rewrites: list[Rewrite]) -> list[str]:

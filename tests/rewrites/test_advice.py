@@ -40,8 +40,7 @@ def test_no_buckets_are_suggested(words: str, fields: dict[str, Any], nothing: N
 
 
 @pytest.mark.parametrize(
-    "words",
-    [_PADDED, _PADDED.replace("| padded", "| shuffle 99 | padded"), f"{_PADDED} | map | shuffle 9 | repeat"],
+    "words", [_PADDED, _PADDED.replace("| padded", "| shuffle 99 | padded"), f"{_PADDED} | map | shuffle 9 | repeat"]
 )
 def test_suggestion_names_padding_and_call(words: str) -> None:
     (found,) = suggest_length_buckets(context(words))

@@ -45,14 +45,12 @@ FIRES: list[Row] = [
     ("range 9 | map random | skip 0", _OFF, ["EXACT -n2"]),
     (f"a = range 9 | {_ALIKE}; b = a | batch 2; c = a | batch 3; zip b c", _OFF, ["EXACT -n1"]),
     # The smaller of two prefetches.
-    (
-        "range 9 | prefetch [2 | prefetch 4 or 2 | prefetch 2 or 90 | prefetch AUTOTUNE or 0 | prefetch 1]",
-        ["EXACT -n1"],
-    ),
+    ("range 9 | prefetch [2 | prefetch 4 or 2 | prefetch 2 or 90 | prefetch AUTOTUNE or 0 | prefetch 1]",
+     ["EXACT -n1"]),
     ("range 9 | prefetch [4 | prefetch 2 or AUTOTUNE | prefetch 90]", ["EXACT -n2"]),
     ("range 9 | prefetch AUTOTUNE | prefetch AUTOTUNE | batch 2", ["EXACT -n1"]),
     ("range 9 | map variable=w | prefetch 2 | prefetch 4", {"trained_variables": frozenset()}, ["EXACT -n2"]),
-]
+]  # fmt: skip
 
 test_operator_stays = silent_test("drop-no-op", SILENT)
 test_no_op_is_removed = proposal_test("drop-no-op", FIRES)

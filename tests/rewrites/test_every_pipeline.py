@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetune.core.edits import (
-    Insert,
-    Remove,
-    ReplaceSource,
-    Rewrite,
-    Safety,
-    SetArgument,
-    SplitFunction,
-    apply_edits,
-)
+from pipetune.core.edits import Insert, Remove, ReplaceSource, Rewrite, Safety, SetArgument, SplitFunction, apply_edits
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.rewrites import find_rules, propose_all

@@ -13,7 +13,7 @@ from pipetune.core.errors import PipetuneError
 from pipetune.rewrites import Rule, find_rule, find_rules, propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from tests.core.tfds_pipelines import DECODED, made_by_tfds
-from tests.rewrites.tables import with_profile
+from tests.rewrites.tables import first, with_profile
 from tests.rules import context
 
 _NEW_RULE = """
@@ -62,29 +62,22 @@ def test_equal_changes_are_proposed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "nodes", "operators"),
+    ("words", "node", "operators"),
     [
-        (
-            "TFRecordDataset elements=9 bytes=1k | map bytes=1k | batch 2",
-            ("n2", "n2"),
-            ["batch", "cache", "prefetch"],
-        ),
-        ("range 9 | shuffle 9 | batch 2 | repeat", ("n3", "n3"), ["repeat", "batch", "prefetch"]),
-        ("range 9 | map | skip 3", ("n2", "n2"), ["skip", "map", "prefetch"]),
-        ("range 9 | map | filter early=1", ("n2", "n2"), ["filter", "map", "prefetch"]),
+        ("TFRecordDataset elements=9 bytes=1k | map bytes=1k | batch 2", "n2", ["batch", "cache", "prefetch"]),
+        ("range 9 | shuffle 9 | batch 2 | repeat", "n3", ["repeat", "batch", "prefetch"]),
+        ("range 9 | map | skip 3", "n2", ["skip", "map", "prefetch"]),
+        ("range 9 | map | filter early=1", "n2", ["filter", "map", "prefetch"]),
     ],
-)
-def test_plan_in_proposal_order_keeps_the_prefetch_last(
-    words: str, nodes: tuple[str, str], operators: list[str]
-) -> None:
+)  # fmt: skip
+def test_plan_in_proposal_order_keeps_the_prefetch_last(words: str, node: str, operators: list[str]) -> None:
     described = context(words)
     rewrites, _ = propose_all(described)
-    prefetch = next(rewrite for rewrite in rewrites if rewrite.rule == "prefetch" and rewrite.node == nodes[0])
-    other = next(rewrite for rewrite in rewrites if rewrite.rule != "prefetch" and rewrite.node == nodes[1]
-                 and any(not isinstance(edit, SetArgument) for edit in rewrite.edits))  # fmt: skip
-    plan = sorted([other, prefetch], key=rewrites.index)
+    here = [one for one in rewrites if one.node == node]
+    other = next(one for one in here if one.rule != "prefetch" and any(type(e) is not SetArgument for e in one.edits))
+    plan = sorted([other, first(here, "prefetch")], key=rewrites.index)
     edited = apply_edits(described.pipeline, [edit for rewrite in plan for edit in rewrite.edits])
-    assert [node.op for node in edited][-3:] == operators
+    assert [one.op for one in edited][-3:] == operators
 
 
 def test_rewrite_above_the_memory_limit_is_not_proposed() -> None:

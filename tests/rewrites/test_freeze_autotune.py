@@ -10,7 +10,7 @@ from pipetune.core.edits import Safety
 from pipetune.core.results import BUFFER_SIZE, PARALLELISM, AutotuneValues, TunedValue
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from tests.rewrites.tables import Row, outlines, silent_test
+from tests.rewrites.tables import Row, first, outlines, silent_test
 from tests.rules import check_proposes, check_rewrite, context, proposals
 
 
@@ -30,8 +30,13 @@ def _seen(values: AutotuneValues | None) -> dict[str, Any]:
     return {"autotune_reading": values}
 
 
+def _number(value: int, node: str = "n1") -> str:
+    return f"EXACT {node}.num_parallel_calls={value}"
+
+
 _MAP = reading(calls("n1", 3))
 _CYCLES = calls("n2", 3, "ParallelInterleaveV4")
+_EXCEEDS = "exceed its cycle length of 2"
 
 SILENT: list[Row] = [
     ("range 9 | map 4 | batch 2", _seen(None), "not observed"),
@@ -54,8 +59,8 @@ SILENT: list[Row] = [
     ("TFRecordDataset num_parallel_reads=AUTOTUNE", _seen(reading(calls("n0", 2, "ParallelInterleaveV4"))),
      "would change the order"),
     ("list_files | interleave AUTOTUNE cycle_length=2 | batch 2", _seen(reading(_CYCLES)),
-     "exceed its cycle length of 2"),
-    ("list_files | interleave AUTOTUNE", {**_seen(reading(_CYCLES)), "cores": 6}, "exceed its cycle length of 2"),
+     _EXCEEDS),
+    ("list_files | interleave AUTOTUNE", {**_seen(reading(_CYCLES)), "cores": 6}, _EXCEEDS),
     ("range 9 | prefetch AUTOTUNE", _seen(reading(ahead("n1", 0))), "never filled"),
     ("range 9 | prefetch AUTOTUNE", _seen(reading(ahead("n1", 9, moved_seconds=2.5))), "still growing after 2.5 s"),
     ("range 9 | prefetch AUTOTUNE", _seen(reading(ahead("", 9))), "reports no value for it"),
@@ -69,25 +74,21 @@ test_no_proposal = silent_test("freeze-autotune", SILENT)
 
 
 FIRES: list[tuple[str, AutotuneValues, dict[str, Any], str]] = [
-    ("range 9 | map AUTOTUNE", _MAP, {}, "EXACT n1.num_parallel_calls=3"),
-    ("range 9 | map", _MAP, {}, "EXACT n1.num_parallel_calls=3"),  # made parallel by TensorFlow
-    ("range 9 | map | batch 2", reading(calls("n1", 2, "MapAndBatch")), {}, "EXACT n1.num_parallel_calls=2"),
-    ("range 9 | batch 2 num_parallel_calls=AUTOTUNE", reading(calls("n1", 2, "ParallelBatch")), {},
-     "EXACT n1.num_parallel_calls=2"),
+    ("range 9 | map AUTOTUNE", _MAP, {}, _number(3)),
+    ("range 9 | map", _MAP, {}, _number(3)),  # made parallel by TensorFlow
+    ("range 9 | map | batch 2", reading(calls("n1", 2, "MapAndBatch")), {}, _number(2)),
+    ("range 9 | batch 2 num_parallel_calls=AUTOTUNE", reading(calls("n1", 2, "ParallelBatch")), {}, _number(2)),
     ("range 9 | map AUTOTUNE | prefetch AUTOTUNE", reading(calls("n1", 3), ahead("n2", 4, moved_seconds=0.4)), {},
      "EXACT n1.num_parallel_calls=3 n2.buffer_size=4"),
     ("range 9 | map AUTOTUNE", reading(calls("n1", 3), ahead("", 5)), {},
      "EXACT n1.num_parallel_calls=3 prefetch(buffer_size=5)>n1"),
-    ("range 9 | map variable=w | map AUTOTUNE", reading(calls("n2", 3), ahead("", 5)), {},
-     "EXACT n2.num_parallel_calls=3"),
-    ("list_files | interleave AUTOTUNE cycle_length=4 block_length=2", reading(calls("n2", 3, "ParallelInterleaveV4")),
-     {}, "EXACT n2.num_parallel_calls=3"),
+    ("range 9 | map variable=w | map AUTOTUNE", reading(calls("n2", 3), ahead("", 5)), {}, _number(3, "n2")),
+    ("list_files | interleave AUTOTUNE cycle_length=4 block_length=2", reading(_CYCLES), {}, _number(3, "n2")),
     ("list_files | interleave AUTOTUNE", reading(calls("n2", 2, "ParallelInterleaveV4")), {"cores": 6},
      "EXACT n2.cycle_length=2 n2.block_length=1 n2.num_parallel_calls=2"),
     ("range 9 | map AUTOTUNE random", _MAP, {}, "STATISTICAL n1.num_parallel_calls=3"),
-    ("range 9 | map AUTOTUNE deterministic=False", _MAP, {}, "EXACT n1.num_parallel_calls=3"),
-    ("range 9 | map AUTOTUNE python | map AUTOTUNE", reading(calls("n1", 2), calls("n2", 3)), {},
-     "EXACT n2.num_parallel_calls=3"),
+    ("range 9 | map AUTOTUNE deterministic=False", _MAP, {}, _number(3)),
+    ("range 9 | map AUTOTUNE python | map AUTOTUNE", reading(calls("n1", 2), calls("n2", 3)), {}, _number(3, "n2")),
 ]  # fmt: skip
 
 
@@ -119,8 +120,6 @@ def test_duplicate_of_parallel_map_is_merged_into_it() -> None:
 def test_conflicts_with_another_rewrite_of_the_same_number() -> None:
     described = context("range 9 | map AUTOTUNE random", autotune_reading=_MAP)
     rewrites, _ = propose_all(described)
-    freeze = next(one for one in rewrites if one.rule == "freeze-autotune")
-    number = next(one for one in rewrites if one.rule == "parallel-map")
-    ending = next(one for one in rewrites if one.rule == "prefetch")
+    freeze, number, ending = (first(rewrites, rule) for rule in ("freeze-autotune", "parallel-map", "prefetch"))
     assert "set twice" in find_conflict(described, [number, freeze])
     assert find_conflict(described, [ending, freeze]) == ""

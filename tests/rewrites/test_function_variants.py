@@ -6,10 +6,9 @@ import pytest
 
 from pipetune.core.edits import Insert, ReplaceFunction, Rewrite, Safety, apply_edits
 from pipetune.core.functions import FunctionVariant
-from pipetune.core.pipeline import Pipeline
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from tests.rewrites.tables import Row, functions, proposal_test, silent_test, with_measured
+from tests.rewrites.tables import Row, first, functions, proposal_test, silent_test, with_measured
 from tests.rules import check_proposes, context, proposals
 
 _UNTRAINED = {"trained_variables": frozenset[str]()}
@@ -127,6 +126,7 @@ SPLIT_SILENT: list[Row] = [
 ]  # fmt: skip
 
 _CUT = "STATISTICAL n1 cut in front of its first random draw"
+_CUT_2 = _CUT.replace("n1", "n2")
 
 SPLIT_FIRES: list[Row] = [
     (f"{_SOURCE} | {_DRAWS} | batch 4[ or  | shuffle 9]", [f"{_CUT} cache(filename=)>head@n1"]),
@@ -136,13 +136,11 @@ SPLIT_FIRES: list[Row] = [
     (f"{_SOURCE} | {_DRAWS} | map python | shuffle 9", [f"{_CUT} cache(filename=)>head@n1"]),  # it must not pass
     (f"{_SOURCE} | {_DRAWS} raises reads_file | batch 4", {"epochs": 2, "randomness_fixed": True},
      [f"{_CUT} cache(filename=)>head@n1"]),
-    (f"{_SOURCE} | shuffle 9 | {_DRAWS} | batch 4",
-     ["STATISTICAL n2 cut in front of its first random draw n1>head@n2 cache(filename=)>head@n2"]),
-    (f"{_SOURCE} | repeat | {_DRAWS} | batch 4",
-     ["STATISTICAL n2 cut in front of its first random draw n1>head@n2 cache(filename=)>head@n2"]),
+    (f"{_SOURCE} | shuffle 9 | {_DRAWS} | batch 4", [f"{_CUT_2} n1>head@n2 cache(filename=)>head@n2"]),
+    (f"{_SOURCE} | repeat | {_DRAWS} | batch 4", [f"{_CUT_2} n1>head@n2 cache(filename=)>head@n2"]),
     # As in a script for pairs of images: its files in another order in each epoch, then a shuffle of all elements.
     (f"list_files elements=100 | {_DRAWS} elements=100 | shuffle 100 elements=100 | batch 1",
-     ["STATISTICAL n2 cut in front of its first random draw n3>head@n2 cache(filename=)>head@n2"]),
+     [f"{_CUT_2} n3>head@n2 cache(filename=)>head@n2"]),
 ]  # fmt: skip
 
 test_no_cropped_decoding = silent_test("decode-and-crop", CROP_SILENT)
@@ -200,13 +198,10 @@ def test_arrays_may_be_joined_by_parallel_calls_with_consent() -> None:
     assert parallel and all(find_conflict(described, [arrays, one]) == "" for one in parallel)
 
 
-def _edited(words: str) -> Pipeline:
-    (rewrite,) = check_proposes("split-map", words)
-    return apply_edits(context(words).pipeline, rewrite.edits)
-
-
 def test_both_parts_are_maps() -> None:
-    edited = _edited(f"{_SOURCE} | {_DRAWS} 2 | batch 4")
+    described = context(f"{_SOURCE} | {_DRAWS} 2 | batch 4")
+    (rewrite,), _ = proposals("split-map", described)
+    edited = apply_edits(described.pipeline, rewrite.edits)
     assert [node.id for node in edited] == ["n0", "head@n1", "cache@head@n1", "n1", "n2"]
     head, tail = edited["head@n1"], edited["n1"]
     assert head.function is not None and tail.function is not None
@@ -228,12 +223,11 @@ def test_parts_use_the_parallelism_of_other_rewrites() -> None:
     rewrites, _ = propose_all(described)
     rules = [one.rule for one in rewrites]
     assert rules.index("split-map") > max(place for place, rule in enumerate(rules) if rule == "parallel-map")
-    calls = next(one for one in rewrites if one.rule == "parallel-map")
-    split = next(one for one in rewrites if one.rule == "split-map")
+    calls, split = first(rewrites, "parallel-map"), first(rewrites, "split-map")
     assert find_conflict(described, [calls, split]) == ""
     edited = apply_edits(described.pipeline, [*calls.edits, *split.edits])
-    assert edited["head@n1"].argument("num_parallel_calls") == edited["n1"].argument("num_parallel_calls")
-    assert edited["n1"].argument("num_parallel_calls") is not None
+    head, tail = (edited[node].argument("num_parallel_calls") for node in ("head@n1", "n1"))
+    assert head == tail is not None
 
 
 def test_conflicts_with_other_rewrites_of_the_map() -> None:

@@ -6,10 +6,9 @@ import pytest
 
 from pipetune.core.edits import Insert, Move, ReplaceSource, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import RowWindows
-from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from tests.rewrites.tables import Row, functions, proposal_test, rows, silent_test
-from tests.rules import check_no_proposal, check_proposes, context
+from tests.rewrites.tables import Row, conflict, functions, proposal_test, rows, silent_test
+from tests.rules import check_no_proposal, check_proposes, context, proposals
 
 _ROWS = "map rows=exact"
 _UNORDERED = {"options": {"deterministic": False}}
@@ -27,10 +26,8 @@ BATCHES_SILENT: list[Row] = [
     ("from_tensor_slices gathers[ or  elements=0] | batch 2", None),
     ("from_tensor_slices gathers=no elements=90 | batch 2", "sparse or ragged"),
     # An operator between them needs the rows, or turns them into other elements.
-    (
-        f"{_ARRAYS} | [filter or flat_map or interleave | map or unbatch or window 2 or scan or take_while] | batch 2",
-        None,
-    ),
+    (f"{_ARRAYS} | [filter or flat_map or interleave | map or unbatch or window 2 or scan or take_while] | batch 2",
+     None),
     (f"{_ARRAYS} | [unique or group_by_window or snapshot or ignore_errors or enumerate] | batch 2", None),
     (f"{_ARRAYS} | [opaque or copy_to_device] | batch 2", None),
     (f"{_ARRAYS} | cache filename=/tmp/c | batch 2", "a file"),
@@ -44,7 +41,7 @@ BATCHES_SILENT: list[Row] = [
     # The arrays, or what is made of them, have other readers.
     (f"a = {_ARRAYS}[ or  | shuffle 9]; b = a | batch 2; c = a | batch 3; zip b c", None),
     (f"a = {_ARRAYS}; b = range 9; zip a b | batch 2", None),
-]
+]  # fmt: skip
 
 BATCHES_FIRES: list[Row] = [
     (f"{_ARRAYS} | batch 2[ or  | map random or  | cache filename=/tmp/c or  | batch 2]",
@@ -142,29 +139,24 @@ def test_shuffle_buffers_hold_indices() -> None:
     assert windows.predicted_bytes == 50 * (8 - 24)
 
 
-def _of(words: str, rule: str) -> Rewrite:
-    rewrites, _ = propose_all(context(words))
-    return next(rewrite for rewrite in rewrites if rewrite.rule == rule)
-
-
 def test_only_one_rule_moves_maps_downstream_of_the_batch() -> None:
     words = f"{_ARRAYS} | shuffle 9 | {_ROWS} cpu=1ms | batch 3"
-    gathered, vectorized = _of(words, "gather-batches"), _of(words, "vectorize-map")
-    assert "exclude each other" in find_conflict(context(words), [gathered, vectorized])
-    assert find_conflict(context(words), [_of(words, "prefetch"), gathered]) == ""
+    assert "exclude each other" in conflict(words, "gather-batches", "vectorize-map")
+    assert conflict(words, "prefetch", "gather-batches") == ""
 
 
 def test_operators_that_need_rows_conflict_with_gathering() -> None:
-    words = f"{_ARRAYS} | batch 2 | map"
-    gathered = _of(words, "gather-batches")
+    described = context(f"{_ARRAYS} | batch 2 | map")
+    (gathered,), _ = proposals("gather-batches", described)
     above = Rewrite("a-rule", "n2", Safety.EXACT, (Move("n2", "n0"),), "")
-    assert find_conflict(context(words), [gathered]) == find_conflict(context(words), [above]) == ""
-    assert "map would receive row indices" in find_conflict(context(words), [above, gathered])
+    assert find_conflict(described, [gathered]) == find_conflict(described, [above]) == ""
+    assert "map would receive row indices" in find_conflict(described, [above, gathered])
 
 
 def test_operators_that_built_the_windows_are_removed() -> None:
-    (one,) = check_proposes("gather-windows", f"{_SINGLY} | shuffle 50 | batch 2")
-    edited = apply_edits(context(f"{_SINGLY} | shuffle 50 | batch 2").pipeline, one.edits)
+    described = context(f"{_SINGLY} | shuffle 50 | batch 2")
+    (one,), _ = proposals("gather-windows", described)
+    edited = apply_edits(described.pipeline, one.edits)
     assert [node.op for node in edited] == ["range", "shuffle", "batch", "map"] and edited.nodes[0].id == "n9"
     assert one.predicted_bytes == 50 * (8 - 24)
     assert not any("flat_map" in note for note in one.notes)
@@ -172,7 +164,7 @@ def test_operators_that_built_the_windows_are_removed() -> None:
 
 def test_rewrites_of_removed_operators_conflict() -> None:
     described = context(f"{_SINGLY} | batch 2")
-    (gathered,) = check_proposes("gather-windows", f"{_SINGLY} | batch 2")
+    (gathered,), _ = proposals("gather-windows", described)
     faster = Rewrite("parallel-map", "n8", Safety.EXACT, (SetArgument("n8", "num_parallel_calls", 2),), "")
     larger = Rewrite("prefetch", "n9", Safety.EXACT, (SetArgument("n9", "buffer_size", 2),), "")
     put = Rewrite("prefetch", "n8", Safety.EXACT, (Insert("n8", "prefetch", "prefetch@n8", {"buffer_size": 2}),), "")
@@ -184,7 +176,7 @@ def test_rewrites_of_removed_operators_conflict() -> None:
 
 def test_cache_of_the_windows_conflicts() -> None:
     described = context(f"{_SERIES} | batch 2")
-    (gathered,) = check_proposes("gather-windows", f"{_SERIES} | batch 2")
+    (gathered,), _ = proposals("gather-windows", described)
     cached = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "cache@n2", {"filename": ""}),), "")
     assert find_conflict(described, [gathered]) == find_conflict(described, [cached]) == ""
     assert "cache would stay in place while n2 is moved" in find_conflict(described, [cached, gathered])

@@ -210,13 +210,11 @@ STAYS: list[tuple[str, str]] = [
     ("range 9 | cache | map 2 | take 5 | batch 2", "never be read to its end"),
     ("range 9 | map | shuffle 5 | batch 2 | ignore_errors", "ignore_errors"),
     ("a = range 9 | map; b = a | shuffle 5 | batch 2; c = a | batch 2; zip b c", "another consumer"),
-    (
-        "range 9 | map | [filter or cache or enumerate or scan or unique or flat_map or ignore_errors] | batch 2",
-        _NO_MAP,
-    ),
+    ("range 9 | map | [filter or cache or enumerate or scan or unique or flat_map or ignore_errors] | batch 2",
+     _NO_MAP),
     ("range 9 | batch 2", _NO_MAP),
     ("range 9 | map use_unbounded_threadpool=True | batch 2", "unbounded thread pool"),
-]
+]  # fmt: skip
 
 _SWITCH_ON = f"EXACT options.{_PASSES}map_and_batch_fusion=True"
 

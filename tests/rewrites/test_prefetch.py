@@ -13,7 +13,7 @@ from pipetune.core.profile import ConsumerProfile, Diagnosis, Verdict
 from pipetune.core.results import Pause, ResumeMethod, ResumePoint
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.rule import RuleContext
-from tests.rewrites.tables import Row, outlines, proposal_test, silent_test, with_profile
+from tests.rewrites.tables import Row, first, outlines, proposal_test, silent_test, with_profile
 from tests.rules import check_proposes, context, proposals
 from tests.words import pipeline
 
@@ -85,9 +85,9 @@ def test_limiting_segment_is_split_in_half() -> None:
 def test_buffer_that_bridges_the_pauses_of_the_input_comes_first() -> None:
     consumer = ConsumerProfile("loop", real_seconds=0.02, bound_seconds=0.01)
     made = context("range 9 | batch 2 | prefetch 2")
-    for seconds, first in [(2.0, 256), (0.01, 1), (30.0, AUTOTUNE)]:  # the last would hold 3,000 elements
+    for seconds, size in [(2.0, 256), (0.01, 1), (30.0, AUTOTUNE)]:  # the last would hold 3,000 elements
         rewrites, _ = proposals("prefetch", with_profile(made, consumer=consumer, pause=Pause(300, seconds)))
-        assert rewrites[0].edits == (SetArgument("n2", "buffer_size", first),)
+        assert rewrites[0].edits == (SetArgument("n2", "buffer_size", size),)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ DEVICE_SILENT: list[Row] = [
 _COPY = "EXACT copy_to_device(target_device=/GPU:0)>n2"
 
 DEVICE_FIRES: list[Row] = [
-    ("range 9 | map | batch 2", GPU, [f"{_COPY} prefetch(buffer_size={size})>copy_to_device@n2" for size in (1, 2)]),
+    ("range 9 | map | batch 2", GPU, [f"{_COPY} prefetch(buffer_size={size})>copy_to_device@n2" for size in (1, 2)])
 ]
 
 test_no_copy_to_device = silent_test(DEVICE, DEVICE_SILENT)
@@ -154,8 +154,7 @@ def test_other_inserted_operators_precede_the_copy_to_the_device() -> None:
     rewrites, _ = propose_all(described)
     copies = [rewrite for rewrite in rewrites if rewrite.rule == DEVICE]
     assert all(one.only_training and one.reproducible and not needs_comparison(one.edits) for one in copies)
-    chosen = {rewrite.rule: rewrite for rewrite in reversed(rewrites) if rewrite.rule in (DEVICE, "prefetch")}
-    together = [rewrite for rewrite in rewrites if rewrite in chosen.values()]
+    together = sorted((first(rewrites, rule) for rule in (DEVICE, "prefetch")), key=rewrites.index)
     edited = apply_edits(described.pipeline, (edit for rewrite in together for edit in rewrite.edits))
     assert [node.op for node in edited] == ["range", "map", "batch", "prefetch", "copy_to_device", "prefetch"]
 

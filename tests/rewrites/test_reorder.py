@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipetune.core.edits import ReplaceFunction, apply_edits
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
-from tests.rewrites.tables import Row, functions, proposal_test, silent_test
+from tests.rewrites.tables import Row, first, functions, proposal_test, silent_test
 from tests.rules import check_proposes, context
 
 _OFF = {"options": {"experimental_optimization.apply_default_optimizations": False}}
@@ -27,9 +27,7 @@ FILTER_SILENT: list[Row] = [
     (f"range 9 | map | {_FILTER} variable=w", _UNTRAINED, "its predicate reads the variable"),
     # The map's function must be called on every element.
     *functions(
-        f"range 9 | map ? | {_FILTER}",
-        "python variable=w writes table print file raises",
-        whose="its function ",
+        f"range 9 | map ? | {_FILTER}", "python variable=w writes table print file raises", whose="its function "
     ),
     (f"range 9 | map unknown | {_FILTER}", "nothing is known about its function"),
     (f"range 9 | map | {_FILTER} | ignore_errors", "ignore_errors"),
@@ -59,19 +57,14 @@ SPLIT_SILENT: list[Row] = [
     ("range 9 | [prefetch 2 or with_options] | skip 3", None),
     ("range 9 | map | shard 3 index=1", None),  # left to shard-early
     # The function may not be called on fewer or other elements.
-    *functions(
-        "range 9 | map ? | skip 3",
-        "unknown python variable=w writes table print file raises",
-    ),
+    *functions("range 9 | map ? | skip 3", "unknown python variable=w writes table print file raises"),
     ("range 9 | map variable=w | skip 3", _UNTRAINED, "reads the variable w"),
     ("range 9 | map | skip 3 | ignore_errors", "ignore_errors"),
     ("range 9 | map 4 deterministic=False | skip 3", "keep the order"),
     ("range 9 | map[ or  4] | skip 3", _UNORDERED, "keep the order"),  # TensorFlow makes the first one parallel
     # Operators that count, order, keep, drop or multiply elements.
-    (
-        "range 9 | map | [shuffle 9 or repeat or filter or batch 2 or padded_batch 2 or unbatch or window 2] | skip 3",
-        None,
-    ),
+    ("range 9 | map | [shuffle 9 or repeat or filter or batch 2 or padded_batch 2 or unbatch or window 2] | skip 3",
+     None),
     ("range 9 | map | [cache or snapshot or ignore_errors or assert_cardinality or enumerate] | skip 3", None),
     ("range 9 | map | [unique or take_while] | skip 3", None),
     ("range 9 | map | [repeat 2 or batch 2] | take 3", None),
@@ -93,7 +86,7 @@ SPLIT_SILENT: list[Row] = [
     ("range 9 | map [random or variable=w or print] | map 4 | take 5", "upstream has state"),
     ("from_generator | map 4 | take 5", "upstream has state"),
     ("range 9 | cache | map 4 | take 5 | skip 2", "might never be read to its end"),
-]
+]  # fmt: skip
 
 SPLIT_FIRES: list[Row] = [
     ("range 9 | map[ or  4] | [skip 3 or skip 3 | batch 2 or skip -1]", ["EXACT n2>n0"]),
@@ -155,12 +148,9 @@ def test_edit_has_the_digest_of_the_predicate_before_the_last_map_passed() -> No
 
 
 def test_plan_is_valid_when_an_operator_upstream_moves_too() -> None:
-    words = "range 9 elements=9 bytes=8 | map random bytes=9k | shuffle 9 | map | skip 3"
-    described = context(words)
+    described = context("range 9 elements=9 bytes=8 | map random bytes=9k | shuffle 9 | map | skip 3")
     rewrites, _ = propose_all(described)
-    early = next(one for one in rewrites if one.rule == "split-early")
-    shuffle = next(one for one in rewrites if one.rule == "shuffle-small")
-    plan = sorted([shuffle, early], key=rewrites.index)
+    plan = sorted((first(rewrites, rule) for rule in ("shuffle-small", "split-early")), key=rewrites.index)
     assert find_conflict(described, plan) == ""
     edited = apply_edits(described.pipeline, [edit for one in plan for edit in one.edits])
     assert [node.id for node in edited] == ["n0", "n2", "n1", "n4", "n3"]  # the random map is not passed

@@ -72,14 +72,8 @@ LOWERED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety, str]] = [
     (PLAIN, STATE, FILE, Safety.STATISTICAL, "locked"),
     (PLAIN, IDS, FILE, Safety.STATISTICAL, "locked"),
     (LOOP, skip("n2"), (Move("n3", "n1"),), Safety.REORDERS, "the elements"),
-    (
-        "range 9 | shuffle 5 | batch 2 | skip 2",
-        skip("n3"),
-        (Move("n1", "n2"),),
-        Safety.REORDERS,
-        "the elements",
-    ),
-]
+    ("range 9 | shuffle 5 | batch 2 | skip 2", skip("n3"), (Move("n1", "n2"),), Safety.REORDERS, "the elements"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "way", "edits", "safety", "warning"), LOWERED)

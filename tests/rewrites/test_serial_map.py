@@ -27,12 +27,10 @@ FIRES: list[Row] = [
     ("range 9 | map [cpu=3us or cpu=30us] [ or | batch 2]", [f"EXACT options.{_OPTION}=False"]),
     ("range 9 | map cpu=3us | map! random | map! 4 | batch 2", [f"EXACT options.{_OPTION}=False"]),
     ("range 9 | map AUTOTUNE | batch 2", [f"EXACT n1.num_parallel_calls=None options.{_OPTION}=False"]),
-    (
-        "range 9 | map | map 4 | map! 4 | batch 2",
-        [f"EXACT options.{_OPTION}=False", f"EXACT n2.num_parallel_calls=None options.{_OPTION}=False"],
-    ),
+    ("range 9 | map | map 4 | map! 4 | batch 2",
+     [f"EXACT options.{_OPTION}=False", f"EXACT n2.num_parallel_calls=None options.{_OPTION}=False"]),
     ("a = range 9; b = range 9; c = random | batch 2 | map cpu=3us; choose c a b", [f"EXACT options.{_OPTION}=False"]),
-]
+]  # fmt: skip
 
 test_parallel_maps_stay = silent_test("serial-map", SILENT)
 test_parallel_maps_are_turned_off = proposal_test("serial-map", FIRES)

@@ -14,10 +14,8 @@ from tests.rules import check_proposes, context, proposals
 ORDER_SILENT: list[Row] = [
     # Shuffle and repeat keep their order.
     ("[range 9 or list_files or list_files | interleave] | repeat", None),
-    (
-        "range 9 | shuffle 9 | [cache or take 5 or skip 5 or shard 2 index=0 or enumerate or scan or unique] | repeat",
-        None,
-    ),
+    ("range 9 | shuffle 9 | [cache or take 5 or skip 5 or shard 2 index=0 or enumerate or scan or unique] | repeat",
+     None),
     ("range 9 | shuffle 9 | map [variable=w or python] | repeat", None),
     ("[range 9 elements=9 or TFRecordDataset] | shuffle 9 | batch 2 drop_remainder=True | repeat", "incomplete batch"),
     ("range 9 | repeat | [batch 2 or take 20 or enumerate] | shuffle 9", None),
@@ -26,7 +24,7 @@ ORDER_SILENT: list[Row] = [
     ("range 9 | shuffle 9 | repeat | [enumerate or shard 2 index=0]", "would otherwise select different elements"),
     ("range 9 | shuffle 9 | repeat | map | take 20", "would otherwise select different elements"),
     ("range 9 | repeat | shuffle 9 | skip 3", "would otherwise select different elements"),
-]
+]  # fmt: skip
 
 ORDER_FIRES: list[Row] = [
     ("range 9 | shuffle 9 | repeat", ["REORDERS n2>n0"]),

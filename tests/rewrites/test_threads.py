@@ -38,11 +38,8 @@ SILENT: list[Row] = [
 test_no_proposal = silent_test("threads", SILENT)
 
 FIRES: list[Row] = [
-    (
-        "range 9 | map! AUTOTUNE spread | batch 2",
-        {"cores": 4},
-        [f"EXACT options.{KERNEL_THREADS}=1", f"EXACT options.{KERNEL_THREADS}=1 options.{POOL_SIZE}=4"],
-    ),
+    ("range 9 | map! AUTOTUNE spread | batch 2", {"cores": 4},
+     [f"EXACT options.{KERNEL_THREADS}=1", f"EXACT options.{KERNEL_THREADS}=1 options.{POOL_SIZE}=4"]),
     (
         "range 9 | map! spread | batch 2",  # TensorFlow makes it parallel
         {"cores": 8},
@@ -50,7 +47,7 @@ FIRES: list[Row] = [
     ),
     ("range 9 | map! 4 random spread", {"options": {POOL_SIZE: 3}, "cores": 4}, [f"EXACT options.{KERNEL_THREADS}=1"]),
     ("range 9 | map! spread", {"cores": 4, "detected_cores": 64}, [f"EXACT options.{KERNEL_THREADS}=1"]),
-]
+]  # fmt: skip
 
 test_proposed_options = proposal_test("threads", FIRES)
 

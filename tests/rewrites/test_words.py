@@ -8,8 +8,7 @@ from tests.words import pipeline
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["range 3 | mop", "range 3 | filter nonsense", "range 3 | map bytes=many", "range 3 | map cpu=3h"],
+    "words", ["range 3 | mop", "range 3 | filter nonsense", "range 3 | map bytes=many", "range 3 | map cpu=3h"]
 )
 def test_unknown_word_is_an_error(words: str) -> None:
     with pytest.raises(ValueError, match=r"mop|nonsense|many|3h"):
