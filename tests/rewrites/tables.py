@@ -70,13 +70,7 @@ def rows(table: Sequence[Row]) -> list[tuple[str, dict[str, Any], Any]]:
 
 
 def silent_test(rule: str, table: Sequence[Row], *, one_reason: bool = True) -> Callable[..., None]:
-    """Returns the test that a rule proposes nothing for the rows of a table.
-
-    Args:
-        rule: its name.
-        table: rows whose expected value is a part of the reason.
-        one_reason: whether each row has one reason only; if not, it is one of several.
-    """
+    """Returns the test that a rule proposes nothing for the rows, each for one reason or for one of several."""
 
     @pytest.mark.parametrize(("words", "fields", "why"), rows(table))
     def test(words: str, fields: dict[str, Any], why: str | None) -> None:
@@ -94,11 +88,8 @@ def proposal_test(
 ) -> Callable[..., None]:
     """Returns the test that a rule proposes the outlined rewrites for the rows of a table.
 
-    Args:
-        rule: its name.
-        table: rows whose expected value is a list of outlines.
-        group: a pattern of the group of each rewrite; "": the rule's name at the operator.
-        consent: returns what the rewrites for some words need.
+    `group` is a pattern of the group of each rewrite, by default the rule's name at the operator; `consent` returns
+    what the rewrites for some words need.
     """
 
     @pytest.mark.parametrize(("words", "fields", "expected"), rows(table))

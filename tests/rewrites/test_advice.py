@@ -13,24 +13,23 @@ from pipetune.rewrites import propose_all
 from pipetune.rewrites.bucket_batches import suggest_length_buckets
 from pipetune.rewrites.decode_and_crop import suggest_smaller_decoding
 from pipetune.rewrites.parallel_map import suggest_python_alternatives
-from tests.rewrites.tables import rows, with_measured, with_profile
+from tests.rewrites.tables import Row, rows, with_measured, with_profile
 from tests.rules import context
 
 _LINES = "TextLineDataset elements=9000 bytes=90 | map bytes=50"
 _PADDED = f"{_LINES} | padded_batch 8 padding=0.4:9+17:0.1"
 
-NO_BUCKETS: list[tuple[str, dict[str, Any], None]] = [
-    ("range 9 | map | batch 8", {}, None),
-    (f"{_LINES} | padded_batch 8", {}, None),  # not measured, or every element has the same size
-    (f"{_LINES} | padded_batch 8 padding=[0.09:9+17:0.01 or 0.2:9:0.17]", {}, None),
-    (f"{_LINES} | padded_batch 8 padding=0.4:no", {}, None),  # pads with values of its own
-    (f"{_PADDED} drop_remainder=True", {}, None),
+NO_BUCKETS: list[Row] = [
+    ("range 9 | map | batch 8", None),
+    (f"{_LINES} | padded_batch 8", None),  # not measured, or every element has the same size
+    (f"{_LINES} | padded_batch 8 padding=[0.09:9+17:0.01 or 0.2:9:0.17]", None),
+    (f"{_LINES} | padded_batch 8 padding=0.4:no", None),  # pads with values of its own
+    (f"{_PADDED} drop_remainder=True", None),
     (_PADDED, {"profiled": False}, None),
     (_PADDED, {"partial_read": True}, None),
-    (f"{_PADDED} | [take 5 or skip 5 or shard 2 index=0 or cache or unbatch or batch 2 or filter or enumerate]", {},
-     None),
-    (f"{_PADDED} | map [random or python or variable=w]", {}, None),
-    (f"a = {_PADDED}; b = range 9; zip a b", {}, None),
+    (f"{_PADDED} | [take 5 or skip 5 or shard 2 index=0 or cache or unbatch or batch 2 or filter or enumerate]", None),
+    (f"{_PADDED} | map [random or python or variable=w]", None),
+    (f"a = {_PADDED}; b = range 9; zip a b", None),
 ]  # fmt: skip
 
 
@@ -60,7 +59,7 @@ def test_saved_share_is_relative_to_the_current_batches() -> None:
 
 _RESIZES = "map calls=DecodeJpeg+ResizeBilinear shrink=2"
 
-NO_SMALLER: list[tuple[str, None]] = [
+NO_SMALLER: list[Row] = [
     # No JPEG is decoded by a map, or it was not probed.
     ("range 9", None),
     ("range 9 | map[ or  unknown or  calls=DecodeImage+ResizeBilinear or  calls=DecodeJpeg+ResizeBilinear]", None),

@@ -21,11 +21,13 @@ def skip(node: str) -> ResumePoint:
     return ResumePoint(ResumeMethod.SKIP, "skip(step)", "train.py", 4, node)
 
 
-AHEAD: tuple[Edit, ...] = (Insert("n3", "prefetch", "prefetch@n3", {"buffer_size": 2}),)
-MEMORY: tuple[Edit, ...] = (Insert("n1", "cache", "cache@n1"),)
-FILE: tuple[Edit, ...] = (Insert("n1", "cache", "cache@n1", {"filename": "kept"}),)
-FILE_BELOW: tuple[Edit, ...] = (Insert("n2", "cache", "cache@n2", {"filename": "kept"}),)
-PARALLEL: tuple[Edit, ...] = (SetArgument("n1", "num_parallel_calls", 2),)
+Edits = tuple[Edit, ...]
+
+AHEAD: Edits = (Insert("n3", "prefetch", "prefetch@n3", {"buffer_size": 2}),)
+MEMORY: Edits = (Insert("n1", "cache", "cache@n1"),)
+FILE: Edits = (Insert("n1", "cache", "cache@n1", {"filename": "kept"}),)
+FILE_BELOW: Edits = (Insert("n2", "cache", "cache@n2", {"filename": "kept"}),)
+PARALLEL: Edits = (SetArgument("n1", "num_parallel_calls", 2),)
 
 #    n0      n1    n2     n3
 LOOP = "range 9 | map | skip 2 | batch 2"
@@ -34,12 +36,12 @@ RANDOM = "range 9 | map random | shuffle 5 | batch 2"
 NUMBERED = "range 9 | map 4 | shuffle 5 | batch 2 | prefetch 1"
 
 
-def seen(words: str, way: ResumePoint, edits: tuple[Edit, ...], safety: Safety = Safety.EXACT) -> Rewrite | NoProposal:
+def seen(words: str, way: ResumePoint, edits: Edits, safety: Safety = Safety.EXACT) -> Rewrite | NoProposal:
     rewrite = Rewrite("a-rule", "n1", safety, edits, "Does something.", group="a")
     return adapt_to_resuming(rewrite, context(words, resuming=(way,)))
 
 
-AS_PROPOSED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety]] = [
+AS_PROPOSED: list[tuple[str, ResumePoint, Edits, Safety]] = [
     (PLAIN, IDS, (Move("n2", "n0"),), Safety.REORDERS),
     (PLAIN, EPOCHS, PARALLEL, Safety.STATISTICAL),
     (LOOP, skip("n2"), MEMORY, Safety.EXACT),
@@ -55,14 +57,14 @@ AS_PROPOSED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety]] = [
 
 
 @pytest.mark.parametrize(("words", "way", "edits", "safety"), AS_PROPOSED)
-def test_rewrite_without_effect_on_a_resumed_job_is_unchanged(
-    words: str, way: ResumePoint, edits: tuple[Edit, ...], safety: Safety
+def test_rewrite_without_effect_on_resuming_is_unchanged(
+    words: str, way: ResumePoint, edits: Edits, safety: Safety
 ) -> None:
     found = seen(words, way, edits, safety)
     assert isinstance(found, Rewrite) and found.safety is safety and found.notes == ()
 
 
-LOWERED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety, str]] = [
+LOWERED: list[tuple[str, ResumePoint, Edits, Safety, str]] = [
     (PLAIN, STATE, AHEAD, Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (Move("n2", "n0"),), Safety.STATISTICAL, "cannot be restored"),
     (PLAIN, STATE, (SetArgument("n2", "buffer_size", 9),), Safety.STATISTICAL, "cannot be restored"),
@@ -78,8 +80,8 @@ LOWERED: list[tuple[str, ResumePoint, tuple[Edit, ...], Safety, str]] = [
 
 @pytest.mark.parametrize(("words", "way", "edits", "safety", "warning"), LOWERED)
 @pytest.mark.mission("D4.resuming")
-def test_rewrite_that_affects_a_resumed_job_is_downgraded(
-    words: str, way: ResumePoint, edits: tuple[Edit, ...], safety: Safety, warning: str
+def test_rewrite_that_affects_resuming_is_downgraded(
+    words: str, way: ResumePoint, edits: Edits, safety: Safety, warning: str
 ) -> None:
     found = seen(words, way, edits)
     assert isinstance(found, Rewrite) and found.safety is safety
@@ -102,9 +104,7 @@ def test_other_draws_before_a_skip_add_a_note(safety: Safety) -> None:
     ],
 )
 @pytest.mark.mission("D4.resuming")
-def test_rewrite_that_breaks_resuming_is_not_proposed(
-    words: str, way: ResumePoint, edits: tuple[Edit, ...], why: str
-) -> None:
+def test_rewrite_that_breaks_resuming_is_not_proposed(words: str, way: ResumePoint, edits: Edits, why: str) -> None:
     found = seen(words, way, edits)
     assert isinstance(found, NoProposal) and why in found.why
 
@@ -120,7 +120,6 @@ def test_all_rules_are_adapted_to_resuming(way: ResumePoint) -> None:
     words = "range 9 elements=9 | map! bytes=1k elements=9 | shuffle 5 | batch 2"
     before, _ = propose_all(context(words))
     after, _ = propose_all(context(words, resuming=(way,)))
-    assert [replace(rewrite, safety=Safety.EXACT, notes=()) for rewrite in after] == [
-        replace(rewrite, safety=Safety.EXACT, notes=()) for rewrite in before
-    ]
+    plain, adapted = ([replace(one, safety=Safety.EXACT, notes=()) for one in found] for found in (before, after))
+    assert plain == adapted
     assert any(one.safety > other.safety for one, other in zip(after, before, strict=True)) is (way is STATE)

@@ -125,10 +125,9 @@ def test_buffer_grows_to_what_fits_in_the_same_memory() -> None:
 
 @pytest.mark.mission("A8.buffers")
 def test_predicted_bytes_shrink_by_what_the_maps_add() -> None:
-    move, *_ = check_proposes("shuffle-small", f"{_SMALL} | map bytes=9k | shuffle 50")
-    assert move.predicted_bytes == 50 * (1_000 - 9_000)
-    move, *_ = check_proposes("shuffle-small", f"{_SMALL} | map bytes=9k | shuffle 5000")
-    assert move.predicted_bytes == 100 * (1_000 - 9_000)  # no more than all elements
+    for size, held in ((50, 50), (5000, 100)):  # no more than all elements
+        move, *_ = check_proposes("shuffle-small", f"{_SMALL} | map bytes=9k | shuffle {size}")
+        assert move.predicted_bytes == held * (1_000 - 9_000)
 
 
 def _spread(described: RuleContext, **changes: Any) -> RuleContext:
@@ -153,9 +152,7 @@ def _spread(described: RuleContext, **changes: Any) -> RuleContext:
         ("shuffle 9 seed=5,4", True, {"line": 90}, "STATISTICAL"),  # under a global seed it may have been drawn
     ],
 )
-def test_unseeded_shuffle_never_passes_another_draw(
-    words: str, fixed: bool, changes: dict[str, Any], safety: str
-) -> None:
+def test_unseeded_shuffle_passes_no_draw(words: str, fixed: bool, changes: dict[str, Any], safety: str) -> None:
     described = context(f"{_SMALL} | map bytes=9k | {words}", randomness_fixed=fixed)
     (move, *_), _ = proposals("shuffle-small", _spread(described, **changes))
     assert move.safety.name == safety

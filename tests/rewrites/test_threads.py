@@ -13,7 +13,7 @@ from pipetune.rewrites import baselines, propose_all
 from pipetune.rewrites.rule import RuleContext
 from pipetune.rewrites.threads import CPU_BUDGET, KERNEL_THREADS, MEMORY_BUDGET, POOL_SIZE, core_limits
 from pipetune.search.composing import numbers_for, shape_of, structural
-from tests.rewrites.tables import Row, outlines, proposal_test, silent_test, with_profile
+from tests.rewrites.tables import Row, first, outlines, proposal_test, silent_test, with_profile
 from tests.rules import check_no_proposal, check_proposes, context, proposals
 
 _OFF = {"experimental_optimization.apply_default_optimizations": False}
@@ -81,9 +81,7 @@ def test_thread_pool_is_proposed_for_lost_overlap_on_an_accelerator() -> None:
         ("range 9 | batch 2", 0.2, Cause.OPERATOR, {}),
     ],
 )
-def test_no_thread_pool_where_another_cause_is_found(
-    words: str, lost: float, cause: Cause, fields: dict[str, Any]
-) -> None:
+def test_no_thread_pool_for_other_causes(words: str, lost: float, cause: Cause, fields: dict[str, Any]) -> None:
     rewrites, _ = proposals("threads", on_accelerator(words, lost=lost, cause=cause, **fields))
     assert rewrites == []
 
@@ -121,11 +119,9 @@ def test_rewrites_with_autotuned_calls_are_limited_to_available_cores() -> None:
     assert {one.rule for one in parallel} >= {"parallel-map", "parallel-interleave"}
     for one in rewrites:
         held = {edit.name: edit.value for edit in one.edits if isinstance(edit, SetOption)}
-        wanted = one in parallel or one.rule == "granted-cores"
-        assert held == ({CPU_BUDGET: 2, POOL_SIZE: 2} if wanted else {}), one
-        assert any("available to the container" in note for note in one.notes) == (
-            wanted and one.rule != "granted-cores"
-        )
+        own = one.rule == "granted-cores"
+        assert held == ({CPU_BUDGET: 2, POOL_SIZE: 2} if own or one in parallel else {}), one
+        assert any("available to the container" in note for note in one.notes) == (one in parallel and not own)
 
 
 def test_readers_in_parallel_are_limited_to_available_cores() -> None:
@@ -140,8 +136,7 @@ def test_parallel_maps_with_other_numbers_stay_interchangeable() -> None:
     assert len({shape_of(one) for one in maps}) == 1
     chosen = [one for one in structural(rewrites) if one.rule == "parallel-map"]
     assert len(chosen) == 1 and len(numbers_for(chosen[0], rewrites)) == 2
-    own = next(one for one in rewrites if one.rule == "granted-cores")
-    assert (SetOption, CPU_BUDGET) in shape_of(own)
+    assert (SetOption, CPU_BUDGET) in shape_of(first(rewrites, "granted-cores"))
 
 
 def test_autotune_baseline_is_limited_to_available_cores() -> None:
