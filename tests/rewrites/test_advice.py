@@ -44,9 +44,8 @@ def test_no_buckets_are_suggested(words: str, fields: dict[str, Any], nothing: N
 def test_suggestion_names_padding_and_call(words: str) -> None:
     (found,) = suggest_length_buckets(context(words))
     assert found.code == "bucket-batches" and found.file is not None and found.line is not None
-    assert (
-        "40% of the bytes are padding" in found.message and "in 3 buckets, it would be 10%: 33% fewer" in found.message
-    )
+    for part in ("40% of the bytes are padding", "in 3 buckets, it would be 10%: 33% fewer"):
+        assert part in found.message
     call = "bucket_by_sequence_length(lambda *element: tf.shape(element[0])[0], [9, 17], [8] * 3)"
     assert found.hint.startswith(f"Use {call} instead of padded_batch.")
 
@@ -90,8 +89,7 @@ def test_suggestion_names_saving_call_and_difference(words: str) -> None:
     assert found.code == "decode-smaller" and found.file is not None and found.line is not None
     assert "At 1/2 of their rows and columns it costs 60% less." in found.message
     assert found.hint.startswith("Use tf.io.decode_jpeg(contents, ratio=2).")
-    assert "1.0% of the maximum" in found.hint
-    assert "at least 2 times as large" in found.hint
+    assert "1.0% of the maximum" in found.hint and "at least 2 times as large" in found.hint
     assert [len(_smaller(words, share)) for share in (None, 0.89, 0.94, 1.02)] == [0, 1, 0, 0]
     assert not _smaller(words, visits=0.0)  # a cache of the script has its results
 

@@ -36,6 +36,7 @@ _ZIPPED = (
 )
 _UNORDERED = {"options": {"deterministic": False}}
 _CHOSEN = f"a = {_FILES} | map bytes=1k | repeat; b = range 9 | repeat; s = random; choose s a b"
+_UNCOUNTED, _EARLY = "the number of elements is unknown", "may stop reading"
 
 
 def _cache(*nodes: str, safety: str = "EXACT") -> list[str]:
@@ -67,14 +68,12 @@ SILENT: list[Row] = [
     ("opaque elements=10 bytes=1k | map | batch 2", "unknown what this operator does"),
     ("list_files | interleave inner=GeneratorDataset elements=10 bytes=1k", "runs Python"),
     ("list_files | interleave inner=TFRecordDatasetV2+ShuffleDatasetV3 elements=9 bytes=1k", "random"),
-    ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", "may stop reading"),
-    (f"a = {_FILES} | map bytes=1k | repeat | take 30; b = range 9 | repeat; s = random; choose s a b",
-     "may stop reading"),
+    ("a = range 9 | map elements=9 bytes=1k; b = range 9; choose a b | batch 2", _EARLY),
+    (f"a = {_FILES} | map bytes=1k | repeat | take 30; b = range 9 | repeat; s = random; choose s a b", _EARLY),
     (_CHOSEN, {"elements_read": 21}, "may leave it before its end"),
     # The order is not kept, and other elements would be taken.
     (f"{_CYCLE} 2 deterministic=False cycle_length=2 | take 5 | map bytes=1k", "depends on the order"),
-    (f"{_OVERTAKING} | batch 3 drop_remainder=True | map bytes=1k",
-     "drops different elements"),
+    (f"{_OVERTAKING} | batch 3 drop_remainder=True | map bytes=1k", "drops different elements"),
     # The data is repeated upstream, and what follows depends on it.
     ("range 10 elements=10 | repeat[ or  -1] | take 25 | map bytes=1k | batch 2", "endlessly"),
     ("range 10 elements=10 | repeat 3 | take 25 | map bytes=1k | batch 2", "every epoch again"),
@@ -87,15 +86,14 @@ SILENT: list[Row] = [
     (f"{_FILES} | map | batch 2", {"partial_read": True}, "stops before the end of the data"),
     (f"{_FILES} | map bytes=1k | batch 2", {"elements_read": 5}, "may leave it before its end"),  # it asks for no sixth
     (f"{_FILES} | map bytes=1k | map random | repeat", {"elements_read": 10}, "may leave it before its end"),
-    (f"{_FILES} | map | [batch 2 | take 3 or take_while | batch 2 or opaque or scan unknown]", "may stop reading"),
-    (f"a = {_FILES} | map; b = range 9; zip a b", "may stop reading"),
-    (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", "may stop reading"),
-    (f"a = {_FILES} | map bytes=1k | map random; b = TFRecordDataset; zip a b", "may stop reading"),
-    (f"{_FILES} | map bytes=1k | repeat | [take 10 or batch 5 | take 2]", "may stop reading"),  # asks for no eleventh
-    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 2 or shuffle 10 | take 1]",
-     "may stop reading"),
-    (f"{_FILES} | map bytes=1k | map random | repeat | flat_map inner=RangeDataset | take 11", "may stop reading"),
-    (f"{_ZIPPED} | take 10", "may stop reading"),
+    (f"{_FILES} | map | [batch 2 | take 3 or take_while | batch 2 or opaque or scan unknown]", _EARLY),
+    (f"a = {_FILES} | map; b = range 9; zip a b", _EARLY),
+    (f"a = {_FILES} | map bytes=1k; b = range 99 | filter; zip b a | map random", _EARLY),
+    (f"a = {_FILES} | map bytes=1k | map random; b = TFRecordDataset; zip a b", _EARLY),
+    (f"{_FILES} | map bytes=1k | repeat | [take 10 or batch 5 | take 2]", _EARLY),  # asks for no eleventh
+    (f"{_FILES} | map bytes=1k | map random | [repeat | shuffle 9 | take 2 or shuffle 10 | take 1]", _EARLY),
+    (f"{_FILES} | map bytes=1k | map random | repeat | flat_map inner=RangeDataset | take 11", _EARLY),
+    (f"{_ZIPPED} | take 10", _EARLY),
     ("a = range 9; b = range 9; choose a b | map elements=9 bytes=1k", "draws random numbers"),
     ("a = range 1 | repeat elements=-1; b = range 9 | repeat elements=-1; zip a b elements=-1 | map bytes=1k | take 5",
      "endlessly"),
@@ -117,11 +115,10 @@ SILENT: list[Row] = [
      " reshuffle_each_iteration=False] | batch 2 drop_remainder=True", "selects or joins"),
     # The price is unknown.
     ("range 90 elements=90 | window 9 elements=10 | flat_map inner=BatchDatasetV2+FilterDataset bytes=1k | map random",
-     "the number of elements is unknown"),
-    ("range 90 elements=90 | [flat_map or unbatch] profiled=29 | map bytes=1k | map random",
-     "the number of elements is unknown"),
-    ("range 90 elements=90 | interleave profiled=30 bytes=1k | map random", "the number of elements is unknown"),
-    ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", "the number of elements is unknown"),
+     _UNCOUNTED),
+    ("range 90 elements=90 | [flat_map or unbatch] profiled=29 | map bytes=1k | map random", _UNCOUNTED),
+    ("range 90 elements=90 | interleave profiled=30 bytes=1k | map random", _UNCOUNTED),
+    ("TFRecordDataset bytes=1k | map bytes=1k | batch 2", _UNCOUNTED),
     ("TFRecordDataset elements=9 | map | batch 2", "the size of an element"),
     ("TFRecordDataset bytes=1k elements=-1", "infinite"),
     # Nothing is saved.
@@ -225,7 +222,7 @@ FIRES: list[Row] = [
      _cache("n5", "n1")),
     (f"a = {_FILES} | {_MAP} | map random | repeat; b = range 99 elements=99; zip a b", _cache("n1")),
     (f"a = {_FILES} | map bytes=900k; b = a | shuffle 9 | {_MAP}; c = a | shuffle 9 | map bytes=1k"
-     " cpu=1ms; zip b c | map random", ["EXACT n4>n5 cache(filename=)>n5", "EXACT n2>n3 cache(filename=)>n3"]),
+     " cpu=1ms; zip b c | map random", [*_moved("n4>n5"), *_moved("n2>n3")]),
     # What repeats endlessly is read again and again, and surely so where enough is read.
     (_CHOSEN, _cache("n1")),
     (_CHOSEN, {"elements_read": 22}, _cache("n1")),
@@ -235,8 +232,7 @@ FIRES: list[Row] = [
     (f"{_FILES} | map bytes=1k | repeat | batch 2", {"epochs": 2, "steps_per_epoch": 5}, _cache("n1")),
     # A cache freezes the order of a shuffle.
     (f"{_LISTED} | map random", _frozen("n2")),
-    (f"{_FILES} | map bytes=1k | shuffle 9 | map bytes=1k | batch 2",
-     ["EXACT n2>n3 cache(filename=)>n3", *_frozen("n4")]),
+    (f"{_FILES} | map bytes=1k | shuffle 9 | map bytes=1k | batch 2", [*_moved("n2>n3"), *_frozen("n4")]),
     (f"{_FILES} | map bytes=1k | shuffle 9 | map random | batch 2", _cache("n1")),
     (f"{_FILES} | shuffle 9 reshuffle_each_iteration=False | map bytes=1k | map random", _cache("n2")),
     # Or the one in which elements overtake each other.
@@ -272,14 +268,12 @@ FIRES: list[Row] = [
     (f"{_SHUFFLED} | filter | {_MAP} | map random", _frozen("n3")),
     (f"{_SHUFFLED} | shuffle 5 | {_MAP} | map random", _moved("n2>n3 n1>n3")),
     # So can a repeat, as scripts have it that were written for TensorFlow 1.
-    (f"{_SHUFFLED} | repeat[ or  9] | map reads_file bytes=1k cpu=1ms | map random | batch 2", _moved("n2>n3 n1>n3")),
+    (f"{_SHUFFLED} | repeat[ or  9] | {_MAP} reads_file | map random | batch 2", _moved("n2>n3 n1>n3")),
     (f"{_SLICES} | repeat elements=-1 | shuffle 9 elements=-1 | map elements=-1 bytes=1k"
      " cpu=1ms | batch 2", _moved("n2>n3 n1>n3")),
     (f"{_FILES} | {_MAP} | repeat | prefetch | {_MAP} | map random", _moved("n2>n4")),
-    (f"{_SHUFFLED} reshuffle_each_iteration=False | repeat | map reads_file bytes=1k cpu=1ms | batch 2",
-     _moved("n2>n3")),
-    (f"{_SHUFFLED} | repeat | map reads_file bytes=1k cpu=1ms | batch 2", {"epochs": 6, "steps_per_epoch": 5},
-     _moved("n2>n3 n1>n3")),
+    (f"{_SHUFFLED} reshuffle_each_iteration=False | repeat | {_MAP} reads_file | batch 2", _moved("n2>n3")),
+    (f"{_SHUFFLED} | repeat | {_MAP} reads_file | batch 2", {"epochs": 6, "steps_per_epoch": 5}, _moved("n2>n3 n1>n3")),
     (f"{_DRAWN} | map random", _frozen("n2")),
     (f"{_SHUFFLED} | batch 3 | map bytes=1k", _frozen("n3")),
     (f"{_SHUFFLED} reshuffle_each_iteration=False | take 5 | map bytes=1k | map random", _cache("n3")),

@@ -42,10 +42,7 @@ def _beats(one: CachePosition, other: CachePosition) -> bool:
     """Whether `one` saves at least as much and holds at most as much, and they are not equal in both."""
     assert one.saved_seconds_per_output is not None and other.saved_seconds_per_output is not None
     no_worse = one.saved_seconds_per_output >= other.saved_seconds_per_output and one.size_bytes <= other.size_bytes
-    return no_worse and (one.saved_seconds_per_output, one.size_bytes) != (
-        other.saved_seconds_per_output,
-        other.size_bytes,
-    )
+    return no_worse and not _same(one, other)
 
 
 def _same(one: CachePosition, other: CachePosition) -> bool:

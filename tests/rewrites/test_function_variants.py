@@ -136,8 +136,7 @@ SPLIT_FIRES: list[Row] = [
     (f"{_SOURCE} | {_DRAWS} | map python | shuffle 9", [f"{_CUT} cache(filename=)>head@n1"]),  # it must not pass
     (f"{_SOURCE} | {_DRAWS} raises reads_file | batch 4", {"epochs": 2, "randomness_fixed": True},
      [f"{_CUT} cache(filename=)>head@n1"]),
-    (f"{_SOURCE} | shuffle 9 | {_DRAWS} | batch 4", [f"{_CUT_2} n1>head@n2 cache(filename=)>head@n2"]),
-    (f"{_SOURCE} | repeat | {_DRAWS} | batch 4", [f"{_CUT_2} n1>head@n2 cache(filename=)>head@n2"]),
+    (f"{_SOURCE} | [shuffle 9 or repeat] | {_DRAWS} | batch 4", [f"{_CUT_2} n1>head@n2 cache(filename=)>head@n2"]),
     # As in a script for pairs of images: its files in another order in each epoch, then a shuffle of all elements.
     (f"list_files elements=100 | {_DRAWS} elements=100 | shuffle 100 elements=100 | batch 1",
      [f"{_CUT_2} n3>head@n2 cache(filename=)>head@n2"]),

@@ -83,8 +83,7 @@ def test_parallel_map_is_priced_and_reproducible_only_without_randomness() -> No
 
 
 INTERLEAVE_SILENT: list[Row] = [
-    ("range 9 | map | batch 2", None),
-    ("range 9 | flat_map inner=TensorSliceDataset | batch 2", None),
+    ("range 9 | [map or flat_map inner=TensorSliceDataset] | batch 2", None),
     ("TFRecordDataset[ or  filenames=one num_parallel_reads=4] | batch 2", None),
     ("list_files | flat_map | batch 2", None),  # left to `read-shards`
     ("list_files elements=4 | TFRecordDataset | batch 2", None),

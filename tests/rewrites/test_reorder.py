@@ -40,15 +40,17 @@ FILTER_SILENT: list[Row] = [
     (f"a = range 9 | map; b = range 9; zip a b | {_FILTER}", None),
 ]
 
+_GETS = "on what the map gets"
+
 FILTER_FIRES: list[Row] = [
-    (f"range 9 | map[ or  4 or  2 deterministic=False] | {_FILTER}", ["EXACT n2>n0 n2 on what the map gets"]),
-    (f"range 9 | map | {_FILTER} [raises or | batch 2 or | filter early=1]", ["EXACT n2>n0 n2 on what the map gets"]),
-    (f"range 9 | map | prefetch 2 | {_FILTER}", ["EXACT n3>n0 n3 on what the map gets"]),
+    (f"range 9 | map[ or  4 or  2 deterministic=False] | {_FILTER}", [f"EXACT n2>n0 n2 {_GETS}"]),
+    (f"range 9 | map | {_FILTER} [raises or | batch 2 or | filter early=1]", [f"EXACT n2>n0 n2 {_GETS}"]),
+    (f"range 9 | map | prefetch 2 | {_FILTER}", [f"EXACT n3>n0 n3 {_GETS}"]),
     (f"range 9 | [prefetch 2 or shuffle 9 or map random or map] | map | {_FILTER}",
-     ["EXACT n3>n1 n3 on what the map gets"]),
-    ("range 9 | map | map | filter early=2", ["EXACT n3>n0 n3 on what the map gets"]),
-    ("range 9 | map | map | filter early=1+no", ["EXACT n3>n1 n3 on what the map gets"]),
-    (f"range 9 | map [random or seeded or python_random] | {_FILTER}", ["STATISTICAL n2>n0 n2 on what the map gets"]),
+     [f"EXACT n3>n1 n3 {_GETS}"]),
+    ("range 9 | map | map | filter early=2", [f"EXACT n3>n0 n3 {_GETS}"]),
+    ("range 9 | map | map | filter early=1+no", [f"EXACT n3>n1 n3 {_GETS}"]),
+    (f"range 9 | map [random or seeded or python_random] | {_FILTER}", [f"STATISTICAL n2>n0 n2 {_GETS}"]),
 ]  # fmt: skip
 
 SPLIT_SILENT: list[Row] = [

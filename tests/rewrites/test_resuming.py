@@ -57,9 +57,7 @@ AS_PROPOSED: list[tuple[str, ResumePoint, Edits, Safety]] = [
 
 
 @pytest.mark.parametrize(("words", "way", "edits", "safety"), AS_PROPOSED)
-def test_rewrite_without_effect_on_resuming_is_unchanged(
-    words: str, way: ResumePoint, edits: Edits, safety: Safety
-) -> None:
+def test_rewrite_without_effect_is_unchanged(words: str, way: ResumePoint, edits: Edits, safety: Safety) -> None:
     found = seen(words, way, edits, safety)
     assert isinstance(found, Rewrite) and found.safety is safety and found.notes == ()
 
@@ -80,7 +78,7 @@ LOWERED: list[tuple[str, ResumePoint, Edits, Safety, str]] = [
 
 @pytest.mark.parametrize(("words", "way", "edits", "safety", "warning"), LOWERED)
 @pytest.mark.mission("D4.resuming")
-def test_rewrite_that_affects_resuming_is_downgraded(
+def test_rewrite_that_affects_resuming_is_weaker(
     words: str, way: ResumePoint, edits: Edits, safety: Safety, warning: str
 ) -> None:
     found = seen(words, way, edits)
