@@ -25,16 +25,10 @@ from pipetune.pipelines.replay import replay
 from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import Rule, RuleContext
-from tests.rewrites.on_data.patching import (
-    Sample,
-    check_equal,
-    check_patch,
-    compared,
-    proposed,
-    script,
-    why_not_patched,
-)
+from tests.rewrites.on_data import patching
 
+Dataset = tf.data.Dataset
+BATCHES, WINDOWS = gather.GATHER_BATCHES_RULE, gather.GATHER_WINDOWS_RULE
 ROWS = 101
 IMAGES = np.arange(ROWS * 6, dtype=np.uint8).reshape(ROWS, 3, 2)
 LABELS = np.arange(ROWS)
@@ -60,8 +54,10 @@ def _told(dataset: Any) -> Pipeline:
     return function_splitting.annotate_gathers(source, source.pipeline)
 
 
-def _gathered(dataset: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> tuple[live.LivePipeline, Rewrite]:
-    source, (rewrite,) = proposed(rule.propose, dataset, batches.annotate_batches, function_splitting.annotate_gathers)
+def _gathered(dataset: Any, rule: Rule = BATCHES) -> tuple[live.LivePipeline, Rewrite]:
+    source, (rewrite,) = patching.proposed(
+        rule.propose, dataset, batches.annotate_batches, function_splitting.annotate_gathers
+    )
     return source, rewrite
 
 
@@ -71,69 +67,62 @@ def _gathered(dataset: Any, rule: Rule = gather.GATHER_BATCHES_RULE) -> tuple[li
     [*(("two arrays", below) for below in BELOW), *((one, "dropping the rest") for one in list(STRUCTURES)[1:])],
 )
 def test_gathered_batches_are_equal(structure: str, below: str) -> None:
-    source, rewrite = _gathered(BELOW[below](tf.data.Dataset.from_tensor_slices(STRUCTURES[structure])))
+    source, rewrite = _gathered(BELOW[below](Dataset.from_tensor_slices(STRUCTURES[structure])))
     made = replay(source, apply_edits(source.pipeline, rewrite.edits))
     assert made.element_spec == source.dataset.element_spec and made.cardinality() == source.dataset.cardinality()
     assert rewrite.safety is Safety.EXACT
-    proof = check_equal(source, rewrite, elements=64)
+    proof = patching.check_equal(source, rewrite, elements=64)
     assert any("start, middle and end" in note or "all" in note for note in proof.notes)
 
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_shuffle_order_is_kept_for_a_seed(seed: int | None) -> None:
     tf.random.set_seed(5)
-    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(30, seed=seed).batch(7))
+    source, rewrite = _gathered(Dataset.from_tensor_slices(LABELS).shuffle(30, seed=seed).batch(7))
     made = replay(source, apply_edits(source.pipeline, rewrite.edits))
-    one, other = (
-        [batch.tolist() for _ in range(3) for batch in dataset.as_numpy_iterator()]
-        for dataset in (source.dataset, made)
-    )
+    both = (source.dataset, made)
+    one, other = ([batch.tolist() for _ in range(3) for batch in of.as_numpy_iterator()] for of in both)
     assert one == other and len({tuple(batch) for batch in one}) > 2 * len(source.dataset)
 
 
 def test_maps_move_downstream_of_the_batch() -> None:
-    dataset = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(20)
+    dataset = Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(20)
     dataset = dataset.map(lambda image, label: (tf.cast(image, tf.float32) / 255.0, label)).batch(8)
     source, rewrite = _gathered(dataset)
     edited = apply_edits(source.pipeline, rewrite.edits)
     assert [node.op for node in edited] == ["range", "shuffle", "batch", "map", "map"]
     assert edited.nodes[3].gathers_rows and rewrite.safety is Safety.EXACT
-    check_equal(source, rewrite, elements=64)
+    patching.check_equal(source, rewrite, elements=64)
 
 
 def test_rows_in_another_order_are_rejected() -> None:
     """The indices are shuffled at another place than the rows were."""
-    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(LABELS).shuffle(20).take(40).batch(8))
-    assert not compared(source, (*rewrite.edits, Move("n1", "n2")), Safety.EXACT, elements=64).equal
+    source, rewrite = _gathered(Dataset.from_tensor_slices(LABELS).shuffle(20).take(40).batch(8))
+    assert not patching.compared(source, (*rewrite.edits, Move("n1", "n2")), Safety.EXACT, elements=64).equal
 
 
 def test_other_rows_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(LABELS).batch(8))
+    source, rewrite = _gathered(Dataset.from_tensor_slices(LABELS).batch(8))
     arrays_of = gathering.source_arrays
     monkeypatch.setattr(gathering, "source_arrays", lambda dataset: tf.roll(arrays_of(dataset), 1, 0))
-    assert not compared(source, rewrite.edits, Safety.EXACT, elements=64).equal
+    assert not patching.compared(source, rewrite.edits, Safety.EXACT, elements=64).equal
 
 
 SERIES: dict[str, Any] = {
     "batched": lambda ds: ds.window(5, shift=1, drop_remainder=True).flat_map(lambda w: w.batch(5)),
-    "split, of known length": lambda ds: (
-        ds.window(5, shift=2, drop_remainder=True)
-        .flat_map(lambda w: w.batch(5, drop_remainder=True))
-        .map(lambda w: (w[:-1], w[-1] * 2), num_parallel_calls=2)
-    ),
-}
+    "split, of known length": lambda ds: ds.window(5, shift=2, drop_remainder=True)
+    .flat_map(lambda w: w.batch(5, drop_remainder=True)).map(lambda w: (w[:-1], w[-1] * 2), num_parallel_calls=2),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SERIES)
 def test_gathered_windows_are_equal(name: str) -> None:
-    dataset = SERIES[name](tf.data.Dataset.from_tensor_slices(IMAGES))
-    source, rewrite = _gathered(
-        dataset.shuffle(20).batch(8, drop_remainder=True).prefetch(1), gather.GATHER_WINDOWS_RULE
-    )
+    dataset = SERIES[name](Dataset.from_tensor_slices(IMAGES)).shuffle(20).batch(8, drop_remainder=True)
+    source, rewrite = _gathered(dataset.prefetch(1), WINDOWS)
     assert rewrite.safety is Safety.EXACT and source.pipeline["n0"].gathering is not None
     made = replay(source, apply_edits(source.pipeline, rewrite.edits))
     assert made.element_spec == source.dataset.element_spec
-    check_equal(source, rewrite, elements=64)
+    patching.check_equal(source, rewrite, elements=64)
     assert measure_batch_costs(source, source.pipeline, seconds=60)["n0"] > 0
 
 
@@ -141,17 +130,16 @@ def test_gathered_windows_are_equal(name: str) -> None:
 @pytest.mark.parametrize("size", [101, 2000])
 def test_windows_longer_than_the_usual_sample_are_equal(size: int) -> None:
     series = np.arange(1_000_000, dtype=np.float32)
-    windows = tf.data.Dataset.from_tensor_slices(series).window(size, shift=1, drop_remainder=True)
-    windows = windows.flat_map(lambda window: window.batch(size))
-    windows = windows.map(lambda window: (window[:-1], window[-1])).shuffle(100_000).batch(32).prefetch(1)
-    source, rewrite = _gathered(windows, gather.GATHER_WINDOWS_RULE)
+    windows = Dataset.from_tensor_slices(series).window(size, shift=1, drop_remainder=True)
+    windows = windows.flat_map(lambda window: window.batch(size)).map(lambda window: (window[:-1], window[-1]))
+    source, rewrite = _gathered(windows.shuffle(100_000).batch(32).prefetch(1), WINDOWS)
     proof = compare(source, apply_edits(source.pipeline, rewrite.edits), rewrite.safety)
     assert proof.proven and {"generated inputs", "last batches"} <= {check.name for check in proof.checks}
 
 
 def test_sample_shorter_than_two_windows_is_reported() -> None:
     slowly = grammar.map_function(wait_seconds=0.01, work_seconds=0.0, out_bytes=0.0, draws=False)
-    windows = tf.data.Dataset.range(5000).map(slowly).window(400, shift=1, drop_remainder=True)
+    windows = Dataset.range(5000).map(slowly).window(400, shift=1, drop_remainder=True)
     source = live.read(windows.flat_map(lambda window: window.batch(400)).batch(4).map(lambda rows: rows))
     edited = apply_edits(source.pipeline, [SetArgument("n5", "num_parallel_calls", 2)])
     proof = compare(source, edited, Safety.EXACT, time_limit_seconds=1.0)
@@ -159,61 +147,57 @@ def test_sample_shorter_than_two_windows_is_reported() -> None:
 
 
 NO_WINDOWS: dict[str, Any] = {
-    "components in another order": lambda w, v: tf.data.Dataset.zip((v.batch(3), w.batch(3))),
-    "batched in two ways": lambda w, v: tf.data.Dataset.zip((w.batch(3), v.batch(2))),
-    "one of them twice": lambda w, v: tf.data.Dataset.zip((w.batch(3), w.batch(3))),
-    "not batched": lambda w, v: tf.data.Dataset.zip((w, v)),
-    "smaller batches": lambda w, v: tf.data.Dataset.zip((w.batch(2), v.batch(2))),
-    "shuffled": lambda w, v: tf.data.Dataset.zip((w.shuffle(3).batch(3), v.batch(3))),
-    "a map within": lambda w, v: tf.data.Dataset.zip((w.map(lambda x: x).batch(3), v.batch(3))),
-    "a part": lambda w, v: tf.data.Dataset.zip((w.take(2).batch(3), v.batch(3))),
+    "components in another order": lambda w, v: (v.batch(3), w.batch(3)),
+    "batched in two ways": lambda w, v: (w.batch(3), v.batch(2)),
+    "one of them twice": lambda w, v: (w.batch(3), w.batch(3)),
+    "not batched": lambda w, v: (w, v),
+    "smaller batches": lambda w, v: (w.batch(2), v.batch(2)),
+    "shuffled": lambda w, v: (w.shuffle(3).batch(3), v.batch(3)),
+    "a map within": lambda w, v: (w.map(lambda x: x).batch(3), v.batch(3)),
+    "a part": lambda w, v: (w.take(2).batch(3), v.batch(3)),
 }
 
 
 @pytest.mark.parametrize("name", NO_WINDOWS)
 def test_flat_map_that_does_more_than_batching_is_refused(name: str) -> None:
-    dataset = tf.data.Dataset.from_tensor_slices((LABELS, LABELS * 2)).window(3, drop_remainder=True)
-    told = _told(dataset.flat_map(NO_WINDOWS[name]).batch(4))
+    dataset = Dataset.from_tensor_slices((LABELS, LABELS * 2)).window(3, drop_remainder=True)
+    told = _told(dataset.flat_map(lambda *parts: Dataset.zip(NO_WINDOWS[name](*parts))).batch(4))
     assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
-    (silence,) = gather.GATHER_WINDOWS_RULE.propose(RuleContext(told))
+    (silence,) = WINDOWS.propose(RuleContext(told))
     assert isinstance(silence, NoProposal) and "does not just batch each window whole" in silence.why
 
 
 def test_windows_of_incomplete_length_are_not_gathered() -> None:
-    dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1).flat_map(lambda w: w.batch(5))
+    dataset = Dataset.from_tensor_slices(LABELS).window(5, shift=1).flat_map(lambda w: w.batch(5))
     told = _told(dataset.padded_batch(4).unbatch().batch(4))
     assert told["n0"].gathering is not None and told["n0"].gathering.windows is None
 
 
 def test_wrong_windows_are_rejected() -> None:
-    dataset = tf.data.Dataset.from_tensor_slices(LABELS).window(5, shift=1, drop_remainder=True)
-    source, rewrite = _gathered(dataset.flat_map(lambda w: w.batch(5)).batch(8), gather.GATHER_WINDOWS_RULE)
+    dataset = Dataset.from_tensor_slices(LABELS).window(5, shift=1, drop_remainder=True)
+    source, rewrite = _gathered(dataset.flat_map(lambda w: w.batch(5)).batch(8), WINDOWS)
     *removed, edit = rewrite.edits
     assert isinstance(edit, ReplaceSource)
     for wrong in (RowWindows(5, 2, 1, False), RowWindows(4, 1, 1, False), RowWindows(5, 1, 2, False)):
-        assert not compared(source, (*removed, replace(edit, windows=wrong)), Safety.EXACT, elements=64).equal
+        assert not patching.compared(source, (*removed, replace(edit, windows=wrong)), Safety.EXACT, elements=64).equal
 
 
-@pytest.mark.parametrize(
-    ("arrays", "why"),
-    [
-        (tf.ragged.constant([[1], [2, 3]] * 9), "sparse or ragged"),
-        (tf.sparse.from_dense(np.eye(9)), "sparse or ragged"),
-        ((np.eye(9), tf.ragged.constant([[1], [2, 3], []] * 3)), "sparse or ragged"),
-    ],
-)
-def test_sparse_and_ragged_rows_are_refused(arrays: Any, why: str) -> None:
-    gathered = _told(tf.data.Dataset.from_tensor_slices(arrays).batch(4))["n0"].gathering
-    assert gathered is not None and why in gathered.why_not and not gathered.digest
+_RAGGED = tf.ragged.constant([[1], [2, 3], []] * 3)
+
+
+@pytest.mark.parametrize("arrays", [_RAGGED, tf.sparse.from_dense(np.eye(9)), (np.eye(9), _RAGGED)])
+def test_sparse_and_ragged_rows_are_refused(arrays: Any) -> None:
+    gathered = _told(Dataset.from_tensor_slices(arrays).batch(4))["n0"].gathering
+    assert gathered is not None and "sparse or ragged" in gathered.why_not and not gathered.digest
 
 
 def test_only_arrays_upstream_of_a_batch_are_probed() -> None:
-    for dataset in (tf.data.Dataset.from_tensor_slices(LABELS).shuffle(9), tf.data.Dataset.range(9).batch(2)):
+    for dataset in (Dataset.from_tensor_slices(LABELS).shuffle(9), Dataset.range(9).batch(2)):
         assert [node.gathering for node in _told(dataset)] == [None, None]
 
 
 def test_arrays_are_captured_not_embedded_as_constants() -> None:
-    source, rewrite = _gathered(tf.data.Dataset.from_tensor_slices(np.zeros((4096, 64))).batch(8))
+    source, rewrite = _gathered(Dataset.from_tensor_slices(np.zeros((4096, 64))).batch(8))
     made = live.read(replay(source, apply_edits(source.pipeline, rewrite.edits)))
     function = made.dataset._map_func.function
     assert function.captured_inputs[0].shape == (4096, 64)
@@ -312,66 +296,40 @@ SOURCES: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", SOURCES)
 def test_patched_source_matches_expected_text_and_plan(name: str, tmp_path: Path) -> None:
     before, after = SOURCES[name]
-    expected = Sample(tmp_path, after, name="expected").file.read_text()
-    sample = script(tmp_path, before, above=ARRAYS)
-    rule = gather.GATHER_WINDOWS_RULE if "windows" in name else gather.GATHER_BATCHES_RULE
+    expected = patching.Sample(tmp_path, after, name="expected").file.read_text()
+    sample = patching.script(tmp_path, before, above=ARRAYS)
+    rule = WINDOWS if "windows" in name else BATCHES
     source, rewrite = _gathered(sample.run().ds, rule)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert check_patch(sample, source, rewrite, elements=21) == ARRAYS + expected.lstrip("\n")
+        assert patching.check_patch(sample, source, rewrite, elements=21) == ARRAYS + expected.lstrip("\n")
 
+
+_SLICES = "tf.data.Dataset.from_tensor_slices"
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "given to a function": (
-        "ds = (lambda d: d.batch(4))(tf.data.Dataset.from_tensor_slices(X))",
-        "does something else",
-    ),
+    "given to a function": (f"ds = (lambda d: d.batch(4))({_SLICES}(X))", "does something else"),
     "evaluated second": (
         "ds = tf.data.Dataset.range(3).take(0).concatenate(tf.data.Dataset.range(1)) if not len(X) else "
-        "tf.data.Dataset.from_tensor_slices(X).batch(4)",
-        "does something else",
-    ),
+        f"{_SLICES}(X).batch(4)", "does something else"),
     "in the body of a class": (
-        """
-        class Data:
-            train = tf.data.Dataset.from_tensor_slices(X).batch(4)
-        ds = Data.train
-        """,
-        "body of a class",
-    ),
-    "sharing its line": ("x = X; ds = tf.data.Dataset.from_tensor_slices(x).batch(4)", "shares its line"),
-    "by another name": (
-        "slices = tf.data.Dataset.from_tensor_slices\nds = slices(X).batch(4)",
-        "made inside slices",
-    ),
+        f"class Data:\n    train = {_SLICES}(X).batch(4)\nds = Data.train", "body of a class"),
+    "sharing its line": (f"x = X; ds = {_SLICES}(x).batch(4)", "shares its line"),
+    "by another name": (f"slices = {_SLICES}\nds = slices(X).batch(4)", "made inside slices"),
     "windows of a size that is computed": (
-        "ds = tf.data.Dataset.from_tensor_slices(Y).window(len(X) // 5, 1, drop_remainder=True)"
-        ".flat_map(lambda w: w.batch(4)).batch(4)",
-        "not plain numeric expressions",
-    ),
+        f"ds = {_SLICES}(Y).window(len(X) // 5, 1, drop_remainder=True).flat_map(lambda w: w.batch(4)).batch(4)",
+        "not plain numeric expressions"),
     "windows of a size that is set in between": (
-        """
-        ds = tf.data.Dataset.from_tensor_slices(Y)
-        size = 4
-        ds = ds.window(size, 1, drop_remainder=True).flat_map(lambda w: w.batch(size)).batch(4)
-        """,
-        "is reassigned between",
-    ),
+        f"ds = {_SLICES}(Y)\nsize = 4\n"
+        "ds = ds.window(size, 1, drop_remainder=True).flat_map(lambda w: w.batch(size)).batch(4)",
+        "is reassigned between"),
     "one of two branches": (
-        """
-        if len(X):
-            ds = tf.data.Dataset.from_tensor_slices(X)
-        else:
-            ds = tf.data.Dataset.from_tensor_slices(Y)
-        ds = ds.batch(4)
-        """,
-        "different blocks",
-    ),
-}
+        f"if len(X):\n    ds = {_SLICES}(X)\nelse:\n    ds = {_SLICES}(Y)\nds = ds.batch(4)", "different blocks"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_source_that_cannot_be_patched_is_reported(name: str, tmp_path: Path) -> None:
     text, why = REFUSED[name]
-    rule = gather.GATHER_WINDOWS_RULE if "windows" in name else gather.GATHER_BATCHES_RULE
-    assert why in why_not_patched(*_gathered(script(tmp_path, text, above=ARRAYS).run().ds, rule))
+    dataset = patching.script(tmp_path, text, above=ARRAYS).run().ds
+    assert why in patching.why_not_patched(*_gathered(dataset, WINDOWS if "windows" in name else BATCHES))

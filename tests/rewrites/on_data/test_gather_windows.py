@@ -25,15 +25,7 @@ from pipetune.probes import batches, function_splitting
 from pipetune.rewrites import gather
 from pipetune.rewrites.rule import RuleContext
 from pipetune.source.emit import emit
-from tests.rewrites.on_data.patching import (
-    check_equal,
-    check_patch,
-    compared,
-    proposed,
-    rerun,
-    script,
-    why_not_patched,
-)
+from tests.rewrites.on_data import patching
 
 ROWS = 301
 DATA = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
@@ -49,21 +41,18 @@ def _windows(data: Any = DATA, targets: Any = TARGETS, length: int = 5, **argume
 UTILITY: dict[str, Any] = {
     "no targets, shuffled without a seed": lambda: _windows(targets=None, batch_size=4, shuffle=True),
     "fewer targets, with strides, shuffled": lambda: _windows(
-        targets=TARGETS[7:], batch_size=8, sequence_stride=3, sampling_rate=4, shuffle=True, seed=1
-    ),
+        targets=TARGETS[7:], batch_size=8, sequence_stride=3, sampling_rate=4, shuffle=True, seed=1),
     "a list, text beside it": lambda: _windows(list(range(99)), [f"t{n}" for n in range(99)], batch_size=8),
     "mapped in front of the batch, repeated": lambda: (
-        _windows(batch_size=None).map(lambda x, y: (x[:-1] * 2.0, y)).repeat(2).batch(8).prefetch(1)
-    ),
+        _windows(batch_size=None).map(lambda x, y: (x[:-1] * 2.0, y)).repeat(2).batch(8).prefetch(1)),
     "of older Keras, mapped behind the batch": lambda: tf_keras.utils.timeseries_dataset_from_array(
-        DATA, tf.constant(DATA), 5, sampling_rate=2
-    ).map(lambda x, y: (x * 2.0, y)),
-}
+        DATA, tf.constant(DATA), 5, sampling_rate=2).map(lambda x, y: (x * 2.0, y)),
+}  # fmt: skip
 
 
 def _found(dataset: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
     annotations = (batches.annotate_batches, function_splitting.annotate_gathers)
-    return proposed(gather.GATHER_WINDOWS_RULE.propose, dataset, *annotations)
+    return patching.proposed(gather.GATHER_WINDOWS_RULE.propose, dataset, *annotations)
 
 
 @pytest.mark.sample(3)
@@ -77,20 +66,16 @@ def test_gathered_batches_are_equal(name: str) -> None:
     assert {"zip", "from_tensors"}.isdisjoint(node.op for node in edited)
     made = replay(source, edited)
     assert made.element_spec == source.dataset.element_spec and made.cardinality() == source.dataset.cardinality()
-    again = live.read(made).pipeline
-    assert [node.function and node.function.digest for node in again] == [
-        node.function and node.function.digest for node in edited
-    ]
-    check_equal(source, rewrite)
+    digests = ([node.function and node.function.digest for node in one] for one in (live.read(made).pipeline, edited))
+    assert next(digests) == next(digests)
+    patching.check_equal(source, rewrite)
 
 
 def test_shuffle_order_is_kept_for_a_seed() -> None:
     source, (rewrite,) = _found(_windows(batch_size=8, shuffle=True, seed=4))
     made = replay(source, apply_edits(source.pipeline, rewrite.edits))
-    one, other = (
-        [targets.tolist() for _ in range(2) for _, targets in dataset.as_numpy_iterator()]
-        for dataset in (source.dataset, made)
-    )
+    both = (source.dataset, made)
+    one, other = ([targets.tolist() for _ in range(2) for _, targets in of.as_numpy_iterator()] for of in both)
     assert one == other and one[0] != one[len(one) // 2]
 
 
@@ -113,6 +98,9 @@ def test_long_series_is_compared_in_part() -> None:
         assert np.array_equal(one, other)
 
 
+_NUMBERS = np.arange(90, dtype=np.int32)
+
+
 def _by_hand(
     *,
     rows: Any = lambda number, first: tf.range(first[number], first[number] + FIVE * ONE, ONE),
@@ -122,13 +110,13 @@ def _by_hand(
     numbers: Any = None,
     others: Any = None,
 ) -> Any:
-    starts = Dataset.from_tensors(np.arange(90, dtype=np.int32)).repeat()
-    numbers = Dataset.range(90) if numbers is None else numbers
+    starts = Dataset.from_tensors(_NUMBERS).repeat()
+    numbers = numbers or Dataset.range(90)
     each = Dataset.zip((numbers, starts)).map(rows)
     made = Dataset.zip((Dataset.from_tensors(DATA).repeat(times), each)).map(take)
     if beside is None:
         return made.batch(8)
-    places = Dataset.zip((numbers, starts if others is None else others)).map(beside)
+    places = Dataset.zip((numbers, others or starts)).map(beside)
     return Dataset.zip((made, Dataset.zip((Dataset.from_tensors(TARGETS).repeat(), places)).map(take))).batch(8)
 
 
@@ -145,12 +133,10 @@ OTHERS: dict[str, Any] = {
     "numbers that do not start at 0": lambda: _by_hand(numbers=Dataset.range(1, 90)),
     "shuffled numbers": lambda: _by_hand(numbers=Dataset.range(90).shuffle(9)),
     "targets of other rows": lambda: _by_hand(beside=lambda n, f: f[n] + 1),
-    "targets of other starts": lambda: _by_hand(
-        beside=lambda n, f: f[n], others=Dataset.from_tensors(np.arange(90, dtype=np.int32)[::-1]).repeat()
-    ),
+    "other starts": lambda: _by_hand(beside=lambda n, f: f[n], others=Dataset.from_tensors(_NUMBERS[::-1]).repeat()),
     "several arrays": lambda: Dataset.zip((_by_hand(), _by_hand())),
     "batched": lambda: _windows(batch_size=None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -180,7 +166,7 @@ def test_wrong_windows_are_rejected(name: str, monkeypatch: pytest.MonkeyPatch) 
     source, (rewrite,) = _found(_windows(batch_size=8))
     right = gathering.window_gatherer
     monkeypatch.setattr(gathering, "window_gatherer", lambda found: right(WRONG[name](found)))
-    assert not compared(source, rewrite.edits, Safety.EXACT).equal
+    assert not patching.compared(source, rewrite.edits, Safety.EXACT).equal
 
 
 def test_gathered_windows_cannot_be_distributed() -> None:
@@ -220,7 +206,7 @@ SOURCES: dict[str, str] = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SOURCES)
 def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
-    sample = script(tmp_path, SOURCES[name], above=HEAD)
+    sample = patching.script(tmp_path, SOURCES[name], above=HEAD)
     source, (rewrite,) = _found(sample.run().ds)
     notes = emit(source.pipeline, Plan("tuned", (rewrite,))).notes
     assert "does not validate its arguments" in notes[0]
@@ -228,8 +214,8 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
     before = [tf.nest.flatten(element) for element in source.dataset.as_numpy_iterator()]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        new = check_patch(sample, source, rewrite)
-        after = [tf.nest.flatten(element) for element in rerun(sample, new).ds.as_numpy_iterator()]
+        new = patching.check_patch(sample, source, rewrite)
+        after = [tf.nest.flatten(element) for element in patching.rerun(sample, new).ds.as_numpy_iterator()]
     assert new.count("\n\n\ndef timeseries_batches(") == 1 and "timeseries_dataset_from_array(" not in new
     assert new.count("import numpy") == new.count("import tensorflow") == 1
     for one, other in zip(before, after, strict=True):
@@ -238,38 +224,28 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
 
 def test_patch_imports_missing_modules(tmp_path: Path) -> None:
     text = "ds = keras.utils.timeseries_dataset_from_array(list(range(40)), None, 5, batch_size=4)\n"
-    sample = script(tmp_path, text, above="import keras\n")
+    sample = patching.script(tmp_path, text, above="import keras\n")
     source, (rewrite,) = _found(sample.run().ds)
-    expected = '"""\n    import numpy as np\n    import tensorflow as tf\n\n    series = '
-    check_patch(sample, source, rewrite, expected=expected)
+    patching.check_patch(
+        sample, source, rewrite, expected='"""\n    import numpy as np\n    import tensorflow as tf\n\n    series = '
+    )
 
+
+_MADE = "ds = keras.utils.timeseries_dataset_from_array"
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "batched by the script": (
-        "ds = keras.utils.timeseries_dataset_from_array(X, Y, 5, batch_size=None).batch(4)",
-        "their batch size is not known in its call",
-    ),
+    "batched later": (f"{_MADE}(X, Y, 5, batch_size=None).batch(4)", "their batch size is not known in its call"),
     "arguments that nobody sees": (
-        "more = {'batch_size': 4}\nds = keras.utils.timeseries_dataset_from_array(X, Y, 5, **more)",
-        "arguments that timeseries_batches does not accept",
-    ),
-    "the format said": (
-        "ds = keras.utils.timeseries_dataset_from_array(X, Y, 5, batch_size=4, format='tf')",
-        "arguments that timeseries_batches does not accept",
-    ),
-    "a name that is taken": (
-        "timeseries_batches = 4\nds = keras.utils.timeseries_dataset_from_array(X, Y, 5, batch_size=4)",
-        "already uses the name timeseries_batches",
-    ),
+        f"more = {{'batch_size': 4}}\n{_MADE}(X, Y, 5, **more)", "arguments that timeseries_batches does not accept"),
+    "a format": (f"{_MADE}(X, Y, 5, batch_size=4, format='tf')", "arguments that timeseries_batches does not accept"),
+    "a taken name": (
+        f"timeseries_batches = 4\n{_MADE}(X, Y, 5, batch_size=4)", "already uses the name timeseries_batches"),
     "under another name": (
-        "make = keras.utils.timeseries_dataset_from_array\nds = make(X, Y, 5, batch_size=4)",
-        "is made inside make",
-    ),
-}
+        "make = keras.utils.timeseries_dataset_from_array\nds = make(X, Y, 5, batch_size=4)", "is made inside make"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_source_that_cannot_be_patched_is_reported(name: str, tmp_path: Path) -> None:
-    text, why = REFUSED[name]
-    source, (rewrite,) = _found(script(tmp_path, text, above=HEAD).run().ds)
-    assert why in why_not_patched(source, rewrite)
+@pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
+def test_source_that_cannot_be_patched_is_reported(text: str, why: str, tmp_path: Path) -> None:
+    source, (rewrite,) = _found(patching.script(tmp_path, text, above=HEAD).run().ds)
+    assert why in patching.why_not_patched(source, rewrite)
