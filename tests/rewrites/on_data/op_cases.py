@@ -7,6 +7,7 @@ batches. Shapes are both square and non-square: in a square one, a wrong axis wo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,9 +58,7 @@ def cases() -> Iterator[Case]:
 
 
 def _by_number() -> Iterator[Case]:
-    both = (
-        "abs", "negative", "square", "sign", "zeros_like", "ones_like", "identity", "stop_gradient",
-    )  # fmt: skip
+    both = ("abs", "negative", "square", "sign", "zeros_like", "ones_like", "identity", "stop_gradient")
     real = (
         "math.ceil", "floor", "round", "math.is_nan", "math.is_inf", "math.is_finite", "nn.relu", "nn.relu6", "sqrt",
         "math.rsqrt", "exp", "math.expm1", "math.log", "math.log1p", "sigmoid", "tanh", "sin", "cos", "tan", "math.erf",
@@ -112,8 +111,8 @@ def _pairs() -> Iterator[Case]:
         yield Case(name, lambda x, call=call: call(x, row), (spec((4, 4)),))
         yield Case(name, lambda x, call=call: call(row, x), (spec((4, 4)),))
         yield Case(name, lambda x, call=call: call(x, row[:, None]), (spec((4, 4)),))
-        yield Case(name, lambda x, y, call=call: call(x, y), (spec((4, 4)), spec(())))
-        yield Case(name, lambda x, y, call=call: call(x, y), (spec((4, 4)), spec((4,))))
+        yield Case(name, call, (spec((4, 4)), spec(())))
+        yield Case(name, call, (spec((4, 4)), spec((4,))))
         yield Case(name, lambda x, y, call=call: call(x, y[:, None]), (spec((4, 4)), spec((4,))))
     for name in ("add", "subtract", "multiply", "maximum", "minimum", "equal", "less"):
         for dtype in INTEGERS:
@@ -133,9 +132,8 @@ def _pairs() -> Iterator[Case]:
     yield Case("where v1", lambda c, x: first(c, x, -x), (spec((4,), tf.bool), spec((4, 4))))
     yield Case("where v1", lambda c, x: first(c, x, -x), (spec((), tf.bool), spec((4, 4))))
     yield Case("where v1", lambda x: first(x > 0, x, tf.ones([4, 4])), (spec((4, 4)),))
-    for shape in ((), (5,), (4, 4)):
-        yield Case("complex", lambda x, y: tf.abs(tf.complex(x, y)), (spec(shape), spec(shape)))
-    yield Case("complex", lambda x, y: tf.abs(tf.complex(x, y)), (spec((4, 4)), spec((4,))))
+    for one, other in (((), ()), ((5,), (5,)), ((4, 4), (4, 4)), ((4, 4), (4,))):
+        yield Case("complex", lambda x, y: tf.abs(tf.complex(x, y)), (spec(one), spec(other)))
     for shape in ((5,), (4, 4), (7, 3)):
         yield Case("logsumexp", tf.reduce_logsumexp, (spec(shape),))
         yield Case("logsumexp", lambda x: tf.reduce_logsumexp(x, axis=0), (spec(shape),))
@@ -151,23 +149,15 @@ def _by_axis() -> Iterator[Case]:
                 reduce = getattr(tf, f"reduce_{name}")
                 for dtype in (tf.float32, tf.int32):
                     for keep in (False, True):
-                        yield Case(
-                            f"reduce_{name}",
-                            lambda x, reduce=reduce, axis=axis, keep=keep: reduce(x, axis=axis, keepdims=keep),
-                            (spec(shape, dtype),),
-                        )
+                        given = {"axis": axis, "keepdims": keep}
+                        yield Case(f"reduce_{name}", functools.partial(reduce, **given), (spec(shape, dtype),))
             for name in ("any", "all"):
-                reduce = getattr(tf, f"reduce_{name}")
-                yield Case(name, lambda x, reduce=reduce, axis=axis: reduce(x, axis=axis), (spec(shape, tf.bool),))
+                yield Case(name, functools.partial(_named(f"reduce_{name}"), axis=axis), (spec(shape, tf.bool),))
             for name in ("argmax", "argmin", "cumsum", "math.cumprod"):
-                call = _named(name)
                 for dtype in (tf.float32, tf.int32):
-                    yield Case(name, lambda x, call=call, axis=axis: call(x, axis=axis), (spec(shape, dtype),))
-            yield Case(
-                "cumsum",
-                lambda x, axis=axis: tf.cumsum(x, axis, exclusive=True, reverse=True),
-                (spec(shape, tf.int64),),
-            )
+                    yield Case(name, functools.partial(_named(name), axis=axis), (spec(shape, dtype),))
+            backwards = functools.partial(tf.cumsum, axis=axis, exclusive=True, reverse=True)
+            yield Case("cumsum", backwards, (spec(shape, tf.int64),))
             yield Case("reverse", lambda x, axis=axis: tf.reverse(x, [axis]), (spec(shape),))
             yield Case("roll", lambda x, axis=axis: tf.roll(x, 2, axis), (spec(shape),))
             yield Case("roll", lambda x, axis=axis: tf.roll(x, [1], [axis]), (spec(shape, tf.int32),))
@@ -243,32 +233,14 @@ def _shapes() -> Iterator[Case]:
     yield Case("broadcast_to", lambda x: tf.broadcast_to(x[:, None], [5, 5]), (spec((5,)),))
     yield Case("fill", lambda x: tf.fill([3], x), (spec(()),))
     yield Case("fill", lambda x: tf.fill(tf.shape(x), 2.0) * x, (spec((4, 4)),))
-    indices: dict[str, Callable[[Any], Any]] = {
-        "x[0]": lambda x: x[0],
-        "x[-1]": lambda x: x[-1],
-        "x[:, 0]": lambda x: x[:, 0],
-        "x[..., 0]": lambda x: x[..., 0],
-        "x[:2]": lambda x: x[:2],
-        "x[:, :1]": lambda x: x[:, :1],
-        "x[:, 1:]": lambda x: x[:, 1:],
-        "x[1:, :-1]": lambda x: x[1:, :-1],
-        "x[::-1]": lambda x: x[::-1],
-        "x[:, ::-1]": lambda x: x[:, ::-1],
-        "x[..., ::-1]": lambda x: x[..., ::-1],
-        "x[::2]": lambda x: x[::2],
-        "x[:, ::2]": lambda x: x[:, ::2],
-        "x[None]": lambda x: x[None],
-        "x[:, None]": lambda x: x[:, None],
-        "x[..., None]": lambda x: x[..., None],
-        "x[None, ..., 0]": lambda x: x[None, ..., 0],
-        "x[1, 2]": lambda x: x[1, 2],
-        "x[-1:, None, 1]": lambda x: x[-1:, None, 1],
-        "x - x[:1]": lambda x: x - x[:1],
-        "x - x[:, :1]": lambda x: x - x[:, :1],
-        "x - x[0]": lambda x: x - x[0],
-        "slice": lambda x: tf.slice(x, [1, 0], [2, -1]),
-        "slice all rows": lambda x: tf.slice(x, [0, 1], [-1, 2]),
-    }
+    texts = (
+        "x[0]", "x[-1]", "x[:, 0]", "x[..., 0]", "x[:2]", "x[:, :1]", "x[:, 1:]", "x[1:, :-1]", "x[::-1]",
+        "x[:, ::-1]", "x[..., ::-1]", "x[::2]", "x[:, ::2]", "x[None]", "x[:, None]", "x[..., None]",
+        "x[None, ..., 0]", "x[1, 2]", "x[-1:, None, 1]", "x - x[:1]", "x - x[:, :1]", "x - x[0]",
+    )  # fmt: skip
+    indices: dict[str, Callable[[Any], Any]] = {text: eval(f"lambda x: {text}") for text in texts}
+    indices["slice"] = lambda x: tf.slice(x, [1, 0], [2, -1])
+    indices["slice all rows"] = lambda x: tf.slice(x, [0, 1], [-1, 2])
     for shape in ((4, 4), (7, 3)):
         for name, index in indices.items():
             yield Case(name, index, (spec(shape),))
@@ -346,8 +318,7 @@ def _images() -> Iterator[Case]:
 
 
 def _text() -> Iterator[Case]:
-    text = spec((), tf.string)
-    texts = spec((3,), tf.string)
+    text, texts = spec((), tf.string), spec((3,), tf.string)
     for one in (text, texts):
         for name in ("lower", "upper", "strip", "length"):
             yield Case(name, getattr(tf.strings, name), (one,))
@@ -363,8 +334,8 @@ def _text() -> Iterator[Case]:
     lines = tuple(f"{number},{number / 8},name {number}".encode() for number in range(9))
     yield Case("csv", lambda s: tf.io.decode_csv(s, [[0], [0.0], [""]]), (text,), lines)
     yield Case("csv", lambda s: tf.stack(tf.io.decode_csv(s, [[0.0], [0.0], [""]])[:2]), (text,), lines)
-    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES), (text,), _examples())
-    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES)["v"][::-1], (text,), _examples())
+    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES), (text,), tuple(_examples()))
+    yield Case("parse", lambda s: tf.io.parse_single_example(s, _FEATURES)["v"][::-1], (text,), tuple(_examples()))
     yield Case("reduce_join", lambda s: tf.strings.reduce_join(s, -1), (texts,))
     for dtype in (tf.int32, tf.float32, tf.bool):
         yield Case("as_string", tf.strings.as_string, (spec((4,), dtype),))
@@ -379,15 +350,13 @@ _FEATURES = {
 }
 
 
-def _examples() -> tuple[bytes, ...]:
-    found = []
+def _examples() -> Iterator[bytes]:
     for number in range(9):
         example = tf.train.Example()
         example.features.feature["n"].int64_list.value.append(number)
         if number % 3:
             example.features.feature["v"].float_list.value.extend([number / 2, -number, 0.0])
-        found.append(example.SerializeToString())
-    return tuple(found)
+        yield example.SerializeToString()
 
 
 def _linear() -> Iterator[Case]:
