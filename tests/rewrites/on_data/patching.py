@@ -27,14 +27,7 @@ Propose = Callable[[RuleContext], Iterable[Rewrite | NoProposal]]
 def proposed(
     propose: Propose, dataset: Any, *annotations: Annotation, **facts: Any
 ) -> tuple[live.LivePipeline, list[Rewrite]]:
-    """Returns a dataset's pipeline, with what the probes found, and the rewrites that a rule proposes for it.
-
-    Args:
-        propose: the function of the rule.
-        dataset: a dataset, or what `live.read` made of it.
-        annotations: the probes that the rule needs, in their order.
-        facts: of the `RuleContext`.
-    """
+    """Returns the pipeline of a dataset, with what the probes find in their order, and what a rule proposes."""
     source = dataset if isinstance(dataset, live.LivePipeline) else live.read(dataset)
     pipeline = source.pipeline
     for annotate in annotations:
@@ -102,12 +95,9 @@ def digests(dataset: Any) -> list[str]:
 def check_patch(
     sample: Sample, source: live.LivePipeline, *rewrites: Rewrite, expected: str = "", elements: int | None = None
 ) -> str:
-    """Asserts that the patch contains `expected` and that the patched script builds the edited pipeline.
+    """Asserts that the patch contains `expected`, and that the script then builds the edited pipeline and its elements.
 
-    Its elements are those of the plan. With `elements`, the plan is compared with the original in as many.
-
-    Returns:
-        The text of the patched script.
+    With `elements`, the plan is compared with the original in as many. Returns the text of the patched script.
     """
     plan = Plan("tuned", rewrites)
     new = patched_text(sample, source, *rewrites)

@@ -14,7 +14,6 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 from pipetune.core.edits import Consent, Insert, Rewrite, Safety, apply_edits
-from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import ConsumerProfile, OperatorProfile, Profile, Stage
 from pipetune.core.results import Comparison
 from pipetune.equality.compare import compare
@@ -26,6 +25,10 @@ from tests.rules import proposals
 
 Dataset = tf.data.Dataset
 _ROWS = np.arange(24 * 16, dtype=np.float32).reshape(24, 16)
+
+
+def rows() -> Any:
+    return Dataset.from_tensor_slices(_ROWS)
 
 
 def wide(x: Any) -> Any:
@@ -44,6 +47,10 @@ def parsed(record: Any) -> Any:
     return tf.io.decode_raw(record, tf.float32)
 
 
+def contents(name: Any) -> Any:
+    return parsed(tf.strings.substr(tf.io.read_file(name), 12, 64))
+
+
 def _records(folder: Path, files: int = 2) -> list[str]:
     names = [str(folder / f"{number}.tfrecord") for number in range(files)]
     for number, name in enumerate(names):
@@ -58,29 +65,15 @@ def listed(folder: Path) -> Any:
     return Dataset.list_files(str(folder / "*.tfrecord"))
 
 
-def contents(name: Any) -> Any:
-    return parsed(tf.strings.substr(tf.io.read_file(name), 12, 64))
-
-
 PIPELINES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
-    "maps of other sizes": (
-        lambda folder: Dataset.from_tensor_slices(_ROWS).map(small).map(wide).shuffle(9).map(noisy).batch(4),
-        ["EXACT map", "EXACT map"],
-    ),
-    "the first batches": (
-        lambda folder: Dataset.from_tensor_slices(_ROWS).map(small).batch(4).take(3),
-        ["EXACT take"],
-    ),
+    "other sizes": (
+        lambda folder: rows().map(small).map(wide).shuffle(9).map(noisy).batch(4), ["EXACT map", "EXACT map"]),
+    "the first batches": (lambda folder: rows().map(small).batch(4).take(3), ["EXACT take"]),
     "two branches": (
-        lambda folder: Dataset.from_tensor_slices(_ROWS).map(small).concatenate(
-            Dataset.from_tensor_slices(_ROWS).map(small)
-        ).map(wide).map(noisy),
-        ["EXACT map", "EXACT map"],
-    ),
+        lambda folder: rows().map(small).concatenate(rows().map(small)).map(wide).map(noisy),
+        ["EXACT map", "EXACT map"]),
     "shuffled above what is worth keeping": (
-        lambda folder: Dataset.from_tensor_slices(_ROWS).shuffle(9).map(small).map(wide).map(noisy).batch(4),
-        ["EXACT map", "EXACT map"],
-    ),
+        lambda folder: rows().shuffle(9).map(small).map(wide).map(noisy).batch(4), ["EXACT map", "EXACT map"]),
     "shuffled with a seed": (
         lambda folder: Dataset.from_tensor_slices(_records(folder)).flat_map(tf.data.TFRecordDataset)
         .shuffle(7, seed=3).map(parsed).prefetch(2).map(small).map(noisy).batch(4),
@@ -92,31 +85,21 @@ PIPELINES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         ["REORDERS map"],
     ),
     "files in drawn order, and all elements shuffled": (
-        lambda folder: listed(folder).map(contents).map(small).map(noisy).shuffle(6).batch(4),
-        ["STATISTICAL map"],
-    ),
+        lambda folder: listed(folder).map(contents).map(small).map(noisy).shuffle(6).batch(4), ["STATISTICAL map"]),
 }  # fmt: skip
 
 
 def _profile(source: live.LivePipeline) -> Profile:
     """Invented costs and real counts: 1 ms per element and operator, bytes from the data."""
-    costs = [
-        OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=1e-3, visits=_visits(source.pipeline, node.id),
-                        bytes_out=_bytes_of(source.datasets[node.id]))
-        for node in source.pipeline
-    ]  # fmt: skip
+    costs = []
+    for node in source.pipeline:
+        below = [one.argument("batch_size") for one in source.pipeline.downstream(node.id) if one.op == "batch"]
+        parts = [part.numpy() for part in tf.nest.flatten(next(iter(source.datasets[node.id])))]
+        held = float(sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts))
+        visits = float(np.prod([size for size in below if isinstance(size, int)]))
+        costs.append(OperatorProfile(node.id, Stage.TRANSFORM, cpu_seconds=1e-3, visits=visits, bytes_out=held))
     counted = count_elements(source, limit_seconds=5)
     return Profile(tuple(costs), ConsumerProfile("none"), cardinality=counted)
-
-
-def _visits(pipeline: Pipeline, node_id: str) -> float:
-    sizes = [node.argument("batch_size") for node in pipeline.downstream(node_id) if node.op == "batch"]
-    return float(np.prod([size for size in sizes if isinstance(size, int)]))
-
-
-def _bytes_of(dataset: Any) -> float:
-    parts = tf.nest.flatten(next(iter(dataset)))
-    return float(sum(len(part.numpy()) if part.dtype == tf.string else part.numpy().nbytes for part in parts))
 
 
 def _proposed(dataset: Any, **fields: Any) -> tuple[live.LivePipeline, list[Rewrite]]:
@@ -153,13 +136,12 @@ def test_cache_after_random_function_is_rejected(name: str, safety: Safety, tmp_
     assert not compare(source, edited, safety).equal
 
 
-def _from_python(rows: Callable[[], Any]) -> Any:
-    return Dataset.from_generator(lambda: iter(rows()), output_signature=tf.TensorSpec([16]))
+def _from_python(make: Callable[[], Any]) -> Any:
+    return Dataset.from_generator(lambda: iter(make()), output_signature=tf.TensorSpec([16]))
 
 
 def _called(function: Callable[[Any], Any]) -> Any:
-    rows = Dataset.from_tensor_slices(_ROWS).shuffle(24)
-    return rows.map(lambda row: tf.ensure_shape(tf.numpy_function(function, [row], tf.float32), [16]))
+    return rows().shuffle(24).map(lambda row: tf.ensure_shape(tf.numpy_function(function, [row], tf.float32), [16]))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +166,7 @@ def test_cache_of_what_python_returns(make: Callable[[], Any], same: bool) -> No
 @pytest.mark.parametrize("picks", ["take", "skip", "shard", "enumerate"])
 def test_no_cache_is_proposed_after_picking_from_a_shuffle(picks: str) -> None:
     """A cache there would train on the elements of the first epoch only, which is more than another order."""
-    shuffled = Dataset.from_tensor_slices(_ROWS).shuffle(24)
+    shuffled = rows().shuffle(24)
     picked = {
         "take": lambda: shuffled.take(8).map(small),
         "skip": lambda: shuffled.skip(8).map(small),

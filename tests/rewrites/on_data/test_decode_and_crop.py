@@ -82,10 +82,8 @@ EXACT: dict[str, Function] = {
     "converted first": decoded(
         lambda x: tf.image.crop_to_bounding_box(tf.image.convert_image_dtype(x, tf.float32), 3, 4, 24, 20)),
     "cropped or padded": decoded(lambda x: tf.image.resize_with_crop_or_pad(x, 48, 48)),
-    "a captured tensor": decoded(
-        lambda x: tf.cast(tf.image.crop_to_bounding_box(x, 3, 4, 24, 20), tf.float32) - MEAN),
-    "the shape is asked for too": decoded(
-        lambda x: (x[2:30, 3:30], tf.shape(x), tf.shape(x, out_type=tf.int64))),
+    "a captured tensor": decoded(lambda x: tf.cast(tf.image.crop_to_bounding_box(x, 3, 4, 24, 20), tf.float32) - MEAN),
+    "the shape is asked for too": decoded(lambda x: (x[2:30, 3:30], tf.shape(x), tf.shape(x, out_type=tf.int64))),
     "one channel, and the bytes": lambda data: (_decode(data, channels=1)[3:30, 2:33], data),
     "a stateless random crop": decoded(lambda x: tf.image.stateless_random_crop(x, [24, 20, 3], seed=(1, 2))),
     "channels of the file": _channels_of_the_file,
@@ -137,8 +135,7 @@ NOT: dict[str, tuple[Function, str]] = {
         "the whole image is used by"),
     "less a mean image": (decoded(lambda x: (tf.cast(x, tf.float32) - [1.0, 2.0, 3.0])[:9, :9]), "Sub"),
     "flipped before": (decoded(lambda x: tf.image.flip_left_right(x)[:9, :9]), "ReverseV2"),
-    "flipped by chance before": (
-        decoded(lambda x: tf.image.random_flip_left_right(x)[:9, :9]), "uses the whole image"),
+    "flipped by chance before": (decoded(lambda x: tf.image.random_flip_left_right(x)[:9, :9]), "uses the whole image"),
     "every other pixel": (decoded(lambda x: x[::2, ::2]), _NO_WINDOW),
     "backwards": (decoded(lambda x: x[::-1]), _NO_WINDOW),
     "one row": (decoded(lambda x: x[4]), _NO_WINDOW),
@@ -146,15 +143,13 @@ NOT: dict[str, tuple[Function, str]] = {
     "with dots": (decoded(lambda x: x[..., :2]), _NO_WINDOW),
     "gathered": (decoded(lambda x: tf.gather(x, [1, 2])), "GatherV2"),
     "at a smaller scale": (lambda data: tf.io.decode_jpeg(data, channels=3, ratio=2)[:9, :9], "ratio"),
-    "cut off images too": (
-        lambda data: tf.io.decode_jpeg(data, channels=3, try_recover_truncated=True)[:9, :9], "truncated"),
+    "truncated": (lambda data: tf.io.decode_jpeg(data, channels=3, try_recover_truncated=True)[:9, :9], "truncated"),
     "in a branch": (
         lambda data: tf.cond(
             tf.strings.length(data) > 9, lambda: _decode(data)[:9, :9], lambda: tf.zeros([9, 9, 3], tf.uint8)),
         "inside a branch"),
     "in a traced function": (tf.function(lambda data: _decode(data)[:9, :9]), "inside a branch, a loop or a traced"),
-    "in a loop": (
-        lambda data: tf.map_fn(lambda one: _decode(one)[:9, :9], data[tf.newaxis], tf.uint8), "inside a branch"),
+    "in a loop": (lambda data: tf.map_fn(lambda x: _decode(x)[:9, :9], data[tf.newaxis], tf.uint8), "inside a branch"),
     "waited for": (decoded(_waits), "has a control dependency on the whole image"),
 }  # fmt: skip
 
@@ -175,9 +170,8 @@ def test_cropped_decoding_is_bit_equal_with_the_same_draws(name: str) -> None:
     assert not any("be matched" in note for note in proof.notes)
 
 
-@pytest.mark.parametrize("name", NOT)
-def test_function_that_needs_whole_image_is_refused(name: str) -> None:
-    function, reason = NOT[name]
+@pytest.mark.parametrize(("function", "reason"), NOT.values(), ids=NOT)
+def test_function_that_needs_whole_image_is_refused(function: Function, reason: str) -> None:
     why = _asked(function)[1].why_not
     assert why and any(part in why for part in reason.split("|")), why
 
@@ -397,9 +391,8 @@ def _scripted(folder: Path, text: str) -> tuple[patching.Sample, live.LivePipeli
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", CASES)
-def test_patched_source_returns_planned_elements(name: str, tmp_path: Path) -> None:
-    text, expected = CASES[name]
+@pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
+def test_patched_source_returns_planned_elements(text: str, expected: str, tmp_path: Path) -> None:
     sample, source, rewrite = _scripted(tmp_path, text)
     new = patching.check_patch(sample, source, rewrite, expected=expected)
     assert new.startswith(ABOVE) and new.count("def crop_jpeg(") == 1

@@ -27,14 +27,13 @@ def _decode(data: Any, **given: Any) -> Any:
     return tf.io.decode_jpeg(data, channels=3, **given)
 
 
-def _normalised(data: Any) -> Any:
-    image = tf.image.convert_image_dtype(_decode(data), tf.float32)
-    return (tf.image.resize(image, SIZE) - 0.5) / 0.25
+def _decoded(function: Function) -> Function:
+    return lambda data: function(_decode(data))
 
 
-def _augmented(data: Any) -> Any:
-    image = tf.image.resize(_decode(data), SIZE)
-    return tf.image.random_flip_left_right(image) + tf.random.uniform([])
+def _less_its_mean(image: Any) -> Any:
+    image = tf.cast(image, tf.float32)
+    return image - tf.reduce_mean(image)
 
 
 YES: dict[str, Function] = {
@@ -42,41 +41,27 @@ YES: dict[str, Function] = {
     "nearest": lambda data: tf.image.resize(_decode(data), SIZE, "nearest"),
     "area": lambda data: tf.image.resize(_decode(data), SIZE, "area"),
     "as older TensorFlow does": lambda data: tf.compat.v1.image.resize_images(_decode(data), SIZE),
-    "normalised": _normalised,
+    "normalised": (
+        lambda data: (tf.image.resize(tf.image.convert_image_dtype(_decode(data), tf.float32), SIZE) - 0.5) / 0.25),
     "one channel, and the bytes": lambda data: (tf.image.resize(tf.io.decode_jpeg(data, channels=1), SIZE), data),
-    "random behind it": _augmented,
-}
+    "random behind it": (
+        lambda data: tf.image.random_flip_left_right(tf.image.resize(_decode(data), SIZE)) + tf.random.uniform([])),
+}  # fmt: skip
 NO: dict[str, tuple[Function, str]] = {
     "too large": (lambda data: tf.image.resize(_decode(data), (48, 71)), "1.8 times as large"),
-    "its size asked for": (
-        lambda data: (tf.image.resize(_decode(data), SIZE), tf.shape(_decode(data))), "decodes 2 images"),
-    "its shape given on": (lambda data: _both(_decode(data)), "uses the size of the image"),
-    "its proportions kept": (
-        lambda data: tf.image.resize(_decode(data), SIZE, preserve_aspect_ratio=True), "not fixed"),
+    "its size": (lambda data: (tf.image.resize(_decode(data), SIZE), tf.shape(_decode(data))), "decodes 2 images"),
+    "its shape given on": (_decoded(lambda x: (tf.image.resize(x, SIZE), tf.shape(x))), "uses the size of the image"),
+    "proportions kept": (lambda data: tf.image.resize(_decode(data), SIZE, preserve_aspect_ratio=True), "not fixed"),
     "padded": (lambda data: tf.image.resize_with_pad(_decode(data), *SIZE), "not fixed"),
     "cropped": (lambda data: _decode(data)[:40, :40], "uses the whole image"),
-    "given on": (lambda data: _decode(data), "returns the whole image"),
-    "used twice": (lambda data: _twice(_decode(data)), "is used by"),
+    "given on": (_decode, "returns the whole image"),
+    "used twice": (_decoded(lambda x: (tf.image.resize(x, SIZE), tf.image.resize(x, (8, 8)))), "is used by"),
     "turned first": (lambda data: tf.image.resize(tf.transpose(_decode(data), [1, 0, 2]), SIZE), "Transpose"),
     "a mean first": (lambda data: tf.image.resize(_less_its_mean(_decode(data)), SIZE), "is used by"),
     "a scale already": (lambda data: tf.image.resize(_decode(data, ratio=2), (20, 20)), "smaller scale"),
-    "cut off images": (
-        lambda data: tf.image.resize(_decode(data, try_recover_truncated=True), SIZE), "truncated"),
+    "cut off images": (lambda data: tf.image.resize(_decode(data, try_recover_truncated=True), SIZE), "truncated"),
     "any format": (lambda data: tf.image.resize(tf.io.decode_png(data), SIZE), "nobody asks"),
 }  # fmt: skip
-
-
-def _both(image: Any) -> Any:
-    return tf.image.resize(image, SIZE), tf.shape(image)
-
-
-def _twice(image: Any) -> Any:
-    return tf.image.resize(image, SIZE), tf.image.resize(image, (8, 8))
-
-
-def _less_its_mean(image: Any) -> Any:
-    image = tf.cast(image, tf.float32)
-    return image - tf.reduce_mean(image)
 
 
 def _asked(function: Function, images: list[bytes] = PHOTOS) -> tuple[live.LivePipeline, ScaledDecoding]:
@@ -95,9 +80,8 @@ def test_scaled_images_differ_slightly(name: str) -> None:
     assert len(list(smaller)) == len(PHOTOS)
 
 
-@pytest.mark.parametrize("name", NO)
-def test_function_that_needs_full_resolution_is_refused(name: str) -> None:
-    function, reason = NO[name]
+@pytest.mark.parametrize(("function", "reason"), NO.values(), ids=NO)
+def test_function_that_needs_full_resolution_is_refused(function: Function, reason: str) -> None:
     source = live.read(tf.data.Dataset.from_tensor_slices(PHOTOS).map(function))
     told = decode_and_crop.annotate_scales(source, source.pipeline)["n1"].function
     assert told is not None
@@ -115,8 +99,7 @@ def test_scale_is_limited_by_the_smallest_image() -> None:
 
 
 def test_large_differences_and_other_formats_are_refused() -> None:
-    source = live.read(tf.data.Dataset.from_tensor_slices([*PHOTOS, png(99, 99)]).map(YES["bilinear"]))
-    found = decode_and_crop.probe_scale(source, source.pipeline["n1"])
+    found = _asked(YES["bilinear"], [*PHOTOS, png(99, 99)])[1]
     assert "1 of the 16 elements examined are not JPEGs" in found.why_not
     stripes = np.zeros((96, 96, 3), np.uint8)
     stripes[:, ::2] = 255
@@ -126,10 +109,10 @@ def test_large_differences_and_other_formats_are_refused() -> None:
 
 def test_default_dct_method_is_the_fast_one() -> None:
     """TensorFlow uses the fast method unless the script names one: there is nothing to propose."""
-    fast, accurate = (
-        [_decode(data, dct_method=method).numpy() for data in PHOTOS] for method in ("INTEGER_FAST", "INTEGER_ACCURATE")
+    given, fast, accurate = (
+        [_decode(data, dct_method=method).numpy() for data in PHOTOS]
+        for method in ("", "INTEGER_FAST", "INTEGER_ACCURATE")
     )
-    given = [_decode(data).numpy() for data in PHOTOS]
     assert all(map(np.array_equal, given, fast)) and not all(map(np.array_equal, given, accurate))
 
 

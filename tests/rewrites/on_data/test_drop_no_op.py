@@ -145,19 +145,16 @@ def test_larger_of_two_prefetches_is_kept(sizes: tuple[int, int], left: int) -> 
 
 REPEATS: dict[str, tuple[Callable[[], Any], int]] = {
     "finite": (lambda: numbers().repeat(2).repeat(3).batch(7), 6),
-    "the same order in each": (
-        lambda: numbers().shuffle(9, seed=3, reshuffle_each_iteration=False).repeat(3).repeat(2), 6),
-    "drawn in each": (
-        lambda: numbers().map(lambda x: (x, tf.random.uniform([]))).repeat(2).repeat(2).batch(7), 4),
+    "in the same order": (lambda: numbers().shuffle(9, seed=3, reshuffle_each_iteration=False).repeat(3).repeat(2), 6),
+    "drawn in each": (lambda: numbers().map(lambda x: (x, tf.random.uniform([]))).repeat(2).repeat(2).batch(7), 4),
     "endlessly": (lambda: numbers().repeat(2).repeat().shuffle(9).batch(7), -1),
     "without end, then some": (lambda: numbers().repeat().repeat(4).batch(7), -1),
 }  # fmt: skip
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("name", REPEATS)
-def test_merged_repeats_return_the_same_epochs(name: str) -> None:
-    make, count = REPEATS[name]
+@pytest.mark.parametrize(("make", "count"), REPEATS.values(), ids=REPEATS)
+def test_merged_repeats_return_the_same_epochs(make: Callable[[], Any], count: int) -> None:
     source, (rewrite,) = found(shuffle_repeat.MERGE_REPEATS_RULE, make())
     edited = apply_edits(source.pipeline, rewrite.edits)
     assert [node.argument("count") for node in edited if node.op == "repeat"] == [count]
@@ -194,9 +191,8 @@ CASES: dict[str, tuple[Rule, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
-    rule, text, expected = CASES[name]
+@pytest.mark.parametrize(("rule", "text", "expected"), CASES.values(), ids=CASES)
+def test_patched_source_builds_planned_pipeline(rule: Rule, text: str, expected: str, tmp_path: Path) -> None:
     sample = script(tmp_path, text)
     source, (rewrite,) = found(rule, sample.run().ds)
     check_patch(sample, source, rewrite, expected=expected, elements=30)

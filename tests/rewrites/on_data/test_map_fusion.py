@@ -70,7 +70,7 @@ RIGHT: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: images().shuffle(9).map(scale, 2).map(named, 2).map(flat, 2).batch(4).repeat(2),
         "from_tensor_slices shuffle map batch repeat"),
     "a named tuple": (
-        lambda: numbers().map(lambda x: Point(x, x * 2)).map(lambda point: point.x + point.y), "range map"),
+        lambda: numbers().map(lambda x: Point(x, x * 2)).map(lambda p: p.x + p.y), "range map"),
     "a branch in a branch": (
         lambda: numbers().map(lambda x: tf.cond(x > 3, lambda: tf.cond(x > 5, lambda: x, lambda: -x), lambda: -x))
         .map(lambda x: x + 1), "range map"),
@@ -82,9 +82,8 @@ RIGHT: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("name", RIGHT)
-def test_fused_maps_return_equal_elements(name: str) -> None:
-    make, operators = RIGHT[name]
+@pytest.mark.parametrize(("make", "operators"), RIGHT.values(), ids=RIGHT)
+def test_fused_maps_return_equal_elements(make: Callable[[], Any], operators: str) -> None:
     source, (rewrite,) = found(make())
     assert " ".join(node.op for node in apply_edits(source.pipeline, rewrite.edits)) == operators
     assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite, elements=30).epochs == 3
@@ -119,9 +118,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_unsuitable_functions_are_refused(name: str) -> None:
-    make, why = REFUSED[name]
+@pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
+def test_unsuitable_functions_are_refused(make: Callable[[], Any], why: str) -> None:
     dataset = make()
     fusion = answer(dataset)
     assert fusion is not None and why in fusion.why_not and fusion.why_not, fusion
@@ -142,15 +140,14 @@ RANDOM: dict[str, tuple[Callable[[], Any], str]] = {
     "several, with several calls": (
         lambda: images().shuffle(9).map(scale, 2).map(_flipped, 2).map(_noisy, 2).map(_noisy, 2).batch(4),
         "from_tensor_slices shuffle map map batch"),
-    "op seeds": (
+    "seeds": (
         lambda: numbers().map(lambda x: (x, tf.random.uniform([], seed=3))).map(lambda x, y: y - 1.0), "range map"),
 }  # fmt: skip
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", RANDOM)
-def test_fused_random_maps_draw_from_the_same_distributions(name: str) -> None:
-    make, operators = RANDOM[name]
+@pytest.mark.parametrize(("make", "operators"), RANDOM.values(), ids=RANDOM)
+def test_fused_random_maps_draw_from_the_same_distributions(make: Callable[[], Any], operators: str) -> None:
     source, rewrites = found(make())
     (rewrite,) = (one for one in rewrites if one.safety is Safety.STATISTICAL)
     edited = apply_edits(source.pipeline, rewrite.edits)
@@ -174,13 +171,10 @@ CASES: dict[str, tuple[str, str]] = {
         """
         def pair(x):
             return x, x % 7
-
         def join(x, y):
             return {"x": tf.cast(x, tf.float32) / 255.0, "y": y}
-
         def parts(element):
             return element["x"], element["y"]
-
         ds = (
             tf.data.Dataset.range(30)
             .map(pair, num_parallel_calls=2)
@@ -197,7 +191,6 @@ CASES: dict[str, tuple[str, str]] = {
         """
         def both(function):
             return lambda x, y: (function(x), function(y))
-
         def make():
             ds = tf.data.Dataset.range(30)
             ds = ds.map(lambda x: (x, x % 7))
@@ -205,7 +198,6 @@ CASES: dict[str, tuple[str, str]] = {
             ds = ds.map(lambda x, y: {"x": x, "y": y})
             ds = ds.map(lambda element: element["x"] + element["y"])
             return ds.batch(4)
-
         ds = make()
         """,
         "    both_square = both(tf.math.square)\n"
@@ -224,10 +216,8 @@ CASES: dict[str, tuple[str, str]] = {
             @staticmethod
             def scale(x, y):
                 return tf.cast(x, tf.float32) / 255.0, y
-
         def element(x, y):
             return x + 1.0, y
-
         ds = tf.data.Dataset.range(30).batch(2)
         ds = tf.data.Dataset.zip((ds, ds))
         ds = ds.map(Step.scale)
@@ -239,9 +229,8 @@ CASES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("name", CASES)
-def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
-    text, expected = CASES[name]
+@pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
+def test_patched_source_builds_planned_pipeline(text: str, expected: str, tmp_path: Path) -> None:
     sample = script(tmp_path, text)
     source, (rewrite,) = found(sample.run().ds)
     check_patch(sample, source, rewrite, expected=expected, elements=30)
@@ -249,20 +238,15 @@ def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> No
 
 SELECTING = """
 from tests.rewrites.on_data.test_where_to_cond import images
-
 def both(function):
     return lambda x, y: (function(x), function(y))
-
 def brighter(image):
     return tf.image.random_brightness(image, 0.2)
-
 def maybe_grey(image):
     grey = tf.tile(tf.image.rgb_to_grayscale(image), [1, 1, 3])
     return tf.where(tf.random.uniform([]) < 0.5, grey, image)
-
 def side_by_side(x, y):
     return tf.concat([x, y], -1)
-
 ds = images(fixed=True).map(lambda image: (image, -image))
 ds = ds.map(both(brighter))
 ds = ds.map(both(maybe_grey))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -44,37 +44,25 @@ def _several(vector: Any, line: Any) -> Any:
 
 
 class _Encoder:
-    def __init__(self) -> None:
-        self.codes = {chr(code): code for code in range(256)}
+    codes: ClassVar = {chr(code): code for code in range(256)}
 
     def encode(self, line: Any) -> Any:
         return [self.codes[letter] for letter in line.numpy().decode()], 1
 
 
-def _strings(python: Function) -> Function:
-    return lambda line: tf.py_function(python, [line], [tf.string, tf.int32])
-
-
-def _with_vector(line: Any) -> Any:
-    vector = tf.range(tf.strings.length(line) % 3)
-    return tf.py_function(_several, [vector, line], (tf.float32, tf.bool))
-
-
 def _twice(vector: Any) -> Any:
     least = tf.py_function(func=lambda x: min(x.numpy(), default=np.int64(7)), inp=[vector], Tout=tf.int64)
-    return least, tf.py_function(
-        lambda x: x.numpy()[::-1],
-        [vector],
-        tf.int64,
-    )
+    return least, tf.py_function(lambda x: x.numpy()[::-1], [vector], tf.int64)
 
 
 CASES: dict[str, tuple[Function, Function]] = {
-    "strings and numbers": (lines, _strings(_split)),
-    "several arguments; floats and a bool": (lines, _with_vector),
+    "strings and numbers": (lines, lambda line: tf.py_function(_split, [line], [tf.string, tf.int32])),
+    "several arguments; floats and a bool": (
+        lines,
+        lambda line: tf.py_function(_several, [tf.range(tf.strings.length(line) % 3), line], (tf.float32, tf.bool))),
     "a method": (lines, lambda line: tf.py_function(_Encoder().encode, [line], (tf.int32, tf.int64))),
     "two lambdas": (vectors, _twice),
-}
+}  # fmt: skip
 
 
 def _rebound_in_a_branch(x: Any) -> Any:
@@ -137,23 +125,18 @@ def _found(dataset: Any) -> tuple[live.LivePipeline, ProbeResult | None, list[Re
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", NEEDS_TENSORS)
-def test_code_that_needs_tensors_is_left_alone(name: str) -> None:
-    function, why = NEEDS_TENSORS[name]
+@pytest.mark.parametrize(("function", "why"), NEEDS_TENSORS.values(), ids=NEEDS_TENSORS)
+def test_code_that_needs_tensors_is_left_alone(function: Function, why: str) -> None:
     _, known, rewrites = _found(vectors().map(function))
     assert rewrites == [] and known is not None and why in known.why_not
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", CASES)
-def test_arrays_give_the_same(name: str) -> None:
-    elements, function = CASES[name]
-    dataset = elements().map(function, num_parallel_calls=2).shuffle(5, seed=3).repeat(2)
-    source, known, rewrites = _found(dataset)
+@pytest.mark.parametrize(("elements", "function"), CASES.values(), ids=CASES)
+def test_arrays_give_the_same(elements: Function, function: Function) -> None:
+    source, known, (rewrite,) = _found(elements().map(function, num_parallel_calls=2).shuffle(5, seed=3).repeat(2))
     assert known is not None and known.why_not == ""
-    (rewrite,) = rewrites
     again = replay(source, apply_edits(source.pipeline, rewrite.edits))
-    del dataset
     assert again.element_spec == source.dataset.element_spec and len(list(again)) == 22
     check_equal(source, rewrite, elements=22)
 
@@ -178,17 +161,14 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
         import numpy
         import tensorflow as tf
         from tests.rewrites.on_data.test_numpy_function import lines
-
         def python(line, number):
             line = line.numpy()
             words = line.decode().split()
             return words, number.numpy() + len(words)
-
         def prepare(line):
             words, number = tf.py_function(python, inp=[line, 3], Tout=[tf.string, tf.int64])
             words.set_shape([2])
             return words, number
-
         ds = lines().map(prepare, num_parallel_calls=2)
         """,
         (
@@ -201,7 +181,6 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
         """
         import tensorflow
         from tests.rewrites.on_data.test_numpy_function import vectors
-
         ds = vectors().map(
             lambda vector: tensorflow.py_function(lambda x: x.numpy()[::-1], [vector], tensorflow.int64)
         )
@@ -215,10 +194,9 @@ PATCHES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("name", PATCHES)
-def test_patched_source_gives_the_elements_of_the_plan(name: str, tmp_path: Path) -> None:
-    text, expected = PATCHES[name]
-    sample = script(tmp_path, text)
+@pytest.mark.parametrize(("text", "expected"), PATCHES.values(), ids=PATCHES)
+def test_patched_source_gives_the_elements_of_the_plan(text: str, expected: tuple[str, ...], tmp_path: Path) -> None:
+    sample = script(tmp_path, text, above="")
     source, _, (rewrite,) = _found(sample.run().ds)
     new = check_patch(sample, source, rewrite)
     assert all(part in new for part in expected), new
@@ -235,15 +213,12 @@ def test_what_cannot_be_written(call: str, why: str, tmp_path: Path) -> None:
     text = f"""
     import tensorflow as tf
     from tests.rewrites.on_data.test_numpy_function import vectors
-
     def python(x):
         return x.numpy()
-
     def other(vector):
         return tf.py_function(python, [vector], tf.int64)
-
     of = {{"python": python}}
     ds = vectors().map(lambda vector: {call})
     """
-    source, _, (rewrite,) = _found(script(tmp_path, text).run().ds)
+    source, _, (rewrite,) = _found(script(tmp_path, text, above="").run().ds)
     assert why in why_not_patched(source, rewrite)

@@ -108,9 +108,8 @@ def _elements(dataset: Any) -> list[Any]:
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", CASES)
-def test_reading_ahead_keeps_the_order(name: str, folder: Path) -> None:
-    text, expected = CASES[name]
+@pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
+def test_reading_ahead_keeps_the_order(text: str, expected: str, folder: Path) -> None:
     sample, source, rewrites = _source(folder, text)
     assert [rewrite.safety for rewrite in rewrites] == [Safety.EXACT, *[Safety.REORDERS] * (len(rewrites) - 1)]
     made = replay(source, apply_edits(source.pipeline, rewrites[0].edits))
@@ -154,11 +153,10 @@ def test_reader_arguments_are_read_from_the_dataset(folder: Path) -> None:
             tf.data.FixedLengthRecordDataset(names, 1, num_parallel_reads=number),
             tf.data.TFRecordDataset(names, num_parallel_reads=number),
         ):
-            (node,) = live.read(made).pipeline
-            assert (node.argument("num_parallel_reads"), node.argument("files")) == (number, FILES)
-            assert (
-                list(parallel_reads.propose_read_shards(RuleContext(live.read(made).pipeline))) == [] or number is None
-            )
+            pipeline = live.read(made).pipeline
+            arguments = pipeline.output.arguments
+            assert (arguments["num_parallel_reads"], arguments["files"]) == (number, FILES)
+            assert number is None or list(parallel_reads.propose_read_shards(RuleContext(pipeline))) == []
     shuffled = tf.data.Dataset.from_tensor_slices(names).filter(lambda name: True)
     assert live.read(tf.data.TextLineDataset(shuffled)).pipeline.output.argument("files") is None
 

@@ -88,9 +88,8 @@ RIGHT: dict[str, tuple[Rule, Make, str]] = {
 
 
 @pytest.mark.sample(5)
-@pytest.mark.parametrize("name", RIGHT)
-def test_proposed_move_returns_equal_elements(name: str) -> None:
-    rule, make, operators = RIGHT[name]
+@pytest.mark.parametrize(("rule", "make", "operators"), RIGHT.values(), ids=RIGHT)
+def test_proposed_move_returns_equal_elements(rule: Rule, make: Make, operators: str) -> None:
     source, (rewrite,) = found(rule, make())
     assert " ".join(node.op for node in apply_edits(source.pipeline, rewrite.edits)) == operators
     assert rewrite.safety is Safety.EXACT and check_equal(source, rewrite).epochs == 3
@@ -116,9 +115,8 @@ RANDOM: dict[str, tuple[Rule, Make]] = {
 }
 
 
-@pytest.mark.parametrize("name", RANDOM)
-def test_draws_of_the_map_meet_different_elements_of_the_same_distribution(name: str) -> None:
-    rule, make = RANDOM[name]
+@pytest.mark.parametrize(("rule", "make"), RANDOM.values(), ids=RANDOM)
+def test_draws_of_the_map_meet_different_elements_of_the_same_distribution(rule: Rule, make: Make) -> None:
     source, (rewrite,) = found(rule, make())
     assert rewrite.safety is Safety.STATISTICAL and "meet different elements" in rewrite.notes[-1]
     assert check_equal(source, rewrite).epochs == 3
@@ -185,8 +183,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     # These can be called upstream of the map without an error, but decide differently there.
     "reads a component that the map computes": (
         lambda: numbers(40).map(lambda x: x * 3).filter(lambda x: x < 30), "reads a component that the map computes"),
-    "components change places": (
-        lambda: two_labels().map(lambda x, y: (y, x)).filter(lambda x, y: x < 5), "something different"),
+    "other places": (lambda: two_labels().map(lambda x, y: (y, x)).filter(lambda x, y: x < 5), "something different"),
     "one of two is made": (
         lambda: photos().map(decoded).filter(lambda image, label: (tf.reduce_mean(image) < 0.5) & (label < 5)), ""),
     "as many as it gets": (
@@ -195,10 +192,8 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a shape that the map sets": (shaped_by_the_map, "something different"),
     "a late-bound value": (late_bound, "something different"),
     # These cannot be called there.
-    "other names": (
-        lambda: numbers(40).map(lambda x: {"x": x}).filter(lambda d: d["x"] < 9), "cannot be called there"),
-    "different arguments": (
-        lambda: numbers(40).map(lambda x: (x, x * 2)).filter(lambda x, y: x < 9), "cannot be called there"),
+    "other names": (lambda: numbers(40).map(lambda x: {"x": x}).filter(lambda d: d["x"] < 9), "cannot be called there"),
+    "other arity": (lambda: numbers(40).map(lambda x: (x, x * 2)).filter(lambda x, y: x < 9), "cannot be called there"),
     # What these do is unknown.
     "branches": (
         lambda: photos().map(decoded).filter(lambda image, label: tf.cond(label < 5, lambda: True, lambda: label > 7)),
@@ -206,9 +201,8 @@ REFUSED: dict[str, tuple[Make, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_unsuitable_predicate_is_refused(name: str) -> None:
-    make, why = REFUSED[name]
+@pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
+def test_unsuitable_predicate_is_refused(make: Make, why: str) -> None:
     source, rewrites = found(FILTER, make())
     (answer,) = (one.function.on_inputs for one in source.pipeline if one.op == "filter" and one.function is not None)
     assert answer is not None and len(answer) == 1 and answer[0].why_not and why in answer[0].why_not
@@ -220,10 +214,8 @@ CASES: dict[str, tuple[Rule, str, str]] = {
         SPLIT,
         """
         FIRST = 7
-
         def scale(x):
             return tf.cast(x, tf.float32) / 255.0
-
         ds = (
             tf.data.Dataset.range(30)
             .map(scale, num_parallel_calls=2)  # slow
@@ -249,7 +241,6 @@ CASES: dict[str, tuple[Rule, str, str]] = {
         """
         def scale(x, y):
             return tf.cast(x, tf.float32) / 255.0, y
-
         ds = tf.data.Dataset.range(30).map(lambda x: (x, x % 7))
         ds = ds.map(scale)  # every row
         ds = ds.filter(lambda x, y: y < 3)
@@ -261,9 +252,8 @@ CASES: dict[str, tuple[Rule, str, str]] = {
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", CASES)
-def test_patched_source_builds_planned_pipeline(name: str, tmp_path: Path) -> None:
-    rule, text, expected = CASES[name]
+@pytest.mark.parametrize(("rule", "text", "expected"), CASES.values(), ids=CASES)
+def test_patched_source_builds_planned_pipeline(rule: Rule, text: str, expected: str, tmp_path: Path) -> None:
     sample = script(tmp_path, text)
     source, (rewrite,) = found(rule, sample.run().ds)
     check_patch(sample, source, rewrite, expected=expected, elements=30)

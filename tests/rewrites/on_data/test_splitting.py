@@ -40,8 +40,24 @@ def told(dataset: Any) -> tuple[live.LivePipeline, Pipeline]:
 
 def found(dataset: Any) -> tuple[live.LivePipeline, FunctionSplit | None]:
     source, pipeline = told(dataset)
-    functions = [node.function for node in pipeline if node.function is not None]
-    return source, next((one.before_draws for one in functions if one.before_draws is not None), None)
+    cuts = (node.function.before_draws for node in pipeline if node.function is not None)
+    return source, next((cut for cut in cuts if cut is not None), None)
+
+
+def found_cut(dataset: Any) -> tuple[live.LivePipeline, FunctionSplit]:
+    source, cut = found(dataset)
+    assert cut is not None and not cut.why_not, cut
+    return source, cut
+
+
+def check_cached(source: live.LivePipeline, cut: FunctionSplit) -> None:
+    proof = compared(source, _cached("n1", cut), Safety.STATISTICAL, elements=_COUNT)
+    assert proof.proven and proof.equal and proof.epochs == 3, proof
+
+
+def _cached(node: str, cut: FunctionSplit) -> list[Edit]:
+    split = SplitFunction(node, cut)
+    return [split, Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})]
 
 
 def _seeded(image: Any, label: Any) -> Any:
@@ -62,10 +78,6 @@ def _in_a_branch(image: Any, label: Any) -> Any:
     if tf.random.uniform([]) > 0.5:
         image = image * tf.random.uniform([])
     return image, label
-
-
-def _in_one_expression(image: Any, label: Any) -> Any:
-    return tf.image.random_flip_left_right(tf.image.resize(tf.cast(image, tf.float32), [8, 7])), label
 
 
 _TRACED = tf.function(lambda image: image + tf.random.normal([3]))
@@ -125,22 +137,20 @@ DRAWING: dict[str, tuple[Callable[..., Any], int | None, int]] = {
     "unseeded, a captured tensor, three handed on": (_unseeded, 2, 3),
     "a check, a loop, a table, tensors given twice": (_checked, 4, 4),
     "in a branch": (_in_a_branch, 1, 2),
-    "in one expression": (_in_one_expression, None, 2),
+    "in one expression": (
+        lambda image, label: (tf.image.random_flip_left_right(tf.image.resize(image, [8, 7])), label), None, 2),
     "in a method": (_Reader().read, 1, 2),
     "in a function that another one returns": (_Reader().reads(True), 1, 2),
     "in a traced function": (_in_a_function_of_tensorflows, 1, 2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", DRAWING)
-def test_head_before_random_draws_is_cached(name: str) -> None:
-    function, statement, handed = DRAWING[name]
-    source, cut = found(images().map(function).shuffle(5).batch(4).prefetch(1))
-    assert cut is not None and not cut.why_not, cut
+@pytest.mark.parametrize(("function", "statement", "handed"), DRAWING.values(), ids=DRAWING)
+def test_head_before_random_draws_is_cached(function: Callable[..., Any], statement: int | None, handed: int) -> None:
+    source, cut = found_cut(images().map(function).shuffle(5).batch(4).prefetch(1))
     assert (cut.kind, cut.statement, cut.handed) == (SplitPosition.BEFORE_DRAWS, statement, handed)
-    proof = compared(source, _cached("n1", cut), Safety.STATISTICAL, elements=_COUNT)
-    assert proof.proven and proof.equal and proof.epochs == 3, proof
+    check_cached(source, cut)
 
 
 def _augment(image: Any) -> Any:
@@ -171,28 +181,21 @@ def _python_in_a_traced_function(image: Any, label: Any) -> Any:
     return _traced_python(image), label
 
 
-PYTHON: list[tuple[Callable[..., Any], SplitPosition]] = [
-    (_numpy, SplitPosition.BEFORE_PYTHON),
-    (_python_behind_a_draw, SplitPosition.BEFORE_DRAWS),
-    (_python_in_a_traced_function, SplitPosition.BEFORE_PYTHON),
-]
-
-
-@pytest.mark.parametrize(("function", "kind"), PYTHON)
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (_numpy, SplitPosition.BEFORE_PYTHON),
+        (_python_behind_a_draw, SplitPosition.BEFORE_DRAWS),
+        (_python_in_a_traced_function, SplitPosition.BEFORE_PYTHON),
+    ],
+)
 def test_head_before_python_is_cached(function: Callable[..., Any], kind: SplitPosition) -> None:
-    source, cut = found(images().map(function).shuffle(5).batch(4).prefetch(1))
-    assert cut is not None and not cut.why_not, cut
+    source, cut = found_cut(images().map(function).shuffle(5).batch(4).prefetch(1))
     assert (cut.kind, cut.statement, cut.handed) == (kind, 1, 2)
     edited = apply_edits(source.pipeline, _cached("n1", cut))
     head, tail = edited["head@n1"].function, edited["n1"].function
     assert head is not None and tail is not None and not head.python and tail.python
-    proof = compared(source, _cached("n1", cut), Safety.STATISTICAL, elements=_COUNT)
-    assert proof.proven and proof.equal and proof.epochs == 3, proof
-
-
-def _cached(node: str, cut: FunctionSplit) -> list[Edit]:
-    split = SplitFunction(node, cut)
-    return [split, Insert(split.head, "cache", f"cache@{split.head}", {"filename": ""})]
+    check_cached(source, cut)
 
 
 @pytest.mark.parametrize(
@@ -203,14 +206,13 @@ def _cached(node: str, cut: FunctionSplit) -> list[Edit]:
     ],
 )
 def test_call_in_front_of_the_first_draw_is_named(function: Callable[..., Any], call: str) -> None:
-    source, cut = found(images().map(function).batch(4))
-    assert cut is not None and not cut.why_not and (cut.call, cut.statement) == (call, 0 if call else None), cut
+    source, cut = found_cut(images().map(function).batch(4))
+    assert (cut.call, cut.statement) == (call, 0 if call else None)
     assert compared(source, _cached("n1", cut), Safety.STATISTICAL, elements=_COUNT).equal
 
 
 def test_seeded_draws_are_kept() -> None:
-    source, cut = found(images().map(_seeded))
-    assert cut is not None
+    source, cut = found_cut(images().map(_seeded))
     edited = replay(source, apply_edits(source.pipeline, _cached("n1", cut)))
     assert edited.element_spec == source.dataset.element_spec
     epochs = [[image.numpy() for image, _ in source.dataset] for _ in range(2)]
@@ -219,10 +221,8 @@ def test_seeded_draws_are_kept() -> None:
 
 
 def test_split_after_a_random_draw_is_rejected() -> None:
-    source, cut = found(images().map(_unseeded).batch(4))
-    assert cut is not None
-    whole = SplittableFunction(source.datasets["n1"]._map_func)
-    late = replace(cut, position=first_varying_op(whole)[0] + 1)
+    source, cut = found_cut(images().map(_unseeded).batch(4))
+    late = replace(cut, position=first_varying_op(SplittableFunction(source.datasets["n1"]._map_func))[0] + 1)
     assert not compared(source, _cached("n1", late), Safety.STATISTICAL, elements=_COUNT).equal
 
 
@@ -268,14 +268,10 @@ def _after_sorting(image: Any, label: Any) -> Any:
 
 def test_share_of_the_first_part_is_its_work_and_not_that_of_a_call() -> None:
     """The second part is called as often as the whole was."""
-    found = []
-    for function in (_after_cast, _after_sorting):
+    for function, least, most in ((_after_cast, 0, 0.5), (_after_sorting, 0.5, 1)):
         source, pipeline = told(images().map(function).batch(4))
         (shares,) = measure_shares(source, pipeline, seconds=60).values()
-        found.append(shares.head)
-    little, most = found
-    assert little is not None and little < 0.5
-    assert most is not None and 0.5 < most <= 1
+        assert shares.head is not None and least <= shares.head <= most and shares.head != 0.5
 
 
 SCRIPT = """
@@ -312,8 +308,7 @@ _MAP, _SHUFFLE = "map(augment)", "shuffle(5, seed=1)"
 )
 def test_patched_source_builds_planned_pipeline(stages: tuple[str, str], tmp_path: Path) -> None:
     sample = script(tmp_path, SCRIPT.format(*stages), above="\n" * (2 + (stages[0] == _MAP)))
-    source, cut = found(sample.run().ds)
-    assert cut is not None and not cut.why_not, cut
+    source, cut = found_cut(sample.run().ds)
     node, shuffle = ("n1", "n2") if stages[0] == _MAP else ("n2", "n1")
     split, cached = _cached(node, cut)
     rewrite = Rewrite("split-map", node, Safety.STATISTICAL, (split, Move(shuffle, f"head@{node}"), cached), "x.")
@@ -335,8 +330,8 @@ def test_patched_source_splits_behind_a_call(tmp_path: Path) -> None:
     text = SCRIPT.replace("def augment", _HELPERS + "def augment")
     text = text.format("map(lambda x, i: (flip(small(x)), i))", _SHUFFLE)
     sample = script(tmp_path, text, above="\n" * 9)
-    source, cut = found(sample.run().ds)
-    assert cut is not None and cut.call == "small", cut
+    source, cut = found_cut(sample.run().ds)
+    assert cut.call == "small"
     rewrite = Rewrite("split-map", "n1", Safety.STATISTICAL, tuple(_cached("n1", cut)), "x.")
     expected = "    .map(lambda x, i: (small(x), i))\n    .cache()\n    .map(lambda y, i: (flip(y), i))\n"
     check_patch(sample, source, rewrite, expected=expected, elements=15)

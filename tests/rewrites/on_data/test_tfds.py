@@ -6,7 +6,7 @@ import importlib.util
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore")]
 
 from pipetune.core.edits import Edit, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.results import ResumeMethod
-from pipetune.core.storage import description, read_config_fields, read_config_text, tfds_reads
+from pipetune.core.storage import TfdsRead, description, read_config_fields, read_config_text, tfds_reads
 from pipetune.distributed.writing import distribute
 from pipetune.lint import DatasetUse, find_mistakes
 from pipetune.pipelines import call_sites, live, resume_points
@@ -69,6 +69,14 @@ def load(folder: Path, **given: Any) -> Any:
     return tfds.load("counted_digits", data_dir=folder, split=given.pop("split", "train"), read_config=config, **given)
 
 
+def recorded(make: Callable[[], Any]) -> tuple[live.LivePipeline, TfdsRead]:
+    """The pipeline of a dataset whose calls are recorded, and how the library reads its files."""
+    with call_sites.Recorder():
+        source = live.read(make())
+    (found,) = tfds_reads(source.pipeline)
+    return source, found
+
+
 def ids(dataset: Any, count: int = 20) -> list[int]:
     """The numbering of the guide for the first examples: file times examples per file, plus the index in the file."""
     names = [example["tfds_id"].numpy().decode() for example in dataset.take(count)]
@@ -89,10 +97,7 @@ def test_orders_match_the_guide(folder: Path) -> None:
 
 @pytest.mark.mission("D1.files", "D3.analysed")
 def test_tfds_reading_operators_are_recognised(folder: Path) -> None:
-    with call_sites.Recorder():
-        dataset = load(folder, shuffle_files=True).map(lambda example: example["number"]).batch(4)
-    source = live.read(dataset)
-    (found,) = tfds_reads(source.pipeline)
+    source, found = recorded(lambda: load(folder, shuffle_files=True).map(lambda one: one["number"]).batch(4))
     assert {node.location.library for node in found.operators if node.location} == {"tensorflow_datasets"}
     assert found.call == "tfds.load" and found.shuffle is not None and found.shard is None
     assert found.decode is not None and found.decode.op == "map"
@@ -106,25 +111,18 @@ def test_tfds_reading_operators_are_recognised(folder: Path) -> None:
 
 def test_worker_reads_its_own_files(folder: Path) -> None:
     context = tf.distribute.InputContext(2, 1, 2)
-    with call_sites.Recorder():
-        dataset = load(folder, read_config=tfds.ReadConfig(input_context=context))
-    (found,) = tfds_reads(live.read(dataset).pipeline)
+    source, found = recorded(lambda: load(folder, read_config=tfds.ReadConfig(input_context=context)))
     assert found.shard is not None
-    assert {number // EACH for number in ids(dataset, SHARDS * EACH)} == {1, 3}
+    assert {number // EACH for number in ids(source.dataset, SHARDS * EACH)} == {1, 3}
 
 
 @pytest.mark.parametrize(
     "wanted",
-    [
-        {"cycle_length": 2, "block_length": 16, "num_parallel_calls": 2},
-        {"cycle_length": 16, "block_length": 5},
-    ],
+    [{"cycle_length": 2, "block_length": 16, "num_parallel_calls": 2}, {"cycle_length": 16, "block_length": 5}],
 )
 @pytest.mark.mission("D3.config")
 def test_rewrite_and_read_config_read_in_the_same_order(folder: Path, wanted: dict[str, int]) -> None:
-    with call_sites.Recorder():
-        source = live.read(load(folder))
-    (found,) = tfds_reads(source.pipeline)
+    source, found = recorded(lambda: load(folder))
     edits: list[Edit] = [SetArgument(found.interleave.id, name, value) for name, value in wanted.items()]
     text = read_config_text(read_config_fields(source.pipeline, edits))
     said = ids(load(folder, read_config=eval(text, {"tfds": tfds, "tf": tf})), SHARDS * EACH)
@@ -156,9 +154,7 @@ def imported(path: Path) -> ModuleType:
 def test_patched_call_matches_the_plan(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "digits_script.py"
     path.write_text(f"{SCRIPT}\ntraining = training_dataset({str(folder)!r})\n")
-    with call_sites.Recorder():
-        source = live.read(imported(path).training)
-    (found,) = tfds_reads(source.pipeline)
+    source, found = recorded(lambda: imported(path).training)
     assert found.decode is not None
     turns = (SetArgument(found.interleave.id, "cycle_length", 3), SetArgument(found.interleave.id, "block_length", 2))
     calls = (SetArgument(found.decode.id, "num_parallel_calls", 2),)
@@ -174,8 +170,7 @@ def test_patched_call_matches_the_plan(folder: Path, tmp_path: Path) -> None:
         "num_parallel_calls_for_decode=2)"
     ) in new
     path.write_text(new)
-    with call_sites.Recorder():
-        patched = live.read(imported(path).training)
+    patched, _ = recorded(lambda: imported(path).training)
     edited = apply_edits(source.pipeline, Plan("plan", rewrites).edits)
     assert patched.pipeline.identities() == edited.identities()
     order = [batch.tolist() for batch in patched.dataset.as_numpy_iterator()]
@@ -196,9 +191,8 @@ def test_take_is_distinguished_from_a_subsplit(folder: Path) -> None:
 @pytest.mark.mission("D4.resuming", "D2.silent")
 def test_resumed_job_is_warned_of_another_order(folder: Path) -> None:
     steps_done = 7
-    with call_sites.Recorder():
-        dataset = load(folder, read_config=tfds.ReadConfig(interleave_cycle_length=2)).batch(4).skip(steps_done)
-    source = live.read(dataset)
+    config = tfds.ReadConfig(interleave_cycle_length=2)
+    source, _ = recorded(lambda: load(folder, read_config=config).batch(4).skip(steps_done))
     found = tuple(resume_points.find(source))
     assert {one.way for one in found} == {ResumeMethod.SKIP, ResumeMethod.IDS}
     rewrites, _ = propose_all(RuleContext(source.pipeline, cores=2, resuming=found))
@@ -216,10 +210,7 @@ def test_resumed_job_is_warned_of_another_order(folder: Path) -> None:
         ("service", "tf.data.experimental.service.distribute"),
     ],
 )
-def test_generated_module_is_refused_with_the_tfds_alternative(
-    folder: Path, tmp_path: Path, kind: str, says: str
-) -> None:
-    with call_sites.Recorder():
-        source = live.read(load(folder).batch(4))
+def test_generated_module_is_refused_with_an_alternative(folder: Path, tmp_path: Path, kind: str, says: str) -> None:
+    source, _ = recorded(lambda: load(folder).batch(4))
     result = distribute(source, source.pipeline, kind=kind, out_file=tmp_path / "distributed.py")
     assert not result.module and any(says in note for note in result.notes)
