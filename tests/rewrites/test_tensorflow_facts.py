@@ -12,6 +12,7 @@ import pytest
 from pipetune.rewrites.legality import tensorflow_parallelizes
 from pipetune.rewrites.map_and_batch_fusion import is_fused
 from pipetune.rewrites.parallel_reads import effective_cycle_length
+from pipetune.rewrites.rule import RuleContext
 from tests.rules import context
 
 pytestmark = pytest.mark.tensorflow
@@ -50,48 +51,43 @@ def _kernels(dataset: Any) -> list[str]:
     iterator = iter(dataset)
     next(iterator)
     proto = tf.data.experimental.get_model_proto(iterator)
-    names, identifier = [], proto.output
-    while True:
-        node = proto.nodes[identifier]
-        names.append(node.name)
-        if not node.inputs:
-            break
-        identifier = node.inputs[0]
+    nodes = [proto.nodes[proto.output]]
+    while nodes[-1].inputs:
+        nodes.append(proto.nodes[nodes[-1].inputs[0]])
     del iterator
     gc.collect()
-    return names
+    return [node.name for node in nodes]
 
 
-FUSION: list[tuple[str, dict[str, Any], Callable[[], Any]]] = [
-    ("range 9 | map | batch 4", {}, lambda: _numbers().map(_plain).batch(4)),
-    ("range 9 | map random | batch 4", {}, lambda: _numbers().map(_random).batch(4)),
-    ("range 9 | map python | batch 4", {}, lambda: _numbers().map(_python).batch(4)),
-    ("range 9 | map 2 | batch 4", {}, lambda: _numbers().map(_plain, num_parallel_calls=2).batch(4)),
-    ("range 9 | map 2 random | batch 4", {}, lambda: _numbers().map(_random, num_parallel_calls=2).batch(4)),
-    ("range 9 | map | batch 4 num_parallel_calls=2", {},
-     lambda: _numbers().map(_plain).batch(4, num_parallel_calls=2)),
-    ("range 9 | map | prefetch 2 | batch 4", {}, lambda: _numbers().map(_plain).prefetch(2).batch(4)),
-    ("range 9 | map | take 9 | batch 4", {}, lambda: _numbers().map(_plain).take(9).batch(4)),
-    ("range 9 | map | shuffle 9 | batch 4", {}, lambda: _numbers().map(_plain).shuffle(9).batch(4)),
-    ("range 9 | map | enumerate | batch 4", {}, lambda: _numbers().map(_plain).enumerate().batch(4)),
-    ("range 9 | map 2 use_unbounded_threadpool=True | batch 4", {},
-     lambda: _numbers().map(_plain, num_parallel_calls=2, use_unbounded_threadpool=True).batch(4)),
-    ("range 9 | map | batch 4", {_OPTIMIZATION + "map_and_batch_fusion": False},
-     lambda: _with(_numbers().map(_plain).batch(4), map_and_batch_fusion=False)),
-    ("range 9 | map | batch 4", {_OPTIMIZATION + "apply_default_optimizations": False},
-     lambda: _with(_numbers().map(_plain).batch(4), apply_default_optimizations=False)),
-    ("range 9 | map | batch 4", {_OPTIMIZATION + "apply_default_optimizations": False,
-                                 _OPTIMIZATION + "map_and_batch_fusion": True},
-     lambda: _with(_numbers().map(_plain).batch(4),
-                   apply_default_optimizations=False, map_and_batch_fusion=True)),
+FUSION: list[tuple[str, Callable[[Any], Any], dict[str, bool]]] = [
+    ("range 9 | map | batch 4", lambda ds: ds.map(_plain).batch(4), {}),
+    ("range 9 | map random | batch 4", lambda ds: ds.map(_random).batch(4), {}),
+    ("range 9 | map python | batch 4", lambda ds: ds.map(_python).batch(4), {}),
+    ("range 9 | map 2 | batch 4", lambda ds: ds.map(_plain, num_parallel_calls=2).batch(4), {}),
+    ("range 9 | map 2 random | batch 4", lambda ds: ds.map(_random, num_parallel_calls=2).batch(4), {}),
+    ("range 9 | map | batch 4 num_parallel_calls=2", lambda ds: ds.map(_plain).batch(4, num_parallel_calls=2), {}),
+    ("range 9 | map | prefetch 2 | batch 4", lambda ds: ds.map(_plain).prefetch(2).batch(4), {}),
+    ("range 9 | map | take 9 | batch 4", lambda ds: ds.map(_plain).take(9).batch(4), {}),
+    ("range 9 | map | shuffle 9 | batch 4", lambda ds: ds.map(_plain).shuffle(9).batch(4), {}),
+    ("range 9 | map | enumerate | batch 4", lambda ds: ds.map(_plain).enumerate().batch(4), {}),
+    ("range 9 | map 2 use_unbounded_threadpool=True | batch 4",
+     lambda ds: ds.map(_plain, num_parallel_calls=2, use_unbounded_threadpool=True).batch(4), {}),
+    ("range 9 | map | batch 4", lambda ds: ds.map(_plain).batch(4), {"map_and_batch_fusion": False}),
+    ("range 9 | map | batch 4", lambda ds: ds.map(_plain).batch(4), {"apply_default_optimizations": False}),
+    ("range 9 | map | batch 4", lambda ds: ds.map(_plain).batch(4),
+     {"apply_default_optimizations": False, "map_and_batch_fusion": True}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "options", "dataset"), FUSION)
-def test_fusion_matches_the_runtime(words: str, options: dict[str, Any], dataset: Callable[[], Any]) -> None:
-    described = context(words, options=options)
+def _described(words: str, optimizations: dict[str, bool]) -> RuleContext:
+    return context(words, options={_OPTIMIZATION + name: on for name, on in optimizations.items()})
+
+
+@pytest.mark.parametrize(("words", "make", "options"), FUSION)
+def test_fusion_matches_the_runtime(words: str, make: Callable[[Any], Any], options: dict[str, bool]) -> None:
+    described = _described(words, options)
     (batch,) = [node for node in described.pipeline if node.op == "batch"]
-    assert ("MapAndBatch" in _kernels(dataset())) == is_fused(batch, described)
+    assert ("MapAndBatch" in _kernels(_with(make(_numbers()), **options))) == is_fused(batch, described)
 
 
 @pytest.mark.parametrize(
@@ -104,19 +100,16 @@ def test_fusion_matches_the_runtime(words: str, options: dict[str, Any], dataset
     ],
 )
 def test_maps_that_tensorflow_runs_in_parallel_are_known(options: dict[str, bool]) -> None:
-    described = context("range 9 | map | prefetch 2", options={_OPTIMIZATION + key: on for key, on in options.items()})
+    described = _described("range 9 | map | prefetch 2", options)
     kernels = _kernels(_with(_numbers().map(_plain).prefetch(2), **options))
     parallel = any(kernel.startswith("ParallelMap") for kernel in kernels)
     assert parallel == tensorflow_parallelizes(described.pipeline["n1"], described)
 
 
-def test_map_with_two_readers_is_fused() -> None:
+def test_map_with_two_readers_is_fused_and_one_in_front_of_a_padded_batch_is_not() -> None:
     mapped = _numbers().map(_plain)
     assert "MapAndBatch" in _kernels(tf.data.Dataset.zip(mapped.batch(4), mapped))
-
-
-def test_padded_batch_is_never_fused() -> None:
-    assert "MapAndBatch" not in _kernels(_numbers().map(_plain).padded_batch(4))
+    assert "MapAndBatch" not in _kernels(mapped.padded_batch(4))
 
 
 def _order(**arguments: Any) -> list[int]:
@@ -142,11 +135,9 @@ def _epochs(dataset: Any) -> list[list[int]]:
 
 
 def test_shuffle_commutes_with_a_map() -> None:
-    behind = _numbers().map(_plain).shuffle(10, seed=3)
-    before = _numbers().shuffle(10, seed=3).map(_plain)
+    behind, before = _numbers().map(_plain).shuffle(10, seed=3), _numbers().shuffle(10, seed=3).map(_plain)
     first = _epochs(behind)
-    assert first == _epochs(before)
-    assert first[0] != first[1]
+    assert first == _epochs(before) and first[0] != first[1]
 
 
 def test_repeat_right_after_the_shuffle_returns_the_same_stream() -> None:
