@@ -15,20 +15,8 @@ from typing import Any
 
 import pytest
 
-from pipetune.core.edits import (
-    Consent,
-    Edit,
-    Insert,
-    Move,
-    Remove,
-    ReplaceFunction,
-    ReplaceOperator,
-    ReplaceSource,
-    Rewrite,
-    SetArgument,
-    SetOption,
-    SplitFunction,
-)
+from pipetune.core import edits
+from pipetune.core.edits import Consent, Edit, Rewrite
 from pipetune.rewrites import propose_all
 from pipetune.rewrites.conflicts import find_conflict
 from pipetune.rewrites.rule import RuleContext
@@ -136,21 +124,21 @@ def outlines(rewrites: list[Rewrite]) -> list[str]:
 
 def _outline(edit: Edit) -> str:
     match edit:
-        case SetArgument(node=node, name=name, value=value):
+        case edits.SetArgument(node=node, name=name, value=value):
             return f"{node}.{name}={value}"
-        case Insert(after=after, op=op, arguments=arguments):
+        case edits.Insert(after=after, op=op, arguments=arguments):
             return f"{op}({','.join(f'{k}={v}' for k, v in arguments.items())})>{after}"
-        case Move(node=node, after=after):
+        case edits.Move(node=node, after=after):
             return f"{node}>{after}"
-        case Remove(node=node):
+        case edits.Remove(node=node):
             return f"-{node}"
-        case ReplaceFunction(node=node, form=form):
+        case edits.ReplaceFunction(node=node, form=form):
             return f"{node} {form}"
-        case ReplaceSource(node=node, after=after):
+        case edits.ReplaceSource(node=node, after=after):
             return f"{node} numbers, gather>{after}"
-        case SplitFunction(node=node, cut=cut):
+        case edits.SplitFunction(node=node, cut=cut):
             return f"{node} cut {cut.kind}"
-        case ReplaceOperator(node=node, op=op, arguments=arguments):
+        case edits.ReplaceOperator(node=node, op=op, arguments=arguments):
             return f"{node} {op}({','.join(f'{k}={v}' for k, v in arguments.items())})"
-        case SetOption(name=name, value=value):
+        case edits.SetOption(name=name, value=value):
             return f"options.{name}={value}"

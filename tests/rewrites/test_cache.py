@@ -10,14 +10,8 @@ import pytest
 from pipetune.core.edits import Consent, Insert, Rewrite, Safety, apply_edits
 from pipetune.core.pipeline import UNKNOWN, Pipeline
 from pipetune.core.storage import FileUse, Sweep, SweepReader
-from pipetune.rewrites.cache import (
-    RULE,
-    best_position,
-    cache_whole_passes,
-    position_after,
-    suggest_building_once,
-    suggest_caching_sources,
-)
+from pipetune.rewrites import cache
+from pipetune.rewrites.cache import RULE, best_position, cache_whole_passes, position_after
 from pipetune.rewrites.cache_places import CachePosition, cache_group, describe_saved_dataset, epochs_to_break_even
 from pipetune.rewrites.conflicts import find_conflict
 from tests.rewrites.tables import Row, functions, outlines, proposal_test, silent_test, with_measured, with_profile
@@ -448,14 +442,16 @@ def test_saved_dataset_is_priced_even_if_it_fits_in_memory(bytes_per_second: flo
 def test_advice_says_what_a_cache_would_save_if_the_dataset_were_built_once() -> None:
     words = "list_files shuffle=False elements=4 | map bytes=1k cpu=9ms | map random cpu=1ms | batch 2"
     built = frozenset({"n0", "n1", "n2"})
-    (advice,) = suggest_building_once(context(words, rebuilt_operators=built, buildable_once=built))
+    (advice,) = cache.suggest_building_once(context(words, rebuilt_operators=built, buildable_once=built))
     assert "cached after map (train.py:2), the input needs 90% less CPU time" in advice.message
     for kept in (frozenset(), frozenset({"n2"})):  # what the loop builds does not matter: the cache is before it
-        assert not list(suggest_building_once(context(words, rebuilt_operators=kept, buildable_once=kept)))
-    (advice,) = suggest_building_once(context(words, rebuilt_operators=built, buildable_once=frozenset({"n0", "n2"})))
+        assert not list(cache.suggest_building_once(context(words, rebuilt_operators=kept, buildable_once=kept)))
+    (advice,) = cache.suggest_building_once(
+        context(words, rebuilt_operators=built, buildable_once=frozenset({"n0", "n2"}))
+    )
     assert "builds another one" in advice.message and "only the rest in the loop" in advice.hint
     cheap = words.replace("9ms", "9us")
-    assert not list(suggest_building_once(context(cheap, rebuilt_operators=built, buildable_once=built)))
+    assert not list(cache.suggest_building_once(context(cheap, rebuilt_operators=built, buildable_once=built)))
 
 
 @pytest.mark.parametrize(
@@ -470,7 +466,7 @@ def test_advice_says_what_a_cache_would_save_if_the_dataset_were_built_once() ->
 @pytest.mark.parametrize(("source", "known"), [("repeat", True), ("repeat 3", False), ("shuffle 9", False)])
 def test_advice_says_what_caches_in_sampled_sources_save(words: str, share: str, source: str, known: bool) -> None:
     sources = f"s = random; a = range 40 elements=40 | {source}; b = range 60 elements=60 | map | repeat"
-    found = list(suggest_caching_sources(context(f"{sources}; choose s a b | {words} | batch 2")))
+    found = list(cache.suggest_caching_sources(context(f"{sources}; choose s a b | {words} | batch 2")))
     assert bool(found) == bool(share and known)
     for advice in found:
         assert share in advice.message and "100 calls would do" in advice.message and "97.7 KiB" in advice.hint

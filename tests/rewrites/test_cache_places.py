@@ -13,14 +13,9 @@ from pipetune.core.edits import apply_edits
 from pipetune.core.pipeline import Node
 from pipetune.core.storage import FileUse, Sweep, SweepReader
 from pipetune.model.memory import added_bytes
+from pipetune.rewrites import cache_places
 from pipetune.rewrites.cache import RULE
-from pipetune.rewrites.cache_places import (
-    MAX_SIZE_RATIO,
-    CachePosition,
-    epochs_to_break_even,
-    pareto_frontier,
-    select_for_trial,
-)
+from pipetune.rewrites.cache_places import CachePosition, epochs_to_break_even, pareto_frontier, select_for_trial
 from pipetune.rewrites.epoch_constancy import Constancy
 from tests.rewrites.tables import with_profile
 from tests.rules import context, proposals
@@ -67,9 +62,9 @@ def test_places_for_trial_are_few_and_differ_in_size(places: list[CachePosition]
     assert len(chosen) <= most and chosen[:1] == kept[:1]
     assert all(place in kept for place in chosen)
     sizes = sorted(place.size_bytes for place in chosen)
-    assert all(less <= MAX_SIZE_RATIO * more for less, more in itertools.pairwise(sizes))
+    assert all(less <= cache_places.MAX_SIZE_RATIO * more for less, more in itertools.pairwise(sizes))
     if len(chosen) > 1:  # the second saves most per byte among those that hold much less
-        far = [one for one in kept[1:] if one.size_bytes <= MAX_SIZE_RATIO * kept[0].size_bytes]
+        far = [one for one in kept[1:] if one.size_bytes <= cache_places.MAX_SIZE_RATIO * kept[0].size_bytes]
         assert chosen[1] is max(far, key=lambda one: (one.saved_seconds_per_output or 0.0) / max(one.size_bytes, 1.0))
 
 
