@@ -8,6 +8,7 @@ which operators it builds.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import types
 from collections import Counter
@@ -303,6 +304,17 @@ def emit_variant(
     )
     emission = emit(replace(pipeline, nodes=tuple(nodes)), Plan("p", rewrites), **more)
     return emission.files.get(str(path), (text, text))[1], emission
+
+
+def spelled_out(text: str) -> str:
+    """A sample whose tables call datasets by bare names, as `range(3)`, with the names that scripts use."""
+    for owner, names in (
+        ("tf.data.Dataset.", "range|list_files"),
+        ("tf.data.", "TFRecordDataset"),
+        ("tf.keras.utils.", "image_dataset_from_directory"),
+    ):
+        text = re.sub(rf"(?<![\w.])(?=({names})\()", owner, text)
+    return text
 
 
 def shape(pipeline: Pipeline) -> list[tuple[str, dict[str, object]]]:
