@@ -9,11 +9,11 @@ import pytest
 
 from pipetune.core.edits import Insert, Move, Plan, Remove, Safety, SetArgument, SetOption, apply_edits
 from pipetune.source.emit import emit
-from tests.source.recorder import plan, record, recorded, shape
+from tests.source.recorder import plan, record, recorded, shape, spelled_out
 
-HELPER = """import tensorflow as tf
+HELPER = """\
 def make(n):
-    ds = tf.data.Dataset.range(n).shuffle(9).map(abs)
+    ds = range(n).shuffle(9).map(abs)
     ds = ds.batch(2)
     return ds
 train(make(3))
@@ -24,19 +24,23 @@ validate(make(5))
 @pytest.fixture
 def pipelines(tmp_path):
     def make(text):
-        _, recorder = recorded(tmp_path, text)
+        _, recorder = recorded(tmp_path, spelled_out("import tensorflow as tf\n" + text))
         return recorder.pipeline("train"), recorder.pipeline("validate") if "validate" in recorder.consumed else None
 
     return make
+
+
+def written(emission):
+    """The only new text."""
+    ((_, new),) = emission.files.values()
+    return new
 
 
 PREFETCH = Insert("n3", "prefetch", "p", {"buffer_size": -1})
 
 
 @pytest.mark.parametrize(
-    "edit",
-    [PREFETCH, SetArgument("n2", "num_parallel_calls", 2), SetArgument("n2", "deterministic", True)],
-    ids=["prefetch", "parallelism", "order kept"],
+    "edit", [PREFETCH, SetArgument("n2", "num_parallel_calls", 2), SetArgument("n2", "deterministic", True)]
 )
 def test_speed_may_change_for_all_datasets(pipelines, edit):
     train, _ = pipelines(HELPER)
@@ -66,15 +70,14 @@ def test_data_changes_for_one_dataset_only(pipelines, edit):
     assert shape(patched.pipeline("validate")) == shape(validate)
     assert shape(patched.pipeline()) == shape(apply_edits(train, [edit]))
     allowed = emit(train, plan(edit), may_share=lambda rewrite: rewrite.rule == "rule")
-    ((_, new),) = allowed.files.values()
-    assert allowed.covered and "def make(n):" in new
+    assert allowed.covered and "def make(n):" in written(allowed)
 
 
 @pytest.mark.parametrize("op", ["cache", "shuffle", "repeat"])
 def test_operator_at_the_end_of_a_function_is_added_at_its_call(pipelines, op):
     train, _ = pipelines(HELPER)
     emission = emit(train, plan(Insert("n3", op, "x", {"buffer_size": 9} if op == "shuffle" else {})))
-    ((_, new),) = emission.files.values()
+    new = written(emission)
     assert f"train(make(3).{op}(" in new and "validate(make(5))\n" in new and emission.notes == ()
 
 
@@ -86,14 +89,13 @@ def test_another_order_is_changed_for_one_dataset_only(pipelines):
 
 def test_operator_after_an_inserted_one_is_shared_too(pipelines):
     train, _ = pipelines(HELPER)
-    emission = emit(train, plan(PREFETCH, Insert("p", "cache", "c")))
-    ((_, new),) = emission.files.values()
+    new = written(emit(train, plan(PREFETCH, Insert("p", "cache", "c"))))
     assert "    if rule:\n        ds = ds.prefetch(tf.data.AUTOTUNE).cache()\n    return ds\n" in new
 
 
-TWICE = """import tensorflow as tf
+TWICE = """\
 def make(n):
-    ds = tf.data.Dataset.range(n).shuffle(9).map(abs)
+    ds = range(n).shuffle(9).map(abs)
     ds = ds.batch(2)
     return ds
 train(make(3).concatenate(make(5)))
@@ -114,9 +116,8 @@ def test_same_rewrite_of_all_operators_of_a_call_is_written_once(pipelines, text
     ((path, (_, new)),) = emission.files.items()
     assert new.count("cache()") == 1 and "range(n).batch(2).shuffle(9).map(abs).cache()" in new
     assert len(emission.covered) == 2 and not emission.notes
-    assert shape(record(Path(path), new).pipeline()) == shape(
-        apply_edits(train, [e for some in MOVED_BATCH for e in some])
-    )
+    wanted = apply_edits(train, [edit for some in MOVED_BATCH for edit in some])
+    assert shape(record(Path(path), new).pipeline()) == shape(wanted)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +144,8 @@ def test_what_cannot_be_written_together_has_one_reason(pipelines):
     assert [one.why for one in emission.not_covered] == ["pipetune cannot write the call group_by()."] * 2
 
 
-BRANCH = """import tensorflow as tf
-ds = tf.data.Dataset.range(9).map(abs)
+BRANCH = """\
+ds = range(9).map(abs)
 train(ds.skip(3).batch(2))
 validate(ds.take(3).batch(2))
 """
@@ -159,44 +160,35 @@ def test_branch_is_shared_upstream_but_not_downstream(pipelines):
     assert emit(train, plan(below), other_pipelines=[validate]).covered
 
 
-LOOP = """import tensorflow as tf
-ds = tf.data.Dataset.range(9)
+LOOP = """\
+ds = range(9)
 for k in (1, 2):
     ds = ds.map(lambda x: x)
 train(ds)
 """
 
 
-def test_loop_gets_one_number(pipelines):
+@pytest.mark.parametrize("second", [2, 4])
+def test_loop_gets_one_number(pipelines, second):
     train, _ = pipelines(LOOP)
-    both = plan(SetArgument("n1", "num_parallel_calls", 2), SetArgument("n2", "num_parallel_calls", 2))
-    emission = emit(train, both)
-    ((_, new),) = emission.files.values()
-    assert new.count("num_parallel_calls=2") == 1
-    differing = emit(
-        train, plan(SetArgument("n1", "num_parallel_calls", 2), SetArgument("n2", "num_parallel_calls", 4))
-    )
-    assert differing.files == {} and "needs another num_parallel_calls" in differing.not_covered[0].why
+    edits = (SetArgument("n1", "num_parallel_calls", 2), SetArgument("n2", "num_parallel_calls", second))
+    emission = emit(train, plan(*edits))
+    if second == 2:
+        assert written(emission).count("num_parallel_calls=2") == 1
+    else:
+        assert emission.files == {} and "needs another num_parallel_calls" in emission.not_covered[0].why
 
 
 def test_loop_gets_one_prefetch(pipelines):
     train, _ = pipelines(LOOP)
-    emission = emit(
-        train,
-        plan(
-            Insert("n1", "prefetch", "a", {"buffer_size": -1}),
-            Insert("n2", "prefetch", "b", {"buffer_size": -1}),
-            SetArgument("a", "buffer_size", 2),
-            SetArgument("b", "buffer_size", 2),
-        ),
-    )
-    ((_, new),) = emission.files.values()
-    assert "ds = ds.map(lambda x: x).prefetch(2)\n" in new
+    there = [Insert(after, "prefetch", name, {"buffer_size": -1}) for after, name in (("n1", "a"), ("n2", "b"))]
+    edits = plan(*there, SetArgument("a", "buffer_size", 2), SetArgument("b", "buffer_size", 2))
+    assert "ds = ds.map(lambda x: x).prefetch(2)\n" in written(emit(train, edits))
 
 
-CALLED = """import tensorflow as tf
+CALLED = """\
 def load(n):
-    return tf.data.Dataset.range(n).map(abs)
+    return range(n).map(abs)
 def training(n):
     ds = load(n)
     ds = ds.map(abs)
@@ -206,10 +198,9 @@ train(training(9))
 validate(load(5).map(abs).batch(2))
 """
 
-
-READ_TWICE = """import tensorflow as tf
+READ_TWICE = """\
 def load(n):
-    return tf.data.Dataset.range(n).map(abs)
+    return range(n).map(abs)
 def both(n):
     ds = load(n)
     train(ds.map(abs).shuffle(9))
@@ -218,10 +209,9 @@ both(9)
 load(2)
 """
 
-
-BROKEN = """import tensorflow as tf
+BROKEN = """\
 def load(n):
-    return tf.data.Dataset.range(n).map(abs)
+    return range(n).map(abs)
 train(
     load(9)
     # larger from here on
@@ -231,50 +221,41 @@ train(
 validate(load(5).batch(2))
 """
 
-
-PASSED = """import tensorflow as tf
+PASSED = """\
 def prepare(ds, size):
     ds = ds.shuffle(9)
     return ds.batch(size)
-data = tf.data.Dataset.range(9).map(abs)
+data = range(9).map(abs)
 train(prepare(data, 2))
 validate(data)
-prepare(tf.data.Dataset.range(5), 2)
+prepare(range(5), 2)
 """
-
 
 CACHE = Insert("n1", "cache", "c")
 
 
-@pytest.mark.parametrize(
-    ("text", "edit", "written"),
-    [
-        (
-            CALLED,
-            Move("n3", "n1"),
-            "    ds = load(n)\n    ds = ds.shuffle(9)\n    ds = ds.map(abs)\n    return ds.batch(2)\n",
-        ),
-        (CALLED, CACHE, "    ds = load(n)\n    ds = ds.cache().map(abs)\n"),
+BESIDE = {
+    "a move": (CALLED, Move("n3", "n1"),
+               "    ds = load(n)\n    ds = ds.shuffle(9)\n    ds = ds.map(abs)\n    return ds.batch(2)\n"),
+    "a cache in the caller": (CALLED, CACHE, "    ds = load(n)\n    ds = ds.cache().map(abs)\n"),
+    "a name with other readers":
         (READ_TWICE, CACHE, "    train(ds.cache().map(abs).shuffle(9))\n    validate(ds.batch(2))\n"),
-        (BRANCH, CACHE, "train(ds.cache().skip(3).batch(2))\nvalidate(ds.take(3).batch(2))\n"),
-        (PASSED, CACHE, "data = tf.data.Dataset.range(9).map(abs)\ntrain(prepare(data.cache(), 2))\nvalidate(data)\n"),
+    "a branch": (BRANCH, CACHE, "train(ds.cache().skip(3).batch(2))\nvalidate(ds.take(3).batch(2))\n"),
+    "what a helper gets": (PASSED, CACHE,
+               "data = range(9).map(abs)\ntrain(prepare(data.cache(), 2))\nvalidate(data)\n"),
+    "a comment stays with its call":
         (BROKEN, CACHE, "    load(9)\n    .cache()\n    # larger from here on\n    .map(abs)\n"),
-    ],
-    ids=[
-        "a move",
-        "a cache in the caller",
-        "a name with other readers",
-        "a branch",
-        "what a helper gets",
-        "a comment stays with its call",
-    ],
-)
-def test_edit_at_a_shared_call_is_written_beside_it(pipelines, text, edit, written):
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_edit_at_a_shared_call_is_written_beside_it(pipelines, case):
+    text, edit, lines = BESIDE[case]
     train, validate = pipelines(text)
     emission = emit(train, plan(edit, safety=Safety.STATISTICAL), other_pipelines=[validate])
     assert emission.covered
-    ((_, new),) = emission.files.values()
-    assert written in new and new.count("shuffle" if isinstance(edit, Move) else "cache") == 1
+    new = written(emission)
+    assert spelled_out(lines) in new and new.count("shuffle" if isinstance(edit, Move) else "cache") == 1
 
 
 @pytest.mark.parametrize(
