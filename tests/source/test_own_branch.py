@@ -10,7 +10,7 @@ import pytest
 from pipetune.core.edits import Edit, Insert, Move, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
 from pipetune.source.emit import Emission, emit, emit_more
-from tests.source.recorder import plan, record, recorded, shape
+from tests.source.recorder import plan, record, recorded, shape, spelled_out
 
 HEAD = "import tensorflow as tf\nFIRST = 7\n"
 EARLIER = (Move("n2", "n0"),)
@@ -35,13 +35,10 @@ def _change(emission: Emission) -> str:
     return new.removeprefix(HEAD)
 
 
-NUMBERS = "tf.data.Dataset.range(30)"
-
-
 def script(made: str, validation: str = "every.skip(FIRST)") -> str:
     """A script that makes `every` in some statements, and reads it for training and for validation."""
     branches = f"training = every.take(FIRST).batch(4)\nvalidation = {validation}.batch(4)"
-    return f"{made}\n{branches}\ntrain(training)\nvalidate(validation)\n"
+    return spelled_out(f"{made}\n{branches}\ntrain(training)\nvalidate(validation)\n")
 
 
 def within(text: str) -> str:
@@ -49,48 +46,32 @@ def within(text: str) -> str:
 
 
 OWN_MAP = "every_before_map.skip(FIRST).map(abs)"
-ASSIGNED = script(f"every = {NUMBERS}.map(abs)")
+ASSIGNED = script("every = range(30).map(abs)")
+BEFORE_MAP = "every_before_map = range(30)\nevery = every_before_map.map(abs)"
+MAPPED = "every = range(30)\n{}every = every.map(abs)"
+DOUBLED = "numbers = range(30)\nevery = numbers.map(lambda x: x * 2)"
 WRITTEN = {
-    "assigned": (ASSIGNED, script(f"every_before_map = {NUMBERS}\nevery = every_before_map.map(abs)", OWN_MAP)),
+    "assigned": (ASSIGNED, script(BEFORE_MAP, OWN_MAP)),
     "in parentheses": (
-        script(f"every = (\n    {NUMBERS}\n    .map(abs)  # slow\n)", "(\n    every\n    .skip(FIRST)  # the rest\n)"),
-        script(
-            f"every_before_map = {NUMBERS}\nevery = (\n    every_before_map\n    .map(abs)  # slow\n)",
-            "(\n    every_before_map\n    .skip(FIRST).map(abs)  # the rest\n)",
-        ),
-    ),
-    "statement by statement": (
-        script(f"every = {NUMBERS}\nevery = every.map(abs)"),
-        script(f"every = {NUMBERS}\nevery_before_map = every\nevery = every.map(abs)", OWN_MAP),
-    ),
-    "a second variable": (
-        script(f"every = {NUMBERS}\nraw = every\nevery = every.map(abs)"),
-        script(f"every = {NUMBERS}\nraw = every\nevery = every.map(abs)", "raw.skip(FIRST).map(abs)"),
-    ),
+        script("every = (\n    range(30)\n    .map(abs)  # slow\n)", "(\n    every\n    .skip(FIRST)  # the rest\n)"),
+        script("every_before_map = range(30)\nevery = (\n    every_before_map\n    .map(abs)  # slow\n)",
+               "(\n    every_before_map\n    .skip(FIRST).map(abs)  # the rest\n)")),
+    "statement by statement":
+        (script(MAPPED.format("")), script(MAPPED.format("every_before_map = every\n"), OWN_MAP)),
+    "a second variable":
+        (script(MAPPED.format("raw = every\n")), script(MAPPED.format("raw = every\n"), "raw.skip(FIRST).map(abs)")),
     "a second variable that changes": (
-        script(f"every = {NUMBERS}\nraw = every\nevery = every.map(abs)\nraw = 5"),
-        script(f"every = {NUMBERS}\nevery_before_map = every\nraw = every\nevery = every.map(abs)\nraw = 5", OWN_MAP),
-    ),
-    "a name of its own": (
-        script(f"numbers = {NUMBERS}\nevery = numbers.map(lambda x: x * 2)"),
-        script(
-            f"numbers = {NUMBERS}\nevery = numbers.map(lambda x: x * 2)", "numbers.skip(FIRST).map(lambda x: x * 2)"
-        ),
-    ),
+        script(MAPPED.format("raw = every\n") + "\nraw = 5"),
+        script(MAPPED.format("every_before_map = every\nraw = every\n") + "\nraw = 5", OWN_MAP)),
+    "a name of its own": (script(DOUBLED), script(DOUBLED, "numbers.skip(FIRST).map(lambda x: x * 2)")),
     "a taken name": (
-        script(f"every_before_map = 5\nevery = {NUMBERS}.map(abs)"),
-        script(
-            f"every_before_map = 5\nevery_before_map_2 = {NUMBERS}\nevery = every_before_map_2.map(abs)",
-            OWN_MAP.replace("map.", "map_2.", 1),
-        ),
-    ),
+        script("every_before_map = 5\nevery = range(30).map(abs)"),
+        script("every_before_map = 5\nevery_before_map_2 = range(30)\nevery = every_before_map_2.map(abs)",
+               OWN_MAP.replace("map.", "map_2.", 1))),
     "in a function": (
-        within(script("every = tf.data.Dataset.range(\n    30\n).map(abs)")),
-        within(
-            script("every_before_map = (tf.data.Dataset.range(\n    30\n))\nevery = every_before_map.map(abs)", OWN_MAP)
-        ),
-    ),
-}
+        within(script("every = range(\n    30\n).map(abs)")),
+        within(script("every_before_map = (range(\n    30\n))\nevery = every_before_map.map(abs)", OWN_MAP))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -101,7 +82,7 @@ def test_branch_gets_a_map_of_its_own(name: str, tmp_path: Path) -> None:
 
 
 def test_several_maps_and_a_run_of_splits(tmp_path: Path) -> None:
-    text = script(f"every = {NUMBERS}.map(abs)\nevery = every.map(lambda x: x + 1)", "every.take(20).skip(FIRST)")
+    text = script("every = range(30).map(abs)\nevery = every.map(lambda x: x + 1)", "every.take(20).skip(FIRST)")
     emission = _emit(tmp_path, text, edits=(Move("n3", "n0"), Move("n4", "n3")))
     assert emission.not_covered == ()
     line = "validation = every_before_map.take(20).skip(FIRST).map(abs).map(lambda x: x + 1).batch(4)\n"
@@ -109,40 +90,33 @@ def test_several_maps_and_a_run_of_splits(tmp_path: Path) -> None:
 
 
 def test_dataset_that_is_read_after_training_keeps_its_map(tmp_path: Path) -> None:
-    text = """every = tf.data.Dataset.range(30).map(abs)
-part = every.skip(FIRST).batch(4)
-train(part)
-for one in every.take(FIRST):
-    pass
-"""
-    emission = _emit(tmp_path, text, dataset="train")
+    text = "every = range(30).map(abs)\npart = every.skip(FIRST).batch(4)\ntrain(part)\nfor _ in every.take(7): pass\n"
+    emission = _emit(tmp_path, spelled_out(text), dataset="train")
     assert emission.not_covered == () and "part = every_before_map.skip(FIRST).map(abs).batch(4)\n" in _change(emission)
 
 
-REFUSED = {
-    "a shuffle": ("every = {}.shuffle(9)", "", "once more"),
-    "another block": ("every = {}.map(abs)\nif FIRST:", "    ", "in the block"),
-    "a name that changes": ("n = 2\nevery = {}.map(lambda x: x * n)\nn = 3", "", "reassigned"),
-    "a call in between": ("every = {}.map(abs)\nhelp(abs)", "", "statements in between"),
-    "two variables at once": ("every, _ = {}.map(abs), 2", "", "assigned once"),
-    "training in between": ("every = {}.map(abs)\ntrain(every.batch(4))", "", "statements in between"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_shared_calls_are_kept(name: str, tmp_path: Path) -> None:
-    lines, indent, why = REFUSED[name]
-    text = lines.format(NUMBERS) + "".join(f"\n{indent}{line}" for line in script("").splitlines()[1:]) + "\n"
+@pytest.mark.parametrize(
+    ("lines", "indent", "why"),
+    [
+        ("every = range(30).shuffle(9)", "", "once more"),
+        ("every = range(30).map(abs)\nif FIRST:", "    ", "in the block"),
+        ("n = 2\nevery = range(30).map(lambda x: x * n)\nn = 3", "", "reassigned"),
+        ("every = range(30).map(abs)\nhelp(abs)", "", "statements in between"),
+        ("every, _ = range(30).map(abs), 2", "", "assigned once"),
+        ("every = range(30).map(abs)\ntrain(every.batch(4))", "", "statements in between"),
+    ],
+)
+def test_other_shared_calls_are_kept(lines: str, indent: str, why: str, tmp_path: Path) -> None:
+    text = spelled_out(lines) + "".join(f"\n{indent}{line}" for line in script("").splitlines()[1:]) + "\n"
     emission = _emit(tmp_path, text)
-    assert emission.files == {}
-    assert why in emission.not_covered[0].why
+    assert emission.files == {} and why in emission.not_covered[0].why
 
 
 ADAPTED = """SIZE = OTHER = 9
 def change():
     global OTHER
     OTHER = 3
-every = {numbers}
+every = tf.data.Dataset.range(30)
 every = every.shuffle({size})
 {between}
 validate(every.batch(4))
@@ -166,7 +140,7 @@ BEHIND = (Move("n1", "n2"), Insert("n2", "cache", "cache@n2"))
 def test_shuffle_that_other_datasets_read_is_written_once_more_behind_a_cache(
     size: str, between: str, why: str, tmp_path: Path
 ) -> None:
-    text = ADAPTED.format(numbers=NUMBERS, size=size, between=between)
+    text = ADAPTED.format(size=size, between=between)
     emission = _emit(tmp_path, text, dataset="train", edits=BEHIND)
     if why:
         assert emission.files == {} and why in emission.not_covered[0].why
@@ -178,7 +152,7 @@ def test_shuffle_that_other_datasets_read_is_written_once_more_behind_a_cache(
 
 def test_shuffle_of_a_script_with_seeds_is_not_written_once_more(tmp_path: Path) -> None:
     """It would take a seed from the generator that makes those of what follows."""
-    _, recorder = recorded(tmp_path, HEAD + ADAPTED.format(numbers=NUMBERS, size=9, between=""))
+    _, recorder = recorded(tmp_path, HEAD + ADAPTED.format(size=9, between=""))
     others = [recorder.pipeline("validate")]
     seeded = plan(*BEHIND, safety=Safety.STATISTICAL)
     assert not emit(recorder.pipeline("train"), seeded, other_pipelines=others).covered
@@ -190,7 +164,7 @@ def test_function_that_may_differ_if_traced_again_is_not_unless_it_draws_anew(
 ) -> None:
     _, recorder = recorded(tmp_path, HEAD + ASSIGNED)
     mine = recorder.pipeline("validate")
-    nodes = [replace(node, function=FunctionFacts("f", "f", **facts)) if node.op == "map" else node for node in mine]
+    nodes = (replace(node, function=FunctionFacts("f", "f", **facts)) if node.op == "map" else node for node in mine)
     emission = emit(replace(mine, nodes=tuple(nodes)), plan(*EARLIER), other_pipelines=[recorder.pipeline("train")])
     if "random" in facts:  # any move past it changes which element gets which draw
         assert OWN_MAP in _change(emission)
@@ -213,8 +187,7 @@ def test_plan_of_a_second_dataset_is_written_after_that_of_the_first(tmp_path: P
     assert old == HEAD + ASSIGNED
     parallel_map = "map(abs, num_parallel_calls=2)"
     assert new == HEAD + script(
-        f"every_before_map = {NUMBERS}\nevery = every_before_map.{parallel_map}",
-        f"every_before_map.skip(FIRST).{parallel_map}",
+        BEFORE_MAP.replace("map(abs)", parallel_map), f"every_before_map.skip(FIRST).{parallel_map}"
     ).replace("take(FIRST)", "take(FIRST).cache()")
     patched = record(path, new)
     assert shape(patched.pipeline()) == shape(apply_edits(train, first_edits))
@@ -222,10 +195,8 @@ def test_plan_of_a_second_dataset_is_written_after_that_of_the_first(tmp_path: P
 
 
 def test_plan_of_a_second_dataset_leaves_what_the_first_has_moved(tmp_path: Path) -> None:
-    text = """every = tf.data.Dataset.range(30).map(abs)
-train(every.skip(FIRST).batch(4))
-"""
-    path, recorder = recorded(tmp_path, HEAD + text)
+    text = HEAD + "every = tf.data.Dataset.range(30).map(abs)\ntrain(every.skip(FIRST).batch(4))\n"
+    path, recorder = recorded(tmp_path, text)
     train = recorder.pipeline("train")
     split = plan(*EARLIER)
     first = emit(train, split)
@@ -247,21 +218,16 @@ validate(make(5, 2))
 """
 
 
-@pytest.mark.parametrize("switches", [{}, {"validation": "cache"}])
-def test_second_dataset_turns_on_what_the_first_has_by_a_parameter(switches: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("switched", [False, True])
+def test_second_dataset_turns_on_what_the_first_has_by_a_parameter(switched: bool, tmp_path: Path) -> None:
     path, recorder = recorded(tmp_path, BOTH_CACHED)
     train, validate = recorder.pipeline("train"), recorder.pipeline("validate")
     cached = Rewrite("cache", "n2", Safety.EXACT, (Insert("n2", "cache", "cache@n2"),), "")
     first = emit(train, Plan("t", (cached,)), other_pipelines=[validate])
     assert first.covered == (cached.key,)
-    both = emit_more(
-        first,
-        validate,
-        Plan("v", (cached,)),
-        other_pipelines=[train],
-        switches=dict.fromkeys([cached.key] if switches else [], "cache"),
-    )
-    if not switches:
+    shared = {cached.key: "cache"} if switched else {}
+    both = emit_more(first, validate, Plan("v", (cached,)), other_pipelines=[train], switches=shared)
+    if not switched:
         assert both.covered == () and "already uses the name cache" in both.not_covered[0].why
         return
     assert both.covered == (cached.key,), both.not_covered
