@@ -14,11 +14,18 @@ from pipetune.core.functions import FunctionFacts, FunctionVariant
 from pipetune.core.pipeline import Node, Pipeline, Value
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Known, Standalone
+from tests.words import value
 
 PARSE = FunctionFacts(name="parse", digest="a")
-AUGMENT = FunctionFacts(name="augment", digest="b", random=True)
-READ = FunctionFacts(name="TFRecordDataset", digest="c")
-DRAWING_FILTER = FunctionFacts(name="keep", digest="d", random=True)
+FACTS = {
+    "parse": PARSE,
+    "augment": FunctionFacts(name="augment", digest="b", random=True),
+    "read": FunctionFacts(name="TFRecordDataset", digest="c"),
+    "keep": FunctionFacts(name="keep", digest="d", random=True),
+    "python": replace(PARSE, python=True),
+    "prints": replace(PARSE, side_effects=("PrintV2",)),
+}
+"""Functions, by the words that stand for them in `parts`."""
 FUNCTIONS = {
     "parse": FunctionSource("parse", (Definition("parse", "from helpers import parse"),)),
     "augment": FunctionSource("augment", (Definition("augment", "from helpers import augment"),)),
@@ -26,21 +33,38 @@ FUNCTIONS = {
     "keep": FunctionSource("lambda x: x > 0"),
 }
 
-Step = tuple[str, Mapping[str, Value]] | tuple[str, Mapping[str, Value], FunctionFacts]
+MAIN_ARGUMENTS = {
+    **dict.fromkeys(("batch", "padded_batch"), "batch_size"),
+    **dict.fromkeys(("shuffle", "prefetch"), "buffer_size"),
+    **dict.fromkeys(("take", "skip", "repeat"), "count"),
+    **{"cache": "filename", "interleave": "cycle_length", "window": "size"},
+}
+
+
+ROWS = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
 
 
 def files(count: int) -> SourceText:
     return SourceText(count, pattern="/data/train-*.tfrecord")
 
 
-def parts(source: SourceText, *steps: Step, options: Mapping[str, Value] | None = None) -> StandaloneParts:
-    """A chain of operators after one source."""
+def parts(
+    source: SourceText,
+    steps: str = "",
+    *,
+    options: Mapping[str, Value] | None = None,
+    functions: Mapping[str, FunctionFacts] = FACTS,
+) -> StandaloneParts:
+    """A chain of operators after one source, as in `map parse deterministic=True | shuffle 9 | batch 4`."""
     nodes = [Node(id="n0", op="from_tensor_slices", cardinality=source.count)]
-    for index, step in enumerate(steps, 1):
-        function = step[2] if len(step) > 2 else None
-        nodes.append(Node(f"n{index}", step[0], inputs=(f"n{index - 1}",), arguments=step[1], function=function))
-    functions = {node.id: FUNCTIONS[node.function.name] for node in nodes if node.function}
-    return StandaloneParts(Pipeline(tuple(nodes), options=options or {}), {"n0": source}, functions, processors=2)
+    for index, step in enumerate(filter(None, steps.split(" | ")), 1):
+        op, *words = step.split()
+        found = next((functions[word] for word in words if word in functions), None)
+        given = (word.rpartition("=") for word in words if word not in functions)
+        arguments = {name or MAIN_ARGUMENTS[op]: value(text) for name, _, text in given}
+        nodes.append(Node(f"n{index}", op, (f"n{index - 1}",), arguments, function=found))
+    sources = {node.id: FUNCTIONS[node.function.name] for node in nodes if node.function}
+    return StandaloneParts(Pipeline(tuple(nodes), options=options or {}), {"n0": source}, sources, processors=2)
 
 
 def emit(made: StandaloneParts, kind: str = "multiworker") -> Standalone:
@@ -63,16 +87,10 @@ def statements(text: str) -> list[str]:
 def photos(count: int) -> StandaloneParts:
     return parts(
         files(count),
-        ("shuffle", {"buffer_size": count, "seed": None}),
-        ("interleave", {"cycle_length": -1, "block_length": 1, "num_parallel_calls": -1,
-                        "deterministic": False}, READ),
-        ("map", {"num_parallel_calls": 2, "deterministic": None}, PARSE),
-        ("map", {}, AUGMENT),
-        ("shuffle", {"buffer_size": 256, "seed": None}),
-        ("batch", {"batch_size": 32, "drop_remainder": True}),
-        ("repeat", {"count": -1}),
-        ("prefetch", {"buffer_size": 2}),
-    )  # fmt: skip
+        f"shuffle {count} seed=None | interleave read -1 block_length=1 num_parallel_calls=-1 deterministic=False"
+        " | map parse num_parallel_calls=2 deterministic=None | map augment | shuffle 256 seed=None"
+        " | batch 32 drop_remainder=True | repeat -1 | prefetch 2",
+    )
 
 
 @pytest.mark.mission("B3.right", "B4.function")
@@ -110,47 +128,39 @@ def test_shards_records_where_files_are_too_few() -> None:
     ]
     assert "SHARED_SEED = 1" in made.text
     notes = " ".join(made.notes)
-    for words in (
-        "SHARED_SEED",
-        "cycle_length=2",
-        "deterministic=False is left out",
-        "reads all of the data",
-    ):
+    for words in ("SHARED_SEED", "cycle_length=2", "deterministic=False is left out", "reads all of the data"):
         assert words in notes
 
 
 def test_seeds_are_kept() -> None:
-    made = emit(parts(files(2), ("shuffle", {"buffer_size": 2, "seed": "87654321,7"}),
-                      ("interleave", {"cycle_length": 2}, READ)))  # fmt: skip
+    made = emit(parts(files(2), "shuffle 2 seed=87654321,7 | interleave 2 read"))
     assert ".shuffle(2, seed=7)" in statements(made.text)
     assert not any("set_seed" in note for note in made.notes)
-    made = emit(parts(files(2), ("shuffle", {"buffer_size": 2, "seed": "5,7"})))
+    made = emit(parts(files(2), "shuffle 2 seed=5,7"))
     assert any("tf.random.set_seed(5)" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(
     ("steps", "shard_behind"),
     [
-        ([("map", {}, PARSE), ("shuffle", {"buffer_size": 9}), ("batch", {"batch_size": 4})], "slices"),
-        ([("repeat", {"count": -1}), ("map", {}, AUGMENT), ("batch", {"batch_size": 4})], "slices"),
-        ([("filter", {}, PARSE), ("cache", {"filename": ""}), ("batch", {"batch_size": 4})], "slices"),
-        ([("map", {}, PARSE), ("take", {"count": 100}), ("batch", {"batch_size": 4})], "take"),
-        ([("shuffle", {"buffer_size": 9}), ("skip", {"count": 5}), ("map", {}, AUGMENT)], "skip"),
-        ([("filter", {}, PARSE), ("take", {"count": 5}), ("map", {}, PARSE)], "take"),
-        ([("batch", {"batch_size": 4}), ("take", {"count": 5})], "slices"),
-        ([("shuffle", {"buffer_size": 9}), ("batch", {"batch_size": 4}), ("take", {"count": 5})], "shuffle"),
-        ([("batch", {"batch_size": 4}), ("repeat", {"count": -1}), ("take", {"count": 5})], "slices"),
-        ([("window", {"size": 3, "shift": 1, "stride": 1}), ("flat_map", {}, PARSE),
-          ("batch", {"batch_size": 4})], "flat_map"),
-        ([("batch", {"batch_size": 8, "drop_remainder": True}), ("unbatch", {}),
-          ("batch", {"batch_size": 4})], "batch"),
-        ([("shard", {"num_shards": 2, "index": 0}), ("batch", {"batch_size": 4})], "shard"),
+        ("map parse | shuffle 9 | batch 4", "slices"),
+        ("repeat -1 | map augment | batch 4", "slices"),
+        ("filter parse | cache filename= | batch 4", "slices"),
+        ("map parse | take 100 | batch 4", "take"),
+        ("shuffle 9 | skip 5 | map augment", "skip"),
+        ("filter parse | take 5 | map parse", "take"),
+        ("batch 4 | take 5", "slices"),
+        ("shuffle 9 | batch 4 | take 5", "shuffle"),
+        ("batch 4 | repeat -1 | take 5", "slices"),
+        ("window 3 shift=1 stride=1 | flat_map parse | batch 4", "flat_map"),
+        ("batch 8 drop_remainder=True | unbatch | batch 4", "batch"),
+        ("shard num_shards=2 index=0 | batch 4", "shard"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.mission("E1.sharded")
-def test_shards_as_early_as_correct(steps: list[Step], shard_behind: str) -> None:
+def test_shards_as_early_as_correct(steps: str, shard_behind: str) -> None:
     source = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", takes_source=True)
-    made = emit(parts(source, *steps))
+    made = emit(parts(source, steps))
     written = statements(made.text)
     position = written.index(".shard(workers, worker)")
     assert shard_behind in written[position - 1]
@@ -161,8 +171,7 @@ def test_shards_as_early_as_correct(steps: list[Step], shard_behind: str) -> Non
 
 @pytest.mark.mission("B4.function")
 def test_counts_of_batches_scale_with_replicas_per_pipeline() -> None:
-    source = SourceText(1_000, expression="tf.data.Dataset.range(0, 1000, 1)")
-    made = emit(parts(source, ("skip", {"count": 3}), ("batch", {"batch_size": 4}), ("take", {"count": 5})))
+    made = emit(parts(ROWS, "skip 3 | batch 4 | take 5"))
     assert ".skip(3)" in statements(made.text)
     assert ".take(5 * replicas)" in statements(made.text)
     assert "replicas = input_context.num_replicas_in_sync // workers" in made.text
@@ -171,11 +180,9 @@ def test_counts_of_batches_scale_with_replicas_per_pipeline() -> None:
 def zipped(*, in_common: bool) -> StandaloneParts:
     nodes = [
         Node("n0", "range", cardinality=10),
-        Node("n1", "skip", inputs=("n0",), arguments={"count": 1})
-        if in_common
-        else Node("n1", "range", cardinality=10),
+        Node("n1", "skip", ("n0",), {"count": 1}) if in_common else Node("n1", "range", cardinality=10),
         Node("n2", "zip", inputs=("n0", "n1")),
-        Node("n3", "batch", inputs=("n2",), arguments={"batch_size": 4}),
+        Node("n3", "batch", ("n2",), {"batch_size": 4}),
     ]
     text = SourceText(10, expression="tf.data.Dataset.range(10)")
     return StandaloneParts(
@@ -202,18 +209,16 @@ def test_zip_of_dependent_inputs_is_sharded_downstream() -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([("snapshot", {})], "snapshot has no known distributed form"),
-        ([("batch", {"batch_size": 4}), ("unique", {})], "unique behind batch"),
-        ([("batch", {"batch_size": 4}), ("shuffle", {"buffer_size": 9}), ("take", {"count": 2})],
-         "shuffle of whole batches"),
-        ([("filter", {}, DRAWING_FILTER), ("take", {"count": 2})], "draws random numbers or keeps state"),
-        ([("filter", {}, replace(PARSE, python=True)), ("take", {"count": 2})], "keeps state"),
+        ("snapshot", "snapshot has no known distributed form"),
+        ("batch 4 | unique", "unique behind batch"),
+        ("batch 4 | shuffle 9 | take 2", "shuffle of whole batches"),
+        ("filter keep | take 2", "draws random numbers or keeps state"),
+        ("filter python | take 2", "keeps state"),
     ],
-)  # fmt: skip
-def test_pipeline_that_cannot_be_sharded_correctly_is_refused(steps: list[Step], reason: str) -> None:
-    source = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
+)
+def test_pipeline_that_cannot_be_sharded_correctly_is_refused(steps: str, reason: str) -> None:
     with pytest.raises(CannotExpress, match=reason):
-        emit(parts(source, *steps))
+        emit(parts(ROWS, steps))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +231,7 @@ def test_pipeline_that_cannot_be_sharded_correctly_is_refused(steps: list[Step],
 )
 def test_functions_called_on_batches(name: str, form: FunctionVariant, written: str) -> None:
     function = FunctionFacts(name=name, digest="d", form=form)
-    made = emit(parts(files(8), ("batch", {"batch_size": 4}), ("map", {}, function)))
+    made = emit(parts(files(8), "batch 4 | map it", functions={"it": function}))
     assert written in statements(made.text)
 
 
@@ -234,7 +239,7 @@ def test_rows_gathered_by_their_indices() -> None:
     function = FunctionFacts("gather", "d", form=FunctionVariant.GATHERING)
     gather = Node("gather@n0", "map", inputs=("n2",), function=function)
     source = SourceText(100, expression="tf.data.Dataset.from_tensors(source)", takes_source=True, gathers_rows=True)
-    made = parts(source, ("shuffle", {"buffer_size": 9, "seed": None}), ("batch", {"batch_size": 4}))
+    made = parts(source, "shuffle 9 seed=None | batch 4")
     with_gather = replace(made, pipeline=Pipeline((*made.pipeline.nodes, gather)))
     text = emit(with_gather).text
     assert "    source_rows = tf.data.Dataset.from_tensors(source).get_single_element()\n" in text
@@ -245,7 +250,7 @@ def test_rows_gathered_by_their_indices() -> None:
 
 def test_cropped_decoding_is_left_out_with_a_note() -> None:
     function = FunctionFacts(name="parse", digest="d", form=FunctionVariant.DECODE_AND_CROP)
-    made = emit(parts(files(8), ("map", {}, function), ("batch", {"batch_size": 4})))
+    made = emit(parts(files(8), "map it | batch 4", functions={"it": function}))
     assert ".map(parse)" in statements(made.text)
     assert any("decodes whole images here" in note for note in made.notes)
 
@@ -253,11 +258,11 @@ def test_cropped_decoding_is_left_out_with_a_note() -> None:
 def test_parsing_function_used_on_batches_is_refused() -> None:
     function = FunctionFacts(name="parse", digest="d", form=FunctionVariant.PARSING)
     with pytest.raises(CannotExpress, match="wherever it is used"):
-        emit(parts(files(8), ("batch", {"batch_size": 4}), ("map", {}, function)))
+        emit(parts(files(8), "batch 4 | map it", functions={"it": function}))
 
 
 def test_file_cache_of_each_worker_has_its_own_name() -> None:
-    made = emit(parts(files(8), ("cache", {"filename": "/tmp/c'{x}"})))
+    made = emit(parts(files(8), "cache /tmp/c'{x}"))
     function = {"workers": 4, "worker": 2}
     (call,) = (line for line in statements(made.text) if line.startswith(".cache"))
     assert eval(call.removeprefix(".cache"), function) == "/tmp/c'{x}-2-of-4"
@@ -271,24 +276,20 @@ def test_options_are_kept_and_automatic_sharding_is_off() -> None:
         "threading.private_threadpool_size": 3,
         "deterministic": False,
     }
-    text = emit(parts(files(8), ("map", {}, PARSE), options=options)).text
+    text = emit(parts(files(8), "map parse", options=options)).text
     assert "options.autotune.autotune_algorithm = tf.data.experimental.AutotuneAlgorithm.STAGE_BASED" in text
     assert "options.threading.private_threadpool_size = 3" in text
     assert "options.deterministic = False" in text
     assert "AutoShardPolicy.DATA" not in text
-    few = emit(parts(files(2), ("interleave", {"cycle_length": 2}, READ), options=options))
+    few = emit(parts(files(2), "interleave 2 read", options=options))
     assert "    options.deterministic" not in few.text
     assert any("options.deterministic = False is left out" in note for note in few.notes)
 
 
 def test_reader_with_file_names_is_sharded_by_file() -> None:
-    nodes = (
-        Node("n0", "TFRecordDataset"),
-        Node("n1", "batch", inputs=("n0",), arguments={"batch_size": 4}),
-    )
-    source = SourceText(4, names=("b", 'a"'))
-    made = emit(StandaloneParts(Pipeline(nodes), {"n0": source},
-                                extra_arguments={"n0": {"compression_type": "'GZIP'"}}))  # fmt: skip
+    nodes = Node("n0", "TFRecordDataset"), Node("n1", "batch", ("n0",), {"batch_size": 4})
+    source, gzip = SourceText(4, names=("b", 'a"')), {"n0": {"compression_type": "'GZIP'"}}
+    made = emit(StandaloneParts(Pipeline(nodes), {"n0": source}, extra_arguments=gzip))
     assert statements(made.text)[:3] == [
         ".from_tensor_slices(files)",
         ".shard(workers, worker)",
@@ -301,7 +302,7 @@ def test_user_definitions_are_merged_once_in_order() -> None:
     one = FunctionSource("scale", (Definition("np", "import numpy as np"), Definition("K", "K = 3"),
                                    Definition("scale", "def scale(x):\n    return x * K")))  # fmt: skip
     two = FunctionSource("lambda x: x + K", (Definition("K", "K = 3"),))
-    made = parts(SourceText(9, expression="tf.data.Dataset.range(9)"), ("map", {}, PARSE), ("map", {}, PARSE))
+    made = parts(ROWS, "map parse | map parse")
     text = emit(replace(made, functions={"n1": one, "n2": two})).text
     assert text.count("K = 3") == 1
     assert text.index("import numpy") < text.index("SHARD_BY") < text.index("K = 3") < text.index("def scale")
@@ -311,10 +312,7 @@ def test_user_definitions_are_merged_once_in_order() -> None:
     ("function", "reason"),
     [
         (FunctionSource("lambda x: x + K", (Definition("K", "K = 4"),)), "called K"),
-        (
-            FunctionSource("dataset_fn", (Definition("dataset_fn", "from a import dataset_fn"),)),
-            "dataset_fn",
-        ),
+        (FunctionSource("dataset_fn", (Definition("dataset_fn", "from a import dataset_fn"),)), "dataset_fn"),
         (FunctionSource("f", (Definition("SHARD_BY", "SHARD_BY = 4"),)), "called SHARD_BY"),
         (FunctionSource("lambda x: x + batch_size"), "name batch_size"),
         (FunctionSource("dataset_2"), "name dataset_2"),
@@ -322,7 +320,7 @@ def test_user_definitions_are_merged_once_in_order() -> None:
 )
 def test_conflicting_names_are_refused(function: FunctionSource, reason: str) -> None:
     first = FunctionSource("lambda x: x * K", (Definition("K", "K = 3"),))
-    made = parts(SourceText(9, expression="tf.data.Dataset.range(9)"), ("map", {}, PARSE), ("map", {}, PARSE))
+    made = parts(ROWS, "map parse | map parse")
     with pytest.raises(CannotExpress, match=reason):
         emit(replace(made, functions={"n1": first, "n2": function}))
 

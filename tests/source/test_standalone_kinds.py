@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,19 +11,14 @@ import yaml
 
 from pipetune.core.distribution import ElementBytes, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.errors import CannotExpress
-from pipetune.core.functions import FunctionFacts
-from pipetune.core.pipeline import Pipeline, SourceLocation, Value
+from pipetune.core.pipeline import Pipeline, SourceLocation
 from pipetune.core.results import ServiceNeed
 from pipetune.core.sizing import Origin, QuantityRange
 from pipetune.distributed.emit import kinds
 from pipetune.distributed.emit.kind import Known, Standalone
-from tests.source.test_standalone import AUGMENT, PARSE, READ, files, parts, photos, statements
+from tests.source.test_standalone import PARSE, ROWS, files, parts, photos, statements
 
-ROWS = SourceText(1_000, expression="tf.data.Dataset.range(1000)")
 ARRAYS = SourceText(1_000, expression="tf.data.Dataset.from_tensor_slices(source)", takes_source=True)
-PYTHON = replace(PARSE, python=True)
-NOTHING: Mapping[str, Value] = {}
-PRINTING = replace(PARSE, side_effects=("PrintV2",))
 
 
 def emit(made: StandaloneParts, kind: str, **known: object) -> Standalone:
@@ -67,14 +61,14 @@ def test_every_kind_writes_a_documented_module(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["parameter-server", "service", "tpu"])
 def test_python_code_is_refused_where_another_process_runs_the_pipeline(kind: str) -> None:
-    made = at_line(parts(files(9), ("map", {}, PYTHON), ("batch", {"batch_size": 4})), "n1", 12)
+    made = at_line(parts(files(9), "map python | batch 4"), "n1", 12)
     with pytest.raises(CannotExpress, match=r"map at train\.py:12 runs Python code"):
         emit(made, kind)
 
 
 @pytest.mark.parametrize("kind", ["mirrored", "multiworker", "horovod"])
 def test_python_code_is_kept_where_the_script_runs_the_pipeline(kind: str) -> None:
-    assert ".map(parse)" in dataset_calls(emit(parts(files(9), ("map", {}, PYTHON)), kind).text)
+    assert ".map(parse)" in dataset_calls(emit(parts(files(9), "map python"), kind).text)
 
 
 # parameter-server
@@ -82,16 +76,8 @@ def test_python_code_is_kept_where_the_script_runs_the_pipeline(kind: str) -> No
 
 @pytest.mark.mission("C2.endless")
 def test_parameter_server_workers_read_all_data_endlessly_in_their_own_order() -> None:
-    made = emit(
-        parts(
-            files(14),
-            ("shuffle", {"buffer_size": 14, "seed": "87654321,7"}),
-            ("interleave", {"cycle_length": 4}, READ),
-            ("batch", {"batch_size": 32}),
-            ("prefetch", {"buffer_size": 2}),
-        ),
-        "parameter-server",
-    )
+    steps = "shuffle 14 seed=87654321,7 | interleave 4 read | batch 32 | prefetch 2"
+    made = emit(parts(files(14), steps), "parameter-server")
     assert dataset_calls(made.text) == [
         ".from_tensor_slices(files)",
         ".shuffle(14, seed=worker_seed())",
@@ -115,37 +101,35 @@ def test_repeated_pipeline_gets_no_second_repeat() -> None:
 @pytest.mark.parametrize(
     ("steps", "added"),
     [
-        ([("interleave", {"cycle_length": 4}, READ), ("map", {}, PARSE), ("batch", {"batch_size": 4})], True),
-        ([("interleave", {"cycle_length": 4}, READ), ("take", {"count": 9})], False),
-        ([("interleave", {"cycle_length": 4}, READ), ("shuffle", {"buffer_size": 9})], False),
-        ([("interleave", {"cycle_length": 4}, READ), ("window", {"size": 3})], False),
+        ("interleave 4 read | map parse | batch 4", True),
+        ("interleave 4 read | take 9", False),
+        ("interleave 4 read | shuffle 9", False),
+        ("interleave 4 read | window 3", False),
     ],
 )
-def test_files_are_shuffled_only_where_order_does_not_matter(
-    steps: list[tuple[str, Mapping[str, Value]]], added: bool
-) -> None:
-    made = emit(parts(files(9), *steps), "parameter-server")
+def test_files_are_shuffled_only_where_order_does_not_matter(steps: str, added: bool) -> None:
+    made = emit(parts(files(9), steps), "parameter-server")
     assert (dataset_calls(made.text)[1] == ".shuffle(9, seed=worker_seed())") is added
 
 
 def test_rows_in_memory_are_not_shuffled() -> None:
-    made = emit(parts(ROWS, ("batch", {"batch_size": 4})), "parameter-server")
+    made = emit(parts(ROWS, "batch 4"), "parameter-server")
     assert "shuffle" not in "".join(dataset_calls(made.text)) and "def worker_seed" not in made.text
     assert any("same rows in the same order" in note for note in made.notes)
 
 
 def test_parameter_servers_refuse_arrays_of_the_script_and_file_caches() -> None:
     with pytest.raises(CannotExpress, match="array in the memory of the script"):
-        emit(parts(ARRAYS, ("batch", {"batch_size": 4})), "parameter-server")
+        emit(parts(ARRAYS, "batch 4"), "parameter-server")
     with pytest.raises(CannotExpress, match="cache writes a file"):
-        emit(parts(files(9), ("cache", {"filename": "/tmp/c"})), "parameter-server")
-    assert ".cache()" in dataset_calls(emit(parts(files(9), ("cache", {"filename": ""})), "parameter-server").text)
+        emit(parts(files(9), "cache /tmp/c"), "parameter-server")
+    assert ".cache()" in dataset_calls(emit(parts(files(9), "cache filename="), "parameter-server").text)
 
 
 @pytest.mark.mission("C3.per-worker")
 def test_tables_must_be_created_on_every_worker() -> None:
-    looks_up = replace(PARSE, operations=("Identity", "LookupTableFindV2"))
-    with_table = at_line(parts(files(9), ("map", {}, looks_up), ("batch", {"batch_size": 4})), "n1", 12)
+    looks_up = {"looks_up": replace(PARSE, operations=("Identity", "LookupTableFindV2"))}
+    with_table = at_line(parts(files(9), "map looks_up | batch 4", functions=looks_up), "n1", 12)
     made = emit(with_table, "parameter-server")
     assert "with strategy.scope():  # which makes the tables" in made.text
     for name in ("per_worker_dataset", "dataset_creator"):
@@ -153,7 +137,7 @@ def test_tables_must_be_created_on_every_worker() -> None:
     (note,) = (note for note in made.notes if "tables" in note)
     assert note.startswith("map at train.py:12 looks into tables") and "not before" in note
     for text in (
-        emit(parts(files(9), ("map", {}, PARSE)), "parameter-server").text,
+        emit(parts(files(9), "map parse"), "parameter-server").text,
         emit(with_table, "multiworker").text,  # the table is in the worker's own process
     ):
         assert "scope" not in text.replace("strategy.scope", "") and "check_scope" not in text
@@ -192,17 +176,16 @@ def test_horovod_ranks_keep_the_batch_size_and_share_the_steps() -> None:
 
 
 def test_horovod_rank_repeats_a_finite_dataset_and_needs_steps_if_not_counted() -> None:
-    text = emit(parts(ARRAYS, ("batch", {"batch_size": 4})), "horovod").text
+    text = emit(parts(ARRAYS, "batch 4"), "horovod").text
     assert "dataset = dataset.repeat().take(steps // size)\n" in text
     assert "def dataset_fn(steps, *, source, size=None, rank=None):" in text
     assert "STEPS_PER_EPOCH" not in text
 
 
 def test_batch_counts_are_divided_among_ranks_without_overlap_of_take_and_skip() -> None:
-    both = ("batch", {"batch_size": 4})
-    taken = emit(parts(ROWS, both, ("take", {"count": 5})), "horovod")
+    taken = emit(parts(ROWS, "batch 4 | take 5"), "horovod")
     assert ".take(5 // size)" in dataset_calls(taken.text)
-    skipped = emit(parts(ROWS, both, ("skip", {"count": 5})), "horovod")
+    skipped = emit(parts(ROWS, "batch 4 | skip 5"), "horovod")
     assert ".skip(-(-5 // size))" in dataset_calls(skipped.text)
     for size in (1, 2, 3, 4):
         assert -(-5 // size) >= 5 // size
@@ -210,7 +193,7 @@ def test_batch_counts_are_divided_among_ranks_without_overlap_of_take_and_skip()
 
 
 def test_function_that_uses_an_argument_name_of_the_module_is_refused() -> None:
-    made = parts(ROWS, ("map", {}, PARSE))
+    made = parts(ROWS, "map parse")
     with pytest.raises(CannotExpress, match="name rank"):
         emit(replace(made, functions={"n1": FunctionSource("lambda x: x + rank")}), "horovod")
 
@@ -240,28 +223,25 @@ def test_service_dispatches_files_dynamically_and_repeats_in_the_training_proces
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([("skip", {"count": 5}), ("batch", {"batch_size": 4})], "only what stands behind skip"),
-        ([("batch", {"batch_size": 4}), ("take", {"count": 5})], "by their position"),
-        ([("snapshot", {}), ("batch", {"batch_size": 4})], "snapshot"),
+        ("skip 5 | batch 4", "only what stands behind skip"),
+        ("batch 4 | take 5", "by their position"),
+        ("snapshot | batch 4", "snapshot"),
     ],
 )
-def test_pipeline_that_the_service_cannot_split_is_refused(
-    steps: list[tuple[str, Mapping[str, Value]]], reason: str
-) -> None:
+def test_pipeline_that_the_service_cannot_split_is_refused(steps: str, reason: str) -> None:
     with pytest.raises(CannotExpress, match=reason):
-        emit(parts(ROWS, *steps), "service")
+        emit(parts(ROWS, steps), "service")
 
 
 def test_endless_shuffled_pipeline_is_read_whole_by_each_service_worker() -> None:
-    steps = [("shuffle", {"buffer_size": 9, "seed": None}), ("skip", {"count": 5}), ("batch", {"batch_size": 4})]
-    made = emit(parts(ROWS, *steps, ("repeat", {"count": -1})), "service")
+    made = emit(parts(ROWS, "shuffle 9 seed=None | skip 5 | batch 4 | repeat -1"), "service")
     assert "ShardingPolicy.OFF" in made.text and not made.splits and not made.indexed
     assert any("every worker of the service gives all" in note for note in made.notes)
     assert "once from each worker" in (ast.get_docstring(ast.parse(made.text)) or "")
 
 
 def test_caches_are_left_out_for_a_service() -> None:
-    made = emit(parts(files(9), ("cache", {"filename": ""}), ("map", {}, AUGMENT)), "service")
+    made = emit(parts(files(9), "cache filename= | map augment"), "service")
     assert "cache" not in "".join(dataset_calls(made.text, "pipeline"))
 
 
@@ -294,7 +274,7 @@ def service_files(made: StandaloneParts, **known: object) -> tuple[dict[str, str
 @pytest.mark.parametrize("folder", ["/data", '/da"ta: {x}', ""])
 def test_companion_files_start_what_serve_py_offers(folder: str) -> None:
     source = SourceText(9, pattern=f"{folder}/train-*.tfrecord" if folder else "gs://b/train-*")
-    companions, compose, documents = service_files(parts(source, ("map", {}, PARSE)))
+    companions, compose, documents = service_files(parts(source, "map parse"))
     assert set(companions) == {"serve.py", "docker-compose.yml", "kubernetes.yaml"}
     ast.parse(companions["serve.py"])
     worker = compose["services"]["worker"]
@@ -356,7 +336,7 @@ def test_more_workers_than_files_are_noted_and_requests_cover_all_workers() -> N
 
 
 def test_tpu_batches_drop_the_remainder_with_a_note() -> None:
-    made = at_line(parts(files(9), ("map", {}, PARSE), ("batch", {"batch_size": 4})), "n2", 7)
+    made = at_line(parts(files(9), "map parse | batch 4"), "n2", 7)
     written = emit(made, "tpu")
     assert ".batch(batch_size, drop_remainder=not fill)" in dataset_calls(written.text)
     notes = " ".join(written.notes)
@@ -364,8 +344,7 @@ def test_tpu_batches_drop_the_remainder_with_a_note() -> None:
 
 
 def test_every_operator_that_a_tpu_cannot_run_is_named_with_its_line() -> None:
-    maps = [("map", NOTHING, one) for one in (PRINTING, PYTHON, PYTHON)]
-    made = parts(files(9), *maps, ("batch", {"batch_size": 4}))
+    made = parts(files(9), "map prints | map python | map python | batch 4")
     for line in (1, 2, 3):
         made = at_line(made, f"n{line}", line)
     with pytest.raises(CannotExpress) as refused:
@@ -377,14 +356,13 @@ def test_every_operator_that_a_tpu_cannot_run_is_named_with_its_line() -> None:
 
 @pytest.mark.parametrize(("pattern", "said"), [("/data/train-*", True), ("gs://b/train-*", False)])
 def test_local_files_are_noted_for_a_remote_tpu(pattern: str, said: bool) -> None:
-    made = emit(parts(SourceText(9, pattern=pattern), ("map", {}, PARSE)), "tpu")
+    made = emit(parts(SourceText(9, pattern=pattern), "map parse"), "tpu")
     assert any("files are local" in note for note in made.notes) is said
 
 
 def test_bfloat16_is_offered_only_for_floats() -> None:
-    function = FunctionFacts(name="parse", digest="a")
     for dtype, offered in (("tf.float32", True), ("tf.uint8", False)):
-        made = parts(files(9), ("map", {}, function))
+        made = parts(files(9), "map parse")
         nodes = (replace(node, spec=f"TensorSpec(shape=(3,), dtype={dtype}, name=None)") for node in made.pipeline)
         found = emit(replace(made, pipeline=Pipeline(tuple(nodes))), "tpu")
         told = [note for note in found.notes if "bfloat16" in note]

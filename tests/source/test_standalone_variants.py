@@ -10,10 +10,10 @@ import pytest
 from pipetune.core.distribution import Definition, FunctionSource, SourceText, StandaloneParts
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.pipeline import Node, Pipeline
-from tests.source.test_standalone import AUGMENT, PARSE, READ, Step, files, parts, photos
-from tests.source.test_standalone_kinds import ROWS, dataset_calls, emit, function
+from tests.source.test_standalone import FACTS, ROWS, files, parts, photos
+from tests.source.test_standalone_kinds import dataset_calls, emit, function
 
-BATCHED = parts(ROWS, ("batch", {"batch_size": 4}))
+BATCHED = parts(ROWS, "batch 4")
 
 
 def with_spec(made: StandaloneParts, spec: str) -> StandaloneParts:
@@ -27,8 +27,8 @@ def defines(text: str) -> set[str]:
 @pytest.mark.parametrize(
     ("made", "kind"),
     [
-        (parts(ROWS, ("map", {}, PARSE)), "multiworker"),  # no batches
-        (parts(files(9), ("padded_batch", {"batch_size": 4})), "multiworker"),  # each with another length
+        (parts(ROWS, "map parse"), "multiworker"),  # no batches
+        (parts(files(9), "padded_batch 4"), "multiworker"),  # each with another length
         (with_spec(BATCHED, "RaggedTensorSpec(...)"), "multiworker"),
         (BATCHED, "horovod"),
         (BATCHED, "service"),
@@ -43,7 +43,7 @@ def test_fill_is_not_offered_without_a_last_batch_per_worker(made: StandalonePar
 def test_fill_is_not_offered_after_a_failure_or_a_name_clash() -> None:
     failed = emit(BATCHED, "multiworker", no_fill="a batch has 3 of 4 rows")
     assert not failed.fills and any("a batch has 3 of 4 rows" in note for note in failed.notes)
-    made = parts(ROWS, ("map", {}, PARSE), ("batch", {"batch_size": 4}))
+    made = parts(ROWS, "map parse | batch 4")
     for name in ("full_batches", "fill"):
         named = FunctionSource(name, (Definition(name, f"from helpers import {name}"),))
         written = emit(replace(made, functions={"n1": named}), "multiworker")
@@ -73,12 +73,11 @@ def test_rows_that_fill_a_tpu_batch_have_no_index() -> None:
     indexed = ast.unparse(function(emit(photos(14), "tpu").text, "indexed_dataset_fn"))
     assert "full_batches(dataset, batch_size, replicas)" in indexed and "tf.where(real, indexed[0], -1)" in indexed
     assert "if fill" not in indexed
-    padded = emit(parts(files(9), ("padded_batch", {"batch_size": 4})), "tpu")
+    padded = emit(parts(files(9), "padded_batch 4"), "tpu")
     assert not padded.indexed and any("last batch would be partial" in note for note in padded.notes)
 
 
 SLICES = SourceText(9, expression="tf.data.Dataset.from_tensor_slices(([1, 2], [3, 4]))")
-BATCH: Step = ("batch", {"batch_size": 4})
 
 
 def calls(made: StandaloneParts) -> list[str]:
@@ -97,28 +96,28 @@ def why_not(made: StandaloneParts) -> str:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([BATCH, ("map", {}, PARSE), ("unbatch", {}), BATCH], "batch makes one element of several"),
-        ([("unbatch", {}), BATCH], "unbatch makes several elements of one"),
-        ([("unique", {}), BATCH], "unique compares elements"),
-        ([("window", {"size": 3}), ("flat_map", {}, PARSE), BATCH], "window makes datasets of elements"),
-        ([("flat_map", {}, PARSE), ("flat_map", {}, PARSE), BATCH], "an index has room for two numbers"),
-        ([("interleave", {"cycle_length": 2}, AUGMENT), BATCH], "may be others each time"),
-        ([("repeat", {"count": -1}), ("skip", {"count": 5}), BATCH], "the data never ends"),
+        ("batch 4 | map parse | unbatch | batch 4", "batch makes one element of several"),
+        ("unbatch | batch 4", "unbatch makes several elements of one"),
+        ("unique | batch 4", "unique compares elements"),
+        ("window 3 | flat_map parse | batch 4", "window makes datasets of elements"),
+        ("flat_map parse | flat_map parse | batch 4", "an index has room for two numbers"),
+        ("interleave 2 augment | batch 4", "may be others each time"),
+        ("repeat -1 | skip 5 | batch 4", "the data never ends"),
     ],
 )
-def test_no_index_where_elements_are_split_or_combined(steps: list[Step], reason: str) -> None:
-    assert reason in why_not(parts(files(9), *steps))
+def test_no_index_where_elements_are_split_or_combined(steps: str, reason: str) -> None:
+    assert reason in why_not(parts(files(9), steps))
 
 
 def test_no_index_where_rows_of_a_file_are_shuffled_while_read() -> None:
-    made = parts(files(9), ("interleave", {"cycle_length": 2}, READ), BATCH)
+    made = parts(files(9), "interleave 2 read | batch 4")
     shuffles = ("TFRecordDataset", "ShuffleDatasetV3")
     nodes = (replace(node, inner=shuffles) if node.op == "interleave" else node for node in made.pipeline)
     assert "may be others each time" in why_not(replace(made, pipeline=Pipeline(tuple(nodes))))
 
 
 def test_no_index_where_the_script_uses_the_same_name() -> None:
-    made = parts(files(9), ("map", {}, PARSE), BATCH)
+    made = parts(files(9), "map parse | batch 4")
     named = FunctionSource("in_order", (Definition("in_order", "from helpers import in_order"),))
     written = emit(replace(made, functions={"n1": named}), "multiworker")
     assert not written.indexed and any("calls something else in_order" in note for note in written.notes)
@@ -149,7 +148,7 @@ def test_indices_are_added_to_file_names_before_sharding() -> None:
     ],
 )
 def test_rows_in_memory_are_numbered_at_the_source(source: SourceText, written: str) -> None:
-    assert calls(parts(source, BATCH))[0] == written
+    assert calls(parts(source, "batch 4"))[0] == written
 
 
 def test_range_values_are_numbered_by_position() -> None:
@@ -163,7 +162,7 @@ def test_range_values_are_numbered_by_position() -> None:
 
 def test_predicates_do_not_receive_the_index_and_tuples_are_unpacked() -> None:
     keep = FunctionFacts(name="keep", digest="d")
-    made = parts(ROWS, ("filter", {}, keep), ("map", {}, PARSE), BATCH)
+    made = parts(ROWS, "filter keep | map parse | batch 4", functions={**FACTS, "keep": keep})
     several = replace(made.functions["n2"], unpacks_tuple=True)
     written = calls(replace(made, functions={**made.functions, "n2": several}))
     assert ".filter(without_index(lambda x: x > 0))" in written
@@ -171,7 +170,7 @@ def test_predicates_do_not_receive_the_index_and_tuples_are_unpacked() -> None:
 
 
 def test_reader_records_are_numbered_within_their_file() -> None:
-    reader = parts(files(9), ("TFRecordDataset", {}), BATCH)
+    reader = parts(files(9), "TFRecordDataset | batch 4")
     assert ".flat_map(numbering_rows(lambda name: tf.data.TFRecordDataset(name)))" in calls(reader)
     extra = {"n1": {"compression_type": '"GZIP"', "num_parallel_reads": "4"}}
     assert (
