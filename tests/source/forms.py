@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pipetune.source.gathering import _BODY, _HEAD
 
@@ -55,44 +55,39 @@ class Form:
     name: str
     plan: str  # see `test_forms.py`
     script: str
-    adds: str = ""  # the lines that the patch adds, in order
-    files: Mapping[str, str] = field(default_factory=dict)  # other modules of the script, by name
-    why: str = ""  # part of the reason, where no patch is written
+    adds: str  # the lines that the patch adds, in order
+    files: Mapping[str, str]  # other modules of the script, by name
+    why: str  # part of the reason, where no patch is written
 
 
 def forms(text: str) -> tuple[Form, ...]:
-    """Reads forms: `#: name | plan`, the script, `#= module` and its text, `#+` and the added lines, or `#! reason`."""
+    """Reads forms: `#: name | plan`, the script, `#= module` and its text, `+` before added lines, or `#! reason`.
+
+    A script that calls no `fit` ends with `fit(ds)`.
+    """
     found = []
     for part in re.split(r"^#: ", text, flags=re.MULTILINE)[1:]:
-        heading, _, body = part.partition("\n")
-        name, plan = heading.split(" | ")
-        script, *sections = re.split(r"^#([=+!]) ?(.*)\n", body, flags=re.MULTILINE)
-        more = list(zip(sections[::3], sections[1::3], sections[2::3], strict=True))
+        heading, *lines = part.rstrip().split("\n")
+        adds = "\n".join(line[1:] for line in lines if line.startswith("+"))
+        why = "".join(line[3:] for line in lines if line.startswith("#! "))
+        scripts = "".join(f"{line}\n" for line in lines if not line.startswith(("+", "#! ")))
+        script, *modules = re.split(r"^#= (\w+)\n", scripts, flags=re.MULTILINE)
+        script += "" if "fit(" in script else "fit(ds)\n"
+        adds = adds.replace("<timeseries_batches>", TIMESERIES_BATCHES)
         found.append(
-            Form(
-                name,
-                plan,
-                script,
-                adds="".join(lines for sign, _, lines in more if sign == "+").replace(
-                    "<timeseries_batches>", TIMESERIES_BATCHES
-                ),
-                files={module: lines for sign, module, lines in more if sign == "="},
-                why="".join(reason for sign, reason, _ in more if sign == "!"),
-            )
+            Form(*heading.split(" | "), script, adds, dict(zip(modules[::2], modules[1::2], strict=True)), why)
         )
     return tuple(found)
 
 
-HOW_FUNCTIONS_ARE_GIVEN = forms(
-    r"""
+FORMS = forms(
+    r'''
 #: a lambda that reads nothing else, and calls in between | vectorized map
 ds = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
 ds = ds.map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0})
 row = len(np.unique(Y))
 ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda batch: tf.vectorized_map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0}, batch))
++ds = ds.map(lambda batch: tf.vectorized_map(lambda row: {"y": row["y"] + 1, "x": row["x"] / 255.0}, batch))
 
 #: a lambda over several lines | vectorized map
 ds = (
@@ -106,57 +101,44 @@ ds = (
     )
     .batch(4)
 )
-fit(ds)
-#+
-def preprocess(image, label):
-    return (
-        image / 255.0,  # to [0, 1]
-        tf.one_hot(label, 12),
-    )
-
-    .batch(4)
-        lambda *batch: tf.vectorized_map(lambda row: preprocess(*row), batch),
++def preprocess(image, label):
++    return (
++        image / 255.0,  # to [0, 1]
++        tf.one_hot(label, 12),
++    )
++
++    .batch(4)
++        lambda *batch: tf.vectorized_map(lambda row: preprocess(*row), batch),
 
 #: a lambda with a default argument | vectorized map
 for scale in (255.0, 128.0):
     ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x, scale=scale: x / scale).batch(4)
-fit(ds)
-#+
-    ds = tf.data.Dataset.from_tensor_slices(X).batch(4)
-    ds = ds.map(lambda batch: tf.vectorized_map(lambda x, scale=scale: x / scale, batch))
++    ds = tf.data.Dataset.from_tensor_slices(X).batch(4)
++    ds = ds.map(lambda batch: tf.vectorized_map(lambda x, scale=scale: x / scale, batch))
 
 #: functools.partial in the call | vectorized map
 import functools
-
 def resize(x, y, factor, training):
     return x * factor, y
-
 ds = tf.data.Dataset.from_tensor_slices((X, Y))
 ds = ds.map(functools.partial(resize, factor=2.0, training=True), num_parallel_calls=2)
 ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: resize(*row, factor=2.0, training=True), batch), num_parallel_calls=2)
++ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: resize(*row, factor=2.0, training=True), batch), num_parallel_calls=2)
 
 #: a conditional expression | vectorized map
 def scale(x):
     return x / 255.0
-
 def shift(x):
     return x - 1.0
-
 training = True
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = ds.map(scale if training else shift)
 ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda batch: tf.vectorized_map(scale if training else shift, batch))
++ds = ds.map(lambda batch: tf.vectorized_map(scale if training else shift, batch))
 
 #: a function that another one makes, in a return | vectorized map
 def make_scale(by):
     return lambda x, y: (x / by, y)
-
 def dataset(by):
     return (
         tf.data.Dataset.from_tensor_slices((X, Y))
@@ -164,39 +146,31 @@ def dataset(by):
         .map(make_scale(by))
         .batch(4)
     )
-
 fit(dataset(255.0))
-#+
-    make_scale_by = make_scale(by)
-        .map(lambda *batch: tf.vectorized_map(lambda row: make_scale_by(*row), batch))
++    make_scale_by = make_scale(by)
++        .map(lambda *batch: tf.vectorized_map(lambda row: make_scale_by(*row), batch))
 
 #: a function out of a dictionary | vectorized map
 def scale(x):
     return x / 255.0
-
 PREPROCESS = {"train": scale}
 ds = tf.data.Dataset.from_tensor_slices(X).map(PREPROCESS["train"]).batch(4)
-fit(ds)
-#+
-ds = tf.data.Dataset.from_tensor_slices(X).batch(4)
-ds = ds.map(lambda batch: tf.vectorized_map(PREPROCESS["train"], batch))
++ds = tf.data.Dataset.from_tensor_slices(X).batch(4)
++ds = ds.map(lambda batch: tf.vectorized_map(PREPROCESS["train"], batch))
 
 #: two lambdas in one | fused map#0 map#1
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = ds.map(lambda x: x / 255.0)
 ds = ds.map(lambda x: x - 0.5)
 ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda x: (x / 255.0) - 0.5)
++ds = ds.map(lambda x: (x / 255.0) - 0.5)
 
 #: starred arguments: what they do not give | map.deterministic=True
 options = {"num_parallel_calls": 2}
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = ds.map(tf.abs, **options)
 fit(ds.batch(4))
-#+
-ds = ds.map(tf.abs, **options, deterministic=True)
++ds = ds.map(tf.abs, **options, deterministic=True)
 
 #: two lambdas in one, of two components | fused map#0 map#1
 ds = (
@@ -205,39 +179,26 @@ ds = (
     .map(lambda x, y: (x - 0.5, tf.one_hot(y, 12)))
     .batch(4)
 )
-fit(ds)
-#+
-    .map(lambda x, y: ((x / 255.0) - 0.5, tf.one_hot(y, 12)))
++    .map(lambda x, y: ((x / 255.0) - 0.5, tf.one_hot(y, 12)))
 
 #: a function and a layer in one | fused map#0 map#1
 import functools
-
 def scale(x, y, by):
     return x / by, y
-
 ds = tf.data.Dataset.from_tensor_slices((X, Y))
 ds = ds.map(functools.partial(scale, by=255.0))
 ds = ds.map(lambda x, y: (tf.reverse(x, [0]), y))
 ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda *element: (lambda x, y: (tf.reverse(x, [0]), y))(*scale(*element, by=255.0)))
-"""
-)
++ds = ds.map(lambda *element: (lambda x, y: (tf.reverse(x, [0]), y))(*scale(*element, by=255.0)))
 
-HOW_PIPELINES_ARE_WRITTEN = forms(
-    r"""
 #: a helper for the dataset | vectorized map
 def shuffled(ds, size):
     return ds.shuffle(size, seed=1)
-
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = ds.map(lambda x: x / 255.0)
 ds = shuffled(ds, 12)
 ds = ds.batch(4)
-fit(ds)
-#+
-ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
 #: a shuffle under a condition, moved up | moved shuffle map
 def dataset(training):
@@ -246,10 +207,8 @@ def dataset(training):
     if training:
         ds = ds.shuffle(12, seed=1)
     return ds.batch(4)
-
 fit(dataset(True))
-#+
-    ds = ds.map(lambda x: x / 255.0)
++    ds = ds.map(lambda x: x / 255.0)
 
 #: a conditional expression for a step | vectorized map
 def dataset(training):
@@ -257,10 +216,8 @@ def dataset(training):
     ds = ds.map(lambda x: x / 255.0)
     ds = ds.shuffle(12, seed=1) if training else ds
     return ds.batch(4)
-
 fit(dataset(True))
-#+
-    return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++    return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
 #: an early return | vectorized map; prefetch
 def dataset(training):
@@ -268,26 +225,22 @@ def dataset(training):
     if not training:
         return ds.batch(8)
     return ds.shuffle(12, seed=1).batch(4)
-
 fit(dataset(True))
-#+
-    if training:
-        ds = tf.data.Dataset.from_tensor_slices(X)
-    else:
-        ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0)
-    if training:
-        ds = ds.shuffle(12, seed=1).batch(4)
-        return ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE)
++    if training:
++        ds = tf.data.Dataset.from_tensor_slices(X)
++    else:
++        ds = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0)
++    if training:
++        ds = ds.shuffle(12, seed=1).batch(4)
++        return ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch)).prefetch(tf.data.AUTOTUNE)
 
 #: a class attribute | vectorized map; prefetch
 class Data:
     train = tf.data.Dataset.from_tensor_slices(X).map(lambda x: x / 255.0).batch(4)
-
 fit(Data.train)
-#+
-    train = tf.data.Dataset.from_tensor_slices(X).batch(4)
-    train = train.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-    train = train.prefetch(tf.data.AUTOTUNE)
++    train = tf.data.Dataset.from_tensor_slices(X).batch(4)
++    train = train.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++    train = train.prefetch(tf.data.AUTOTUNE)
 
 #: a function that makes the input function | vectorized map
 def make_input_fn(rows, labels, shuffle=True, size=4):
@@ -299,73 +252,58 @@ def make_input_fn(rows, labels, shuffle=True, size=4):
         ds = ds.batch(size).repeat(2)
         return ds
     return input_function
-
 train_input_fn = make_input_fn(X, Y)
 fit(train_input_fn())
-#+
-        ds = ds.batch(size)
-        ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: ({"x": x["x"] / 255.0}, y))(*row), batch))
-        ds = ds.repeat(2)
++        ds = ds.batch(size)
++        ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: ({"x": x["x"] / 255.0}, y))(*row), batch))
++        ds = ds.repeat(2)
 
 #: unbound: behind the batch | vectorized map; prefetch
 ds = tf.data.Dataset.from_tensor_slices(X)
 ds = tf.data.Dataset.map(ds, lambda x: x / 255.0)
 ds = tf.data.Dataset.batch(ds, 4)
-fit(ds)
-#+
-ds = tf.data.Dataset.map(ds, lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-ds = ds.prefetch(tf.data.AUTOTUNE)
++ds = tf.data.Dataset.map(ds, lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++ds = ds.prefetch(tf.data.AUTOTUNE)
 
 #: options behind a return | options.deterministic=True
 def dataset():
     ds = tf.data.Dataset.from_tensor_slices(X)
     return ds.map(lambda x: x / 255.0).batch(4)
-
 fit(dataset())
-#+
-    options = tf.data.Options()
-    options.deterministic = True
-    return ds.map(lambda x: x / 255.0).batch(4).with_options(options)
++    options = tf.data.Options()
++    options.deterministic = True
++    return ds.map(lambda x: x / 255.0).batch(4).with_options(options)
 
 #: a map in one method, the batch in another | vectorized map
 class Pipeline:
     def preprocess(self, x):
         return x / 255.0
-
     def load(self, rows):
         return tf.data.Dataset.from_tensor_slices(rows).map(self.preprocess)
-
     def build(self, rows):
         ds = self.load(rows)
         ds = ds.shuffle(12, seed=1)
         return ds.batch(4)
-
 fit(Pipeline().build(X))
-#+
-        return tf.data.Dataset.from_tensor_slices(rows)
-        return ds.batch(4).map(lambda batch: tf.vectorized_map(self.preprocess, batch))
++        return tf.data.Dataset.from_tensor_slices(rows)
++        return ds.batch(4).map(lambda batch: tf.vectorized_map(self.preprocess, batch))
 
 #: a method that is handed the dataset | vectorized map
 class Pipeline:
     def __init__(self, size):
         self.size = size
-
     def preprocess(self, x):
         return x / 255.0
-
     def shuffled(self, ds):
         return ds.shuffle(12, seed=1)
-
     def build(self, rows):
         ds = tf.data.Dataset.from_tensor_slices(rows)
         ds = ds.map(self.preprocess)
         ds = self.shuffled(ds)
         return ds.batch(self.size)
-
 fit(Pipeline(4).build(X))
-#+
-        ds = ds.batch(self.size)
-        return ds.map(lambda batch: tf.vectorized_map(self.preprocess, batch))
++        ds = ds.batch(self.size)
++        return ds.map(lambda batch: tf.vectorized_map(self.preprocess, batch))
 
 #: windows of a series, by window and flat_map | gathered
 def windowed_dataset(series, window_size, batch_size, shuffle_buffer):
@@ -375,159 +313,117 @@ def windowed_dataset(series, window_size, batch_size, shuffle_buffer):
     dataset = dataset.shuffle(shuffle_buffer, seed=1)
     dataset = dataset.batch(batch_size)
     return dataset
-
 fit(windowed_dataset(SERIES, 5, 8, 10))
-#+
-    arrays = tf.data.Dataset.from_tensors(series).get_single_element()
++    arrays = tf.data.Dataset.from_tensors(series).get_single_element()
++
++    def windows_at(starts):
++        rows = starts[:, tf.newaxis] + tf.range(window_size + 1, dtype=tf.int64)
++        taken = tf.gather(arrays, rows)
++        # As before, the window length is not part of the static shape.
++        return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *arrays.shape[1:]])
++
++    dataset = tf.data.Dataset.range(len(arrays) - (window_size + 1) + 1)
++    dataset = dataset.batch(batch_size).map(windows_at)
 
-    def windows_at(starts):
-        rows = starts[:, tf.newaxis] + tf.range(window_size + 1, dtype=tf.int64)
-        taken = tf.gather(arrays, rows)
-        # As before, the window length is not part of the static shape.
-        return tf.compat.v1.placeholder_with_default(taken, [*starts.shape, None, *arrays.shape[1:]])
-
-    dataset = tf.data.Dataset.range(len(arrays) - (window_size + 1) + 1)
-    dataset = dataset.batch(batch_size).map(windows_at)
-"""
-)
-
-ROWS_GATHERED = forms(
-    r"""
 #: arrays, in a chain | gathered
 train = tf.data.Dataset.from_tensor_slices((X / 255.0, Y)).shuffle(12, seed=1).batch(4).prefetch(1)
 fit(train)
-#+
-arrays = tf.data.Dataset.from_tensors((X / 255.0, Y)).get_single_element()
-train = tf.data.Dataset.range(len(arrays[0])).shuffle(12, seed=1).batch(4)
-train = train.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
-train = train.prefetch(1)
++arrays = tf.data.Dataset.from_tensors((X / 255.0, Y)).get_single_element()
++train = tf.data.Dataset.range(len(arrays[0])).shuffle(12, seed=1).batch(4)
++train = train.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
++train = train.prefetch(1)
 
 #: arrays unbound, in one name | gathered
 D = tf.data.Dataset
 ds = D.from_tensor_slices(tensors=(X, Y))
 ds = D.shuffle(ds, 12, seed=1)
 ds = D.batch(ds, 4)
-fit(ds)
-#+
-arrays = D.from_tensors((X, Y)).get_single_element()
-ds = D.range(len(arrays[0]))
-ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
++arrays = D.from_tensors((X, Y)).get_single_element()
++ds = D.range(len(arrays[0]))
++ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
 
 #: arrays by name, with a map | gathered
 def scale(row):
     return {**row, "x": row["x"] / 255.0}
-
 ds = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
 ds = ds.map(scale)
 ds = ds.shuffle(12, seed=1)
 ds = ds.batch(4)
-fit(ds)
-#+
-arrays = tf.data.Dataset.from_tensors({"x": X, "y": Y}).get_single_element()
-ds = tf.data.Dataset.range(len(arrays['x']))
-ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
-ds = ds.map(scale)
-"""
-)
++arrays = tf.data.Dataset.from_tensors({"x": X, "y": Y}).get_single_element()
++ds = tf.data.Dataset.range(len(arrays['x']))
++ds = ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
++ds = ds.map(scale)
 
-RECORDS_PARSED = forms(
-    r'''
 #: records: a function | parsed map
 def parse(record):
     """One example."""
     return tf.io.parse_single_example(record, FEATURES)
-
 ds = tf.data.Dataset.from_tensor_slices(EXAMPLES)
 ds = ds.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 ds = ds.shuffle(12, seed=1)
 ds = ds.batch(4)
-fit(ds)
-#+
-    return tf.io.parse_example(record, FEATURES)
-ds = ds.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
++    return tf.io.parse_example(record, FEATURES)
++ds = ds.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 #: records: a method | parsed map
 class Input:
     def parse(self, record):
         parsed = tf.io.parse_single_example(record, FEATURES)
         return parsed["x"], parsed["y"]
-
     def dataset(self):
         ds = tf.data.Dataset.from_tensor_slices(EXAMPLES)
         return ds.map(self.parse).batch(4)
-
 fit(Input().dataset())
-#+
-        parsed = tf.io.parse_example(record, FEATURES)
-        return ds.batch(4).map(self.parse)
++        parsed = tf.io.parse_example(record, FEATURES)
++        return ds.batch(4).map(self.parse)
 
 #: records: a function that calls another | parsed map
 def parse(record):
     return tf.io.parse_single_example(record, FEATURES)
-
 def select(record):
     parsed = parse(record)
     return parsed["x"], parsed["y"]
-
 ds = tf.data.Dataset.from_tensor_slices(EXAMPLES).map(select).batch(4)
-fit(ds)
-#+
-    return tf.io.parse_example(record, FEATURES)
-ds = tf.data.Dataset.from_tensor_slices(EXAMPLES).batch(4).map(select)
++    return tf.io.parse_example(record, FEATURES)
++ds = tf.data.Dataset.from_tensor_slices(EXAMPLES).batch(4).map(select)
 
 #: records: a function of another module | parsed map
 from reading import parse
-
 ds = tf.data.Dataset.from_tensor_slices(EXAMPLES).map(parse).batch(4)
-fit(ds)
 #= reading
 import tensorflow as tf
 from data import FEATURES
-
-
 def parse(record):
     return tf.io.parse_single_example(record, FEATURES)
-#+
-    return tf.io.parse_example(record, FEATURES)
-ds = tf.data.Dataset.from_tensor_slices(EXAMPLES).batch(4).map(parse)
++    return tf.io.parse_example(record, FEATURES)
++ds = tf.data.Dataset.from_tensor_slices(EXAMPLES).batch(4).map(parse)
 
 #: records: a function that others call too | parsed map
 def parse(record):
     return tf.io.parse_single_example(record, FEATURES)
-
 first = parse(EXAMPLES[0])
 ds = tf.data.Dataset.from_tensor_slices(EXAMPLES)
 ds = ds.map(parse)
 ds = ds.batch(4)
-fit(ds)
-#+
-def parse(record, parse_example=tf.io.parse_single_example):
-    return parse_example(record, FEATURES)
-ds = ds.map(lambda batch: parse(batch, parse_example=tf.io.parse_example))
++def parse(record, parse_example=tf.io.parse_single_example):
++    return parse_example(record, FEATURES)
++ds = ds.map(lambda batch: parse(batch, parse_example=tf.io.parse_example))
 
 #: records: one of two functions | parsed map
 def read_labeled(record):
     parsed = tf.io.parse_single_example(record, FEATURES)
     return parsed["x"], parsed["y"]
-
 def read_unlabeled(record):
     return tf.io.parse_single_example(record, FEATURES)["x"]
-
 def load(records, labeled=True):
     ds = tf.data.Dataset.from_tensor_slices(records)
     ds = ds.map(read_labeled if labeled else read_unlabeled)
     return ds.batch(4)
-
 fit(load(EXAMPLES))
-#+
-    parsed = tf.io.parse_example(record, FEATURES)
-    if labeled:
-        return ds.batch(4).map(read_labeled)
-'''
-)
++    parsed = tf.io.parse_example(record, FEATURES)
++    if labeled:
++        return ds.batch(4).map(read_labeled)
 
-SEVERAL_DATASETS = forms(
-    r"""
 #: a helper for both, equal for both | vectorized map
 def dataset(rows, training):
     ds = tf.data.Dataset.from_tensor_slices(rows)
@@ -535,11 +431,9 @@ def dataset(rows, training):
     if training:
         ds = ds.shuffle(12, seed=1)
     return ds.batch(4)
-
 train, check = dataset(X, True), dataset(X[:6], False)
 fit(train, check)
-#+
-    return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++    return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
 #: the tutorial of Keras: prepare(ds, shuffle, augment) | vectorized map#1
 def prepare(ds, shuffle=False, augment=False):
@@ -550,14 +444,12 @@ def prepare(ds, shuffle=False, augment=False):
         ds = ds.map(lambda x, y: (x * 2.0, y), num_parallel_calls=tf.data.AUTOTUNE)
     ds = ds.batch(4)
     return ds.prefetch(tf.data.AUTOTUNE)
-
 rows = tf.data.Dataset.from_tensor_slices((X, Y))
 train = prepare(rows, shuffle=True, augment=True)
 check = prepare(rows)
 fit(train, check)
-#+
-    ds = ds.batch(4)
-        ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: (x * 2.0, y))(*row), batch), num_parallel_calls=tf.data.AUTOTUNE)
++    ds = ds.batch(4)
++        ds = ds.map(lambda *batch: tf.vectorized_map(lambda row: (lambda x, y: (x * 2.0, y))(*row), batch), num_parallel_calls=tf.data.AUTOTUNE)
 
 #: a loop over the splits | vectorized map
 datasets = {}
@@ -565,54 +457,44 @@ for split, rows in (("train", X), ("test", X[:6])):
     ds = tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0)
     datasets[split] = ds.batch(4)
 fit(datasets["train"], datasets["test"])
-#+
-    ds = tf.data.Dataset.from_tensor_slices(rows)
-    datasets[split] = ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++    ds = tf.data.Dataset.from_tensor_slices(rows)
++    datasets[split] = ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
 
 #: helpers that call each other | vectorized map
 def load(rows):
     ds = tf.data.Dataset.from_tensor_slices(rows)
     ds = ds.map(lambda x: x / 255.0)
     return ds.batch(4)
-
 def training():
     return load(X).repeat(2)
-
 def checking():
     return load(X[:6])
-
 fit(training())
 evaluate(checking())
-#+
-def load(rows, vectorize_map=False):
-    if vectorize_map:
-        return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-    return load(X, vectorize_map=True).repeat(2)
++def load(rows, vectorize_map=False):
++    if vectorize_map:
++        return ds.batch(4).map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++    return load(X, vectorize_map=True).repeat(2)
 
 #: a map in a helper for both, the batch outside | vectorized map
 def scale(x, y):
     return x / 255.0, y
-
 def load(rows, labels):
     ds = tf.data.Dataset.from_tensor_slices((rows, labels))
     return ds.map(scale)
-
 def training():
     ds = load(X, Y)
     ds = ds.shuffle(12, seed=1)
     return ds.batch(4)
-
 def checking():
     return load(X[:6], Y[:6]).batch(2).cache()
-
 fit(training(), checking())
-#+
-def load(rows, labels, vectorize_map=False):
-    if vectorize_map:
-        return ds
-    ds = load(X, Y, vectorize_map=True)
-    ds = ds.batch(4)
-    return ds.map(lambda *batch: tf.vectorized_map(lambda row: scale(*row), batch))
++def load(rows, labels, vectorize_map=False):
++    if vectorize_map:
++        return ds
++    ds = load(X, Y, vectorize_map=True)
++    ds = ds.batch(4)
++    return ds.map(lambda *batch: tf.vectorized_map(lambda row: scale(*row), batch))
 
 #: a helper for both, a condition that training does not meet | batched map
 def dataset(rows, noisy=False):
@@ -620,34 +502,29 @@ def dataset(rows, noisy=False):
     ds = ds.map(lambda x: x / 255.0)
     ds = ds.cache() if noisy else ds
     return ds.batch(4)
-
 fit(dataset(X), dataset(X[:6], noisy=True))
-#+
-    if noisy:
-        ds = ds.map(lambda x: x / 255.0)
-    if not noisy:
-        return ds.batch(4).map(lambda x: x / 255.0)
++    if noisy:
++        ds = ds.map(lambda x: x / 255.0)
++    if not noisy:
++        return ds.batch(4).map(lambda x: x / 255.0)
 
 #: a helper for both that ends with more | vectorized map
 def load(rows):
     return tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0)
-
 def finish(ds, training=False):
     if training:
         ds = ds.shuffle(12, seed=1)
     ds = ds.batch(4)
     return ds.prefetch(1)
-
 fit(finish(load(X), training=True))
 evaluate(finish(load(X[:6])))
-#+
-def load(rows, vectorize_map=False):
-    if vectorize_map:
-        return tf.data.Dataset.from_tensor_slices(rows)
-def finish(ds, training=False, vectorize_map=False):
-    if vectorize_map:
-        ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
-fit(finish(load(X, vectorize_map=True), training=True, vectorize_map=True))
++def load(rows, vectorize_map=False):
++    if vectorize_map:
++        return tf.data.Dataset.from_tensor_slices(rows)
++def finish(ds, training=False, vectorize_map=False):
++    if vectorize_map:
++        ds = ds.map(lambda batch: tf.vectorized_map(lambda x: x / 255.0, batch))
++fit(finish(load(X, vectorize_map=True), training=True, vectorize_map=True))
 
 #: arrays in a helper that is called again | gathered
 def dataset(x, y, shuffle=False):
@@ -655,75 +532,58 @@ def dataset(x, y, shuffle=False):
     if shuffle:
         ds = ds.shuffle(12, seed=1)
     return ds.batch(4)
-
 fit(dataset(X, Y, shuffle=True))
 evaluate(dataset(X[:6], Y[:6]))
-#+
-def dataset(x, y, shuffle=False, gather_batches=False):
-    if gather_batches:
-        arrays = tf.data.Dataset.from_tensors((x, y)).get_single_element()
-        ds = tf.data.Dataset.range(len(arrays[0]))
-    else:
-        ds = tf.data.Dataset.from_tensor_slices((x, y))
-    if gather_batches:
-        ds = ds.batch(4)
-        return ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
-fit(dataset(X, Y, shuffle=True, gather_batches=True))
++def dataset(x, y, shuffle=False, gather_batches=False):
++    if gather_batches:
++        arrays = tf.data.Dataset.from_tensors((x, y)).get_single_element()
++        ds = tf.data.Dataset.range(len(arrays[0]))
++    else:
++        ds = tf.data.Dataset.from_tensor_slices((x, y))
++    if gather_batches:
++        ds = ds.batch(4)
++        return ds.map(lambda index: tf.nest.map_structure(lambda array: tf.gather(array, index), arrays))
++fit(dataset(X, Y, shuffle=True, gather_batches=True))
 
 #: records in a helper that is called again | parsed map
 def parse(record):
     return tf.io.parse_single_example(record, FEATURES)
-
 def dataset(records):
     ds = tf.data.Dataset.from_tensor_slices(records)
     ds = ds.map(parse)
     return ds.batch(4)
-
 fit(dataset(EXAMPLES))
 evaluate(dataset(EXAMPLES[:6]))
-#+
-def parse(record, parse_example=tf.io.parse_single_example):
-    return parse_example(record, FEATURES)
-def dataset(records, parse_batches=False):
-    if parse_batches:
-        ds = ds.batch(4)
-        return ds.map(lambda batch: parse(batch, parse_example=tf.io.parse_example))
-fit(dataset(EXAMPLES, parse_batches=True))
++def parse(record, parse_example=tf.io.parse_single_example):
++    return parse_example(record, FEATURES)
++def dataset(records, parse_batches=False):
++    if parse_batches:
++        ds = ds.batch(4)
++        return ds.map(lambda batch: parse(batch, parse_example=tf.io.parse_example))
++fit(dataset(EXAMPLES, parse_batches=True))
 
 #: windows of a series, and a test that comes later | series
 class Windows:
     def make_dataset(self, rows):
         return tf.keras.utils.timeseries_dataset_from_array(rows, None, sequence_length=5, batch_size=8)
-
     @property
     def train(self):
         return self.make_dataset(SERIES)
-
     @property
     def test(self):
         return self.make_dataset(SERIES[:12])
-
 windows = Windows()
 print(windows.train.element_spec)
 fit(windows.train)
 evaluate(windows.test)
-#+
-<timeseries_batches>
-
-
-    def make_dataset(self, rows, gather_windows=False):
-        if gather_windows:
-            return timeseries_batches(rows, None, sequence_length=5, batch_size=8)
-        return self.make_dataset(SERIES, gather_windows=True)
-"""
-)
-
-FORMS = (
-    *HOW_FUNCTIONS_ARE_GIVEN,
-    *HOW_PIPELINES_ARE_WRITTEN,
-    *ROWS_GATHERED,
-    *RECORDS_PARSED,
-    *SEVERAL_DATASETS,
++<timeseries_batches>
++
++
++    def make_dataset(self, rows, gather_windows=False):
++        if gather_windows:
++            return timeseries_batches(rows, None, sequence_length=5, batch_size=8)
++        return self.make_dataset(SERIES, gather_windows=True)
+'''
 )
 
 NOT_WRITTEN = forms(
@@ -731,17 +591,14 @@ NOT_WRITTEN = forms(
 #: arrays made in one function and batched in another | gathered
 def load():
     return tf.data.Dataset.from_tensor_slices((X, Y))
-
 ds = load()
 ds = ds.shuffle(12, seed=1)
 ds = ds.batch(4)
-fit(ds)
 #! in different blocks
 
 #: a comprehension over the splits: a cache for one | cached map
 def dataset(rows):
     return tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x / 255.0).batch(4)
-
 datasets = {name: dataset(rows) for name, rows in {"train": X, "check": X[:6]}.items()}
 fit(datasets["train"], datasets["check"])
 #! shared by 2 datasets
