@@ -40,7 +40,7 @@ CASES = {
     # the run ends early
     "hangs": Case("hang.py", options=("--no-trials", "--time-limit", "10")),
     "raises-within": Case("raises_within_map.py", ("assert",), options=("--no-trials",)),
-    "killed": Case("infinite.py", options=("--no-trials",), meanwhile=kill_worker),
+    "killed": Case("consumers.py", ("endless",), options=("--no-trials",), meanwhile=kill_worker),
     "loses-a-worker": Case("multi_worker.py", ("30",), options=("--no-trials", "--workers", "2")),
     # files that must not be overwritten
     "checkpoints": Case("checkpoint_manager.py", ("{folder}",)),
@@ -57,7 +57,7 @@ CASES = {
     "changes-directory": Case("changes_directory.py", ("{folder}",)),
     "package": Case("-m package_relative"),
     # options
-    "step-time": Case("enumerate_take.py", options=("--no-trials", "--step-time", "50", "--json")),
+    "step-time": Case("consumers.py", ("enumerate_take",), options=("--no-trials", "--step-time", "50", "--json")),
     "multiworker": Case(str(OWN / "records.py"), ("{folder}",), options=("--no-trials", "--distribute", "multiworker")),
     "shard-for-four": Case(str(OWN / "shard_for_four.py"), options=("--no-trials",)),
     "busy": Case(

@@ -11,8 +11,7 @@ flags.DEFINE_integer("rows", 6400, "rows of the data", lower_bound=1)
 
 def main(argv):
     print("left over", argv[1:])
-    random = np.random.default_rng()
-    features = random.standard_normal((FLAGS.rows, 8), dtype="float32")
+    features = np.random.default_rng().standard_normal((FLAGS.rows, 8), dtype="float32")
     dataset = tf.data.Dataset.from_tensor_slices((features, features[:, :1])).map(lambda x, y: (x * 2.0, y)).batch(32)
     model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -1,6 +1,4 @@
-"""Takes its own options, among them ones the profiler has too (--out, --seed, --verbose): all must reach the
-script unchanged.
-"""
+"""Takes options, among them some that pipetune has too (--out, --seed, --verbose): all must reach it unchanged."""
 
 import argparse
 

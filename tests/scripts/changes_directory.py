@@ -1,6 +1,4 @@
-"""Changes into the folder argv[1] before it reads and writes by relative names: results and source must still
-be found.
-"""
+"""Changes into argv[1] before it reads and writes by relative names: results and source must still be found."""
 
 import os
 import sys

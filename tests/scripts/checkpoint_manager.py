@@ -1,6 +1,4 @@
-"""Checkpoints every 25 steps through tf.train.CheckpointManager and writes tf.summary values below the
-folder argv[1]: not in the 20 steps before pipetune measures, and early in a window.
-"""
+"""Saves and summarizes every 25 steps below argv[1]: not in the 20 before pipetune measures, early in a window."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""The dataset is built in methods, with lambdas, a loop that binds late, `apply` and a helper shared by two
-datasets.
-"""
+"""The dataset is built in methods, with lambdas, a loop that binds late, `apply` and a helper for two datasets."""
 
 import keras
 import numpy as np

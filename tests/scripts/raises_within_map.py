@@ -1,13 +1,11 @@
-"""The map function raises at element 120 (step 30): argument "assert" (default) in the graph, "python" in a
-py_function.
-"""
+"""The map function raises at element 120 (step 30): argument "assert" in the graph, "python" in a py_function."""
 
 import sys
 
 import numpy as np
 import tensorflow as tf
 
-KIND = sys.argv[1] if len(sys.argv) > 1 else "assert"
+KIND = sys.argv[1]
 ELEMENT = 120
 weights = tf.Variable(tf.zeros([8, 1]))
 

@@ -11,12 +11,8 @@ def prepare(features, label):
     return tf.math.sqrt(tf.abs(features)), label
 
 
-random = np.random.default_rng()
-arrays = (
-    random.standard_normal((1600, 8), dtype="float32"),
-    random.standard_normal((1600, 1), dtype="float32"),
-)
-dataset = tf.data.Dataset.from_tensor_slices(arrays).map(prepare).batch(8)
+features = np.random.default_rng().standard_normal((1600, 8), dtype="float32")
+dataset = tf.data.Dataset.from_tensor_slices((features, features[:, :1])).map(prepare).batch(8)
 model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(dataset, epochs=1, verbose=2)

@@ -1,6 +1,4 @@
-"""Starts itself in another process, which trains: the first process consumes no dataset (exit 4, with a
-hint).
-"""
+"""Starts itself in another process, which trains: the first process consumes no dataset (exit 4, with a hint)."""
 
 import subprocess
 import sys
@@ -12,12 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-random = np.random.default_rng()
-arrays = (
-    random.standard_normal((6400, 8), dtype="float32"),
-    random.standard_normal((6400, 1), dtype="float32"),
-)
-dataset = tf.data.Dataset.from_tensor_slices(arrays).map(lambda x, y: (x * 2.0, y)).batch(32)
+features = np.random.default_rng().standard_normal((6400, 8), dtype="float32")
+dataset = tf.data.Dataset.from_tensor_slices((features, features[:, :1])).map(lambda x, y: (x * 2.0, y)).batch(32)
 model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(dataset, epochs=1, verbose=2)

@@ -1,6 +1,4 @@
-"""A map that reads a variable which training changes: read ahead, it would give other data (no prefetch, no
-parallel map).
-"""
+"""A map that reads a variable which training changes: read ahead, it would give other data."""
 
 import numpy as np
 import tensorflow as tf

@@ -22,12 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.files import writes
 
 base = Path(sys.argv[1])
-random = np.random.default_rng()
-arrays = (
-    random.standard_normal((6400, 8), dtype="float32"),
-    random.standard_normal((6400, 1), dtype="float32"),
-)
-rows = tf.data.Dataset.from_tensor_slices(arrays).map(lambda x, y: (x * 2.0, y))
+features = np.random.default_rng().standard_normal((6400, 8), dtype="float32")
+rows = tf.data.Dataset.from_tensor_slices((features, features[:, :1])).map(lambda x, y: (x * 2.0, y))
 dataset = rows.cache(f"{base}/caches/train").batch(32).snapshot(f"{base}/caches/snapshot")
 model = keras.Sequential([keras.Input([8]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
