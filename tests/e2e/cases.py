@@ -73,5 +73,8 @@ LONG = {  # with trials, which mostly wait
     "in-step-elsewhere": Case(
         str(OWN / "waits_on_workers.py"), ("{folder}/died",), options=("--budget", "24", *WAITING), tasks=2
     ),
+    "validation": Case(
+        "{folder}/validation_split.py", ("{folder}/loss",), (), copied="validation_split.py", quick=False
+    ),
     "variable": Case("variable_in_map.py", options=("--budget", "2", "--force", "--json")),
 }

@@ -15,7 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+
 from pipetune.core.cluster import TF_CONFIG, free_addresses, worker_tf_config
+from tests.core.schemas import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -41,6 +44,7 @@ class Case:
     meanwhile: Callable[[subprocess.Popen[str], Path], None] | None = None  # called with the path of its stderr
     copied: str = ""  # a script that is copied to `{folder}` first
     tasks: int = 1  # of an existing cluster, each with the same command
+    quick: bool = True
 
 
 class SessionParts:
@@ -79,6 +83,13 @@ class Done(SessionParts):
         assert not any("which only inform, ended with an error" in note for note in session["notes"])
         return session
 
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        """What `plan.json` holds, which follows its schema."""
+        plan = dict(json.loads((self.results / "plan.json").read_text()))
+        jsonschema.validate(plan, schema("plan"))
+        return plan
+
     @property
     def log(self) -> str:
         return (self.results / "script.log").read_text()
@@ -98,10 +109,9 @@ class Done(SessionParts):
         return " ".join(self.err.split())
 
 
-def pipetune(*arguments: str | Path, cwd: Path = SCRIPTS) -> subprocess.CompletedProcess[str]:
-    """Runs a command that does not run a script."""
+def python(*arguments: str | Path, cwd: Path = SCRIPTS) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pipetune", *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
         cwd=cwd,
         env=ENVIRONMENT,
         capture_output=True,
@@ -111,6 +121,11 @@ def pipetune(*arguments: str | Path, cwd: Path = SCRIPTS) -> subprocess.Complete
     )
 
 
+def pipetune(*arguments: str | Path, cwd: Path = SCRIPTS) -> subprocess.CompletedProcess[str]:
+    """Runs a command that does not run a script."""
+    return python("-m", "pipetune", *arguments, cwd=cwd)
+
+
 def analyze(case: Case, base: Path) -> Done:
     """`pipetune analyze` on a case, in the folder of the scripts."""
     folder, results = base / "own", base / "out"
@@ -118,7 +133,8 @@ def analyze(case: Case, base: Path) -> Done:
     (folder / "model.keras").write_bytes(PRECIOUS)
     if case.copied:
         shutil.copy(OWN / case.copied, folder)
-    command = [sys.executable, "-m", "pipetune", "analyze", "--quick", "--out", str(results), *case.options]
+    command = [sys.executable, "-m", "pipetune", "analyze", "--out", str(results), *case.options]
+    command += ["--quick"] if case.quick else []
     command += [word.format(folder=folder) for word in (*case.script.split(), *case.arguments)]
     addresses = free_addresses(case.tasks)
     with contextlib.ExitStack() as stack:

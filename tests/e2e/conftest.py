@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 
+import jsonschema
 import pytest
 
+from tests.core.schemas import schema
 from tests.e2e.cases import CASES, LONG
-from tests.e2e.command import Done, analyze
+from tests.e2e.command import Case, Done, analyze
 from tests.e2e.forked import Forked
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "run(name): the run of cases.py that the test looks at")
+    config.addinivalue_line("markers", "run(name, code=0): the run of cases.py that the test looks at, and its status")
 
 
 ALONE = ("tuned", "busy", "in-step", "in-step-elsewhere")
@@ -33,9 +36,15 @@ class Runs:
     def begin(self, name: str) -> None:
         """Starts a run, again if there was one; one that must be alone has ended before this returns."""
         case, pool = (LONG[name], self._long) if name in LONG else (CASES[name], self._short)
-        self._begun[name] = pool.submit(analyze, case, self._base.mktemp(name) / "run")
+        self._begun[name] = pool.submit(self._analyze, case, self._base.mktemp(name) / "run")
         if name in ALONE:
             wait([self._begun[name]])
+
+    def _analyze(self, case: Case, folder: Path) -> Done:
+        done = analyze(case, folder)
+        if done.code >= 0:
+            jsonschema.validate(done.session, schema("session"))
+        return done
 
     def __getitem__(self, name: str) -> Done:
         return self._begun[name].result()
@@ -61,7 +70,9 @@ def done(request: pytest.FixtureRequest, runs: Runs) -> Done:
     assert mark is not None
     if getattr(request.node, "execution_count", 1) > 1:  # counted by pytest-rerunfailures
         runs.begin(mark.args[0])
-    return runs[mark.args[0]]
+    found = runs[mark.args[0]]
+    assert found.code == mark.kwargs.get("code", 0), found.err
+    return found
 
 
 @pytest.fixture(scope="module")

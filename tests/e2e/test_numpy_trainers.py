@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.core.test_session_file import schema
-from tests.e2e.command import ENVIRONMENT, ROOT, Case, analyze
+from tests.core.schemas import schema
+from tests.e2e.command import ROOT, Case, analyze, python
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -42,8 +40,7 @@ def test_training_on_numpy_arrays_is_analyzed(
     name: str, data_of: str, size: tuple[str, ...], sign: str, tmp_path: Path
 ) -> None:
     script, data = EXAMPLES / name / "train.py", tmp_path / "data"
-    make_data = [sys.executable, str(EXAMPLES / data_of / "make_data.py"), "--out", str(data), *size]
-    subprocess.run(make_data, env=ENVIRONMENT, capture_output=True, check=True)
+    assert python(EXAMPLES / data_of / "make_data.py", "--out", data, *size).returncode == 0
     case = Case(str(script), ("--data", str(data), "--epochs", "100"), options=("--budget", "20"))
     done = analyze(case, tmp_path / "run")
     assert done.code == 0, done.err

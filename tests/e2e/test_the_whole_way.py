@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-from tests.core.test_session_file import schema
-from tests.e2e.command import ENVIRONMENT, OWN, Done, pipetune
+from tests.e2e.command import OWN, Done, pipetune, python
 from tests.e2e.conftest import Runs
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -30,7 +26,6 @@ def source(done: Done) -> Path:
 
 @pytest.mark.run("tuned")
 def test_plan_is_proven_and_its_patch_verified(done: Done) -> None:
-    assert done.code == 0
     summary = done.summary
     assert (summary["status"], summary["complete"]) == ("done", True)
     (dataset,) = summary["datasets"]
@@ -94,12 +89,9 @@ def test_training_speedup_is_printed_first(done: Done) -> None:
 
 
 @pytest.mark.run("tuned")
-def test_session_and_plan_follow_the_published_schemas(done: Done) -> None:
-    jsonschema.validate(done.session, schema("session"))
-    plan = json.loads((done.results / "plan.json").read_text())
-    jsonschema.validate(plan, schema("plan"))
-    assert [edit["type"] for edit in plan["edits"]] == ["Insert"] * len(plan["edits"]) and plan["edits"]
-    assert plan["fingerprint"] and plan["machine"]["cores_granted"]
+def test_plan_follows_its_published_schema(done: Done) -> None:
+    assert {edit["type"] for edit in done.plan["edits"]} == {"Insert"}
+    assert done.plan["fingerprint"] and done.plan["machine"]["cores_granted"]
 
 
 @pytest.mark.run("tuned")
@@ -119,14 +111,7 @@ def test_patch_is_applied_and_reverted(done: Done, source: Path) -> None:
     without = patched.replace(".prefetch(tf.data.AUTOTUNE)", "").replace("dataset = dataset\n", "")
     assert patched != ORIGINAL and without == ORIGINAL
     assert pipetune("apply", "--check", done.results).returncode == 0
-    trained = subprocess.run(
-        [sys.executable, str(source), str(done.folder / "by-python"), "1"],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert trained.stdout == "trained 30 steps to 435.0\n"
+    assert python(source, done.folder / "by-python", "1").stdout == "trained 30 steps to 435.0\n"
 
     assert pipetune("apply", "--revert", done.results).returncode == 0
     assert source.read_bytes() == ORIGINAL.encode()
@@ -163,7 +148,6 @@ def test_report_is_one_self_contained_file(done: Done) -> None:
 
 @pytest.mark.run("busy")
 def test_analysis_ends_where_the_step_is_the_bottleneck(done: Done) -> None:
-    assert done.code == 0
     assert done.summary["verdict"] == "not-input-bound"
     assert done.session["trials"] == [] and "[trying changes]" not in done.err
     assert (done.results / "tuned.patch").read_text() == ""
