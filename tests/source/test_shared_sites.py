@@ -11,8 +11,7 @@ from pipetune.core.edits import Insert, Move, Plan, Remove, Safety, SetArgument,
 from pipetune.source.emit import emit
 from tests.source.recorder import plan, record, recorded, shape, spelled_out
 
-HELPER = """\
-def make(n):
+HELPER = """def make(n):
     ds = range(n).shuffle(9).map(abs)
     ds = ds.batch(2)
     return ds
@@ -93,8 +92,7 @@ def test_operator_after_an_inserted_one_is_shared_too(pipelines):
     assert "    if rule:\n        ds = ds.prefetch(tf.data.AUTOTUNE).cache()\n    return ds\n" in new
 
 
-TWICE = """\
-def make(n):
+TWICE = """def make(n):
     ds = range(n).shuffle(9).map(abs)
     ds = ds.batch(2)
     return ds
@@ -144,8 +142,7 @@ def test_what_cannot_be_written_together_has_one_reason(pipelines):
     assert [one.why for one in emission.not_covered] == ["pipetune cannot write the call group_by()."] * 2
 
 
-BRANCH = """\
-ds = range(9).map(abs)
+BRANCH = """ds = range(9).map(abs)
 train(ds.skip(3).batch(2))
 validate(ds.take(3).batch(2))
 """
@@ -160,8 +157,7 @@ def test_branch_is_shared_upstream_but_not_downstream(pipelines):
     assert emit(train, plan(below), other_pipelines=[validate]).covered
 
 
-LOOP = """\
-ds = range(9)
+LOOP = """ds = range(9)
 for k in (1, 2):
     ds = ds.map(lambda x: x)
 train(ds)
@@ -186,8 +182,7 @@ def test_loop_gets_one_prefetch(pipelines):
     assert "ds = ds.map(lambda x: x).prefetch(2)\n" in written(emit(train, edits))
 
 
-CALLED = """\
-def load(n):
+CALLED = """def load(n):
     return range(n).map(abs)
 def training(n):
     ds = load(n)
@@ -198,8 +193,7 @@ train(training(9))
 validate(load(5).map(abs).batch(2))
 """
 
-READ_TWICE = """\
-def load(n):
+READ_TWICE = """def load(n):
     return range(n).map(abs)
 def both(n):
     ds = load(n)
@@ -209,8 +203,7 @@ both(9)
 load(2)
 """
 
-BROKEN = """\
-def load(n):
+BROKEN = """def load(n):
     return range(n).map(abs)
 train(
     load(9)
@@ -221,8 +214,7 @@ train(
 validate(load(5).batch(2))
 """
 
-PASSED = """\
-def prepare(ds, size):
+PASSED = """def prepare(ds, size):
     ds = ds.shuffle(9)
     return ds.batch(size)
 data = range(9).map(abs)
