@@ -16,7 +16,6 @@ from tests.source.recorder import record
 
 SHAPES = {
     "apply and a decorator": """
-import tensorflow as tf
 def twice(function):
     return lambda ds: function(function(ds))
 @twice
@@ -25,7 +24,6 @@ def add(ds):
 train(tf.data.Dataset.range(3).apply(add).apply(lambda d: d.batch(2)))
 """,
     "not ASCII before the call, tabs, an f-string": """
-import tensorflow as tf
 def größe():
 \tname = "näme 日本語 🙂"; ds = tf.data.Dataset.range(10); ds = ds.map(lambda ü: ü); label = f"{name} ✓"; ds = ds.batch(2)
 \treturn ds
@@ -34,12 +32,10 @@ train(größe())
     "by other names": """
 from tensorflow.data import TFRecordDataset as Records
 from tensorflow.keras.utils import image_dataset_from_directory as images
-import tensorflow as tf
 train(Records("a").map(lambda x: x))
 validate(images("folder").batch(2))
 """,
     "interleave with an inner pipeline": """
-import tensorflow as tf
 ds = tf.data.Dataset.range(3).interleave(
     lambda f: tf.data.TFRecordDataset(f).map(
         lambda x: x,
@@ -59,7 +55,7 @@ def parsed(text):
 @pytest.mark.parametrize("source", SHAPES.values(), ids=SHAPES)
 def test_every_recorded_call_is_found(tmp_path, source, start, newline):
     path = tmp_path / "sample.py"
-    path.write_bytes((start + source.lstrip().replace("\n", newline)).encode())
+    path.write_bytes((start + f"import tensorflow as tf{source}".replace("\n", newline)).encode())
     made = record(path).made
     assert len(made) >= 2
     text = read_source(str(path))
