@@ -10,8 +10,7 @@ import difflib
 import importlib
 import linecache
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +53,6 @@ class Stopped(Exception):
     """Raised where training begins, as pipetune stops a script there."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a script built and consumed."""
-
-    trained: Any
-    evaluated: list[Any]
-
-
 @contextlib.contextmanager
 def _importing(folder: Path) -> Iterator[None]:
     before = set(sys.modules)
@@ -77,8 +68,8 @@ def _importing(folder: Path) -> Iterator[None]:
         importlib.invalidate_caches()
 
 
-def run(folder: Path, *, whole: bool) -> Run:
-    """Runs `train.py` of a folder up to its first training step or to its end."""
+def run(folder: Path, *, whole: bool) -> tuple[Any, list[Any]]:
+    """Runs `train.py` of a folder up to its first training step or to its end; what it trained and evaluated on."""
     linecache.clearcache()
     call_sites.clear()
     path = folder / "train.py"
@@ -94,14 +85,7 @@ def run(folder: Path, *, whole: bool) -> Run:
             data.fit = stop
         with contextlib.suppress(Stopped):
             exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), {"__name__": "__main__"})
-        return Run(data.trained[0], list(data.evaluated))
-
-
-def write(folder: Path, form: Form) -> None:
-    (folder / "data.py").write_text(DATA)
-    for name, text in form.files.items():
-        (folder / f"{name}.py").write_text(text)
-    (folder / "train.py").write_text(BEFORE + form.script)
+        return data.trained[0], list(data.evaluated)
 
 
 RULES = {
@@ -199,21 +183,13 @@ def assert_equal(ones: list[Any], others: list[Any]) -> None:
             assert np.array_equal(left, right) and left.dtype == right.dtype
 
 
-class Sharing:
+def sharing(source: live.LivePipeline, others: list[live.LivePipeline]) -> Callable[[Rewrite], bool]:
     """Whether a rewrite may change other datasets too: only where each of them stays equal with it."""
+    places = {node.location for node in source.pipeline}
+    passing = [other for other in others if any(node.location in places for node in other.pipeline)]
 
-    def __init__(self, source: live.LivePipeline, others: list[live.LivePipeline]) -> None:
-        self._source, self._others = source, others
-
-    def may_share(self, rewrite: Rewrite) -> bool:
-        return all(self._is_equal(rewrite, other) for other in self._others if self._passes(other))
-
-    def _passes(self, other: live.LivePipeline) -> bool:
-        places = {node.location for node in self._source.pipeline}
-        return any(node.location in places for node in other.pipeline)
-
-    def _is_equal(self, rewrite: Rewrite, other: live.LivePipeline) -> bool:
-        theirs = translate_rewrite(rewrite, self._source.pipeline, other.pipeline)
+    def is_equal(rewrite: Rewrite, other: live.LivePipeline) -> bool:
+        theirs = translate_rewrite(rewrite, source.pipeline, other.pipeline)
         if theirs is None or rewrite.rule == "cache":  # a cache would hold memory for each dataset
             return False
         changed = replay(other, apply_edits(other.pipeline, theirs.edits))
@@ -222,6 +198,8 @@ class Sharing:
         except AssertionError:
             return False
         return True
+
+    return lambda rewrite: all(is_equal(rewrite, other) for other in passing)
 
 
 def added(files: Mapping[str, tuple[str, str]]) -> str:
@@ -232,45 +210,39 @@ def added(files: Mapping[str, tuple[str, str]]) -> str:
     return "\n".join(new).strip("\n")
 
 
-@dataclass(frozen=True)
-class Written:
-    """A form with the patch for its plan."""
+def written(folder: Path, form: Form) -> tuple[Emission, Pipeline]:
+    """Captures the script of a form and writes its plan into it, without changing the files.
 
-    emission: Emission
-    wanted: Pipeline  # the pipeline of the plan when it runs
-
-
-def written(folder: Path, form: Form) -> Written:
-    """Captures the script of a form and writes its plan into it, without changing the files."""
-    write(folder, form)
-    seen = run(folder, whole=False)
-    source = live.read(seen.trained, name="train")
-    others = [live.read(one, name=f"check {number}") for number, one in enumerate(seen.evaluated)]
+    Returns:
+        What is written, and the pipeline of the plan when it runs.
+    """
+    for name, text in {"data": DATA, **form.files, "train": BEFORE + form.script}.items():
+        (folder / f"{name}.py").write_text(text)
+    trained, evaluated = run(folder, whole=False)
+    source = live.read(trained, name="train")
+    others = [live.read(one, name=f"check {number}") for number, one in enumerate(evaluated)]
     plan = plan_of(form.plan, source)
-    sharing = Sharing(source, others)
-    emission = emit(
-        source.pipeline, plan, other_pipelines=[one.pipeline for one in others], may_share=sharing.may_share
-    )
-    return Written(emission, live.read(replay(source, apply_edits(source.pipeline, plan.edits))).pipeline)
+    pipelines = [one.pipeline for one in others]
+    emission = emit(source.pipeline, plan, other_pipelines=pipelines, may_share=sharing(source, others))
+    return emission, live.read(replay(source, apply_edits(source.pipeline, plan.edits))).pipeline
 
 
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS])
 def test_patched_script_runs_the_plan(form: Form, tmp_path: Path) -> None:
-    made = written(tmp_path, form)
-    assert [one.why for one in made.emission.not_covered] == []
-    assert added(made.emission.files) == form.adds.strip("\n")
-    before = run(tmp_path, whole=True)
-    for path, (_, new) in made.emission.files.items():
+    emission, wanted = written(tmp_path, form)
+    assert [one.why for one in emission.not_covered] == []
+    assert added(emission.files) == form.adds.strip("\n")
+    trained, evaluated = run(tmp_path, whole=True)
+    for path, (_, new) in emission.files.items():
         Path(path).write_text(new)
-    after = run(tmp_path, whole=True)
-    assert first_difference(live.read(after.trained).pipeline, made.wanted) == ""
-    assert_equal(drawn(before.trained), drawn(after.trained))
-    for one, other in zip(before.evaluated, after.evaluated, strict=True):
+    trained_now, evaluated_now = run(tmp_path, whole=True)
+    assert first_difference(live.read(trained_now).pipeline, wanted) == ""
+    for one, other in zip([trained, *evaluated], [trained_now, *evaluated_now], strict=True):
         assert_equal(drawn(one), drawn(other))
 
 
 @pytest.mark.parametrize("form", NOT_WRITTEN, ids=[form.name for form in NOT_WRITTEN])
 def test_unsupported_form_leaves_the_script_unchanged(form: Form, tmp_path: Path) -> None:
-    made = written(tmp_path, form)
-    assert made.emission.files == {} and form.why in made.emission.not_covered[0].why
+    emission, _ = written(tmp_path, form)
+    assert emission.files == {} and form.why in emission.not_covered[0].why
