@@ -93,22 +93,20 @@ def photos(count: int) -> StandaloneParts:
     )
 
 
+PHOTOS_READ = (
+    ".interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)"
+    ".map(parse, num_parallel_calls=2).map(augment).shuffle(256)"
+)
+
+
 @pytest.mark.mission("B3.right", "B4.function")
 def test_shards_files_before_they_are_shuffled_and_read() -> None:
     made = emit(photos(14))
     assert made.shard_by == "file"
-    assert statements(made.text) == [
-        ".from_tensor_slices(files)",
-        ".shard(workers, worker)",
-        ".shuffle(14)",
-        ".interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)",
-        ".map(parse, num_parallel_calls=2)",
-        ".map(augment)",
-        ".shuffle(256)",
-        ".batch(batch_size, drop_remainder=not fill)",
-        ".repeat()",
-        ".prefetch(2 * replicas)",
-    ]
+    assert "".join(statements(made.text)) == (
+        f".from_tensor_slices(files).shard(workers, worker).shuffle(14){PHOTOS_READ}"
+        ".batch(batch_size, drop_remainder=not fill).repeat().prefetch(2 * replicas)"
+    )
     assert "GLOBAL_BATCH_SIZE = 32" in made.text
     assert "get_per_replica_batch_size(GLOBAL_BATCH_SIZE)" in made.text
     assert "files = sorted(tf.io.gfile.glob(FILES))" in made.text
@@ -119,13 +117,11 @@ def test_shards_files_before_they_are_shuffled_and_read() -> None:
 def test_shards_records_where_files_are_too_few() -> None:
     made = emit(photos(3))
     assert made.shard_by == "element"
-    assert statements(made.text)[:5] == [
-        ".from_tensor_slices(files)",
-        ".shuffle(3, seed=SHARED_SEED)",
-        ".interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=tf.data.AUTOTUNE)",
-        ".shard(workers, worker)",
-        ".map(parse, num_parallel_calls=2)",
-    ]
+    assert "".join(statements(made.text)[:5]) == (
+        ".from_tensor_slices(files).shuffle(3, seed=SHARED_SEED)"
+        ".interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=tf.data.AUTOTUNE)"
+        ".shard(workers, worker).map(parse, num_parallel_calls=2)"
+    )
     assert "SHARED_SEED = 1" in made.text
     notes = " ".join(made.notes)
     for words in ("SHARED_SEED", "cycle_length=2", "deterministic=False is left out", "reads all of the data"):
@@ -177,30 +173,24 @@ def test_counts_of_batches_scale_with_replicas_per_pipeline() -> None:
     assert "replicas = input_context.num_replicas_in_sync // workers" in made.text
 
 
-def zipped(*, in_common: bool) -> StandaloneParts:
-    nodes = [
-        Node("n0", "range", cardinality=10),
-        Node("n1", "skip", ("n0",), {"count": 1}) if in_common else Node("n1", "range", cardinality=10),
-        Node("n2", "zip", inputs=("n0", "n1")),
-        Node("n3", "batch", ("n2",), {"batch_size": 4}),
-    ]
-    text = SourceText(10, expression="tf.data.Dataset.range(10)")
-    return StandaloneParts(
-        Pipeline(tuple(nodes)),
-        {node.id: text for node in nodes if not node.inputs},
-        extra_arguments={"n2": {"datasets": "({}, {})"}},
-    )
+def zipped(second: Node) -> str:
+    """The text of `dataset_fn` for the batches of two inputs, one of which is a range."""
+    batch = Node("n3", "batch", ("n2",), {"batch_size": 4})
+    nodes = Node("n0", "range", cardinality=10), second, Node("n2", "zip", ("n0", "n1")), batch
+    sources = {node.id: SourceText(10, expression="tf.data.Dataset.range(10)") for node in nodes if not node.inputs}
+    made = StandaloneParts(Pipeline(nodes), sources, extra_arguments={"n2": {"datasets": "({}, {})"}})
+    return emit(made).text.partition("def indexed_dataset_fn")[0]
 
 
 def test_zip_of_independent_inputs_is_sharded_upstream() -> None:
-    text = emit(zipped(in_common=False)).text.partition("def indexed_dataset_fn")[0]
+    text = zipped(Node("n1", "range", cardinality=10))
     assert text.count(".shard(workers, worker)") == 2
     assert text.index(".shard(workers, worker)") < text.index("Dataset.zip(")
     assert "Dataset.zip((dataset, dataset_2))" in text
 
 
 def test_zip_of_dependent_inputs_is_sharded_downstream() -> None:
-    text = emit(zipped(in_common=True)).text.partition("def indexed_dataset_fn")[0]
+    text = zipped(Node("n1", "skip", ("n0",), {"count": 1}))
     assert text.count(".shard(workers, worker)") == 1
     assert text.index(".shard(workers, worker)") > text.index("Dataset.zip(")
     assert "dataset_2 = dataset.skip(1)" in text
@@ -249,16 +239,16 @@ def test_rows_gathered_by_their_indices() -> None:
 
 
 def test_cropped_decoding_is_left_out_with_a_note() -> None:
-    function = FunctionFacts(name="parse", digest="d", form=FunctionVariant.DECODE_AND_CROP)
-    made = emit(parts(files(8), "map it | batch 4", functions={"it": function}))
+    function = {"crop": replace(PARSE, form=FunctionVariant.DECODE_AND_CROP)}
+    made = emit(parts(files(8), "map crop | batch 4", functions=function))
     assert ".map(parse)" in statements(made.text)
     assert any("decodes whole images here" in note for note in made.notes)
 
 
 def test_parsing_function_used_on_batches_is_refused() -> None:
-    function = FunctionFacts(name="parse", digest="d", form=FunctionVariant.PARSING)
+    function = {"all": replace(PARSE, form=FunctionVariant.PARSING)}
     with pytest.raises(CannotExpress, match="wherever it is used"):
-        emit(parts(files(8), "batch 4 | map it", functions={"it": function}))
+        emit(parts(files(8), "batch 4 | map all", functions=function))
 
 
 def test_file_cache_of_each_worker_has_its_own_name() -> None:
@@ -290,18 +280,16 @@ def test_reader_with_file_names_is_sharded_by_file() -> None:
     nodes = Node("n0", "TFRecordDataset"), Node("n1", "batch", ("n0",), {"batch_size": 4})
     source, gzip = SourceText(4, names=("b", 'a"')), {"n0": {"compression_type": "'GZIP'"}}
     made = emit(StandaloneParts(Pipeline(nodes), {"n0": source}, extra_arguments=gzip))
-    assert statements(made.text)[:3] == [
-        ".from_tensor_slices(files)",
-        ".shard(workers, worker)",
-        "tf.data.TFRecordDataset(dataset, compression_type='GZIP')",
-    ]
+    reader = "tf.data.TFRecordDataset(dataset, compression_type='GZIP')"
+    assert statements(made.text)[:3] == [".from_tensor_slices(files)", ".shard(workers, worker)", reader]
     assert 'FILES = [\n    "b",\n    \'a"\',\n]' in made.text
 
 
 def test_user_definitions_are_merged_once_in_order() -> None:
-    one = FunctionSource("scale", (Definition("np", "import numpy as np"), Definition("K", "K = 3"),
-                                   Definition("scale", "def scale(x):\n    return x * K")))  # fmt: skip
-    two = FunctionSource("lambda x: x + K", (Definition("K", "K = 3"),))
+    K = Definition("K", "K = 3")
+    scale = Definition("scale", "def scale(x):\n    return x * K")
+    one = FunctionSource("scale", (Definition("np", "import numpy as np"), K, scale))
+    two = FunctionSource("lambda x: x + K", (K,))
     made = parts(ROWS, "map parse | map parse")
     text = emit(replace(made, functions={"n1": one, "n2": two})).text
     assert text.count("K = 3") == 1
