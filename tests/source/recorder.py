@@ -13,6 +13,7 @@ import sys
 import types
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -101,29 +102,16 @@ class Recorder:
             code = frame.f_code
             if code.co_filename.startswith(self.folder):
                 line, end_line, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
-                found.append(
-                    SourceLocation(
-                        file=code.co_filename,
-                        line=line,
-                        column=column,
-                        end_line=end_line,
-                        end_column=end_column,
-                        method="" if found else str(called),
-                        scope=code.co_qualname,
-                        library="" if found else library,
-                    )
-                )
+                place = SourceLocation(code.co_filename, line, column, end_line, end_column, "", code.co_qualname)
+                found.append(place if found else replace(place, method=str(called), library=library))
             frame = frame.f_back
         return found
 
     def run(self, path: Path, text: str | None = None) -> None:
         """Runs a file, or `text` under its name."""
         source = path.read_bytes() if text is None else text.encode()
-        namespace = {
-            "__name__": "__main__",
-            "train": lambda ds: self.consumed.setdefault("train", ds),
-            "validate": lambda ds: self.consumed.setdefault("validate", ds),
-        }
+        consumers = {name: partial(self.consumed.setdefault, name) for name in ("train", "validate")}
+        namespace = {"__name__": "__main__", **consumers}
         with mock.patch.dict(sys.modules, _stand_in(self)):
             exec(compile(source, str(path), "exec", dont_inherit=True), namespace)
 
@@ -139,7 +127,7 @@ class Recorder:
 
         visit(self.consumed[name])
         sites = Counter((dataset.location, dataset.op) for dataset in self.made)
-        ways = {(one.location, one.op, one.calls): None for one in self.made}
+        ways = dict.fromkeys((one.location, one.op, one.calls) for one in self.made)
         ids = {id(dataset): f"n{position}" for position, dataset in enumerate(ordered)}
         nodes = [
             Node(
@@ -152,9 +140,7 @@ class Recorder:
                 shared=sites[dataset.location, dataset.op],
                 calls=dataset.calls,
                 other_calls=tuple(
-                    calls
-                    for location, op, calls in ways
-                    if (location, op) == (dataset.location, dataset.op) and calls != dataset.calls
+                    calls for *site, calls in ways if site == [dataset.location, dataset.op] and calls != dataset.calls
                 ),
             )
             for dataset in ordered
@@ -162,28 +148,11 @@ class Recorder:
         return Pipeline(tuple(nodes), name=name)
 
 
-MODULES = (
-    "tensorflow",
-    "tensorflow.data",
-    "tensorflow.keras",
-    "tensorflow.keras.utils",
-    "tensorflow.compat",
-    "tensorflow.compat.v2",
-    "tensorflow_datasets",
-)
-
-
 def _tfds(recorder: Recorder) -> types.ModuleType:
     """TensorFlow Datasets: one call creates all operators that read a split."""
-    defaults = {
-        "interleave_cycle_length": 16,
-        "interleave_block_length": 16,
-        "num_parallel_calls_for_interleave_files": AUTOTUNE,
-        "num_parallel_calls_for_decode": AUTOTUNE,
-        "shuffle_seed": None,
-        "skip_prefetch": False,
-        "try_autocache": True,
-    }
+    defaults = {"interleave_cycle_length": 16, "interleave_block_length": 16, "shuffle_seed": None,
+                "num_parallel_calls_for_interleave_files": AUTOTUNE, "num_parallel_calls_for_decode": AUTOTUNE,
+                "skip_prefetch": False, "try_autocache": True}  # fmt: skip
 
     def ReadConfig(**fields):
         assert fields.keys() <= defaults.keys()
@@ -263,9 +232,10 @@ def _stand_in(recorder: Recorder) -> dict[str, types.ModuleType]:
     tensorflow = types.ModuleType("tensorflow")
     tensorflow.data, tensorflow.keras = data, keras
     tensorflow.cast = lambda x, dtype: x
-    compatible = types.ModuleType("tensorflow.compat")
-    tensorflow.compat, compatible.v2 = compatible, tensorflow
-    return dict(zip(MODULES, (tensorflow, data, keras, utils, compatible, tensorflow, _tfds(recorder)), strict=True))
+    compat = types.ModuleType("tensorflow.compat")
+    tensorflow.compat, compat.v2 = compat, tensorflow
+    found = {module.__name__: module for module in (tensorflow, data, keras, utils, compat, _tfds(recorder))}
+    return {**found, "tensorflow.compat.v2": tensorflow}
 
 
 def record(path: Path, text: str | None = None) -> Recorder:
