@@ -55,14 +55,6 @@ def emitted(tmp_path, text: str, **cut: object) -> tuple[str, Emission]:
     return emission.files.get(str(path), (text, text))[1], emission
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
-@pytest.mark.parametrize(("name", "before", "after", "cut"), GOLDEN, ids=[case[0] for case in GOLDEN])
-def test_patch_matches_expected_text(tmp_path, name, before, after, cut, newline):
-    new, emission = emitted(tmp_path, (HEAD + before + TAIL).replace("\n", newline), **cut)
-    assert [rejection.why for rejection in emission.not_covered] == []
-    assert new.replace(newline, "\n") == HEAD + after + CUT_TAIL
-
-
 OTHERS: list[tuple[str, str, str, str, str, dict[str, object]]] = [
     ("a method", "reader = Reader()\ntrain(reader.dataset())\n",
      f'class Reader:\n    size = 8\n\n    def augment(self, image, label):\n        image = tf.image.resize(image, self.size)\n    {FLIP}        return image * self.size, label\n\n    def dataset(self):\n        return tf.data.Dataset.range(3).map(self.augment, 2).batch(4)\n\n\n',
@@ -76,17 +68,11 @@ OTHERS: list[tuple[str, str, str, str, str, dict[str, object]]] = [
      f'def augment(size, flips=True):\n    """Makes it."""\n    def one(image):  # each\n        image = tf.image.resize(image, size)\n        if flips:\n        {FLIP}        return image\n    return one\n\n\ntrain(tf.data.Dataset.range(3).map(augment(8, flips=MODE == "train")).batch(4))\n',
      f'def augment_head(size, flips=True):\n    """Makes it."""\n    def one(image):  # each\n        image = tf.image.resize(image, size)\n        return image\n    return one\n\n\ndef augment_tail(size, flips=True):\n    """Makes it."""\n    def one(image):\n        if flips:\n        {FLIP}        return image\n    return one\n\n\ntrain(tf.data.Dataset.range(3).map(augment_head(8, flips=MODE == "train")).cache().map(augment_tail(8, flips=MODE == "train")).batch(4))\n',
      "MODE = 'train'\n", {}),
+    ("in a function that holds the other", "",
+     f"def make():\n    def augment(image):\n    {IMAGE}    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment).batch(4)\n\n\ntrain(make())\n",
+     f"def make():\n    def augment_head(image):\n    {IMAGE}        return image\n\n    def augment_tail(image):\n    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment_head).cache().map(augment_tail).batch(4)\n\n\ntrain(make())\n",
+     "", {}),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
-@pytest.mark.parametrize(
-    ("name", "behind", "before", "after", "above", "cut"), OTHERS, ids=[case[0] for case in OTHERS]
-)
-def test_methods_and_what_factories_return_are_split(tmp_path, name, behind, before, after, above, cut, newline):
-    new, emission = emitted(tmp_path, (HEAD + above + before + behind).replace("\n", newline), **cut)
-    assert [rejection.why for rejection in emission.not_covered] == []
-    assert new.replace(newline, "\n") == HEAD + above + after + behind
 
 
 CHAINS: list[tuple[str, str, str]] = [
@@ -96,18 +82,22 @@ CHAINS: list[tuple[str, str, str]] = [
     ("statements",
      "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n",
      "ds = tf.data.Dataset.range(3)\nds = ds.map(map_func=augment_head, num_parallel_calls=2).cache()\nds = ds.map(map_func=augment_tail, num_parallel_calls=2)\nds = ds.batch(4)\ntrain(ds)\n"),
-    ("in a function that holds the other",
-     f"def make():\n    def augment(image):\n    {IMAGE}    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment).batch(4)\n\n\ntrain(make())\n",
-     f"def make():\n    def augment_head(image):\n    {IMAGE}        return image\n\n    def augment_tail(image):\n    {FLIP}        return image\n\n    return tf.data.Dataset.range(3).map(augment_head).cache().map(augment_tail).batch(4)\n\n\ntrain(make())\n"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "before", "after"), CHAINS, ids=[case[0] for case in CHAINS])
-def test_call_chains_match_expected_text(tmp_path, name, before, after):
-    parts = ["", ""] if "def augment" in before else [GOLDEN[0][1] + "\n\n", GOLDEN[0][2] + "\n\n"]
-    new, emission = emitted(tmp_path, HEAD + parts[0] + before)
+SPLIT: list[tuple[str, str, str, dict[str, object]]] = [
+    *((name, before + TAIL, after + CUT_TAIL, cut) for name, before, after, cut in GOLDEN),
+    *((name, above + old + behind, above + new + behind, cut) for name, behind, old, new, above, cut in OTHERS),
+    *((name, f"{GOLDEN[0][1]}\n\n{before}", f"{GOLDEN[0][2]}\n\n{after}", {}) for name, before, after in CHAINS),
+]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize(("name", "before", "after", "cut"), SPLIT, ids=[case[0] for case in SPLIT])
+def test_patch_matches_expected_text(tmp_path, name, before, after, cut, newline):
+    new, emission = emitted(tmp_path, (HEAD + before).replace("\n", newline), **cut)
     assert [rejection.why for rejection in emission.not_covered] == []
-    assert new == HEAD + parts[1] + after
+    assert new.replace(newline, "\n") == HEAD + after
     maps = [given for op, given in shape(record(tmp_path / "sample.py", new).pipeline()) if op == "map"]
     assert len(maps) == 2 and maps[0] == maps[1]
 
