@@ -377,6 +377,8 @@ REFUSED: list[tuple[str, str, list[Edit], str]] = [
      "ds = range(3).map(abs)\nds = ds.concatenate(ds)\nds = ds.shuffle(9)"),
     ("into a statement that reads the dataset twice", "through a single name", [DOWN],
      "ds = range(3).map(abs)\nds = ds.concatenate(ds).shuffle(9)"),
+    ("a statement that shares its line", "shares its line with other statements", [DOWN],
+     "x = 1; ds = range(3).shuffle(9)\nds = ds.map(abs)"),
     ("past a function of the user", "ds is used between", [UP],
      "def same(ds): return ds\nds = range(3).map(abs)\nds = same(ds)\nds = ds.shuffle(9)"),
     ("behind a library's call that returns more than a dataset", "may return more", [PREFETCH],
