@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from pipetune.core.session import Session
-from pipetune.report.blocks import Block, Claim, Page, Row, Section, Table
+from pipetune.report.blocks import Block, Claim, Page, Row, Section, Sentence, Table
 from pipetune.report.console import PLAIN_WIDTH, stripped
 from pipetune.report.page import page
 from pipetune.report.terminal import print_summary, report_text
 
 B = TypeVar("B")
+V = TypeVar("V")
 
 
 class Terminal(io.StringIO):
@@ -25,10 +26,16 @@ class Terminal(io.StringIO):
         return True
 
 
-def with_main(session: Session, **changes: Any) -> Session:
-    """The session, its first dataset changed."""
+def with_part(value: V, part: str, /, **changes: Any) -> V:
+    """The value, its part of this name changed."""
+    return replace(value, **{part: replace(getattr(value, part), **changes)})  # type: ignore[type-var]
+
+
+def with_main(session: Session, part: str = "", /, **changes: Any) -> Session:
+    """The session, its first dataset changed, or the part of it with this name."""
     first, *others = session.datasets
-    return replace(session, datasets=(replace(first, **changes), *others))
+    changed = with_part(first, part, **changes) if part else replace(first, **changes)
+    return replace(session, datasets=(changed, *others))
 
 
 def sections(shown: Page | Section) -> Iterator[Section]:
@@ -52,6 +59,10 @@ def blocks(session: Session, kind: type[B], id: str = "") -> list[B]:
     return [block for block in found if isinstance(block, kind)]
 
 
+def sentences(session: Session, id: str = "") -> list[str]:
+    return [one.text for one in blocks(session, Sentence, id)]
+
+
 def claim(session: Session) -> Claim:
     return blocks(session, Claim)[0]
 
@@ -70,6 +81,11 @@ def summary_text(session: Session, *, width: int = PLAIN_WIDTH) -> str:
     stream = io.StringIO()
     print_summary(session, stream=stream, width=width)
     return stripped(stream.getvalue())
+
+
+def summary_line(session: Session) -> str:
+    """The answer on one line."""
+    return " ".join(summary_text(session).split())
 
 
 def told(session: Session) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,33 +12,34 @@ from pipetune.core.machine import CpuLoad
 from pipetune.core.pipeline import Pipeline
 from pipetune.core.profile import VALIDATION_INPUT, Diagnosis, Finding, Verdict
 from pipetune.core.results import Comparison, DatasetCost, EqualityCheck, Interval, Outcome
-from pipetune.core.session import (
-    DatasetResult,
-    PatchResult,
-    Rejection,
-    RejectionReason,
-    Session,
-    TrainingResult,
-)
+from pipetune.core.session import DatasetResult, PatchResult, Rejection, RejectionReason, Session, TrainingResult
 from pipetune.core.settings import Command
-from pipetune.report.blocks import Checks, Commands, Diff, Facts, Sentence
+from pipetune.report.blocks import Checks, Commands, Diff, Facts
 from pipetune.report.page import page
 from pipetune.report.patch import why_no_patch
+from tests.report import reading
 from tests.report import sessions as samples
-from tests.report.reading import blocks, claim, ids, section, summary_text, table, texts, told, with_main
-
-
-def with_speedup(speedup: Interval | None, **more: object) -> Session:
-    session = samples.photos()
-    return replace(session, training=replace(session.training, speedup=speedup, **more))
+from tests.report.reading import blocks, claim, ids, sentences, summary_line, summary_text, told, with_main, with_part
 
 
 def commands(session: Session) -> list[str]:
     return [one.label for block in blocks(session, Commands, "answer") for one in block.commands]
 
 
-def sentences(session: Session, id: str = "answer") -> list[str]:
-    return [block.text for block in blocks(session, Sentence, id)]
+def with_options(session: Session, **options: Any) -> Session:
+    return with_part(session, "command", options=replace(session.command.options, **options))
+
+
+def all_rejected(session: Session) -> Session:
+    return replace(
+        session, trials=tuple(replace(one, outcome=Outcome.REJECTED, why="slower") for one in session.trials)
+    )
+
+
+def offering(session: Session, *gain: float) -> Session:
+    """The session with the cache that needs approval, of this gain."""
+    offer = replace(samples.photos().datasets[0].offered[0], gain=Interval(*gain, 6))
+    return with_main(session, offered=(offer,))
 
 
 @pytest.mark.parametrize(
@@ -72,28 +74,21 @@ def test_the_parts_stand_in_their_order():
     assert [one.id for one in page(samples.failed()).sections] == ["answer", "details"]
 
 
-def test_where_the_input_is_fine_only_the_answer_is_open():
-    shown = page(samples.busy())
-    assert [one.id for one in shown.sections if not one.folded] == ["answer", "details"]
-    assert "No patch" not in " ".join(sentences(samples.busy()))
-
-
-def test_where_the_input_is_fine_no_operator_is_blamed():
-    session = samples.busy()
-    diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence="map (a.py:3) is slow.")
-    session = with_main(session, diagnosis=diagnosis)
+def test_where_the_input_is_fine_only_the_answer_is_open_and_no_operator_is_blamed():
+    session = with_main(samples.busy(), "diagnosis", bottleneck_sentence="map (a.py:3) is slow.")
+    assert [one.id for one in page(session).sections if not one.folded] == ["answer", "details"]
+    assert "No patch" not in " ".join(sentences(session, "answer"))
     assert "map (a.py:3) is slow" not in summary_text(session)
 
 
 def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
     session = samples.nothing()
     accepted = replace(session.trials[-1], outcome=Outcome.ACCEPTED)
-    found = claim(replace(session, trials=(accepted, *session.trials)))
-    assert found.big == "Not confirmed"
-    assert "did not confirm it" in found.sentence and "none is proven" not in found.sentence
+    session = replace(session, trials=(accepted, *session.trials))
+    assert claim(session).big == "Not confirmed"
+    assert "did not confirm it" in claim(session).sentence and "none is proven" not in claim(session).sentence
     why = "The training step could not be measured: The script's loop ended"
-    unmeasured = replace(session, trials=(accepted, *session.trials), training=TrainingResult(why=why))
-    assert f"{why}." in claim(unmeasured).sentence
+    assert f"{why}." in claim(replace(session, training=TrainingResult(why=why))).sentence
 
 
 @pytest.mark.parametrize(
@@ -105,7 +100,7 @@ def test_a_plan_that_was_faster_and_not_confirmed_is_no_trial_that_failed():
     ],
 )
 def test_a_speedup_is_called_one_only_when_its_interval_is_above_one(interval, kind):
-    found = claim(with_speedup(interval))
+    found = claim(with_part(samples.photos(), "training", speedup=interval))
     assert found.kind == kind
     if kind != "faster":
         assert "as fast" not in found.sentence and "faster" not in found.note
@@ -116,46 +111,40 @@ def test_a_cache_speeds_up_from_the_second_epoch_on():
     main = session.datasets[0]
     cache = Insert(main.pipeline.nodes[1].id, "cache", "cached", {"filename": ""})
     rewrites = (replace(main.plan.rewrites[0], edits=(cache,)), *main.plan.rewrites[1:])
-    plan = replace(main.plan, rewrites=rewrites)
-    patch = replace(session.patch, covered=tuple(one.key for one in rewrites))
-    found = claim(replace(session, datasets=(replace(main, plan=plan),), patch=patch))
-    assert found.sentence == "From the second epoch on: the first one fills the cache."
+    cached = with_part(with_main(session, "plan", rewrites=rewrites), "patch", covered=[one.key for one in rewrites])
+    assert claim(cached).sentence == "From the second epoch on: the first one fills the cache."
     assert claim(session).sentence == ""
 
 
 def test_a_confirmed_speedup_survives_an_interruption():
     session = replace(samples.photos(), status="interrupted")
     assert (claim(session).kind, claim(session).big) == ("faster", "1.36x")
-    assert any("interrupted" in one for one in sentences(session))
+    assert any("interrupted" in one for one in sentences(session, "answer"))
 
 
 def test_profile_without_trials_recommends_nothing():
     untried = with_main(replace(samples.nothing(), trials=()), rejected=())
-    options = replace(untried.command.options, trials=False)
-    session = replace(untried, command=replace(untried.command, options=options))
-    assert (claim(session).kind, claim(session).big) == ("profiled", "Input-bound")
-    assert "nothing is recommended" in sentences(session)[0]
-    assert (claim(untried).kind, claim(untried).big) == ("nothing", "Nothing to try")
-    assert "can be applied to this pipeline" in claim(untried).sentence
+    session = with_options(untried, trials=False)
     unpromising = replace(samples.nothing(), trials=())  # rewrites, none of them expected to gain
-    assert (claim(unpromising).kind, claim(unpromising).big) == ("nothing", "Nothing faster")
-    assert "expected to make training faster" in claim(unpromising).sentence
+    found = [claim(one) for one in (session, untried, unpromising)]
+    assert [one.kind for one in found] == ["profiled", "nothing", "nothing"]
+    assert [one.big for one in found] == ["Input-bound", "Nothing to try", "Nothing faster"]
+    assert "nothing is recommended" in sentences(session, "answer")[0]
+    assert "can be applied to this pipeline" in found[1].sentence
+    assert "expected to make training faster" in found[2].sentence
     assert [[one.split()[1] for one in commands(each)] for each in (session, untried)] == [["analyze"], []]
 
 
 @pytest.mark.parametrize(("low", "big"), [(1.1, "1.50x"), (0.99, "Nothing faster")])
 def test_what_surely_gains_with_approval_stands_in_place_of_nothing(low: float, big: str):
-    session = samples.nothing()
-    offer = replace(samples.photos().datasets[0].offered[0], gain=Interval(1.5, low, 1.9, 6))
-    found = claim(with_main(session, offered=(offer,)))
+    session = offering(samples.nothing(), 1.5, low, 1.9)
+    found = claim(session)
     assert (found.kind, found.big) == ("nothing", big)
     assert ("needs your approval (--allow reorder), and ran 1.50x (1.10 to 1.90" in found.sentence) is (low > 1.03)
     assert not found.gain.known  # it is no speedup that pipetune hands out
-    offering = with_main(session, offered=(offer,))
-    assert ("needs your approval" in why_no_patch(offering)) is (low > 1.03)
-    assert "--allow reorder" in commands(offering)[0]
-    likely = with_main(offering, candidate=samples.likely().candidate)
-    assert not claim(likely).big.startswith("1.50x")
+    assert ("needs your approval" in why_no_patch(session)) is (low > 1.03)
+    assert "--allow reorder" in commands(session)[0]
+    assert not claim(with_main(session, candidate=samples.likely().candidate)).big.startswith("1.50x")
 
 
 @pytest.mark.parametrize(("low", "asked"), [(3.9, ["python-cache"]), (4.6, ["python-cache", "python-cache,reorder"])])
@@ -175,49 +164,37 @@ def test_no_more_approval_is_asked_for_than_gains_more(low: float, asked: list[s
 )
 def test_a_candidate_that_windows_do_not_show_is_the_word_of_the_cost_model(pairs: int, source: str):
     session = samples.likely()
-    dataset = session.main_dataset
-    expected = replace(dataset.candidate, gain=replace(dataset.candidate.gain, pairs=pairs))
-    answer = claim(replace(session, datasets=(replace(dataset, candidate=expected),)))
+    gain = replace(session.main_dataset.candidate.gain, pairs=pairs)
+    answer = claim(with_main(session, "candidate", gain=gain))
     assert answer.kind == "undecided" and source in answer.sentence
     assert "or may not" not in answer.sentence and "The chance of" not in answer.sentence
 
 
 @pytest.mark.parametrize(("probability", "shown"), [(0.3, False), (0.7, True)])
 def test_patch_of_a_candidate_is_shown_if_it_is_rather_faster_than_not(probability: float, shown: bool):
-    session = samples.likely()
-    dataset = session.main_dataset
-    doubtful = replace(
-        session, datasets=(replace(dataset, candidate=replace(dataset.candidate, probability=probability)),)
-    )
+    doubtful = with_main(samples.likely(), "candidate", probability=probability)
     assert bool(blocks(doubtful, Diff)) is shown
     assert ["--unproven" in command for command in commands(doubtful)].count(True) == shown
     assert ("Its patch is not shown" in summary_text(doubtful)) is not shown
 
 
 def test_why_the_source_cannot_express_a_candidate_is_said():
-    session = samples.likely()
-    dataset = session.main_dataset
-    refused = replace(
-        dataset.candidate.patch, diff="", not_covered=(Rejection("prefetch", "n3", "It is a loop's."),), covered=()
-    )
-    without = replace(dataset, candidate=replace(dataset.candidate, patch=refused))
-    text = " ".join(summary_text(replace(session, datasets=(without,))).split())
+    session, not_covered = samples.likely(), (Rejection("prefetch", "n3", "It is a loop's."),)
+    refused = replace(session.main_dataset.candidate.patch, diff="", not_covered=not_covered, covered=())
+    text = summary_line(with_main(session, "candidate", patch=refused))
     assert "The source cannot express the change. It is a loop's." in text
 
 
 def test_a_gain_stands_at_the_hunk_of_its_call():
-    session = samples.photos()
-    diff = samples.DIFF.replace(
-        "     ds = ds.shuffle(256)\n     ds = ds.batch(32)\n-    return", "@@ -27,1 +27,1 @@\n-    return"
-    ).replace("@@ -21,7 +21,7 @@", "@@ -21,4 +21,4 @@")
-    first, second = blocks(replace(session, patch=replace(session.patch, diff=diff)), Diff)[0].hunks
+    diff = samples.DIFF.replace("     ds = ds.shuffle(256)\n     ds = ds.batch(32)\n", "@@ -27,1 +27,1 @@\n")
+    diff = diff.replace("@@ -21,7 +21,7 @@", "@@ -21,4 +21,4 @@")
+    first, second = blocks(with_part(samples.photos(), "patch", diff=diff), Diff)[0].hunks
     assert [gain.split()[0] for gain in first.gains] == ["parallel-map"]
     assert [gain.split()[0] for gain in second.gains] == ["prefetch"]
 
 
 def test_a_patch_that_was_not_run_says_so():
-    session = samples.photos()
-    (found,) = blocks(replace(session, patch=replace(session.patch, verified=None)), Checks, "answer")
+    (found,) = blocks(with_part(samples.photos(), "patch", verified=None), Checks, "answer")
     assert found.answers[-1] == ("unknown", "the patched script was not run", "")
 
 
@@ -225,31 +202,31 @@ def test_the_time_is_blamed_only_where_it_was_the_reason():
     """A run on an unsteady machine whose trials were all decided had ended as "too short to decide"."""
     session = samples.undetermined()
     assert claim(session).sentence.startswith("The time ended with 1 of 1 trial undecided.")
-    rejected = tuple(replace(trial, outcome=Outcome.REJECTED, why="slower") for trial in session.trials)
-    decided = replace(session, trials=rejected)
+    decided = all_rejected(session)
     assert claim(decided).sentence.startswith("1 trial, and none is proven faster")
     assert not [command for command in commands(decided) if "--budget" in command]
     open_one = Rejection("cache", "n2", "the time was up before it was tried", reason=RejectionReason.NO_TIME)
-    left = with_main(replace(session, trials=rejected), rejected=(open_one,))
+    left = with_main(decided, rejected=(open_one,))
     assert claim(left).sentence.startswith("The time ended with 1 rewrite untried.")
     assert any("--budget" in command for command in commands(left))
-    assert not any("there is nothing to change" in one for one in sentences(left))
+    assert not any("there is nothing to change" in one for one in sentences(left, "answer"))
 
 
 def test_a_plan_that_cannot_be_written_says_why():
     patch = PatchResult(not_covered=samples.unverified().patch.not_covered)
     session = replace(samples.photos(), patch=patch)
-    assert "No patch: the plan has no form in the source." in sentences(session)
-    assert any(one.startswith("Not in the patch: parallel-map.") for one in sentences(session))
-    twice = replace(session, patch=PatchResult(not_covered=2 * patch.not_covered))
-    assert sentences(twice) == sentences(session)  # of two branches that one call makes
+    said = sentences(session, "answer")
+    assert "No patch: the plan has no form in the source." in said
+    assert any(one.startswith("Not in the patch: parallel-map.") for one in said)
+    twice = with_part(session, "patch", not_covered=2 * patch.not_covered)
+    assert sentences(twice, "answer") == said  # of two branches that one call makes
     assert commands(session)[0] == "pipetune run --plan reports/train/plan.json train.py --epochs 3"
 
 
 def test_slow_validation_is_no_warning_where_the_patch_changes_it():
     slow = Finding(VALIDATION_INPUT, "validation is slow", "analyze it", samples.SCRIPT, 40)
     session = replace(samples.photos(), findings=(slow,))
-    (notice,) = section(session, "warnings").blocks
+    (notice,) = reading.section(session, "warnings").blocks
     assert (notice.message, notice.hint, notice.place.text) == ("Validation is slow.", "Analyze it.", "train.py:40")
     first, second = session.datasets
     for speedup, warned in ((None, True), (Interval(3.0, 2.0, 4.0, 8), False)):
@@ -258,36 +235,27 @@ def test_slow_validation_is_no_warning_where_the_patch_changes_it():
 
 
 def test_a_patch_for_validation_says_what_becomes_of_its_data():
-    session = samples.undetermined()
-    rejected = tuple(replace(trial, outcome=Outcome.REJECTED, why="slower") for trial in session.trials)
+    session, tuned = samples.undetermined(), samples.photos()
     drawn = Comparison(Safety.STATISTICAL, (EqualityCheck("values", True),), elements=20, epochs=3)
     cost = DatasetCost(element_wall_seconds=0.01, epoch_elements=25, first_wall_seconds=0.1)
-    validation = DatasetResult(
-        samples.photos().datasets[1].pipeline,
-        "validation",
-        comparison=drawn,
-        patch=samples.photos().patch,
-        cost=cost,
-        input_speedup=Interval(4.2, 3.8, 4.7, 3),
-    )
-    changed = replace(session, trials=rejected, datasets=(*session.datasets, validation))
-    assert (claim(changed).big, claim(changed).note) == ("4.20x", "faster validation")
+    found = {"comparison": drawn, "patch": tuned.patch, "cost": cost, "input_speedup": Interval(4.2, 3.8, 4.7, 3)}
+    validation = DatasetResult(tuned.datasets[1].pipeline, "validation", **found)
+    undecided = replace(session, datasets=(*session.datasets, validation))
+    changed = all_rejected(undecided)
+    for one in (changed, undecided):
+        assert (claim(one).big, claim(one).note) == ("4.20x", "faster validation")
     assert "Nothing faster for training." in summary_text(changed)
-    assert claim(replace(session, trials=rejected)).note == ""
-    undecided = claim(replace(session, datasets=changed.datasets))
-    assert (undecided.big, undecided.note) == ("4.20x", "faster validation")
-    offer = replace(samples.photos().datasets[0].offered[0], gain=Interval(1.5, 1.1, 1.9, 6))
-    asked = claim(with_main(changed, offered=(offer,)))
+    assert claim(all_rejected(session)).note == ""
+    asked = claim(offering(changed, 1.5, 1.1, 1.9))
     assert (asked.big, asked.note) == ("1.50x", "with your approval")
-    text = summary_text(replace(changed, patch=samples.photos().patch))
-    assert "validation: same elements; random draws come from the same distribution" in " ".join(text.split())
+    text = summary_line(replace(changed, patch=tuned.patch))
+    assert "validation: same elements; random draws come from the same distribution" in text
 
 
 def test_the_time_spent_adds_up():
-    session = samples.photos()
     seconds = {"capture": 9.4, "verdict": 15.6, "trials": 50.0, "total": 93.0, "to_first_step": 9.0, "budget": 70.0}
-    facts = blocks(replace(session, seconds=seconds), Facts, "machine")[1].facts
-    parts = [float(fact.text.removesuffix(" s")) for fact in facts[: facts.index(facts[4])]]
+    facts = blocks(replace(samples.photos(), seconds=seconds), Facts, "machine")[1].facts
+    parts = [float(fact.text.removesuffix(" s")) for fact in facts[:4]]
     assert [fact.label for fact in facts[3:5]] == ["starting, and what is in no phase", "total"]
     assert sum(parts) == pytest.approx(93.0)
 
@@ -309,25 +277,20 @@ def test_the_time_spent_adds_up():
     ],
 )
 def test_next_steps_ask_for_what_was_asked_for(options: dict[str, int], words: str, log: str) -> None:
-    session = samples.photos()
-    again = replace(session, command=replace(session.command, options=replace(session.command.options, **options)))
+    again = with_options(samples.photos(), **options)
     assert any(command.startswith(f"pipetune analyze{words} --allow") for command in commands(again))
     failed = commands(replace(again, status="failed"))
     assert any(command.startswith("less ") and command.endswith(f"/{log}") for command in failed)
 
 
 def test_what_gained_nothing_is_not_suggested():
-    session = samples.photos()
-    slower = replace(session.datasets[0].offered[0], gain=Interval(0.9, 0.8, 1.0, 8))
-    changed = with_main(session, offered=(slower,))
+    changed = offering(samples.photos(), 0.9, 0.8, 1.0)
     assert not [command for command in commands(changed) if "--allow" in command]
-    assert "needs approval" in [row.state for row in table(changed, "tried").rows]  # shown all the same
+    assert "needs approval" in [row.state for row in reading.table(changed, "tried").rows]  # shown all the same
 
 
 def test_sentences_name_files_as_the_tables_do():
-    session = samples.photos()
-    diagnosis = replace(session.datasets[0].diagnosis, bottleneck_sentence=f"map ({samples.INPUT}:24) is slow")
-    changed = with_main(session, diagnosis=diagnosis)
+    changed = with_main(samples.photos(), "diagnosis", bottleneck_sentence=f"map ({samples.INPUT}:24) is slow")
     assert sentences(changed, "why")[0] == "map (photo_input.py:24) is slow."
 
 
@@ -338,16 +301,15 @@ def test_a_module_is_called_as_one():
 
 
 def test_names_outside_the_folder_stay_whole():
-    session = replace(samples.photos(), command=replace(samples.COMMAND, directory="/somewhere/else"))
-    assert texts(table(session, "why").rows[0])[1] == f"{samples.INPUT}:21"
+    session = with_part(samples.photos(), "command", directory="/somewhere/else")
+    assert reading.texts(reading.table(session, "why").rows[0])[1] == f"{samples.INPUT}:21"
 
 
 def test_two_studied_datasets_are_both_shown():
     session = samples.photos()
-    second = replace(session.datasets[0], pipeline=replace(session.datasets[0].pipeline, name="other"))
-    both = replace(session, datasets=(session.datasets[0], second))
+    both = replace(session, datasets=(session.datasets[0], with_part(session.datasets[0], "pipeline", name="other")))
     extra = next(one for one in ids(both) if one.startswith("dataset-"))
-    assert section(both, extra).title == "Dataset other"
+    assert reading.section(both, extra).title == "Dataset other"
     assert len(ids(both)) == len({*ids(both)})
 
 
