@@ -12,11 +12,11 @@ import pytest
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, OriginalSharding, WorkerShare
 from pipetune.core.session import DistributedResult, Session
 from pipetune.model.coverage import worst_coverage
-from pipetune.report.blocks import Bands, Listing, Sentence
+from pipetune.report.blocks import Bands, Listing
 from pipetune.report.distribution import bands, counts, coverage_sentence, coverage_table, division_sentence
 from pipetune.report.html import html
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, table, texts, with_main
+from tests.report.reading import blocks, ids, sentences, table, texts, with_main, with_part
 
 
 def of(*workers: Sequence[int], files: Sequence[int] = (), **changes: object) -> Coverage:
@@ -36,12 +36,10 @@ def kinds(found: Coverage) -> list[str]:
 
 
 def test_a_clean_division() -> None:
-    found = of([0, 2, 4, 6], [1, 3, 5, 7])
+    found, said = of([0, 2, 4, 6], [1, 3, 5, 7]), "2 workers together get 8 elements, every one once in an epoch."
     assert kinds(found) == ["o.o.o.o.", ".o.o.o.o"]
     assert [row.label for row in bands(found).rows] == ["worker 0", "worker 1"]
-    assert coverage_sentence(found) == (
-        "2 workers together get 8 elements, every one once in an epoch. Each gets 4 elements."
-    )
+    assert coverage_sentence(found) == f"{said} Each gets 4 elements."
     assert [kind for kind, _ in bands(found).legend] == ["once"]
     assert counts(found)["Idle"] == "none"
 
@@ -100,9 +98,13 @@ def test_facts_that_were_not_counted_are_left_out() -> None:
     assert told["Not of the data"] == "3"
 
 
+def drawn(session: Session) -> str:
+    page = html(session)
+    return page[page.index('id="distributed"') : page.index('id="details"')]
+
+
 def test_the_page_draws_a_row_for_each_worker() -> None:
-    page = html(samples.distributed())
-    section = page[page.index('id="distributed"') : page.index('id="details"')]
+    section = drawn(samples.distributed())
     assert section.count('class="band-row"') == 2 + 3 + 4
     assert section.count('class="fill band-once"') == 3 * 16, "each file is one worker's"
     assert section.count('class="border"') == 15 * 9
@@ -139,9 +141,7 @@ def test_the_table_has_a_row_for_each_number_of_workers_and_a_dash_for_what_was_
 
 
 def test_a_session_without_counts_shows_no_picture() -> None:
-    session = samples.distributed()
-    assert isinstance(session.distributed, DistributedResult)
-    bare = replace(session, distributed=replace(session.distributed, coverage=()))
+    bare = with_part(samples.distributed(), "distributed", coverage=())
     assert not blocks(bare, Bands) and "shares" not in ids(bare)
     assert [one.label for one in blocks(bare, Listing, "module")] == ["distributed_input.py"]
 
@@ -155,34 +155,30 @@ def test_a_script_of_one_worker_has_no_division() -> None:
     assert "distributed" not in ids(samples.photos())
 
 
+TOO_LONG = OriginalSharding(2, why="it is too long")
+LONG_FILES = replace(TOO_LONG, files=9, file_bytes=3 * 2**30)
+NOT_COUNTED = "What each of 2 workers gets was not counted. It is too long."
+READ_ALL = f"{NOT_COUNTED} Each reads all of 9 files, 3.00 GiB (auto_shard_policy DATA)."
+REFUSED = OriginalSharding(4, policy="FILE", why="it finds 3 files", refused=True)
+
+
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        (OriginalSharding(2, why="it is too long"), "What each of 2 workers gets was not counted. It is too long."),
-        (
-            OriginalSharding(2, policy="DATA", why="it is too long", files=9, file_bytes=3 * 2**30),
-            "What each of 2 workers gets was not counted. It is too long. Each reads all of 9 files, 3.00 GiB "
-            "(auto_shard_policy DATA).",
-        ),
-        (
-            OriginalSharding(2, policy="FILE", why="it is too long", files=9, file_bytes=3 * 2**30),
-            "What each of 2 workers gets was not counted. It is too long.",
-        ),
-        (
-            OriginalSharding(4, policy="FILE", why="it finds 3 files", refused=True),
-            "TensorFlow cannot divide it between 4 workers by FILE: it finds 3 files.",
-        ),
+        (TOO_LONG, NOT_COUNTED),
+        (replace(LONG_FILES, policy="DATA"), READ_ALL),
+        (replace(LONG_FILES, policy="FILE"), NOT_COUNTED),
+        (REFUSED, "TensorFlow cannot divide it between 4 workers by FILE: it finds 3 files."),
     ],
 )
 def test_a_division_that_was_not_counted_says_why(found: OriginalSharding, sentence: str) -> None:
     assert division_sentence(found) == sentence
-    assert [one.text for one in blocks(shared(found), Sentence, "distributed")] == [sentence]
+    assert sentences(shared(found), "distributed") == [sentence]
     assert not blocks(shared(found), Bands)
 
 
 def test_a_script_whose_workers_all_read_everything_shows_it() -> None:
-    page = html(shared(OriginalSharding(2, of(range(8), range(8), files=(4, 4)))))
-    section = page[page.index('id="distributed"') : page.index('id="details"')]
+    section = drawn(shared(OriginalSharding(2, of(range(8), range(8), files=(4, 4)))))
     assert "Each of 2 workers builds the script&#39;s pipeline for itself. Of 8 elements 8 come twice." in section
     assert section.count('class="fill band-again"') == 4 and "some of it comes more than once" in section
 
@@ -197,9 +193,8 @@ def test_how_the_data_is_divided_is_said(policy: str) -> None:
 def test_a_service_is_read_by_one() -> None:
     served = of(range(8), workers=(WorkerShare(8, 2, 0, None, (8,)),), servers=2)
     assert bands(served).rows[0].label == "training process"
-    assert coverage_sentence(served) == (
-        "From a service of 2 workers a training process gets 8 elements, every one once in an epoch."
-    )
+    said = "From a service of 2 workers a training process gets 8 elements, every one once in an epoch."
+    assert coverage_sentence(served) == said
     assert texts(coverage_table([("", served, "")]).rows[0])[0] == "a service of 2 workers"
     assert "Idle" not in counts(served)
 
@@ -212,11 +207,9 @@ def test_a_service_is_read_by_one() -> None:
     ],
 )
 def test_the_form_stands_beside_the_script_as_it_is(found: OriginalSharding, sentence: str) -> None:
-    session = samples.distributed()
-    assert isinstance(session.distributed, DistributedResult)
-    both = replace(session, distributed=replace(session.distributed, as_written=found))
-    said_of_it = [one.text for one in blocks(both, Sentence) if one.text.startswith("The script as it")]
-    assert len(said_of_it) == 1 and sentence in said_of_it[0]
+    both = with_part(samples.distributed(), "distributed", as_written=found)
+    (said_of_it,) = (one for one in sentences(both) if one.startswith("The script as it"))
+    assert sentence in said_of_it
     pictures = [row for block in blocks(both, Bands) for row in block.rows]
     again = any(kind == "again" for row in pictures for *_, kind in row.parts)
     assert again is (found.coverage is not None)
@@ -225,34 +218,29 @@ def test_the_form_stands_beside_the_script_as_it_is(found: OriginalSharding, sen
 # -- the module
 
 
-def distributed_sentences(session: Session) -> list[str]:
-    return [block.text for block in blocks(session, Sentence, "distributed")]
+def of_module(module: DistributedResult) -> list[str]:
+    return sentences(replace(samples.photos(), distributed=module), "distributed")
 
 
 def test_distributed_coverage():
-    rows = table(samples.distributed(), "distributed").rows
-    assert distributed_sentences(samples.distributed())[0].startswith(
-        "Every element once per epoch with 2, 3 and 4 workers"
-    )
-    assert [texts(row)[4] for row in rows] == ["yes", "no", "yes"]
-    assert [texts(row)[-1] for row in rows] == ["yes", "yes", "yes"]
-    broken = samples.hostile()
+    whole, broken = samples.distributed(), samples.hostile()
+    rows = [texts(row) for row in table(whole, "distributed").rows]
+    assert sentences(whole, "distributed")[0].startswith("Every element once per epoch with 2, 3 and 4 workers")
+    assert [(row[4], row[-1]) for row in rows] == [("yes", "yes"), ("no", "yes"), ("yes", "yes")]
     assert texts(table(broken, "distributed").rows[0])[2] == "1"
-    assert distributed_sentences(broken)[0].startswith("Not every element")
+    assert sentences(broken, "distributed")[0].startswith("Not every element")
 
 
 def test_a_distributed_form_that_was_not_written_says_why_first():
     refused = DistributedResult("tpu", "", "", notes=("map at train.py:9 runs Python code.", "Say it otherwise."))
-    found = distributed_sentences(replace(samples.photos(), distributed=refused))
-    assert found == ["Not written. map at train.py:9 runs Python code.", "Say it otherwise."]
+    assert of_module(refused) == ["Not written. map at train.py:9 runs Python code.", "Say it otherwise."]
 
 
 def test_a_distributed_form_of_which_each_worker_reads_everything():
     checks = (ModuleCheck(2, "everything", elements=24, missing=0, duplicated=0),)
     form = DistributedResult("service", "x = 1", "out/distributed.py", checks=checks, companions=("out/serve.py",))
-    found = distributed_sentences(replace(samples.photos(), distributed=form))
+    found = of_module(form)
     assert found[0].startswith("Every element once per epoch from each of 2 workers")
     assert "Next to it: serve.py." in found
-    uncounted = replace(form, checks=(ModuleCheck(2),))
-    found = distributed_sentences(replace(samples.photos(), distributed=uncounted))
-    assert found[0].startswith("Which elements come was not counted")
+    uncounted = of_module(replace(form, checks=(ModuleCheck(2),)))
+    assert uncounted[0].startswith("Which elements come was not counted")

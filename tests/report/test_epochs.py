@@ -8,31 +8,20 @@ from pipetune.core.results import DatasetCost, Drift, Interval, RunDynamics
 from pipetune.report.blocks import Facts, Series
 from pipetune.report.epochs import epochs_sentence
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, summary_text, table, texts
+from tests.report.reading import blocks, ids, summary_line, summary_text, table, texts, with_part
 
 QUIET = RunDynamics(0.2, None, 0.028, 0.001, 3, 600, 4, Interval(1.01, 0.98, 1.04, 4), None, (0.028,) * 20)
-LOUD = RunDynamics(
-    first_seconds=2.1,
-    fill_seconds=1.6,
-    steady_seconds=0.028,
-    border_seconds=1.7,
-    borders=0,
-    epoch_elements=600,
-    epochs=0,
-    later=Interval(5.0, 4.8, 5.2, 3),
-    drift=Drift(Interval(1.5, 1.4, 1.6, 64), 300, 900, True),
-    curve=tuple(0.02 + 0.001 * index for index in range(20)),
-    notes=("No epoch ended in the available time: later epochs were not compared.",),
-)
+RISING = tuple(0.02 + 0.001 * index for index in range(20))
+DRIFT = Drift(Interval(1.5, 1.4, 1.6, 64), 300, 900, True)
+LOUD = RunDynamics(2.1, 1.6, 0.028, 1.7, 0, 600, 0, Interval(5.0, 4.8, 5.2, 3), DRIFT, RISING, ("No epoch ended.",))
 TRAINING = DatasetCost(0.5, 0.4, False, 0.028, 0.027, 600)
 VALIDATION = DatasetCost(3.0, 5.5, True, 0.028, 0.027, 200)
 
 
 def shown(course: RunDynamics):
     first, second = samples.photos().datasets
-    return replace(
-        samples.photos(), datasets=(replace(first, course=course, cost=TRAINING), replace(second, cost=VALIDATION))
-    )
+    both = (replace(first, course=course, cost=TRAINING), replace(second, cost=VALIDATION))
+    return replace(samples.photos(), datasets=both)
 
 
 def facts_of(course: RunDynamics):
@@ -48,19 +37,22 @@ def test_what_matters_is_one_sentence():
     sentence = epochs_sentence(LOUD)
     for said in ("shuffle buffer takes 1.60 s", "start of each epoch takes 1.70 s", "5.00x (4.80 to 5.20)", "1.50x"):
         assert said in sentence
-    assert sentence in " ".join(summary_text(shown(LOUD)).split())
+    assert sentence in summary_line(shown(LOUD))
 
 
 def test_an_insignificant_drift_is_shown_as_none_found():
     drift = facts_of(LOUD)["drift"]
     assert drift.text.startswith("1.50x") and "from element 300" in drift.note
-    once = facts_of(replace(LOUD, drift=replace(LOUD.drift, significant=False)))["drift"]
+    once = facts_of(with_part(LOUD, "drift", significant=False))["drift"]
     assert once.text == "not proven" and "1.50x" in once.note
-    none = replace(LOUD, drift=replace(LOUD.drift, change=Interval(1.1, 0.9, 1.3, 64), significant=False))
-    assert facts_of(none)["drift"].text == "none found" and "1.10x" in facts_of(none)["drift"].note
-    assert facts_of(LOUD)["extra time where an epoch starts"].note == "measured on fresh iterators"
-    assert facts_of(QUIET)["extra time where an epoch starts"].note == "3 ends of epochs"
-    assert facts_of(replace(QUIET, borders=1))["extra time where an epoch starts"].note == "1 end of an epoch"
+    none = facts_of(with_part(LOUD, "drift", change=Interval(1.1, 0.9, 1.3, 64), significant=False))["drift"]
+    assert none.text == "none found" and "1.10x" in none.note
+    for course, note in (
+        (LOUD, "measured on fresh iterators"),
+        (QUIET, "3 ends of epochs"),
+        (replace(QUIET, borders=1), "1 end of an epoch"),
+    ):
+        assert facts_of(course)["extra time where an epoch starts"].note == note
 
 
 def test_the_course_is_drawn_where_it_is_long_enough():

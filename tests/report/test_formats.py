@@ -16,12 +16,13 @@ import pytest
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.profile import Finding
+from pipetune.core.results import Rate
 from pipetune.core.summary import summary
 from pipetune.report.markdown_text import block, code, escape
 from pipetune.report.render import FORMATS, render, render_text
 from pipetune.report.tabular import COLUMNS, to_frame
 from tests.report import sessions as samples
-from tests.report.reading import summary_text, with_main
+from tests.report.reading import summary_line, summary_text, with_main, with_part
 
 
 @pytest.mark.parametrize("name", samples.ALL)
@@ -40,7 +41,7 @@ def test_golden_markdown(golden):
 @pytest.mark.parametrize("format", FORMATS)
 def test_confidential_sessions_keep_everything_back_in_every_format(format):
     """Neither as it is saved, nor where a session that says it is confidential still holds everything."""
-    said = replace(samples.distributed(), command=replace(samples.COMMAND, confidential=True))
+    said = with_part(samples.distributed(), "command", confidential=True)
     for session in (samples.confidential(), said):
         shown = render_text(session, format)
         for secret in ("train.py", "photo_input.py", "/home/ada", "--epochs", "tf.data.Dataset.list_files"):
@@ -61,10 +62,8 @@ def test_advice_has_a_place_of_its_own():
 def test_whether_a_distributed_form_is_the_one_to_use_is_said_wherever_it_is_shown():
     session = samples.distributed()
     checks = tuple(replace(check, dropped=3, filled=1_021) for check in session.distributed.checks)
-    advised = replace(
-        session, distributed=replace(session.distributed, advice=("A service is not recommended.",), checks=checks)
-    )
-    assert "A service is not recommended." in " ".join(summary_text(advised).split())
+    advised = with_part(session, "distributed", advice=("A service is not recommended.",), checks=checks)
+    assert "A service is not recommended." in summary_line(advised)
     text = render_text(advised, "markdown")
     assert "1,021" in text and "Dropped" in text
 
@@ -88,16 +87,11 @@ def test_csv_reads_back_and_runs_nothing_in_a_spreadsheet():
     assert float(rows[3]["cpu_us"]) == pytest.approx(731.0)
     assert rows[0]["buffered_bytes"] == ""
 
-    session = samples.photos()
-    result = session.datasets[0]
-    renamed = replace(result, pipeline=replace(result.pipeline, name="=HYPERLINK(1)"))
-    text = render_text(replace(session, datasets=(renamed,)), "csv")
+    text = render_text(with_main(samples.photos(), "pipeline", name="=HYPERLINK(1)"), "csv")
     assert text.splitlines()[1].startswith("'=HYPERLINK(1),")
 
 
 def test_a_number_without_end_becomes_null():
-    from pipetune.core.results import Rate
-
     session = samples.photos()
     rates = {**session.datasets[0].rates, "off": Rate(examples_per_second=math.inf)}
     broken = with_main(session, rates=rates)
@@ -111,9 +105,7 @@ def test_markdown_of_hostile_names_is_text():
     outside = "\n".join(part for index, part in enumerate(text.split("```")) if index % 2 == 0)
     assert "<script>" not in outside.replace("\\<script\\>", "").replace("`", "")[:200]
     assert "\n# " not in text[1:]
-    for line in text.splitlines():
-        if line.startswith("|"):
-            assert line.endswith("|")
+    assert all(line.endswith("|") for line in text.splitlines() if line.startswith("|"))
 
 
 @pytest.mark.parametrize(
@@ -156,10 +148,6 @@ def test_the_terminal_loads_neither_pandas_nor_matplotlib_nor_jinja():
         "assert not heavy, heavy\n"
     )
     root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

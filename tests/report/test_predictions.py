@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from pipetune.core.results import PredictedRate, Scenario
 from pipetune.core.session import Session
-from pipetune.report.blocks import Sentence, Table
+from pipetune.report.blocks import Table
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, texts, with_main
+from tests.report.reading import blocks, ids, sentences, texts, with_main
 
 PREDICTIONS = (
     PredictedRate("off", "optimizations off", 800.0, 1000.0),
@@ -37,8 +37,7 @@ def test_each_plan_has_its_error_where_both_are_known() -> None:
     assert found["optimizations off"] == ["800/s", "1,000/s", "-20 %"]
     assert found["current"] == ["1,100/s", "1,000/s", "+10 %"]
     assert found["cache <b>"] == ["5,000/s", "", ""] and found["opaque"] == ["", "700/s", ""]
-    said = [one.text for one in blocks(session(rates={}), Sentence, "predictions")]
-    assert said == [
+    assert sentences(session(rates={}), "predictions") == [
         "The cost model was off by 15 % on average over 2 plans, the input alone.",
         "Not predicted: map runs Python code.",
     ]
@@ -49,11 +48,10 @@ def test_a_rate_that_the_table_of_throughput_has_is_the_same_here() -> None:
 
 
 def test_the_plan_stands_with_its_confirmed_rate() -> None:
-    whole = samples.photos()
-    main = whole.main_dataset
-    assert main is not None and main.plan is not None
-    chosen = PredictedRate(main.plan.key, "both", 1.0, 1.0)
-    found = rows("The input alone", plan=main.plan, predictions=(*PREDICTIONS, chosen))
+    plan = samples.photos().datasets[0].plan
+    assert plan is not None
+    chosen = PredictedRate(plan.key, "both", 1.0, 1.0)
+    found = rows("The input alone", plan=plan, predictions=(*PREDICTIONS, chosen))
     assert found["tuned"][:2] == ["2,270/s", "2,290/s"] and "both" not in found
 
 

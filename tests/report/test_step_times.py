@@ -12,14 +12,13 @@ from pipetune.core.results import Interval
 from pipetune.report.blocks import Bars
 from pipetune.report.step_times import step_bars, step_times
 from tests.report import sessions as samples
-from tests.report.reading import blocks, told, with_main
+from tests.report.reading import blocks, told, with_main, with_part
 
 
 def session_of(consumer: ConsumerProfile, wait: float | None = None, **more: object):
-    session = replace(samples.nothing(), training=None)
     share = None if wait is None else Interval(wait, wait, wait, 8)
-    diagnosis = replace(session.datasets[0].diagnosis, wait_share=share)
-    return with_main(session, profile=replace(samples.photo_profile(), consumer=consumer), diagnosis=diagnosis, **more)
+    session = with_main(replace(samples.nothing(), training=None), "diagnosis", wait_share=share)
+    return with_main(session, profile=replace(samples.photo_profile(), consumer=consumer), **more)
 
 
 def parts(session) -> dict[str, float]:
@@ -60,14 +59,11 @@ def test_a_candidate_has_an_expected_step_and_no_tuned_one():
 
 
 def test_a_plan_that_was_not_confirmed_has_no_tuned_step():
-    session = samples.photos()
-    without = with_main(session, plan=None)
-    assert step_times(without).tuned is None
+    assert step_times(with_main(samples.photos(), plan=None)).tuned is None
 
 
 def test_the_model_alone_can_be_a_part_of_no_step_that_is_shorter():
-    session = samples.photos()
-    fast = replace(session, training=replace(session.training, tuned_step_ms=50.0))
+    fast = with_part(samples.photos(), "training", tuned_step_ms=50.0)
     tuned = next(bar for bar in blocks(fast, Bars, "answer")[0].bars if bar.label == "tuned")
     assert [part.kind for part in tuned.parts] == ["model"]
     assert step_times(fast).tuned_wait == 0.0

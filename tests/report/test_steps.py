@@ -9,16 +9,15 @@ import pytest
 
 from pipetune.core.errors import PipetuneError
 from pipetune.core.results import StepSeries
-from pipetune.report.blocks import Sentence, Series
+from pipetune.report.blocks import Series
 from pipetune.report.html import html
 from pipetune.report.trace import trace
 from tests.report import sessions as samples
-from tests.report.reading import blocks, ids, with_main
+from tests.report.reading import blocks, ids, sentences, with_main
 
 
 def session_of(**series: StepSeries):
-    session = samples.photos()
-    return with_main(session, step_series=series)
+    return with_main(samples.photos(), step_series=series)
 
 
 def test_each_step_is_a_column_of_model_and_wait():
@@ -40,7 +39,7 @@ def test_steps_whose_wait_cannot_be_told_are_whole():
     session = session_of(defaults=StepSeries((0.01, 0.03) * 10, None, why="the input is pulled inside a tf.function"))
     (series,) = blocks(session, Series, "steps")
     assert [part.kind for column in series.columns for part in column] == ["step"] * 20
-    assert blocks(session, Sentence, "steps")[0].text == "The input is pulled inside a tf.function."
+    assert sentences(session, "steps")[0] == "The input is pulled inside a tf.function."
 
 
 def test_without_steps_there_is_no_such_part():
@@ -49,9 +48,7 @@ def test_without_steps_there_is_no_such_part():
 
 
 def test_a_plan_that_is_not_proven_has_no_steps():
-    session = samples.photos()
-    without = with_main(session, plan=None)
-    assert len(blocks(without, Series, "steps")) == 1
+    assert len(blocks(with_main(samples.photos(), plan=None), Series, "steps")) == 1
 
 
 def test_the_page_draws_every_column_and_the_end_of_the_epoch():

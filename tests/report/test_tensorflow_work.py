@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pipetune.core.results import (
-    BUFFER_SIZE,
-    PARALLELISM,
-    AppliedPass,
-    AutotuneValues,
-    OptimizationPasses,
-    TunedValue,
-)
+from pipetune.core import results
+from pipetune.core.results import AppliedPass, AutotuneValues, OptimizationPasses, TunedValue
 from pipetune.core.session import Session
-from pipetune.report.blocks import Sentence
 from tests.report import sessions as samples
-from tests.report.reading import blocks, table, texts, with_main
+from tests.report.reading import sentences, table, texts, with_main
 
 READING = AutotuneValues(
     (
-        TunedValue("", "Prefetch", BUFFER_SIZE, 8.0, 0.0, 512.0, True, 1.0, 0.6),
-        TunedValue("n3", "ParallelMapV2", PARALLELISM, 3.0, 1.0, 16.0, True, 16.0, 1.2),
-        TunedValue("n2", "ParallelMapV2", PARALLELISM, 4.0, 4.0, 4.0, False, 4.0),
+        TunedValue("", "Prefetch", results.BUFFER_SIZE, 8.0, 0.0, 512.0, True, 1.0, 0.6),
+        TunedValue("n3", "ParallelMapV2", results.PARALLELISM, 3.0, 1.0, 16.0, True, 16.0, 1.2),
+        TunedValue("n2", "ParallelMapV2", results.PARALLELISM, 4.0, 4.0, 4.0, False, 4.0),
     ),
     3.0,
     True,
@@ -40,7 +33,7 @@ def test_values_that_autotune_chose() -> None:
 
 
 def test_passes_that_changed_something_and_whether_values_settled() -> None:
-    assert [one.text for one in blocks(session(), Sentence, "tensorflow")] == [
+    assert sentences(session(), "tensorflow") == [
         "map_parallelization: Map becomes ParallelMap",
         "Current: parallelism did not change at the end of 3.00 s of observation.",
         "AUTOTUNE everywhere: The runtime shows no model.",

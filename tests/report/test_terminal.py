@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
 
 from pipetune.report.terminal import print_summary, report_text
 from tests.report import sessions as samples
-from tests.report.reading import Terminal, claim, summary_text, with_main
+from tests.report.reading import Terminal, claim, summary_text, with_main, with_part
 
 
 @pytest.mark.parametrize("name", samples.ALL)
@@ -31,38 +30,31 @@ def test_golden_report(golden):
 
 
 def test_a_long_patch_is_cut_and_says_so():
-    session = samples.photos()
     more = "".join(f"+    added = {number}\n" for number in range(30))
-    text = summary_text(replace(session, patch=replace(session.patch, diff=samples.DIFF + more)))
-    assert "... 23 more lines: pipetune apply --diff" in text
-    assert "added = 29" in report_text(replace(session, patch=replace(session.patch, diff=samples.DIFF + more)))
+    session = with_part(samples.photos(), "patch", diff=samples.DIFF + more)
+    assert "... 23 more lines: pipetune apply --diff" in summary_text(session)
+    assert "added = 29" in report_text(session)
 
 
 def test_a_place_is_never_cut():
     """A name that is long is without its folders, and file and line stay whole."""
-    session = samples.photos()
-    pipeline = session.datasets[0].pipeline
     deep = "/home/ada/photos/" + "folder/" * 12 + "a_rather_long_name_of_a_module.py"
-    nodes = tuple(replace(node, location=replace(node.location, file=deep)) for node in pipeline.nodes)
-    text = report_text(with_main(session, pipeline=replace(pipeline, nodes=nodes)))
+    nodes = tuple(with_part(node, "location", file=deep) for node in samples.photo_pipeline().nodes)
+    text = report_text(with_main(samples.photos(), "pipeline", nodes=nodes))
     assert "a_rather_long_name_of_a_module.py:24" in text
 
 
-def test_a_terminal_gets_colour(monkeypatch):
+@pytest.mark.parametrize(
+    ("no_color", "shown"), [(None, "\x1b[1;32m1.36x faster training"), ("1", "(1.34 to 1.38; 16 pairs)")]
+)
+def test_a_terminal_gets_colour_where_no_color_is_not_set(monkeypatch, no_color, shown):
+    monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", no_color)
     stream = Terminal()
     print_summary(samples.photos(), stream=stream, width=80)
-    assert "\x1b[1;32m1.36x faster training" in stream.getvalue()
-
-
-def test_no_color_is_obeyed(monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    stream = Terminal()
-    print_summary(samples.photos(), stream=stream, width=80)
-    assert "\x1b" not in stream.getvalue()
-    assert "(1.34 to 1.38; 16 pairs)" in stream.getvalue()
+    assert shown in stream.getvalue() and ("\x1b" in stream.getvalue()) is (no_color is None)
 
 
 def test_a_stream_without_the_characters_gets_question_marks():

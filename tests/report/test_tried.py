@@ -17,7 +17,7 @@ from pipetune.report.tried import far_out, outlier_sentence
 from pipetune.report.words import Figure
 from tests.core.sessions import session as one_trial
 from tests.report import sessions as samples
-from tests.report.reading import table, texts, with_main
+from tests.report.reading import table, texts, with_main, with_part
 
 
 def rows_of(session):
@@ -32,9 +32,8 @@ def test_a_row_draws_its_pairs_on_the_axis_of_all():
 
 
 def test_a_plan_that_the_patch_does_not_cover_is_in_the_plan_alone():
-    session = samples.photos()
-    patch = replace(session.patch, covered=(samples.PARALLEL.key,))
-    assert rows_of(replace(session, patch=patch))[:2] == [("parallel-map", "in the patch"), ("prefetch", "in the plan")]
+    session = with_part(samples.photos(), "patch", covered=(samples.PARALLEL.key,))
+    assert rows_of(session)[:2] == [("parallel-map", "in the patch"), ("prefetch", "in the plan")]
 
 
 def test_a_candidate_is_likely():
@@ -43,19 +42,22 @@ def test_a_candidate_is_likely():
     assert not missing.text and missing.why == "not measured on its own"
 
 
+def rejections(*rejected):
+    return table(with_main(replace(samples.photos(), trials=()), rejected=rejected), "tried").rows
+
+
 def test_rejections_for_one_reason_are_one_row():
-    session = samples.photos()
     untried = Rejection("freeze", "n6", "not tried: no time was left", reason=RejectionReason.NO_TIME)
-    rows = table(with_main(replace(session, trials=()), rejected=(untried, untried)), "tried").rows
-    (row,) = [row for row in rows if row.cells[0].text == "freeze"]
+    (row,) = [row for row in rejections(untried, untried) if row.cells[0].text == "freeze"]
     assert row.state == "undecided" and texts(row)[-1] == "Not tried: no time was left. (2 variants)"
 
 
 def test_every_reason_has_a_state():
-    session = samples.photos()
-    rejected = tuple(Rejection(reason.value, "n6", "why", reason=reason) for reason in RejectionReason)
-    rows = table(with_main(replace(session, trials=()), rejected=rejected), "tried").rows
+    rows = rejections(*(Rejection(reason.value, "n6", "why", reason=reason) for reason in RejectionReason))
     assert {row.cells[0].text for row in rows if row.state} >= {reason.value for reason in RejectionReason}
+
+
+BEFORE_DRAWS = SplitPosition.BEFORE_DRAWS
 
 
 @pytest.mark.parametrize(
@@ -69,10 +71,7 @@ def test_every_reason_has_a_state():
         (Move("n4", "n2"), "move shuffle behind map"),
         (SetOption("deterministic", False), "options: deterministic=False"),
         (SetArgument("prefetch@n9", "buffer_size", 4), "prefetch: buffer_size=4"),
-        (
-            SplitFunction("n3", FunctionSplit(SplitPosition.BEFORE_DRAWS)),
-            f"map: cut its function in two {SplitPosition.BEFORE_DRAWS}",
-        ),
+        (SplitFunction("n3", FunctionSplit(BEFORE_DRAWS)), f"map: cut its function in two {BEFORE_DRAWS}"),
         (Insert("head@n3", "cache", "c", {"filename": ""}), "insert cache() after the first part of map"),
     ],
 )
@@ -101,8 +100,8 @@ def test_the_sentence_says_how_many_and_that_they_count() -> None:
     assert outlier_sentence(STEADY) == ""
     one = outlier_sentence((*STEADY, 0.412))
     assert one == "1 of 9 pairs lies far from the others (0.41x); it counts in the interval."
-    assert "4 of 24 pairs lie" in outlier_sentence((*STEADY * 2, *STEADY[:4], 3.0, 4.0, 5.0, 6.0))
-    assert "..." in outlier_sentence((*STEADY * 2, *STEADY[:4], 3.0, 4.0, 5.0, 6.0))
+    four = outlier_sentence((*STEADY * 2, *STEADY[:4], 3.0, 4.0, 5.0, 6.0))
+    assert "4 of 24 pairs lie" in four and "..." in four
 
 
 def test_the_chart_marks_what_is_outside() -> None:

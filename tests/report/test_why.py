@@ -10,10 +10,10 @@ from pipetune.core.profile import Diagnosis, Verdict
 from pipetune.core.redaction import redact
 from pipetune.core.session import DatasetResult, Session
 from pipetune.core.settings import Command
-from pipetune.report.blocks import Facts, Listing, Sentence
+from pipetune.report.blocks import Facts, Listing
 from pipetune.report.edit_text import argument_list
 from tests.report import sessions as samples
-from tests.report.reading import blocks, table, texts, with_main
+from tests.report.reading import sentences, table, texts, with_main
 
 
 def test_times_per_step_add_up_to_the_input():
@@ -49,18 +49,13 @@ def listings(session):
 
 def test_the_source_lines_are_shown_where_the_session_has_them():
     session = samples.photos()
-    main = session.main_dataset
-    calls = {main.pipeline.nodes[3].id: "ds = ds.map(decode_and_augment)"}
-    known = with_main(replace(session, patch=None), calls=calls)
+    known = with_main(replace(session, patch=None), calls={"n3": "ds = ds.map(decode_and_augment)"})
     assert listings(known) == {3: "ds = ds.map(decode_and_augment)"}
     assert not listings(redact(known))
 
 
 def test_an_operator_the_runtime_does_not_show_has_no_invented_cost():
-    session = samples.photos()
-    result = session.datasets[0]
-    fewer = replace(result.profile, operators=result.profile.operators[:2])
-    rows = table(with_main(session, profile=fewer), "why").rows
+    rows = table(with_main(samples.photos(), "profile", operators=samples.photo_profile().operators[:2]), "why").rows
     assert len(rows) == 7
     assert rows[3].cells[3].text == "" and rows[3].cells[3].why == "the runtime shows no such operator"
     assert "random" in rows[3].cells[0].note  # known from the function itself
@@ -70,7 +65,7 @@ def test_a_dataset_without_a_profile_lists_its_operators():
     result = DatasetResult(samples.photo_pipeline(), "training", diagnosis=Diagnosis(Verdict.UNDETERMINED, "x"))
     session = Session("0", Command(), datasets=(result,))
     assert texts(table(session, "why").rows[0])[0] == "list_files"
-    assert "This dataset was not profiled." in [one.text for one in blocks(session, Sentence, "why")]
+    assert "This dataset was not profiled." in sentences(session, "why")
 
 
 def test_arguments_that_say_something_are_shown():
