@@ -5,21 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pipetune.core import profile
 from pipetune.core.distribution import Coverage, ElementIdentity, ModuleCheck, WorkerShare
 from pipetune.core.edits import Consent, Insert, NoProposal, Plan, Rewrite, Safety, SetArgument, apply_edits
 from pipetune.core.functions import FunctionFacts
 from pipetune.core.machine import Machine
 from pipetune.core.pipeline import AUTOTUNE, INFINITE, Node, Pipeline, SourceLocation
-from pipetune.core.profile import (
-    ConsumerProfile,
-    CostSource,
-    Diagnosis,
-    Finding,
-    OperatorProfile,
-    Profile,
-    Stage,
-    Verdict,
-)
+from pipetune.core.profile import ConsumerProfile, Diagnosis, Finding, OperatorProfile, Profile, Stage, Verdict
 from pipetune.core.redaction import redact
 from pipetune.core.results import Comparison, EqualityCheck, Interval, Outcome, Rate, StepSeries, Trial
 from pipetune.core.session import (
@@ -35,35 +27,17 @@ from pipetune.core.session import (
 )
 from pipetune.core.settings import Command, Settings
 from pipetune.supervisor.session_ending import without_patch
+from tests.report.reading import with_main, with_part
 
 SCRIPT = "/home/ada/photos/train.py"
 INPUT = "/home/ada/photos/photo_input.py"
 
-MACHINE = Machine(
-    cores_granted=2.0,
-    cores_host=64,
-    cores_affinity=2,
-    memory_limit_bytes=8 * 1024**3,
-    memory_host_bytes=512 * 1024**3,
-    memory_available_bytes=6_900_000_000,
-    processor="AMD EPYC 7B13",
-    system="Linux 6.8",
-    python="3.11.7",
-    tensorflow="2.21.0",
-    keras="3.12.0",
-    devices=("CPU:0",),
-    device="cpu",
-    load_average=0.42,
-    quota_cores=2.0,
-)
-
-COMMAND = Command(
-    SCRIPT,
-    arguments=("--epochs", "3"),
-    directory="/home/ada/photos",
-    options=Settings(out="/home/ada/photos/reports/train"),
-    date="2026-03-14T09:26:53Z",
-)
+_MEMORY = (8 * 1024**3, 512 * 1024**3, 6_900_000_000)  # of the container, of the host, available
+_SOFTWARE = ("Linux 6.8", "3.11.7", "2.21.0", "3.12.0")
+MACHINE = Machine(2.0, 64, 2, *_MEMORY, "AMD EPYC 7B13", *_SOFTWARE, ("CPU:0",), "cpu", 0.42, quota_cores=2.0)
+COMMAND = Command(SCRIPT, arguments=("--epochs", "3"), directory="/home/ada/photos", date="2026-03-14T09:26:53Z")
+COMMAND = replace(COMMAND, options=Settings(out="/home/ada/photos/reports/train"))
+WAIT = Interval(0.284, 0.262, 0.307, 24, "t, 95 %")
 
 
 def place(line: int, method: str, *, file: str = INPUT) -> SourceLocation:
@@ -99,7 +73,7 @@ def differenced(operator: OperatorProfile, low: float, high: float, waiting: flo
         waiting_seconds=waiting,
         cpu_interval=Interval(operator.cpu_seconds or 0.0, low, high, 8, method),
         waiting_interval=Interval(waiting, 0.8 * waiting, 1.3 * waiting, 8, method),
-        cost_source=CostSource.PREFIX_DIFFERENCING,
+        cost_source=profile.CostSource.PREFIX_DIFFERENCING,
         **more,
     )
 
@@ -108,16 +82,9 @@ def photo_profile() -> Profile:
     files, interleave, parse, decode, *rest = invented_costs()
     interleave = differenced(interleave, 28e-6, 35e-6, 17e-6, inside={"TFRecord": 0.86, "": 0.14})
     return Profile(
-        operators=(files, interleave, parse, differenced(decode, 722e-6, 741e-6, 29e-6), *rest),
-        consumer=ConsumerProfile(
-            kind="keras-fit",
-            real_seconds=0.0981,
-            bound_seconds=0.0702,
-            input_seconds=0.0284,
-            wait_share=Interval(0.284, 0.262, 0.307, 24, "t, 95 %"),
-        ),
-        examples_per_element=32.0,
-        element_bytes=19_267_584.0,
+        (files, interleave, parse, differenced(decode, 722e-6, 741e-6, 29e-6), *rest),
+        ConsumerProfile("keras-fit", real_seconds=0.0981, bound_seconds=0.0702, input_seconds=0.0284, wait_share=WAIT),
+        *(32.0, 19_267_584.0),  # examples and bytes of an element
         input_cpu_seconds=0.0282,
         input_wall_seconds=0.0301,
         first_element_seconds=0.61,
@@ -128,49 +95,37 @@ def photo_profile() -> Profile:
 
 def invented_costs() -> tuple[OperatorProfile, ...]:
     """What the runtime's model might say."""
-    return (
-        OperatorProfile("n0", Stage.EXTRACT, 4e-6, 4e-6, 160, 0.0, 0.26, 0.0, 48.0),
-        OperatorProfile("n1", Stage.EXTRACT, 31e-6, 48e-6, 19_200, 0.008, 32.0, 48.0, 81_400.0),
-        OperatorProfile(
-            "n2", Stage.TRANSFORM, 22e-6, 23e-6, 19_200, 1.0, 32.0, 81_400.0, 81_300.0, None, None, False, False, 1
-        ),
-        OperatorProfile(
-            "n3", Stage.TRANSFORM, 731e-6, 760e-6, 19_200, 1.0, 32.0, 81_300.0, 602_112.0, None, None, True, False, 1
-        ),
-        OperatorProfile(
-            "n4", Stage.TRANSFORM, 1.6e-6, 2e-6, 19_200, 1.0, 32.0, 602_112.0, 602_112.0, 256.0, 154_140_672.0, True
-        ),
-        OperatorProfile("n5", Stage.LOAD, 2_900e-6, 3_000e-6, 600, 32.0, 1.0, 602_112.0, 19_267_584.0),
-        OperatorProfile("n6", Stage.LOAD, 0.9e-6, 1e-6, 600, 1.0, 1.0, 19_267_584.0, 19_267_584.0),
+    rows: tuple[tuple[Any, ...], ...] = (
+        ("n0", Stage.EXTRACT, 4e-6, 4e-6, 160, 0.0, 0.26, 0.0, 48.0),
+        ("n1", Stage.EXTRACT, 31e-6, 48e-6, 19_200, 0.008, 32.0, 48.0, 81_400.0),
+        ("n2", Stage.TRANSFORM, 22e-6, 23e-6, 19_200, 1.0, 32.0, 81_400.0, 81_300.0, None, None, False, False, 1),
+        ("n3", Stage.TRANSFORM, 731e-6, 760e-6, 19_200, 1.0, 32.0, 81_300.0, 602_112.0, None, None, True, False, 1),
+        ("n4", Stage.TRANSFORM, 1.6e-6, 2e-6, 19_200, 1.0, 32.0, 602_112.0, 602_112.0, 256.0, 154_140_672.0, True),
+        ("n5", Stage.LOAD, 2_900e-6, 3_000e-6, 600, 32.0, 1.0, 602_112.0, 19_267_584.0),
+        ("n6", Stage.LOAD, 0.9e-6, 1e-6, 600, 1.0, 1.0, 19_267_584.0, 19_267_584.0),
     )
+    return tuple(OperatorProfile(*row) for row in rows)
 
 
-PARALLEL = Rewrite(
-    rule="parallel-map",
-    node="n3",
-    safety=Safety.STATISTICAL,
-    edits=(SetArgument("n3", "num_parallel_calls", 2),),
-    summary="decodes two images at a time; the random crops are drawn in another order",
+def _rewrite(rule: str, edit: SetArgument | Insert, safety: Safety, summary: str, **more: Any) -> Rewrite:
+    node = edit.node if isinstance(edit, SetArgument) else edit.after
+    return Rewrite(rule, node, safety, (edit,), summary, **more)
+
+
+PARALLEL = _rewrite(
+    *("parallel-map", SetArgument("n3", "num_parallel_calls", 2), Safety.STATISTICAL),
+    "decodes two images at a time; the random crops are drawn in another order",
     group="parallel:n3",
     reproducible=False,
 )
-PREFETCH = Rewrite(
-    rule="prefetch",
-    node="n6",
-    safety=Safety.EXACT,
-    edits=(Insert("n6", "prefetch", "prefetch@n6", {"buffer_size": 2}),),
-    summary="prepares the next batches while the model trains",
+PREFETCH = _rewrite(
+    *("prefetch", Insert("n6", "prefetch", "prefetch@n6", {"buffer_size": 2}), Safety.EXACT),
+    "prepares the next batches while the model trains",
     predicted_bytes=38_535_168.0,
 )
-CACHE = Rewrite(
-    rule="cache",
-    node="n2",
-    safety=Safety.REORDERS,
-    edits=(Insert("n2", "cache", "cache@n2", {}),),
-    summary="keeps the parsed records in memory",
+CACHE = _rewrite(
+    *("cache", Insert("n2", "cache", "cache@n2", {}), Safety.REORDERS, "keeps the parsed records in memory"),
     needs=frozenset({Consent.REORDER}),
-    reproducible=True,
-    epochs_kept=True,
     notes=("the file order of the first epoch is kept for all epochs",),
     predicted_bytes=162_600_000.0,
 )
@@ -208,21 +163,12 @@ def photo_trials() -> tuple[Trial, ...]:
     four = replace(PARALLEL, edits=(SetArgument("n3", "num_parallel_calls", 4),))
     longer = SetArgument("n1", "cycle_length", 4)
     interleaved = replace(PARALLEL, rule="parallel-interleave", node="n1", edits=(longer,))
-    fused = Rewrite(
-        rule="map-and-batch-fusion",
-        node="n5",
-        safety=Safety.EXACT,
-        edits=(SetArgument("n5", "num_parallel_calls", 2),),
-        summary="assembles batches in parallel",
-    )
-    big = Rewrite(
-        rule="cache",
-        node="n3",
-        safety=Safety.EXACT,
-        edits=(Insert("n3", "cache", "cache@n3", {}),),
-        summary="keeps decoded images",
-        predicted_bytes=12e9,
-    )
+    two_calls = SetArgument("n5", "num_parallel_calls", 2)
+    fused = _rewrite("map-and-batch-fusion", two_calls, Safety.EXACT, "assembles batches in parallel")
+    decoded = Insert("n3", "cache", "cache@n3", {})
+    big = _rewrite("cache", decoded, Safety.EXACT, "keeps decoded images", predicted_bytes=12e9)
+    why, speedup = "measured anew: 1.36 times as fast", Interval(1.36, 1.34, 1.38, 16)
+    anew = _in_training(PARALLEL, Outcome.ACCEPTED, why, speedup, 12.5, *CONFIRMED)
     return (
         Trial(Plan("defaults"), Outcome.REJECTED, "baseline", kind="baseline", seconds=6.1),
         _in_training(
@@ -245,16 +191,7 @@ def photo_trials() -> tuple[Trial, ...]:
         _trial(big, Outcome.REFUSED, "needs 11.2 GiB, 6.1 GiB are granted"),
         _in_training(CACHE, Outcome.UNDECIDED, "needs --allow reorder; measured for the offer", _OF_CACHE, 8.9),
         _trial(interleaved, Outcome.FAILED, f"InvalidArgumentError: {_ABOVE}", seconds=0.4),
-        Trial(
-            Plan("the patch", (PARALLEL, PREFETCH)),
-            Outcome.ACCEPTED,
-            "measured anew: 1.36 times as fast",
-            Interval(1.36, 1.34, 1.38, 16),
-            kind="verification",
-            unit="training",
-            ratios=CONFIRMED,
-            seconds=12.5,
-        ),
+        replace(anew, plan=Plan("the patch", (PARALLEL, PREFETCH)), kind="verification"),
     )
 
 
@@ -269,22 +206,20 @@ _TO_VERDICT = {"capture": 9.4, "profile": 6.2, "verdict": 15.6}
 
 def photos() -> Session:
     """Input-bound, tuned, confirmed, with an offer, a warning and a verified patch."""
+    checks = (
+        EqualityCheck("values", True, "384 elements bit-equal with the same draws"),
+        EqualityCheck("randomness", True, "32 distinct draws per batch, before and after"),
+        *(EqualityCheck(name, True) for name in ("epochs", "spec", "cardinality")),
+        EqualityCheck("options", None, "the script sets none"),
+    )
     plan = Plan("tuned", (PARALLEL, PREFETCH))
     result = DatasetResult(
-        pipeline=photo_pipeline(),
-        role="training",
-        consumer="Keras 3 fit",
+        *(photo_pipeline(), "training", "Keras 3 fit"),
         consumed_elements=3_840,
         profile=photo_profile(),
         diagnosis=Diagnosis(
-            verdict=Verdict.INPUT_BOUND,
-            sentence="A training step spends 28 % of its time waiting for input.",
-            wait_share=Interval(0.284, 0.262, 0.307, 24, "t, 95 %"),
-            wait_seconds=0.0279,
-            most_saved_share=0.284,
-            bottleneck="n3",
-            bottleneck_sentence="map(decode_and_augment) takes 83 % of the input's CPU time, in one thread.",
-            input_rate_bound=35.2,
+            *(Verdict.INPUT_BOUND, "A training step spends 28 % of its time waiting for input.", WAIT, 0.0279, 0.284),
+            *("n3", "map(decode_and_augment) takes 83 % of the input's CPU time, in one thread.", 35.2),
             sequential_segments=(("n2", "n3", "n4", "n5", "n6"), ("n0", "n1")),
         ),
         rates={
@@ -305,29 +240,16 @@ def photos() -> Session:
         ),
         silences=(NoProposal("cache", "n4", "behind a shuffle the order would be the same every epoch"),),
         comparison=Comparison(
-            safety=Safety.STATISTICAL,
-            checks=(
-                EqualityCheck("values", True, "384 elements bit-equal with the same draws"),
-                EqualityCheck("randomness", True, "32 distinct draws per batch, before and after"),
-                EqualityCheck("epochs", True),
-                EqualityCheck("spec", True),
-                EqualityCheck("cardinality", True),
-                EqualityCheck("options", None, "the script sets none"),
-            ),
-            elements=384,
-            epochs=3,
-            notes=("samples were taken from start, middle and end",),
+            Safety.STATISTICAL, checks, 384, 3, notes=("samples were taken from start, middle and end",)
         ),
         order=Reproducibility(True, False, True, "two calls of the random function run at the same time"),
         step_series={"defaults": photo_steps(0.0981, 0.0279), "tuned": photo_steps(0.0723, 0.0021)},
         tuned=apply_edits(photo_pipeline(), plan.edits),
     )
-    validation = DatasetResult(
-        pipeline=Pipeline(photo_pipeline().nodes[:6], name="validation_ds"),
-        role="validation",
-        consumer="Keras 3 fit (validation_data)",
-        consumed_elements=48,
-    )
+    untuned = Pipeline(photo_pipeline().nodes[:6], name="validation_ds")
+    validation = DatasetResult(untuned, "validation", "Keras 3 fit (validation_data)", consumed_elements=48)
+    leak = "validation takes its elements behind a shuffle, so they change sides between epochs"
+    equal = "Run in a separate process: same operators as the plan, 384 elements equal."
     speedup, over_autotune = Interval(1.36, 1.34, 1.38, 16), Interval(1.05, 1.02, 1.08, 16)
     return Session(
         version="0.1.0",
@@ -336,22 +258,8 @@ def photos() -> Session:
         datasets=(result, validation),
         trials=photo_trials(),
         training=TrainingResult(*(98.1, 72.3, 70.2, 75.9, speedup), speedup_over_autotune=over_autotune),
-        findings=(
-            Finding(
-                "validation-leak",
-                "validation takes its elements behind a shuffle, so they change sides between epochs",
-                "put take and skip before shuffle",
-                SCRIPT,
-                40,
-            ),
-        ),
-        patch=PatchResult(
-            diff=DIFF,
-            files=(INPUT,),
-            covered=(PARALLEL.key, PREFETCH.key),
-            verified=True,
-            verification="Run in a separate process: same operators as the plan, 384 elements equal.",
-        ),
+        findings=(Finding("validation-leak", leak, "put take and skip before shuffle", SCRIPT, 40),),
+        patch=PatchResult(DIFF, (INPUT,), covered=(PARALLEL.key, PREFETCH.key), verified=True, verification=equal),
         side_effects={"saves_suppressed": 3, "variables_restored": 14},
         seconds={**_TO_VERDICT, "trials": 51.7, "verification": 12.5, "total": 93.1},
         notes=("The search ended because every candidate was decided.",),
@@ -389,11 +297,8 @@ def distributed() -> Session:
     """The photos, with a distributed form beside the patch."""
     checks = tuple(ModuleCheck(n, elements=1_920, missing=0, duplicated=0, equal_batches=n != 3) for n in (2, 3, 4))
     form = DistributedResult(
-        kind="multiworker",
-        module=MODULE,
-        file="reports/train/distributed_input.py",
-        notes=("files are sharded before they are read: 16 files for at most 4 workers",),
-        checks=checks,
+        *("multiworker", MODULE, "reports/train/distributed_input.py"),
+        *(("files are sharded before they are read: 16 files for at most 4 workers",), checks),
         coverage=tuple(shared_files(n) for n in (2, 3, 4)),
     )
     return replace(photos(), distributed=form)
@@ -401,54 +306,28 @@ def distributed() -> Session:
 
 def _without_plan(session: Session, **changes: object) -> Session:
     """The session with nothing found: no plan, no patch, no tuned figures."""
-    result = session.datasets[0]
-    rates = {name: rate for name, rate in result.rates.items() if name != "tuned"}
-    bare = replace(
-        result,
-        plan=None,
-        tuned=None,
-        gains={},
-        rates=rates,
-        input_speedup=None,
-        input_speedup_over_autotune=None,
-        predicted=None,
-        offered=(),
-        comparison=None,
-        order=None,
-    )
-    bare = replace(bare, **changes)  # type: ignore[arg-type]
-    return replace(session, datasets=(bare, *session.datasets[1:]), patch=None, training=None, findings=(), notes=())
+    rates = {name: rate for name, rate in session.datasets[0].rates.items() if name != "tuned"}
+    tuned = ("plan", "tuned", "input_speedup", "input_speedup_over_autotune", "predicted", "comparison", "order")
+    bare = with_main(session, **dict.fromkeys(tuned), gains={}, rates=rates, offered=())
+    return replace(with_main(bare, **changes), patch=None, training=None, findings=(), notes=())
 
 
 def busy() -> Session:
     """The training step is the bottleneck: no trial, no patch."""
     share = Interval(0.012, 0.008, 0.017, 24, "t, 95 %")
-    profile = photo_profile()
-    consumer = replace(
-        profile.consumer, real_seconds=0.2104, bound_seconds=0.2081, input_seconds=0.0284, wait_share=share
-    )
+    said = "A training step spends 1.2 % of its time waiting for input."
     session = _without_plan(
         photos(),
-        profile=replace(profile, consumer=consumer),
-        diagnosis=Diagnosis(
-            verdict=Verdict.NOT_INPUT_BOUND,
-            sentence="A training step spends 1.2 % of its time waiting for input.",
-            wait_share=share,
-            wait_seconds=0.0025,
-            most_saved_share=0.012,
-        ),
+        profile=with_part(photo_profile(), "consumer", real_seconds=0.2104, bound_seconds=0.2081, wait_share=share),
+        diagnosis=Diagnosis(Verdict.NOT_INPUT_BOUND, said, share, wait_seconds=0.0025, most_saved_share=0.012),
         rates={"defaults": Rate(1_127.0, 35.2, 886.0, 0.61, 398.0)},
         rejected=(),
         silences=(),
     )
     training = TrainingResult(defaults_step_ms=210.4, bound_step_ms=208.1, why="no plan was tried")
-    return replace(
-        session,
-        command=replace(COMMAND, options=Settings(out="/home/ada/photos/reports/busy")),
-        trials=(),
-        training=training,
-        seconds={"capture": 8.0, "profile": 6.0, "verdict": 14.0, "total": 14.6},
-    )
+    seconds = {"capture": 8.0, "profile": 6.0, "verdict": 14.0, "total": 14.6}
+    session = with_part(session, "command", options=Settings(out="/home/ada/photos/reports/busy"))
+    return replace(session, trials=(), training=training, seconds=seconds)
 
 
 def nothing() -> Session:
@@ -461,15 +340,9 @@ def nothing() -> Session:
 def undetermined() -> Session:
     """The interval of the wait lies on both sides of the threshold, and the time ended."""
     share = Interval(0.11, 0.02, 0.24, 6, "t, 95 %")
-    session = _without_plan(
-        photos(),
-        diagnosis=Diagnosis(
-            verdict=Verdict.UNDETERMINED,
-            sentence="The wait per step lies between 2.0 % and 24 %: the machine is too unsteady to tell",
-            wait_share=share,
-            most_saved_share=0.24,
-        ),
-    )
+    said = "The wait per step lies between 2.0 % and 24 %: the machine is too unsteady to tell"
+    diagnosis = Diagnosis(Verdict.UNDETERMINED, said, share, most_saved_share=0.24)
+    session = _without_plan(photos(), diagnosis=diagnosis)
     kept = tuple(trial for trial in session.trials if trial.outcome is Outcome.UNDECIDED)
     return replace(session, trials=kept)
 
@@ -477,34 +350,16 @@ def undetermined() -> Session:
 def likely() -> Session:
     """Nothing is proven, and a plan is probably faster."""
     found = photos()
-    plan, patch = found.datasets[0].plan, found.patch
-    assert plan is not None and patch is not None
-    before = undetermined()
-    candidate = Candidate(
-        plan,
-        gain=Interval(1.31, 1.08, 1.57, 4, "cost model and windows, 80 %"),
-        probability=0.92,
-        unit="training",
-        why="The interval of 4 pairs of windows includes 1.03x, and the budget of 60 s was over.",
-        patch=patch,
-    )
-    datasets = tuple(
-        replace(one, candidate=candidate) if one is before.main_dataset else one for one in before.datasets
-    )
-    return replace(before, datasets=datasets)
+    plan, gain = found.datasets[0].plan, Interval(1.31, 1.08, 1.57, 4, "cost model and windows, 80 %")
+    assert plan is not None
+    why = "The interval of 4 pairs of windows includes 1.03x, and the budget of 60 s was over."
+    return with_main(undetermined(), candidate=Candidate(plan, gain, 0.92, "training", why, patch=found.patch))
 
 
 def interrupted() -> Session:
     """Ctrl-C after the verdict, before any confirmation."""
-    session = _without_plan(photos(), rejected=())
-    return replace(
-        session,
-        status="interrupted",
-        status_detail="Ctrl-C",
-        complete=False,
-        trials=session.trials[:3],
-        seconds={**_TO_VERDICT, "total": 22.0},
-    )
+    session = replace(_without_plan(photos(), rejected=()), status="interrupted", status_detail="Ctrl-C")
+    return replace(session, complete=False, trials=session.trials[:3], seconds={**_TO_VERDICT, "total": 22.0})
 
 
 TRACEBACK = """Traceback (most recent call last):
@@ -527,13 +382,11 @@ def no_dataset() -> Session:
 
 def input_only() -> Session:
     """Trained inside a tf.function: the input was tuned, the training step could not be measured."""
-    session = photos()
     consumer = ConsumerProfile("function", input_seconds=0.0284, why="the iterator is bound inside a tf.function")
-    profile = replace(photo_profile(), consumer=consumer)
     diagnosis = Diagnosis(Verdict.UNDETERMINED, "Inside a tf.function the wait cannot be seen.")
-    result = replace(session.datasets[0], profile=profile, diagnosis=diagnosis)
+    session = with_main(photos(), profile=replace(photo_profile(), consumer=consumer), diagnosis=diagnosis)
     training = TrainingResult(why="inside a tf.function nothing can be switched")
-    return replace(session, datasets=(result,), training=training, findings=())
+    return replace(session, datasets=session.datasets[:1], training=training, findings=())
 
 
 def bare() -> Session:
@@ -584,10 +437,10 @@ def hostile() -> Session:
         )
         for index, node in enumerate(result.pipeline.nodes)
     )
-    rewrite = replace(
-        PARALLEL, rule=script, summary=closing, notes=(quote, long), edits=(SetArgument("n3", quote, mark),)
-    )
+    rewrite = replace(PARALLEL, rule=script, summary=closing, notes=(quote, long))
+    rewrite = replace(rewrite, edits=(SetArgument("n3", quote, mark),))
     gain = Interval(1.2, 1.1, 1.3, 8, script)
+    checks = (EqualityCheck(script, False, closing), EqualityCheck("values", None, escape))
     hostile_result = replace(
         result,
         pipeline=replace(result.pipeline, nodes=nodes, name=script),
@@ -600,31 +453,25 @@ def hostile() -> Session:
         rejected=(Rejection(template, "n3", script, gain), Rejection(long, long, long)),
         offered=(OptionalRewrite(replace(CACHE, rule=mark), gain, f"--allow {quote}", markup),),
         silences=(NoProposal(markup, "n2", closing),),
-        comparison=Comparison(
-            Safety.EXACT, (EqualityCheck(script, False, closing), EqualityCheck("values", None, escape)), 3, 3, (long,)
-        ),
+        comparison=Comparison(Safety.EXACT, checks, 3, 3, (long,)),
         order=Reproducibility(True, False, False, markup),
     )
     trials = (
         *(Trial(Plan(name), Outcome.FAILED, name, kind=script, unit=quote) for name in HOSTILE),
         Trial(Plan("x", (rewrite,)), Outcome.ACCEPTED, closing, gain, ratios=(1.1, 1.3), kind="confirmation"),
     )
-    machine = replace(MACHINE, processor=script, system=closing, devices=HOSTILE)
+    findings = tuple(Finding(name, name, name, f"/{name}", 3) for name in HOSTILE)
     return replace(
         base,
         command=replace(COMMAND, script=f"/home/ada/{script}.py", directory="/home/ada", arguments=HOSTILE),
         datasets=(hostile_result, replace(base.datasets[1], role=script, consumer=long)),
         trials=trials,
-        machine=machine,
-        findings=tuple(Finding(name, name, name, f"/{name}", 3) for name in HOSTILE),
-        advice=tuple(Finding(name, name, name, f"/{name}", 3) for name in HOSTILE),
+        machine=replace(MACHINE, processor=script, system=closing, devices=HOSTILE),
+        findings=findings,
+        advice=findings,
         patch=PatchResult(
-            diff="\n".join(f"+{name}" for name in HOSTILE),
-            files=(script,),
-            verified=False,
-            verification=quote,
-            covered=(script,),
-            not_covered=(Rejection(script, "n3", closing),),
+            *("\n".join(f"+{name}" for name in HOSTILE), (script,), {}, (script,)),
+            *((Rejection(script, "n3", closing),), (), False, quote),
         ),
         distributed=DistributedResult(script, closing, long, HOSTILE, (ModuleCheck(2, missing=1, why=script),)),
         side_effects={script: 2, long: 1},
